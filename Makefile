@@ -66,7 +66,7 @@ test-system: $(READY)  ## Run the tests that need the Debian packages of infra/d
 
 test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
-	@$(MAKE) --no-print-directory --keep-going test-system test-slow test
+	@$(PYTEST) -m 'not gpu'
 
 chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); small tests for what fails
 	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)

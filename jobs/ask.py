@@ -15,8 +15,8 @@ from jobs.config.sections import DecodeSection
 from jobs.memory import available_memory
 from jobs.report.formatting import milliseconds
 from jobs.units import human_bytes
-from pipeline.remote.urls import is_url
-from pipeline.remote.videos import VideoCache
+from pipeline.storage.urls import is_url
+from pipeline.storage.videos import VideoCache
 from tango_core.ask import VideoAnswer, VideoChat
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.cgroups import CGROUPS, number
+from pipeline.resources.cgroups import CGROUPS, number
 
 
 def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.cache.features import FeatureCache
 from pipeline.cache.tokens import TokenCache, open_cache
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.compressors import Method
 from tango_core.compressors.base import Compressor

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from pipeline.node_usage import Reading
+from pipeline.resources.node_usage import Reading
 from pipeline.rows import Row
 from pipeline.stages.declarations import stages_of
 from pipeline.streams import RowStream

@@ -17,10 +17,10 @@ from pipeline.cache.features import FeatureStore
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.tokens import TokenCache
-from pipeline.continued import Continued
 from pipeline.methods import PlannedMethod
+from pipeline.progress.resume import Continued
 from pipeline.rows import CLIP, Row, clip_row, failed, to_table
-from pipeline.stages.declarations import DECODE_VIDEO
+from pipeline.statuses import DECODE_FAILED
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
 from tango_core.models.base import ModelSpec
@@ -214,12 +214,12 @@ def _plan_clip(
     if not is_printable(item.path):
         shown = replace(item, path=printable(item.path))
         why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
-        return failed(clip_row(benchmark, shown, "", ""), DECODE_VIDEO.failure, why)
+        return failed(clip_row(benchmark, shown, "", ""), DECODE_FAILED, why)
     try:
         version = identify(item.path, False) if hash_content else None
         fingerprint = identify(item.path, hash_content)
     except SourceMissingError as error:
-        return failed(clip_row(benchmark, item, "", ""), DECODE_VIDEO.failure, error)
+        return failed(clip_row(benchmark, item, "", ""), DECODE_FAILED, error)
     return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)
 
 

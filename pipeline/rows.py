@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.redaction import redacted
-from pipeline.remote.urls import is_url
+from pipeline.storage.urls import is_url
 from tango_core.printable import printable
 from tango_core.types import ClipSource, Question, Subtitles, VideoItem
 

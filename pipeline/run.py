@@ -6,16 +6,16 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pipeline.devices import doubts
 from pipeline.errors import WorkerError
 from pipeline.executors import local
-from pipeline.executors.early import EarlyRay
+from pipeline.executors.early import EarlyRay, connected
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
-from pipeline.pools import preflight
+from pipeline.resources.devices import doubts
+from pipeline.resources.pools import preflight
+from pipeline.resources.sizing import pools_for
 from pipeline.rows import Row
 from pipeline.settings import Settings
-from pipeline.sizing import pools_for
 from pipeline.stages.declarations import stages_of
 from tango_core.types import NotFiniteError
 
@@ -74,9 +74,9 @@ def _on_ray(
     plan: Plan, settings: Settings, early: EarlyRay | None, board: JobBoard | None
 ) -> Iterator[Row]:
     """The distributed executor; Ray is imported only here, because that takes seconds."""
-    from pipeline.executors import cluster, ray_data
+    from pipeline.executors import ray_data
 
-    with cluster.connected(settings.address, early, settings.start_timeout_s) as nodes:
+    with connected(settings.address, early, settings.start_timeout_s) as nodes:
         settings = replace(settings, pools=pools_for(settings.pools, nodes))
         names = [stage.name for stage in stages_of(plan)]
         preflight(settings.pools, nodes, names)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.pools import Pools
-from pipeline.remote.videos import VideoCache
+from pipeline.resources.pools import Pools
+from pipeline.storage.videos import VideoCache
 
 Executor = Literal["ray", "local"]
 

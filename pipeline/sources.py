@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cache.fingerprint import SourceMissingError, source_fingerprint
-from pipeline.remote.mirror import Mirror
-from pipeline.remote.objects import ObjectStore, Stored
-from pipeline.remote.urls import Url, UrlError, is_url, place
-from pipeline.remote.videos import VideoCache, fingerprint_of, remote_fingerprint
+from pipeline.storage.mirror import Mirror
+from pipeline.storage.objects import ObjectStore, Stored
+from pipeline.storage.urls import Url, UrlError, is_url, place
+from pipeline.storage.videos import VideoCache, fingerprint_of, remote_fingerprint
 
 # So many single objects of one folder are asked for before the folder is listed instead.
 _SINGLE = 8

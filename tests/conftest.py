@@ -40,7 +40,7 @@ for _signal, _handler in (
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Collect without looking for garbage: eleven thousand tests and their modules all stay."""
-    from pipeline.loading import loading
+    from pipeline.runtime.loading import loading
 
     with loading():
         return (yield)
@@ -48,17 +48,21 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that use Ray into one group, so that one process starts one Ray for them.
+    """Put the tests that use Ray into two groups: of one Ray, and with clusters of their own.
 
-    They come first, because they take longest. Tests that start real processes get a second try
-    (CONTRIBUTING.md says why); the summary lists every test that needed it.
+    They come first, because they take longest, and files with slow tests come next. Tests that
+    start real processes get a second try (CONTRIBUTING.md says why); the summary lists every test
+    that needed it.
     """
+    slow_files = set()
     for item in items:
         if item.get_closest_marker("ray"):
-            item.add_marker(pytest.mark.xdist_group("ray"))
+            has_own = "local_ray" not in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("clusters" if has_own else "ray"))
         if any(map(item.get_closest_marker, ("ray", "slow", "system"))):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
+            slow_files.add(item.path)
+    items.sort(key=lambda it: 0 if it.get_closest_marker("ray") else 2 - (it.path in slow_files))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

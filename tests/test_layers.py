@@ -14,7 +14,9 @@ FORBIDDEN = {
     "tango_core": {"ray", "mlflow", "pyarrow", "pandas", "pipeline", "jobs"},
     "pipeline": {"mlflow", "jobs", "typer", "matplotlib"},
     "pipeline/stages": {"ray", "pipeline.executors", "pipeline.run"},
-    "pipeline/remote": {"ray", "pyarrow", "pipeline.storage", "pipeline.cache", "pipeline.stages"},
+    "pipeline/storage": {"ray", "pipeline.cache", "pipeline.stages", "pipeline.plan"},
+    "pipeline/runtime": {"ray", "pyarrow", "pipeline.cache", "pipeline.plan", "pipeline.stages"},
+    "pipeline/progress": {"ray", "pipeline.cache", "pipeline.plan", "pipeline.stages"},
     "pipeline/cache": {"ray", "pipeline.executors", "pipeline.stages", "pipeline.plan"},
     "tango_core/ops": {"tango_core.compressors", "tango_core.models", "tango_core.benchmarks"},
     "tango_core/compressors": {"tango_core.models", "tango_core.benchmarks", "transformers"},
@@ -99,6 +101,43 @@ def test_a_layer_imports_nothing_above_it(package):
     assert not found
 
 
+def test_no_module_of_the_pipeline_imports_itself_by_way_of_others():
+    """Imports inside functions count, too, and those for type checking alone do not."""
+    paths = sorted((ROOT / "pipeline").rglob("*.py"))
+    modules = {_module_of(path): path for path in paths}
+    graph = {name: _targets(path, modules) - {name} for name, path in modules.items()}
+    for name in graph:
+        reached, waiting = set(), list(graph[name])
+        while waiting:
+            one = waiting.pop()
+            if one not in reached:
+                reached.add(one)
+                waiting += graph[one]
+        assert name not in reached, f"{name} imports itself"
+
+
+def _module_of(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _targets(path, modules):
+    """The modules that a file imports, of some."""
+    found = set()
+    for node in _run_time_nodes(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (names & modules.keys()) or {node.module}
+    return found & modules.keys()
+
+
+def test_packages_of_the_pipeline_have_fifteen_modules_at_most():
+    for folder in {path.parent for path in (ROOT / "pipeline").rglob("*.py")}:
+        own = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(own) <= 15, folder
+
+
 @pytest.mark.parametrize("package", ["checkpoints", "language", "towers", "random_weights"])
 def test_no_module_of_a_package_of_models_needs_itself_through_another_one(package):
     """Names that only annotations need count, too."""
@@ -181,7 +220,7 @@ def test_a_model_is_described_without_the_code_of_its_networks():
 
 def test_tables_know_neither_page_nor_plots():
     files = sorted((ROOT / "jobs" / "report" / "tables").glob("*.py"))
-    rooms = ("page", "plots", "bar_plots", "score_plot", "sections", "compare", "theme")
+    rooms = ("page", "plots", "difference_plots", "compare", "theme")
     above = {f"jobs.report.{name}" for name in rooms}
     assert not {(path.name, name) for path in files for name in imports_of(path) & above}
 

@@ -17,7 +17,7 @@ from pipeline.cache.export import export_cache
 from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.rows import CacheError
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:

@@ -228,7 +228,7 @@ def _checked(
 
     from jobs.config.recipe import load_job
     from jobs.run.locations import Locations, raise_if_unusable
-    from pipeline.remote.urls import place
+    from pipeline.storage.urls import place
 
     job = load_job(recipe, changes)
     job = replace(job, limit=limit or min(job.limit or most, most))

@@ -11,7 +11,7 @@ import sys
 from jobs import exit_codes
 from jobs.extras import how_to_install
 from jobs.run.last_words import last_words
-from pipeline.stopping import handled
+from pipeline.runtime.stopping import handled
 
 
 def main() -> None:

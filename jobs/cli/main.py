@@ -29,10 +29,10 @@ from jobs.cli import view as cli_view
 from jobs.cli.standard_streams import code_of_output, lasting_streams
 from jobs.cli.usage_errors import run_app
 from jobs.run.last_words import how_to_go_on, last_words
-from pipeline.background import LastingThread
 from pipeline.errors import StoreError, WorkerError
 from pipeline.redaction import RedactingFilter, redacted
-from pipeline.stopping import handled, leave
+from pipeline.runtime.background import LastingThread
+from pipeline.runtime.stopping import handled, leave
 
 app = typer.Typer(
     name="tango",

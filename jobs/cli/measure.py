@@ -34,8 +34,8 @@ from jobs.cli.options import (
 )
 from jobs.cli.output import Json, Quiet, announce, console_of, display_of
 from jobs.cli.path_checks import check_jobs, check_methods
-from pipeline.loading import loading
 from pipeline.redaction import redacted
+from pipeline.runtime.loading import loading
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -242,7 +242,7 @@ def _locations(
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
-    from pipeline.remote.urls import place
+    from pipeline.storage.urls import place
 
     return Locations(
         place(output), cache, tracking_uri, resume, address, steal=steal, continues=continues

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.loading import loading
-from pipeline.remote.urls import Place, is_url, place, raise_if_secret
+from pipeline.runtime.loading import loading
+from pipeline.storage.urls import Place, is_url, place, raise_if_secret
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job

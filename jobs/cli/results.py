@@ -14,8 +14,8 @@ from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_runs
 from jobs.run.locations import raise_if_unusable
 from pipeline.redaction import redacted
-from pipeline.remote.copies import local_copy
-from pipeline.remote.urls import is_url, place
+from pipeline.storage.copies import local_copy
+from pipeline.storage.urls import is_url, place
 
 data = typer.Typer(no_args_is_help=True, help="Fetch the files of a benchmark, and look at them.")
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from jobs.cli.completion import run_names
 from jobs.cli.options import RUNS, expanded_text
-from pipeline.remote.urls import raise_if_secret
+from pipeline.storage.urls import raise_if_secret
 
 runs = typer.Typer(no_args_is_help=True, help="Look at the runs that are there; remove some.")
 

@@ -13,7 +13,7 @@ from jobs import exit_codes
 from jobs.cli.path_checks import check_names
 from jobs.cli.standard_streams import has_no_reader
 from jobs.cli.submit_options import read_resources, read_runtime_env, split_options
-from pipeline import process
+from pipeline.runtime import process
 
 if TYPE_CHECKING:
     from jobs.submit.head import Head

@@ -11,7 +11,7 @@ from rich.console import Console
 from jobs.cli.options import RUNS, expanded, expanded_text
 from jobs.cli.path_checks import check_cache_root, check_runs
 from jobs.run.last_words import leaves_behind
-from pipeline.remote.urls import place
+from pipeline.storage.urls import place
 
 
 def view(

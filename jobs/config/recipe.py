@@ -39,7 +39,7 @@ from jobs.config.sections import (
     ModelSection,
     TrackingSection,
 )
-from pipeline.pools import Pools
+from pipeline.resources.pools import Pools
 from tango_core.extensions import short_name
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.dataclasses import dataclass
 
-from pipeline.remote.urls import raise_if_secret
+from pipeline.storage.urls import raise_if_secret
 from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from jobs import exit_codes
 from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings, write_findings
 from jobs.data_check.media import Bounds, Problem, check_file
-from pipeline.stages.child import Child, ChildStartError, CrashError
+from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.base import Defect

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.extras import how_to_install
-from pipeline.stages.child import Child
+from pipeline.runtime.child import Child
 
 Status = Literal["ok", "note", "problem"]
 

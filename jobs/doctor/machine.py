@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from jobs.doctor.checks import CheckResult, note, ok, problem
 from jobs.memory import available_memory
 from jobs.units import human_bytes
-from pipeline.cgroups import CGROUPS, num_cpus
+from pipeline.resources.cgroups import CGROUPS, num_cpus
 
 PACKAGE = "tango-video"
 SHARED_MEMORY = Path("/dev/shm")

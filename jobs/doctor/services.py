@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobs.doctor.checks import CheckResult, note, ok, problem
-from pipeline.cgroups import num_cpus
+from pipeline.resources.cgroups import num_cpus
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -34,7 +34,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
     import ray
     import torch
 
-    from pipeline.executors.cluster import connected
+    from pipeline.executors.early import connected
 
     if job is not None and not _is_on_ray(job, address):
         return _without_ray(job, address)
@@ -66,8 +66,8 @@ def _without_ray(job: Job, address: str | None) -> CheckResult:
 
 def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckResult:
     """The same check of the pools that the job does when it starts."""
-    from pipeline.devices import doubts
-    from pipeline.pools import preflight
+    from pipeline.resources.devices import doubts
+    from pipeline.resources.pools import preflight
     from pipeline.stages.declarations import STAGES
 
     if job is None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from jobs.results.facts import FACTS_FILE, JobFacts
-from pipeline.answer_parts import AnswerParts
-from pipeline.remote.urls import Place
-from pipeline.stages.declarations import FAILED
+from pipeline.progress.parts import AnswerParts
+from pipeline.statuses import FAILED
 from pipeline.storage import Storage
+from pipeline.storage.urls import Place
 from tango_core.local_files import parse_json
 
 logger = logging.getLogger(__name__)

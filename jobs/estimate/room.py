@@ -1,4 +1,4 @@
-"""What the GPUs of an actor have for it, as `pipeline/gpu_memory.py` will hold it to that.
+"""What the GPUs of an actor have for it, as `pipeline/resources/gpu_memory.py` will hold it to it.
 
 Only the GPUs of this machine can be asked. Those of a cluster count as if they were like these.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from pipeline.gpu_memory import raise_if_no_room, room_on, spread_weights
-from pipeline.pools import ActorPool
+from pipeline.resources.gpu_memory import raise_if_no_room, room_on, spread_weights
+from pipeline.resources.pools import ActorPool
 from tango_core.models.placement import resolve_devices
 
 
@@ -61,7 +61,7 @@ def room_of(device: str, pool: ActorPool, beside: float = 0.0) -> Room | None:
     """The room of an actor.
 
     Args:
-        device: As it loads its half of the model, see `pipeline.devices.placed`.
+        device: As it loads its half of the model, see `pipeline.resources.devices.placed`.
         pool: Of the actor; in a loop, where nothing is reserved, that of the defaults.
         beside: See `Room`.
 

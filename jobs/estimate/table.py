@@ -12,7 +12,7 @@ from jobs.estimate.rates import Rates
 from jobs.estimate.timing import Timing
 from jobs.estimate.tokens import CellTokens, total_bytes
 from jobs.units import human_bytes
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool, Pools
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,11 @@ def _timing(timing: Timing) -> dict[str, Any]:
 def _lines(estimate: Estimate) -> Iterator[str]:
     counts = estimate.counts
     lacking = f", {counts.without_file} without a file" if counts.without_file else ""
-    stored = f", {counts.from_features} from stored features" if counts.from_features else ""
+    stored = (
+        f", {counts.from_features} of these from stored features" if counts.from_features else ""
+    )
     yield (
-        f"clips:    {counts.clips} ({counts.to_encode} to encode{stored}, {counts.cached} cached"
+        f"clips:    {counts.clips} ({counts.to_encode} to encode, {counts.cached} cached{stored}"
         f"{lacking})"
     )
     yield f"answers:  {counts.answers} ({counts.questions} questions)"

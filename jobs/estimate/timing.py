@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from jobs.estimate.counts import Counts
 from jobs.estimate.rates import Rates
 from jobs.estimate.tokens import CellTokens
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool, Pools
 
 # Start of a Ray with its workers and their models on two cores, as pipeline/README.md has it.
 RAY_START_S = 15.0

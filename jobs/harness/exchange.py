@@ -27,8 +27,8 @@ from jobs.results.summary import failed_rows, write_summary
 from jobs.run.directories import make_run_dir
 from jobs.run.outcome import FAILURE
 from pipeline.rows import ANSWER
-from pipeline.seal import write_sealed
 from pipeline.storage import Storage
+from pipeline.storage.seal import write_sealed
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
 from tango_core.benchmarks.outside import in_one_line

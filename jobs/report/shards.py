@@ -13,8 +13,8 @@ import numpy as np
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
 from jobs.results.facts import JOB_FILE, JobFacts, ShardSize, WorkCounts
-from pipeline.clip_digests import Digests
-from pipeline.remote.copies import home_of
+from pipeline.progress.parts import Digests
+from pipeline.storage.copies import home_of
 
 _NAMED = 10
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from jobs.results.plain import Json, fields_to_plain, from_plain
-from pipeline.remote.copies import home_of
+from jobs.results.quantities import Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
+from pipeline.storage.copies import home_of
 from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
 

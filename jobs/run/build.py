@@ -13,10 +13,10 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import SkippedMethod
 from jobs.run.devices import HERE, Cluster, device_of
-from pipeline.loading import loading
 from pipeline.methods import raise_if_not_served
-from pipeline.remote.mirror import Mirror, mirrored
-from pipeline.remote.urls import Url, place
+from pipeline.runtime.loading import loading
+from pipeline.storage.mirror import Mirror, mirrored
+from pipeline.storage.urls import Url, place
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
 from tango_core.extensions import short_name

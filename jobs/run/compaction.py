@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 
 logger = logging.getLogger(__name__)

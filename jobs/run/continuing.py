@@ -15,11 +15,11 @@ from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.directories import DIGEST_FILE
 from jobs.run.locations import OpenStorage
-from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.lease import EXPIRES_S, RENEWED_EVERY_S, Holder, Lease, LeaseError
-from pipeline.remote.urls import Place
-from pipeline.seal import DamagedFileError, read_sealed
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
+from pipeline.storage.leases import EXPIRES_S, RENEWED_EVERY_S, Holder, Lease, LeaseError
+from pipeline.storage.seal import DamagedFileError, read_sealed
+from pipeline.storage.urls import Place
 
 _ASKED_EVERY_S = 2.0
 _STAMP = len("20260101-120000")

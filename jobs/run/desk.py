@@ -11,11 +11,11 @@ from jobs.results.facts import JOB_FILE
 from jobs.run.locations import Locations
 from jobs.tracking.server import default_tracking_uri
 from jobs.tracking.stored_events import StoredEvents, is_events_file
-from pipeline.lease import LeaseError
 from pipeline.plan import Plan
-from pipeline.remote.copies import local_copy
-from pipeline.remote.urls import Place
 from pipeline.rows import Row
+from pipeline.storage.copies import local_copy
+from pipeline.storage.leases import LeaseError
+from pipeline.storage.urls import Place
 
 
 class Desk:

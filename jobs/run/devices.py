@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from jobs.config.recipe import Job
 from jobs.run.executor import executor_of
-from pipeline.devices import reserves_gpus
 from pipeline.executors.early import EarlyRay
+from pipeline.resources.devices import reserves_gpus
 from tango_core.models import Device
 
 
@@ -33,7 +33,7 @@ class Cluster:
         Raises:
             ClusterError: If it cannot be reached.
         """
-        from pipeline.executors.cluster import connected
+        from pipeline.executors.early import connected
 
         with connected(self.address, self.early, timeout_s) as nodes:
             return any(node.get("GPU", 0) > 0 for node in nodes)

@@ -12,9 +12,9 @@ from jobs.config.overrides import recipe_of
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import JOB_FILE
 from jobs.run.locations import OpenStorage
-from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.remote.urls import Place, is_url, place
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
+from pipeline.storage.urls import Place, is_url, place
 
 DIGEST_FILE = "job.digest"
 """What `config.identity` says of the job, so that `--continue` finds its run."""

@@ -32,25 +32,23 @@ from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress
 from jobs.run.same_tokens import claim_caches
 from jobs.run.shards import ShardCount
-from pipeline import stopping
-from pipeline.answers import AnswerWriter
-from pipeline.asked import read_asked, write_asked
-from pipeline.background import iterate
-from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.continued import AskedBefore, Continued
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.lease import KeptLease, held
 from pipeline.metrics import JobBoard
-from pipeline.object_lease import lease_of
 from pipeline.plan import Plan, with_lost_entries_again
-from pipeline.remote.urls import Place
+from pipeline.progress.answers import AnswerWriter
+from pipeline.progress.resume import AskedBefore, Continued, read_asked, write_asked
 from pipeline.rows import Row, to_table
 from pipeline.run import run
-from pipeline.seal import DamagedFileError, write_sealed
+from pipeline.runtime import stopping
+from pipeline.runtime.background import iterate
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
-from pipeline.store_faults import insist, patient, store_fault
+from pipeline.storage.faults import insist, patient, store_fault
+from pipeline.storage.leases import KeptLease, held, lease_of
+from pipeline.storage.seal import DamagedFileError, write_sealed
+from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
 
@@ -276,7 +274,7 @@ def _announce(plan: Plan) -> None:
         len(plan.caches),
         to_encode,
         plan.clips.num_rows - misses - num_missing,
-        f", {stored} of them from stored features" if (stored := _from_features(plan)) else "",
+        f", {stored} of these from stored features" if (stored := _from_features(plan)) else "",
         f", {num_missing} missing" if num_missing else "",
     )
 

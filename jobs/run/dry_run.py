@@ -32,12 +32,12 @@ from jobs.run.locations import Locations
 from jobs.run.planning import make_plan, make_settings
 from jobs.run.pools import earlier_rates
 from pipeline.cache.folders import existing_caches
-from pipeline.cgroups import num_cpus
-from pipeline.devices import placed
 from pipeline.plan import Plan
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.cgroups import num_cpus
+from pipeline.resources.devices import placed
+from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.settings import Settings
-from pipeline.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.stages.declarations import stages_of
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
@@ -247,7 +247,7 @@ def _work(
 def _nodes(address: str | None) -> list[dict[str, float]]:
     """Resources of the cluster at an address, or of this machine."""
     if address is not None:
-        from pipeline.executors.cluster import connected
+        from pipeline.executors.early import connected
 
         with connected(address) as nodes:
             return nodes

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from jobs.config.recipe import Job
-from pipeline.devices import reserves_gpus
 from pipeline.executors.choice import Choice, choose
 from pipeline.executors.early import EarlyRay, started_early
+from pipeline.resources.devices import reserves_gpus
 
 
 def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> Choice | None:

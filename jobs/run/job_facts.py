@@ -46,6 +46,8 @@ def facts_of_job(
         work: What was done and what the caches saved.
     """
     model = built.model
+    rules = [one.protocol.subtitles for one in built.benchmarks.values()]
+    notes = [model.note, *(rule.note for rule in rules if rule is not None)]
     return JobFacts(
         run_id=run_id,
         kind=kind,
@@ -59,7 +61,7 @@ def facts_of_job(
         llm=model.llm,
         wall_s=wall_s,
         started_at=started_at.isoformat(timespec="seconds"),
-        note=model.note,
+        note="; ".join(note for note in notes if note),
         git_commit=git_commit(),
         caches=tuple(plan.caches),
         cache_root=cache_root,

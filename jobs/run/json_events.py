@@ -8,12 +8,12 @@ from typing import TextIO
 
 from jobs.results.run_summary import RunSummary
 from jobs.run.progress import failure_of
-from pipeline.clock import SYSTEM_CLOCK, Clock, Ticker
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
-from pipeline.remote.urls import Place
 from pipeline.rows import Row
-from pipeline.stages.declarations import has_failed
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Ticker
+from pipeline.statuses import has_failed
+from pipeline.storage.urls import Place
 
 _EVERY_S = 5.0
 

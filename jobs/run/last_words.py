@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.remote.urls import Place
-    from pipeline.stopping import Stopped
+    from pipeline.runtime.stopping import Stopped
+    from pipeline.storage.urls import Place
 
 
 class _Standing:

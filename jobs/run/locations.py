@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pipeline.remote.urls import Place, Url, place
 from pipeline.storage import Storage
+from pipeline.storage.urls import Place, Url, place
 
 OpenStorage = Callable[[str | Place], Storage]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from jobs.config.recipe import Job
 from jobs.run.build import BuiltJob
 from jobs.run.planning import items_of
-from pipeline.answers import AnswerWriter
 from pipeline.plan import Plan
+from pipeline.progress.answers import AnswerWriter
 from pipeline.rows import Row
 from tango_core.types import VideoItem
 

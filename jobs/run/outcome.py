@@ -11,7 +11,7 @@ from jobs.results.facts import JobFacts, WorkCounts
 from jobs.run.progress import is_decoded
 from pipeline.redaction import redacted
 from pipeline.rows import Row
-from pipeline.stages.declarations import FAILED, has_failed, is_failed
+from pipeline.statuses import FAILED, has_failed, is_failed
 
 FAILURE = pa.schema(
     [

@@ -12,16 +12,16 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob
 from jobs.run.shards import ShardCount
 from pipeline.cache.features import open_store
-from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.continued import Continued
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
-from pipeline.pools import Pools
+from pipeline.progress.resume import Continued
 from pipeline.redaction import redacted
-from pipeline.remote.videos import VideoCache
+from pipeline.resources.pools import Pools
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Executor, Settings
 from pipeline.sources import Sources
 from pipeline.storage import Storage
+from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark
 from tango_core.benchmarks.outside import in_one_line
 from tango_core.printable import printable_item

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from jobs.config.recipe import Job
 from pipeline.plan import Plan
-from pipeline.pools import Pools
-from pipeline.remote.urls import Place
-from pipeline.sizing import UNMEASURED, AutoPools, Work
+from pipeline.resources.pools import Pools
+from pipeline.resources.sizing import UNMEASURED, AutoPools, Work
 from pipeline.stages.declarations import stages_of
+from pipeline.storage.urls import Place
 
 if TYPE_CHECKING:
     from jobs.estimate.rates import Rates

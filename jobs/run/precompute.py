@@ -27,7 +27,7 @@ from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.run import run
-from pipeline.stopping import at_stop
+from pipeline.runtime.stopping import at_stop
 from pipeline.storage import Storage
 
 

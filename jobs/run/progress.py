@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from jobs.units import human_age
-from pipeline.clock import SYSTEM_CLOCK, Clock, Ticker
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
 from pipeline.rows import Row
-from pipeline.stages.declarations import DECODE_VIDEO, has_failed, is_failed
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Ticker
+from pipeline.stages.declarations import DECODE_VIDEO
+from pipeline.statuses import has_failed, is_failed
 
 logger = logging.getLogger(__name__)
 

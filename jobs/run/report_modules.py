@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.background import LastingThread
-from pipeline.loading import loading
 from pipeline.plan import Plan
 from pipeline.rows import Row
+from pipeline.runtime.background import LastingThread
+from pipeline.runtime.loading import loading
 
 
 class ReportModules:

@@ -24,12 +24,12 @@ from jobs.run.report_modules import ReportModules
 from jobs.tracking.live import LiveRun
 from jobs.tracking.server import is_remote
 from pipeline.executors.early import EarlyRay
-from pipeline.loading import loading
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
-from pipeline.remote.urls import Place
 from pipeline.run import run
-from pipeline.stopping import at_stop
+from pipeline.runtime.loading import loading
+from pipeline.runtime.stopping import at_stop
+from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def measure(
             from jobs.report.page import write_report
             from jobs.report.tables.cells import render_table
             from jobs.report.tables.profile import render_profile
-            from jobs.results.readings import unread_notes
+            from jobs.results.replies import unread_notes
             from jobs.results.summary import write_summary
 
         with results_of(run_dir, desk.path) as folder:

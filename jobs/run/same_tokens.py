@@ -12,8 +12,8 @@ from typing import Any
 
 from jobs.config.recipe import RecipeError
 from pipeline.plan import Plan
-from pipeline.remote.urls import Place
 from pipeline.storage import Storage
+from pipeline.storage.urls import Place
 from tango_core.compressors.released import pruner_digest
 from tango_core.local_files import parse_json
 from tango_core.models.checkpoints.words import words_digest

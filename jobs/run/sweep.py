@@ -17,9 +17,9 @@ from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 from pipeline.executors.early import EarlyRay
-from pipeline.remote.copies import local_copy
-from pipeline.remote.urls import Place
 from pipeline.storage import Storage
+from pipeline.storage.copies import local_copy
+from pipeline.storage.urls import Place
 
 
 def sweep(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
-from pipeline.remote.urls import Place, is_url, place
 from pipeline.storage import Storage
+from pipeline.storage.urls import Place, is_url, place
 
 _MARKS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE)
 

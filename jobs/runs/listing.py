@@ -11,7 +11,7 @@ from jobs.report.formatting import DASH, text_table
 from jobs.runs.found import find_runs
 from jobs.runs.state import RunState, age_of, state_of
 from jobs.units import human_age, human_bytes
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}

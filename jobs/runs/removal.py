@@ -22,9 +22,8 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, find_run, named, run_at
 from jobs.runs.state import is_running, size_of
 from jobs.units import human_bytes
-from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.lease import LeaseError
-from pipeline.object_lease import lease_of
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage.leases import LeaseError, lease_of
 
 _LAST = (SUMMARY_FILE, FACTS_FILE, JOB_FILE)
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 from jobs.report.replicates import report_replicates
 from jobs.runs.found import find_run
-from pipeline.remote.copies import local_copy
-from pipeline.remote.urls import place
+from pipeline.storage.copies import local_copy
+from pipeline.storage.urls import place
 
 
 def replicated(

@@ -14,7 +14,7 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun
 from jobs.runs.state import RunState, age_of, state_of
 from jobs.units import human_age, human_bytes
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
 _FAILURES_SHOWN = 5
 

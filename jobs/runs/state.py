@@ -15,8 +15,8 @@ from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.directories import recipe_name
 from jobs.runs.found import FoundRun
-from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.object_lease import lease_of
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage.leases import lease_of
 
 State = Literal["running", "stopped", "finished", "imported", "comparison", "damaged"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jobs.submit.head import Head, HeadError, HeadLostError
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails

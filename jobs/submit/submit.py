@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jobs.submit.head import PREFIX, Head, HeadLostError
 from jobs.submit.package import write_package
 from jobs.submit.request import Request, same_job
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails

@@ -21,13 +21,13 @@ from jobs.tracking.mlflow_runs import Driver
 from jobs.tracking.numbers import Cell, RunningNumbers
 from jobs.tracking.server import TrackingError, default_tracking_uri, first_line, raise_if_wrong
 from jobs.tracking.upload import RunUpload
-from pipeline.clock import SYSTEM_CLOCK, Clock, Repeated
-from pipeline.lease import LeaseError
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
-from pipeline.remote.copies import home_of
 from pipeline.rows import Row
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Repeated
+from pipeline.storage.copies import home_of
+from pipeline.storage.leases import LeaseError
 
 logger = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ import yaml
 from jobs.config.bounded_yaml import load_yaml
 from jobs.results.facts import JOB_FILE
 from jobs.tracking import shown
-from pipeline import process
-from pipeline.clock import Clock
-from pipeline.object_lease import lease_of
 from pipeline.redaction import redacted, redacted_inside
-from pipeline.remote.urls import is_url
+from pipeline.runtime import process
+from pipeline.runtime.clock import Clock
 from pipeline.storage import Storage
+from pipeline.storage.leases import lease_of
+from pipeline.storage.urls import is_url
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,11 +10,11 @@ import numpy as np
 
 from jobs.results.scores import read_groups
 from jobs.tracking.shown import cell_score_key, metric_name
-from pipeline import process
 from pipeline.metrics import JobBoard, StageState
-from pipeline.node_usage import Reading
+from pipeline.resources.node_usage import Reading
 from pipeline.rows import Row
-from pipeline.stages.declarations import has_failed, is_failed
+from pipeline.runtime import process
+from pipeline.statuses import has_failed, is_failed
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import Metric, Questions, RunningEstimate
 

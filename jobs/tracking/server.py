@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
-from pipeline.loading import loading
 from pipeline.redaction import redacted
-from pipeline.remote.urls import Place
+from pipeline.runtime.loading import loading
+from pipeline.storage.urls import Place
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from jobs.tracking.events import EVENTS, FILES, FOLDER
-from pipeline.clock import SYSTEM_CLOCK, Clock, Repeated
-from pipeline.remote.copies import local_copy
-from pipeline.remote.objects import ObjectStore
-from pipeline.remote.retries import Patience
-from pipeline.remote.urls import Place, Url
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Repeated
+from pipeline.storage.copies import local_copy
+from pipeline.storage.objects import ObjectStore
+from pipeline.storage.retries import Patience
+from pipeline.storage.urls import Place, Url
 
 logger = logging.getLogger(__name__)
 

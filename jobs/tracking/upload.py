@@ -45,9 +45,9 @@ from jobs.tracking.server import (
     raise_if_wrong,
     tracking_errors,
 )
-from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.redaction import redacted_inside
-from pipeline.remote.copies import home_of
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage.copies import home_of
 from tango_core.local_files import parse_json, read_text
 
 if TYPE_CHECKING:

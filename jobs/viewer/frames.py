@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.redaction import redacted
-from pipeline.remote.urls import is_url
-from pipeline.remote.videos import VideoCache
-from pipeline.stages.child import Child, ChildStartError, CrashError
+from pipeline.runtime.child import Child, ChildStartError, CrashError
+from pipeline.storage.urls import is_url
+from pipeline.storage.videos import VideoCache
 from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames
 
@@ -51,7 +51,7 @@ class Clip:
 
 
 @dataclass
-class FrameShop:
+class FrameDecoder:
     """Makes pictures of frames, and keeps those that were asked for last.
 
     Args:

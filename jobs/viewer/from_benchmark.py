@@ -13,10 +13,10 @@ import pyarrow as pa
 from jobs.config.overrides import read_recipe
 from jobs.config.recipe import Job, parse_job
 from jobs.results.facts import JOB_FILE, JobFacts
-from pipeline.asked import ASKED
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
-from pipeline.remote.urls import is_url
+from pipeline.progress.resume import ASKED
 from pipeline.rows import clip_row, to_table
+from pipeline.storage.urls import is_url
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.outside import in_one_line
 from tango_core.printable import printable_item

@@ -29,8 +29,8 @@ from jobs.results.answer_columns import (
 )
 from jobs.results.scores import read_groups
 from jobs.viewer.runs import RunGroup, Runs
-from pipeline.answer_parts import AnswerParts
-from pipeline.asked import ASKED
+from pipeline.progress.parts import AnswerParts
+from pipeline.progress.resume import ASKED
 from pipeline.rows import ANSWER
 from tango_core.printable import printable
 

@@ -24,9 +24,9 @@ from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.names import entry_of, file_of
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, CacheError
 from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
-from pipeline.clock import SYSTEM_CLOCK, Clock
-from pipeline.remote.objects import PARALLEL
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
+from pipeline.storage.objects import PARALLEL
 
 T = TypeVar("T")
 R = TypeVar("R")

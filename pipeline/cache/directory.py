@@ -13,7 +13,7 @@ from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import entry_of, file_of, split
 from pipeline.cache.rows import FORMAT_VERSION, CacheError
 from pipeline.cache.shards import Shards, damage_named, hash_of, is_shard
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 
 MANIFEST = "manifest.json"

@@ -26,7 +26,7 @@ from pipeline.cache.feature_rows import (
 )
 from pipeline.cache.names import TOKENS, entry_name, file_of, held_by, signals_part, split
 from pipeline.cache.rows import CacheError, ClipIdentity
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
 from tango_core.types import VisualFeatures

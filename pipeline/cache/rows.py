@@ -18,7 +18,7 @@ import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
 from pipeline.rows import bounds, source_columns, source_of
-from pipeline.seal import digest_of
+from pipeline.storage.seal import digest_of
 from tango_core.types import CompressedVideo
 
 if TYPE_CHECKING:

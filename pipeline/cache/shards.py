@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.cache.rows import CacheError
-from pipeline.seal import DamagedFileError, read_sealed, write_sealed
 from pipeline.storage import Storage
+from pipeline.storage.seal import DamagedFileError, read_sealed, write_sealed
 
 logger = logging.getLogger(__name__)
 

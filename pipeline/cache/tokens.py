@@ -23,7 +23,7 @@ from pipeline.cache.rows import (
     read_checked,
     to_table,
 )
-from pipeline.clock import SYSTEM_CLOCK, Clock
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
 

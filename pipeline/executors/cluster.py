@@ -1,54 +1,22 @@
-"""A Ray to run on: one of our own for a laptop, or a cluster that is already there."""
+"""Start or join Ray, and leave it: one of our own for a laptop, or a cluster that is there."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import ray
 from ray.exceptions import AuthenticationError
 
-from pipeline.cgroups import num_cpus
 from pipeline.errors import ClusterError
 from pipeline.executors.address import raise_if_unreachable
-from pipeline.executors.early import EarlyRay, started_early
 from pipeline.executors.quiet import without_native_lines
+from pipeline.resources.cgroups import num_cpus
 
 logger = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 120.0
 _TOKEN = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
-
-
-@contextmanager
-def connected(
-    address: str | None = None,
-    early: EarlyRay | None = None,
-    start_timeout_s: float = START_TIMEOUT_S,
-) -> Iterator[list[dict[str, float]]]:
-    """Connect to Ray, give the resources of its nodes, and disconnect.
-
-    A Ray that is already connected in this process is used and left as it is.
-
-    Args:
-        address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
-            `ray://host:port`.
-        early: One that is on its way; whoever started it ends it.
-        start_timeout_s: Seconds that may take.
-
-    Raises:
-        ClusterError: If there is no cluster at the address, or none in time.
-    """
-    with started_early(early is None, address) as ours:
-        starting = early or ours
-        if starting is not None:
-            try:
-                starting.wait(start_timeout_s)
-            except TimeoutError as error:
-                raise ClusterError(_not_in_time(address, start_timeout_s)) from error
-        yield living_nodes()
 
 
 def living_nodes() -> list[dict[str, float]]:
@@ -63,15 +31,6 @@ def has_lost_a_node() -> bool:
     except Exception as error:
         logger.debug("the nodes are not known: %s", error)
         return True
-
-
-def _not_in_time(address: str | None, timeout_s: float) -> str:
-    """What to say of a Ray that is awaited no longer."""
-    what = f"the cluster at --address {address} let nobody in" if address else "Ray did not start"
-    return (
-        f"{what} within cluster.start_timeout_s = {timeout_s:g} s; raise it, use executor: local, "
-        "or look into the logs of Ray (/tmp/ray/session_latest/logs)"
-    )
 
 
 def connect(address: str | None) -> None:

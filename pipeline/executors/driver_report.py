@@ -22,7 +22,7 @@ from pipeline.metrics import (
     Metric,
 )
 from pipeline.plan import Plan
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool, Pools
 from pipeline.rows import Row
 
 _COPY_EVERY_S = 1.0

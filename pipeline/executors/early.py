@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import ClassVar
 
-from pipeline import stopping
-from pipeline.background import LastingThread
-from pipeline.loading import loading
+from pipeline.errors import ClusterError
+from pipeline.runtime import stopping
+from pipeline.runtime.background import LastingThread
+from pipeline.runtime.loading import loading
 
+START_TIMEOUT_S = 120.0
 _CLOSED_WITHIN_S = 30.0
 _IMPORTED_WITHIN_S = 5.0
 
@@ -35,7 +37,7 @@ class EarlyRay:
         Imports of two threads hold each other up, and Ray's own processes start after this one.
 
         Args:
-            address: As for `cluster.connected`.
+            address: As for `connected`.
         """
         self._address = address
         self._imported = threading.Event()
@@ -119,7 +121,7 @@ def started_early(
 
     Args:
         wanted: Whether it is.
-        address: As for `cluster.connected`.
+        address: As for `connected`.
         last: Whether this process ends soon after the block and with it a Ray of its own, which
             takes more than a second to end in order. Another one in this process waits for that.
             If the block fails, or the cluster has lost a node, the process stays connected to the
@@ -145,6 +147,46 @@ def started_early(
             early.leave(_CLOSED_WITHIN_S)
         elif not (last and (failed or _has_lost_a_node())):
             early.close(_CLOSED_WITHIN_S)
+
+
+@contextmanager
+def connected(
+    address: str | None = None,
+    early: EarlyRay | None = None,
+    start_timeout_s: float = START_TIMEOUT_S,
+) -> Iterator[list[dict[str, float]]]:
+    """Connect to Ray, give the resources of its nodes, and disconnect.
+
+    A Ray that is already connected in this process is used and left as it is.
+
+    Args:
+        address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
+            `ray://host:port`.
+        early: One that is on its way; whoever started it ends it.
+        start_timeout_s: Seconds that may take.
+
+    Raises:
+        ClusterError: If there is no cluster at the address, or none in time.
+    """
+    with started_early(early is None, address) as ours:
+        starting = early or ours
+        if starting is not None:
+            try:
+                starting.wait(start_timeout_s)
+            except TimeoutError as error:
+                raise ClusterError(_not_in_time(address, start_timeout_s)) from error
+        from pipeline.executors.cluster import living_nodes
+
+        yield living_nodes()
+
+
+def _not_in_time(address: str | None, timeout_s: float) -> str:
+    """What to say of a Ray that is awaited no longer."""
+    what = f"the cluster at --address {address} let nobody in" if address else "Ray did not start"
+    return (
+        f"{what} within cluster.start_timeout_s = {timeout_s:g} s; raise it, use executor: local, "
+        "or look into the logs of Ray (/tmp/ray/session_latest/logs)"
+    )
 
 
 def _has_lost_a_node() -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pipeline.executors.attempts import AttemptLedger
 from pipeline.metrics import StageBoard
-from pipeline.node_usage import UsageBoard
+from pipeline.resources.node_usage import UsageBoard
 
 
 class JobLedger(AttemptLedger, StageBoard, UsageBoard):

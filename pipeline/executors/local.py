@@ -6,16 +6,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
 
-from pipeline.background import iterate
-from pipeline.devices import HALVES
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
-from pipeline.loading import loading
 from pipeline.metrics import JobBoard, Metered
 from pipeline.plan import Plan
+from pipeline.resources.devices import HALVES
 from pipeline.rows import Row
+from pipeline.runtime.background import iterate
+from pipeline.runtime.loading import loading
 from pipeline.settings import Settings
-from pipeline.stages.declarations import Stage, filled, has_failed, stages_of
+from pipeline.stages.declarations import Stage, filled, stages_of
+from pipeline.statuses import has_failed
 from pipeline.streams import RowStream, stream_of
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from pipeline.clock import SYSTEM_CLOCK, Clock
 from pipeline.errors import ClusterError
-from pipeline.pools import PoolError
+from pipeline.resources.pools import PoolError
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
 logger = logging.getLogger(__name__)
 

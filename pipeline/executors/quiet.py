@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from pipeline import stopping
+from pipeline.runtime import stopping
 
 # Behind it, all lines that were said before have been passed on.
 _MARK = b"\0"

@@ -26,7 +26,6 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from pipeline.background import iterate
 from pipeline.errors import WorkerError
 from pipeline.executors.by_value import own_code_by_value
 from pipeline.executors.cluster import living_nodes
@@ -36,8 +35,9 @@ from pipeline.executors.lost_nodes import RoomWatch
 from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
-from pipeline.pools import ActorPool, preflight
+from pipeline.resources.pools import ActorPool, preflight
 from pipeline.rows import Row
+from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, filled, stages_of
 

@@ -13,7 +13,7 @@ import ray
 from ray.util import metrics as ray_metrics
 
 from pipeline.metrics import BUSY, FINISHED, SECONDS, STARTED, Metric, StageBoard
-from pipeline.node_usage import UsageReader
+from pipeline.resources.node_usage import UsageReader
 
 _REPORT_EVERY_S = 1.0
 

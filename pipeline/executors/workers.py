@@ -13,16 +13,16 @@ from typing import Any
 import pyarrow as pa
 import ray
 
-from pipeline.clock import Ticker
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_metrics import WorkerReport, usage_reader
-from pipeline.loading import loading
 from pipeline.metrics import Metered
-from pipeline.node_usage import EVERY_S as USAGE_EVERY_S
-from pipeline.pools import ActorPool
-from pipeline.process import leave_at_once
+from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
+from pipeline.resources.pools import ActorPool
 from pipeline.rows import to_table
+from pipeline.runtime.clock import Ticker
+from pipeline.runtime.loading import loading
+from pipeline.runtime.process import leave_at_once
 from pipeline.stages.declarations import Stage
 from pipeline.streams import stream_of
 
@@ -68,7 +68,9 @@ class StageActor:
         self, stage: Stage, arguments: dict[str, Any], ledger: Any, pool: ActorPool
     ) -> None:
         with loading():
-            from pipeline.gpu_memory import room_for  # needs torch, which a decode worker lacks
+            from pipeline.resources.gpu_memory import (
+                room_for,  # needs torch, which a decode worker lacks
+            )
 
             with room_for(stage.name, pool, arguments.get("model")):
                 run = stream_of(stage.load()(**arguments))

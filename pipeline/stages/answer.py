@@ -32,7 +32,7 @@ from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of
 from pipeline.stages.read_ahead import done_ahead
 from pipeline.stages.same_code import raise_if_other_code
-from pipeline.store_faults import store_fault
+from pipeline.storage.faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec

@@ -22,7 +22,7 @@ from pipeline.stages.answer_rows import frames_digest, kept_digest
 from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import with_second_try
-from pipeline.store_faults import store_fault
+from pipeline.storage.faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.models.session import ClipPrompts

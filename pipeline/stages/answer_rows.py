@@ -11,7 +11,8 @@ from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import Entry
 from pipeline.methods import PlannedMethod
 from pipeline.rows import Row, bounds
-from pipeline.stages.declarations import ANSWER_QUESTIONS, DAMAGED, is_failed
+from pipeline.stages.declarations import ANSWER_QUESTIONS
+from pipeline.statuses import DAMAGED, is_failed
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.judge import judge
 from tango_core.types import Answer, Question

@@ -14,7 +14,7 @@ from pipeline.cache.feature_rows import INT8, rounded
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.names import TOKENS, signals_part
 from pipeline.cache.rows import ClipIdentity
-from pipeline.pools import PoolError
+from pipeline.resources.pools import PoolError
 from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
 from pipeline.stages.write_behind import Writers, Writing

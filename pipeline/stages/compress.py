@@ -28,7 +28,7 @@ from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
 from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
 from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.write_behind import Writers, Writing
-from pipeline.store_faults import store_fault
+from pipeline.storage.faults import store_fault
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.devices import placed
+from pipeline.resources.devices import placed
 from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row, failed, result
+from pipeline.statuses import ANSWER_FAILED, DECODE_FAILED, ENCODE_FAILED
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
@@ -121,7 +120,7 @@ DECODE_VIDEO = Stage(
     arguments=_decode_arguments,
     input=CLIP,
     output=DECODED,
-    failure="decode_failed",
+    failure=DECODE_FAILED,
 )
 COMPRESS_VIDEO = Stage(
     name="compress",
@@ -129,7 +128,7 @@ COMPRESS_VIDEO = Stage(
     arguments=_compress_arguments,
     input=DECODED,
     output=ENCODED,
-    failure="encode_failed",
+    failure=ENCODE_FAILED,
     profile_code="pipeline.stages.profile:ProfileCompression",
 )
 ANSWER_QUESTIONS = Stage(
@@ -138,49 +137,13 @@ ANSWER_QUESTIONS = Stage(
     arguments=_answer_arguments,
     input=ENCODED,
     output=RESULT,
-    failure="answer_failed",
+    failure=ANSWER_FAILED,
     on_hits=True,
     profile_code="pipeline.stages.profile:ProfileAnswers",
 )
 
 STAGES = (DECODE_VIDEO, COMPRESS_VIDEO, ANSWER_QUESTIONS)
 """In the order in which a clip goes through them; those with `on_hits` are the last ones."""
-
-DAMAGED = "decode_damaged"
-"""Status of what concerns a clip whose stream is damaged where the clip is: a failure, unless the
-clip was answered all the same (`decode.damaged: keep`)."""
-
-FAILED = (*(stage.failure for stage in STAGES), DAMAGED)
-"""The statuses of rows that a stage failed on."""
-
-
-def is_failed(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer (`rows.ANSWER`) failed; one about a damaged clip did if it was not put."""
-    if answer["status"] == DAMAGED:
-        prompt_tokens = answer.get("prompt_tokens")
-        return prompt_tokens is None or not prompt_tokens > 0  # a table writes a missing one as NaN
-    return answer["status"] in FAILED
-
-
-def are_failed(answers: pa.Table, *, keep_damaged: bool = True) -> npt.NDArray[np.bool_]:
-    """`is_failed` of every row of a table of answers.
-
-    Args:
-        answers: Rows of `rows.ANSWER`.
-        keep_damaged: `False` for a job that fails damaged clips (`decode.damaged`), whatever an
-            earlier attempt answered about them.
-    """
-    status = answers["status"]
-    failed = pc.is_in(status, pa.array(FAILED, status.type))
-    if keep_damaged and "prompt_tokens" in answers.column_names:
-        answered = pc.fill_null(pc.greater(answers["prompt_tokens"].cast(pa.float64()), 0), False)
-        failed = pc.and_not(failed, pc.and_(pc.equal(status, DAMAGED), answered))
-    return np.asarray(failed.to_numpy(), dtype=bool)
-
-
-def has_failed(result: Row) -> bool:
-    """Whether anything about a clip (`rows.RESULT`) failed: the clip itself, or an answer."""
-    return result["status"] != "ok" or any(map(is_failed, result["answers"]))
 
 
 def filled(row: Row) -> Row:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
-from pipeline.remote.urls import is_url
-from pipeline.remote.videos import ChangedError, VideoCache, changed
 from pipeline.rows import one_line, source_columns
-from pipeline.stages.child import Child, ChildStartError, CrashError
-from pipeline.stages.declarations import DAMAGED, DECODE_VIDEO
-from pipeline.store_faults import store_fault
+from pipeline.runtime.child import Child, ChildStartError, CrashError
+from pipeline.stages.declarations import DECODE_VIDEO
+from pipeline.statuses import DAMAGED
+from pipeline.storage.faults import store_fault
+from pipeline.storage.urls import is_url
+from pipeline.storage.videos import ChangedError, VideoCache, changed
 from tango_core.local_files import has_identity
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames

@@ -18,7 +18,7 @@ import torch
 
 from pipeline.errors import DeviceError
 from pipeline.rows import one_line
-from pipeline.store_faults import store_fault
+from pipeline.storage.faults import store_fault
 from tango_core.models.memory_faults import free_memory, is_out_of_memory, with_causes
 
 T = TypeVar("T")

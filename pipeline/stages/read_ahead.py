@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import TypeVar
 
-from pipeline.background import iterate
+from pipeline.runtime.background import iterate
 
 JobT = TypeVar("JobT")
 DoneT = TypeVar("DoneT")

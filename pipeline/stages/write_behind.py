@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.background import LastingThread
+from pipeline.runtime.background import LastingThread
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, keep, num_kept
+from tango_core.ops.budgets import floor_share
 from tango_core.ops.saliency import top_positions
 from tango_core.types import VisualFeatures
 
@@ -44,7 +45,7 @@ class EVS(Compressor):
         num_frames, tokens_per_frame, _ = features.tokens.shape
         total = num_frames * tokens_per_frame
         if self.budget == "official":
-            kept = max(tokens_per_frame, int(total * self.retention))
+            kept = max(tokens_per_frame, floor_share(total, self.retention))
         else:
             kept = num_kept(total, self.retention)
         if kept < tokens_per_frame:

@@ -31,7 +31,7 @@ from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.compressors.terms import NOWHERE, Terms, in_order, unchanged
 from tango_core.ops.blocks import row_blocks, take_frames
-from tango_core.ops.budgets import apportion
+from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import density_peaks, squared_distances
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -146,14 +146,14 @@ class FastVID(Compressor):
     ) -> tuple[list[int], list[int]]:
         """Salient and context tokens of every frame of a segment of `length` frames."""
         by_frame = self.variant == "frame" and total is None
-        share = max(1, int(tokens_per_frame * self.retention))
+        share = max(1, floor_share(tokens_per_frame, self.retention))
         total = share * length if total is None else total
         if by_frame:
-            per_frame = int(share * self.context_ratio)
+            per_frame = floor_share(share, self.context_ratio)
             context = per_frame * length
             salient = [share - per_frame] * length
         else:
-            context = int(total * self.context_ratio)
+            context = floor_share(total, self.context_ratio)
             salient = _spread(total - context, length)
         spread = [0] * length
         for stride in range(min(self.anchor_stride, length), 0, -1):

@@ -21,7 +21,6 @@ not given, and the budget counts what really is static. `legacy` also takes the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -37,7 +36,7 @@ from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
 from tango_core.compressors.terms import Terms, in_order, over_frames, unchanged
-from tango_core.ops.budgets import apportion
+from tango_core.ops.budgets import apportion, ceil_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.frame_runs import FrameMeans, frame_means
 from tango_core.ops.merging import mean_weights
@@ -179,7 +178,7 @@ class HoliTom(OuterStep):
             wanted = min(num_kept(total, self.outer_retention), int(sizes.sum()))
             counts = apportion(wanted, sizes * (wanted / sizes.sum()), sizes).tolist()
             return counts[: len(moving)], counts[len(moving) :]
-        dynamic = [math.ceil(count * share) for count in moving]
+        dynamic = [ceil_share(count, share) for count in moving]
         clusters = [round(count * share) for count in static]
         if not any(dynamic) and not any(clusters):
             clusters[int(np.argmax(static))] = 1

@@ -29,7 +29,7 @@ from tango_core.compressors.base import Compressor, num_kept, read_checked
 from tango_core.compressors.options import raise_if_outside
 from tango_core.compressors.terms import NOWHERE, Terms, in_order, over_frames
 from tango_core.ops.blocks import row_blocks
-from tango_core.ops.budgets import apportion
+from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.frame_runs import FrameMeans, frame_means
 from tango_core.ops.merging import mean_weights
@@ -126,7 +126,7 @@ class PruneVid(Compressor):
     def _frame_clusters(self, tokens: Tensor) -> Tensor:
         """(T,) int64 cluster of every frame, by its mean token."""
         frames = tokens.mean(dim=1, dtype=torch.float32)[None]
-        num_clusters = max(1, int(len(tokens) * self.temporal_ratio))
+        num_clusters = max(1, floor_share(len(tokens), self.temporal_ratio))
         distances = squared_distances(frames)
         scaled = distances / frames.shape[-1]
         centers = density_peaks(scaled, num_clusters, NUM_NEIGHBORS, include_self=True)

@@ -19,7 +19,6 @@ grid, two targets may fall on one position, and running off the list's end is an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -36,7 +35,7 @@ from tango_core.compressors.options import raise_if_outside
 from tango_core.compressors.stop import Stop, checked_stop, stop_for
 from tango_core.compressors.terms import Terms, in_order, unchanged
 from tango_core.ops.blocks import take_frames
-from tango_core.ops.budgets import evenly
+from tango_core.ops.budgets import ceil_share, evenly, floor_share
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.transfer import upload_together
@@ -135,7 +134,7 @@ class VisionZip(Compressor):
     ) -> list[tuple[int, int]]:
         """Dominant and contextual tokens of every frame."""
         if stop is not None and stop.legacy and self.budget == "official":
-            total = int(tokens_per_frame * self.retention)
+            total = floor_share(tokens_per_frame, self.retention)
             if tokens_per_frame == 196:
                 total = STOP_TOTALS.get(self.retention, total)
             total = max(1, total)
@@ -144,7 +143,7 @@ class VisionZip(Compressor):
         if self.budget == "exact":
             totals = evenly(num_kept(num_frames * tokens_per_frame, self.retention), num_frames)
         else:
-            share = math.ceil(self.retention * tokens_per_frame - 1e-9)
+            share = ceil_share(tokens_per_frame, self.retention)
             totals = [min(tokens_per_frame, share)] * num_frames
         wanted = round(self.contextual_ratio * tokens_per_frame)
         contextual = [max(0, min(wanted, total - 1)) for total in totals]

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tango_core.metrics.intervals import (
+    cluster_codes,
+    clustered_variance,
+    t_quantile,
+    z_quantile,
+)
 from tango_core.metrics.paired_tests import (
     mcnemar_p_value,
     real_sign_flip_p_value,
     sign_flip_p_value,
 )
-from tango_core.metrics.quantiles import cluster_codes, t_quantile, z_quantile
 
 _MIN_CLIPS = 5
 _ENOUGH_CHANGED_CLIPS = 6
@@ -66,14 +71,12 @@ def compare_paired(
 ) -> Comparison | None:
     """Compare two runs question by question, with whole clips as independent units.
 
-    The interval is the cluster-robust t interval of the mean change: with c_i in [-1, 1] the change
-    of question i, n questions in G clips, and C_g, n_g the sum and the number of a clip's,
-
-        var = G / (G - 1) * sum_g (C_g - n_g mean(c))^2 / n^2,    mean(c) +- t_{G-1} sqrt(var)
-
-    (Cameron and Miller, "A Practitioner's Guide to Cluster-Robust Inference", J. Human Resources
-    50, 2015, section VI). In simulations with 5 to 200 clips, bases of .5 to .99 and differences of
-    0 to .2 (`tests/perf/results/intervals.md`) it covers the truth in 93 to 97.2 % of cases where
+    The interval is the cluster-robust t interval of the mean change, with the CR2 variance and
+    Satterthwaite's degrees of freedom (see `clustered_variance`; Cameron and Miller, "A
+    Practitioner's Guide to Cluster-Robust Inference", J. Human Resources 50, 2015, section VI). In
+    simulations with 5 to 200 clips of 3 questions, of 1, 3, 3 and 12, with one clip that has half
+    of all questions, and with the sizes of MLVU and LongVideoBench
+    (`tests/perf/results/intervals.md`) it covers the truth in at least 93 % of cases where
     6 clips, or more than half of the clips, change in nearly every run; near that limit up to
     98.7 %, because runs with fewer are not counted. Where fewer changed, it can miss the truth in
     most cases and has no width if nothing changed. `too_few_clips` is set there,
@@ -147,17 +150,18 @@ def compare_clips(
     too_few = num_clips < _MIN_CLIPS or (
         num_changed < _ENOUGH_CHANGED_CLIPS and 2 * num_changed <= num_clips
     )
-    error = _standard_error(sums, sizes, difference)
+    variance, degrees = clustered_variance(sums, sizes, difference)
+    error = math.sqrt(variance)
     if too_few:
         # Variance of a question; of changes smaller than 1 a bound of it.
         alone = (all_gained + all_lost) / num_questions - difference**2
-        size = _effective_size(alone, sizes, error, level)
+        size = _effective_size(alone, sizes, variance, degrees, level)
         share_gained, share_lost = all_gained / num_questions, all_lost / num_questions
         low, high = _score_interval(share_gained * size, share_lost * size, size, level)
         low, high = min(low, difference), max(high, difference)
         error = max(error, (high - low) / 2 / z_quantile(level))
     else:
-        reach = t_quantile((1 + level) / 2, num_clips - 1) * error
+        reach = t_quantile((1 + level) / 2, degrees) * error
         low, high = max(-1.0, difference - reach), min(1.0, difference + reach)
     if not whole:
         p_value = real_sign_flip_p_value(sums)
@@ -176,29 +180,20 @@ def compare_clips(
         num_clips=num_clips,
         num_changed_clips=num_changed,
         too_few_clips=too_few,
-        detectable_difference=_detectable(error, num_clips),
+        detectable_difference=_detectable(error, degrees),
     )
 
 
-def _standard_error(
-    sums: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], mean: float
-) -> float:
-    """Cluster-robust standard error of the mean change; 0 for a single clip."""
-    num_clips = len(sums)
-    residuals = sums - sizes * mean
-    between = num_clips / max(1, num_clips - 1) * float(residuals @ residuals)
-    return math.sqrt(between) / float(sizes.sum())
-
-
 def _effective_size(
-    variance: float, sizes: npt.NDArray[np.float64], error: float, level: float
+    alone: float, sizes: npt.NDArray[np.float64], variance: float, degrees: float, level: float
 ) -> float:
     """Number of independent questions that know as much; clips without a change are one each."""
-    num_questions, num_clips = float(sizes.sum()), len(sizes)
-    alone = max(0.0, variance) / num_questions
+    num_questions = float(sizes.sum())
+    alone = max(0.0, alone) / num_questions
     # What cannot be estimated is taken as fully dependent.
-    deff = error**2 / alone if alone and num_clips > 1 else float(sizes @ sizes) / num_questions
-    few = z_quantile(level) / t_quantile((1 + level) / 2, max(1, num_clips - 1))
+    known = alone and len(sizes) > 1
+    deff = variance / alone if known else float(sizes @ sizes) / num_questions
+    few = z_quantile(level) / t_quantile((1 + level) / 2, degrees)
     return num_questions / max(1.0, deff) * few**2
 
 
@@ -225,7 +220,6 @@ def _edge(inside: float, outside: float, agrees: Callable[[float], bool]) -> flo
     return inside
 
 
-def _detectable(error: float, num_clips: int) -> float:
+def _detectable(error: float, degrees: float) -> float:
     """Difference that is found at the 5 % level with the usual power, given a standard error."""
-    degrees = max(1, num_clips - 1)
     return float(min(1.0, (t_quantile(0.975, degrees) + t_quantile(_POWER, degrees)) * error))

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Above the rounding of a product, below any fraction of a token that a share can mean.
+_ROUNDING = 1e-9
+
+
+def floor_share(count: int, share: float) -> int:
+    """Round `count * share` down; a product that is whole but for rounding is that whole number.
+
+    In floating point 49 * (4 / 49) is 3.9999999999999996 and 100 * 0.29 is 28.999999999999996.
+    """
+    return math.floor(count * share + _ROUNDING)
+
+
+def ceil_share(count: int, share: float) -> int:
+    """Round `count * share` up, as `floor_share` rounds down."""
+    return math.ceil(count * share - _ROUNDING)
 
 
 def fill(

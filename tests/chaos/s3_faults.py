@@ -18,13 +18,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 from s3_server import Rule, S3Server, environment, s3_server, times
 
-from pipeline.lease import LeaseError
-from pipeline.object_lease import ObjectLease
-from pipeline.remote import filesystems
-from pipeline.remote.objects import ObjectStore
-from pipeline.remote.retries import ConflictError, Patience
-from pipeline.remote.videos import VideoCache, remote_fingerprint
-from pipeline.storage import Storage
+from pipeline.storage import Storage, dialects
+from pipeline.storage.leases import LeaseError, ObjectLease
+from pipeline.storage.objects import ObjectStore
+from pipeline.storage.retries import ConflictError, Patience
+from pipeline.storage.videos import VideoCache, remote_fingerprint
 
 RESULTS = Path(__file__).parent / "results" / "s3.md"
 PATIENCE = Patience(first_s=0.01, longest_s=0.05)
@@ -203,7 +201,7 @@ def rows(server: S3Server) -> Iterator[tuple[str, str, str]]:
     server.slow_s = 2.0
     for operation, fault, rule, case in CASES:
         silent = fault.startswith("silent")
-        filesystems.READ_S = 0.5 if silent else 30.0
+        dialects.READ_S = 0.5 if silent else 30.0
         store = ObjectStore("s3", replace(PATIENCE, tries=2) if silent else PATIENCE)
         bucket = f"bucket-{uuid.uuid4().hex[:10]}"
         fsspec.filesystem("s3").mkdir(bucket)
@@ -215,7 +213,7 @@ def rows(server: S3Server) -> Iterator[tuple[str, str, str]]:
             except Exception as error:
                 result = f"WRONG: {type(error).__name__}: {error}"
         yield operation, fault, result
-    filesystems.READ_S = 30.0
+    dialects.READ_S = 30.0
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ import pytest
 from cluster_keeper import RECIPE, cluster
 from stopped_runs import NOTHING, complete, difference, num_cached, run_of, tango, write_recipe
 
-from pipeline.answer_parts import ANSWER_KEY
+from pipeline.progress.parts import ANSWER_KEY
 
 CLIPS, CELLS = 16, 2
 SWEEP = ("sweep", "recipe.yaml", "--limit", CLIPS)

@@ -22,9 +22,9 @@ import ray
 import torch
 from jobs_for_tests import job, plan_of, run, what_was_said
 
-from pipeline.answers import AnswerWriter, read_answers
 from pipeline.errors import WorkerError
 from pipeline.plan import Plan
+from pipeline.progress.answers import AnswerWriter, read_answers
 from pipeline.rows import Row, bounds
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
@@ -35,7 +35,7 @@ from tango_core.types import CompressedVideo, VisualFeatures
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
-FEW = 3
+CLIPS, FEW = 16, 3
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def kill_when_encoding(
 @pytest.mark.slow
 def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, local_ray):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    plan, go_on = plan_of(job(shapes, limit=40), tmp_path / "cache"), tmp_path / "go_on"
+    plan, go_on = plan_of(job(shapes, limit=CLIPS), tmp_path / "cache"), tmp_path / "go_on"
     (cache,) = plan.caches.values()
     waiting = Waiting(cache=cache.storage.root, file=str(go_on))
     plan = replace(plan, compressors=dict.fromkeys(plan.compressors, waiting))
@@ -113,20 +113,20 @@ def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, lo
         ended.set()
         killer.join()
     assert killed_at, "no encode actor was found"
-    assert killed_at[0] < 40, "it was killed too late to prove anything"
+    assert killed_at[0] < CLIPS, "it was killed too late to prove anything"
     assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())
     assert {result["status"] for result in results} == {"ok"}
     questions = [a["question_id"] for result in results for a in result["answers"]]
     assert len(questions) == len(set(questions))
-    assert len(cache.keys()) == 40
+    assert len(cache.keys()) == CLIPS
     counts = [(r["decode_video_ms"] is not None, r["encode_ms"] is not None) for r in results]
-    assert counts == [(True, True)] * 40, "every clip counts once as decoded and once as encoded"
-    assert [result["num_computed"] for result in results] == [1] * 40
+    assert counts == [(True, True)] * CLIPS, "every clip counts once as decoded and once as encoded"
+    assert [result["num_computed"] for result in results] == [1] * CLIPS
 
 
 @pytest.mark.slow
 def test_a_job_survives_the_loss_of_its_ledger(shapes, tmp_path, local_ray):
-    plan = plan_of(job(shapes, limit=24), tmp_path / "cache")
+    plan = plan_of(job(shapes, limit=CLIPS), tmp_path / "cache")
     results: list[Row] = []
     killed = False
     for result in run_plan(plan, Settings()):

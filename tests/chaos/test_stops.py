@@ -19,7 +19,7 @@ from stopped_runs import (
     write_recipe,
 )
 
-from pipeline.lease import RELEASED
+from pipeline.storage.leases import RELEASED
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(900)]
 

@@ -16,10 +16,10 @@ JOB = """
 import json, sys
 from pathlib import Path
 from jobs_for_tests import job, plan_of
-from pipeline.executors.cluster import connected
+from pipeline.executors.early import connected
 from pipeline.run import run
 from pipeline.settings import Settings
-from pipeline.sizing import AutoPools, Work, pools_for
+from pipeline.resources.sizing import AutoPools, Work, pools_for
 
 folder, address = Path(sys.argv[1]), sys.argv[2]
 recipe = job(folder / "shapes", limit=4, model={"name": "tiny", "num_frames": 4, "device": "cpu"})

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.answers import read_answers
 from pipeline.cache.derived import compressor_of, derived, features_with
 from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.tokens import TokenCache
+from pipeline.progress.answers import read_answers
 
 EARLIER = Path(__file__).parents[1] / "fixtures" / "earlier"
 NO_SERVER = ("--tracking-uri", "http://127.0.0.1:9")

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
-from pipeline.pools import PoolError
+from pipeline.resources.pools import PoolError
 from pipeline.rows import Row
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
@@ -106,7 +106,7 @@ def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, mon
 
 def parse_equal_cpus():
     """Pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
-    from pipeline.pools import ActorPool, Pools, TaskPool
+    from pipeline.resources.pools import ActorPool, Pools, TaskPool
 
     return Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
 
@@ -114,7 +114,7 @@ def parse_equal_cpus():
 def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(
     shapes, tmp_path, local_ray
 ):
-    from pipeline.pools import ActorPool, Pools
+    from pipeline.resources.pools import ActorPool, Pools
 
     plan = plan_of(job(shapes, limit=1), tmp_path)
     settings = Settings(pools=Pools(answer=ActorPool(num_gpus=1)))

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from s3_server import SECRET, new_bucket, s3_of_this_process
 
-from pipeline.remote.objects import ObjectStore
+from pipeline.storage.objects import ObjectStore
 from tango_core.benchmarks import build_benchmark
 
 

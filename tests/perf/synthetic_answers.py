@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from jobs.results.facts import CellFacts, JobFacts
 from pipeline.rows import ANSWER
-from pipeline.seal import write_sealed
 from pipeline.storage import Storage
+from pipeline.storage.seal import write_sealed
 from tango_core.models.base import LLMShape
 
 ROWS_PER_PART = 5_000

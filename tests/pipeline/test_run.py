@@ -12,8 +12,8 @@ from jobs_for_tests import job, plan_of
 from safetensors.torch import load_file, save_file
 
 from pipeline.errors import WorkerError
-from pipeline.executors import cluster, ray_data
-from pipeline.pools import ActorPool, Pools
+from pipeline.executors import ray_data
+from pipeline.resources.pools import ActorPool, Pools
 from pipeline.run import run
 from pipeline.settings import Settings
 from tango_core import tiny
@@ -41,7 +41,7 @@ def test_a_loop_fills_a_cache_that_says_what_is_in_it(plan):
 def test_on_ray_a_user_is_told_of_gpus_that_no_pool_reserves(plan, monkeypatch, caplog):
     """Ray itself is left out: what is said comes before anything runs."""
     nodes = [{"CPU": 8.0}, {"CPU": 8.0, "GPU": 2.0}]
-    monkeypatch.setattr(cluster, "connected", lambda *_: nullcontext(nodes))
+    monkeypatch.setattr("pipeline.run.connected", lambda *_: nullcontext(nodes))
     monkeypatch.setattr(ray_data, "stream", lambda *_: iter([]))
     assert list(run(plan, Settings("ray"))) == []
     (said,) = [record.getMessage() for record in caplog.records]

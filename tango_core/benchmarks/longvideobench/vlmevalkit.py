@@ -17,6 +17,13 @@ from tango_core.benchmarks.protocols.vlmevalkit import LETTER_PLEASE, equal_lett
 from tango_core.benchmarks.scoring.multiple_choice import lettered
 from tango_core.types import Prompt, Question
 
+# https://github.com/open-compass/VLMEvalKit/issues/1563, fixed by pull request 1588 on 2026-06-28.
+INVERTED = (
+    "VLMEvalKit before 2026-06-28 (its change 1588) showed such a model LongVideoBench's subtitles "
+    "exactly where they were not asked for: its older numbers without use_subtitle correspond to "
+    "benchmark.subtitles: true here, those with it to false."
+)
+
 
 def render(question: Question) -> Prompt:
     """LongVideoBench without subtitles, which a model that reads videos never sees there."""
@@ -54,7 +61,7 @@ PROTOCOL = Protocol(
     read_choice,
     harness_score=score,
     failed_reply=NO_REPLY,
-    subtitles=SubtitleRule(between_frames, render_subtitled, families=("internvl",)),
+    subtitles=SubtitleRule(between_frames, render_subtitled, ("internvl",), INVERTED),
 )
 PROTOCOLS = in_versions(PROTOCOL)
 

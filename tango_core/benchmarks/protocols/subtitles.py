@@ -16,6 +16,10 @@ from fractions import Fraction
 from tango_core.types import Prompt, Question, Subtitles
 
 _STAMP = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})[.,](\d{1,3})")
+_VTT_TIME = r"(?:(\d{2,}):)?(\d{2}):(\d{2})\.(\d{3})"
+_VTT_TIMES = re.compile(rf"{_VTT_TIME}\s+-->\s+{_VTT_TIME}")
+_TAG = re.compile(r"</?[^<>]*>")
+_OVERRIDE = re.compile(r"\{[^{}]*\}")
 # A file whose frames last longer tells nothing by its end, and neither does a sample that ends well
 # before it.
 _LONGEST_FRAME_S = 0.1
@@ -76,11 +80,13 @@ class SubtitleRule:
         render: (question, these lines) -> `Prompt`.
         families: Models that the harness shows them to, by the `wording` of their family; empty for
             all.
+        note: A sentence that results of these models show, with subtitles and without.
     """
 
     choose: Callable[[Subtitles, Watched], str]
     render: Callable[[Question, str], Prompt]
     families: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,13 @@ def cues_of_srt(text: str) -> list[Cue]:
     """Read SubRip text: a line with two times begins a cue, whatever stands around it.
 
     The lines of a cue are those up to the next times, with its number and empty lines among them.
+    WebVTT and ASS, which tools also write into files named `.srt`, are read by their own rules.
     """
+    start = text.lstrip("\ufeff \r\n")
+    if start.startswith("WEBVTT"):
+        return _cues_of_vtt(start)
+    if start.startswith("[Script Info]"):
+        return _cues_of_ass(start)
     found: list[tuple[int, int, list[str]]] = []
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         stamps = _STAMP.findall(line)
@@ -111,6 +123,35 @@ def cues_of_srt(text: str) -> list[Cue]:
         elif found:
             found[-1][2].append(line)
     return [Cue(start, end, tuple(lines)) for start, end, lines in found]
+
+
+def _cues_of_vtt(text: str) -> list[Cue]:
+    """Read WebVTT: blocks between empty lines; hours may be left out."""
+    found = []
+    for block in re.split(r"\n[^\S\n]*\n", text.replace("\r\n", "\n").replace("\r", "\n")):
+        lines = block.strip("\n").split("\n")
+        for at, line in enumerate(lines):
+            times = _VTT_TIMES.match(line.strip())
+            if times:
+                hours, minutes, seconds, fraction, *end = times.groups()
+                start_ms = _ms((hours or "0", minutes, seconds, fraction))
+                end_ms = _ms((end[0] or "0", end[1], end[2], end[3]))
+                words = tuple(_TAG.sub("", one) for one in lines[at + 1 :])
+                found.append(Cue(start_ms, end_ms, words))
+                break
+    return found
+
+
+def _cues_of_ass(text: str) -> list[Cue]:
+    """Read the dialogue lines of ASS or SSA, whose text is the tenth field."""
+    found = []
+    for line in text.splitlines():
+        fields = line.partition("Dialogue:")[2].split(",", 9)
+        stamps = _STAMP.findall(",".join(fields[1:3]))
+        if len(fields) == 10 and len(stamps) == 2:
+            words = _OVERRIDE.sub("", fields[9]).replace("\\h", " ")
+            found.append(Cue(_ms(stamps[0]), _ms(stamps[1]), tuple(re.split(r"\\[Nn]", words))))
+    return sorted(found, key=lambda cue: (cue.start_ms, cue.end_ms))
 
 
 def _ms(stamp: tuple[str, str, str, str]) -> int:

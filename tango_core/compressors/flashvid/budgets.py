@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tango_core.compressors.base import num_kept
-from tango_core.ops.budgets import apportion, evenly, fill
+from tango_core.ops.budgets import apportion, ceil_share, evenly, fill
 
 Counts = NDArray[np.int64]
 
@@ -40,12 +40,11 @@ def budgets_of_frames(
     if exact:
         total = num_kept(num_frames * tokens_per_frame, retention)
         per_frame = evenly(total, num_frames)
-        chosen = evenly(min(total, math.ceil(ratio * total - 1e-9)), num_frames)
+        chosen = evenly(min(total, ceil_share(total, ratio)), num_frames)
         return per_frame, [min(part, whole) for part, whole in zip(chosen, per_frame, strict=True)]
-    # 1e-9: a product that is whole but for rounding is not rounded up. The release's own
-    # rounding differs from this on no grid of a real model.
-    frame = min(tokens_per_frame, math.ceil(tokens_per_frame * retention - 1e-9))
-    part = min(frame, math.ceil(ratio * frame - 1e-9))
+    # The release's own rounding differs from this on no grid of a real model.
+    frame = min(tokens_per_frame, ceil_share(tokens_per_frame, retention))
+    part = min(frame, ceil_share(frame, ratio))
     return [frame] * num_frames, [part] * num_frames
 
 
@@ -93,6 +92,7 @@ def plan_clusters(budgets: Budgets, lengths: list[int], roots: Counts) -> Counts
     counts = np.empty_like(roots)
     for segment, (start, length) in enumerate(zip(bounds.tolist(), lengths, strict=True)):
         own = slice(start, start + length)
+        # Rounded as the release rounds, whose golden vectors depend on the last bit of the product.
         share = wanted[segment] / found[segment] if found[segment] else 1.0
         counts[own] = (
             roots[own]

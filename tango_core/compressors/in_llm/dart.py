@@ -18,6 +18,7 @@ from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import OneStepPruner
 from tango_core.compressors.options import raise_if_below
 from tango_core.ops.blocks import row_blocks
+from tango_core.ops.budgets import floor_share
 from tango_core.ops.saliency import positions_of, rank_descending, top_positions
 
 
@@ -58,7 +59,7 @@ class DART(OneStepPruner):
         if share == 1:
             return context.select(torch.arange(context.num_left, device=device))
         # The release divides by the nominal number of pivots, also where the text has fewer.
-        per_pivot = int(context.num_left * share / (self.visual_pivots + self.text_pivots))
+        per_pivot = floor_share(context.num_left, share / (self.visual_pivots + self.text_pivots))
         norms = context.keys().float().abs().sum(dim=-1)
         own = rank_descending(norms[visual])[: self.visual_pivots]
         text = rank_descending(norms[context.after :])[: self.text_pivots] + context.after

@@ -6,10 +6,10 @@ selection is that of FastV (Chen et al., ECCV 2024); its count is rounded up, as
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.ops.budgets import ceil_share
 from tango_core.ops.saliency import top_positions
 
 
@@ -38,6 +38,5 @@ class FastVStep(LayerPruner):
 
     def prune(self, context: LayerContext) -> Pruned:
         """Rank by the last row of attention, averaged over heads; ties to the lowest position."""
-        # 1e-9: a product that is whole but for rounding is not rounded up.
-        count = min(context.num_left, math.ceil(self.retention * context.num_left - 1e-9))
+        count = min(context.num_left, ceil_share(context.num_left, self.retention))
         return context.select(top_positions(context.last_token_scores(), count))

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import StagedPruner
+from tango_core.ops.budgets import floor_share
 from tango_core.ops.saliency import top_positions
 
 
@@ -51,6 +52,5 @@ class PyramidDrop(StagedPruner):
     def prune(self, context: LayerContext) -> Pruned:
         """Rank by the last row of the coming layer's attention; ties to the lowest position."""
         share = self.schedule(context.num_layers)[context.layer]
-        # The small addend keeps a product like 0.29 * 100 from losing a token to floating point.
-        count = min(context.num_left, max(1, int(context.num_visual * share + 1e-9)))
+        count = min(context.num_left, max(1, floor_share(context.num_visual, share)))
         return context.select(top_positions(context.last_token_scores(ahead=True), count))

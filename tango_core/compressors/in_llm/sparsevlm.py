@@ -15,6 +15,7 @@ from torch import Tensor
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import StagedPruner
 from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.ops.budgets import floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import positions_of, rank_descending
@@ -120,7 +121,7 @@ class SparseVLM(StagedPruner):
             return 0, 0
         for kept in range(total - 1, 0, -1):
             dropped = current - kept
-            candidates = min(dropped, int(dropped * self.recycled) + 1)
+            candidates = min(dropped, floor_share(dropped, self.recycled) + 1)
             clusters = min(candidates, candidates // self.tokens_per_cluster + 1)
             if kept == 1 or kept + clusters <= total:
                 return total - kept, candidates

@@ -146,7 +146,10 @@ def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[To
 
 
 def _official(part: Part, share: float, rules: Rules) -> Part:
-    """Round a part's budget as the published code does: up, and its salient tokens down."""
+    """Round a part's budget as the published code does: up, and its salient tokens down.
+
+    The golden vectors depend on the last bit of the products, so these have no tolerance.
+    """
     total = math.ceil(len(part.spatial) * share)
     salient = int(total * (1.0 - rules.context_ratio))
     return _with_budget(part, total, salient, rules)

@@ -23,14 +23,14 @@ from jobs.config.sections import BenchmarkSection
 from jobs.harness.exchange import ImportSettings, export_run, import_answers
 from jobs.results.facts import JobFacts
 from jobs.results.summary import read_answers, write_summary
-from pipeline.answer_parts import AnswerParts
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
 from pipeline.cache.shards import read_index, write_index
 from pipeline.cache.tokens import TokenCache
-from pipeline.lease import FileLease
-from pipeline.seal import read_sealed, write_sealed
+from pipeline.progress.parts import AnswerParts
 from pipeline.storage import Storage
+from pipeline.storage.leases import FileLease
+from pipeline.storage.seal import read_sealed, write_sealed
 from tests.chaos.fuzz.annotation_cases import original_release, replies_of_release
 from tests.chaos.fuzz.cases import Outcome
 from tests.chaos.fuzz.commands import RefusedError, WrongEndError, tango, told

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
-from pipeline.stages.child import Child, CrashError
+from pipeline.runtime.child import Child, CrashError
 from tests.chaos.fuzz.cases import Outcome
 
 MIXED = ("videos", "files", "recipes", "annotations")

@@ -7,12 +7,11 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
-from pipeline.answers import AnswerWriter
-from pipeline.lease import EXPIRES_S, FileLease, LeaseError
-from pipeline.object_lease import ObjectLease
-from pipeline.remote.objects import ObjectStore
+from pipeline.progress.answers import AnswerWriter
 from pipeline.rows import Row
 from pipeline.storage import Storage
+from pipeline.storage.leases import EXPIRES_S, FileLease, LeaseError, ObjectLease
+from pipeline.storage.objects import ObjectStore
 from tests.chaos.mutations import Mutation
 from tests.chaos.simulator.disk import SimulatedDisk
 
@@ -107,31 +106,31 @@ DRIVERS = (
     Mutation(
         "a lease without fencing: a robbed driver renews it and goes on",
         {
-            "pipeline.lease.FileLease.renew": _renew_file_unchecked,
-            "pipeline.object_lease.ObjectLease.renew": _renew_object_unchecked,
+            "pipeline.storage.leases.FileLease.renew": _renew_file_unchecked,
+            "pipeline.storage.leases.ObjectLease.renew": _renew_object_unchecked,
         },
         ("second driver", "decode", "stop"),
         rare=True,
     ),
     Mutation(
         "a lease judged by the dates of two machines",
-        {"pipeline.object_lease.ObjectLease._raise_if_alive": _raise_if_alive_by_date},
+        {"pipeline.storage.leases.ObjectLease._raise_if_alive": _raise_if_alive_by_date},
         ("late date", "jump"),
         ("store",),
     ),
     Mutation(
         "a lease that does not end with its driver",
         {
-            "pipeline.lease.FileLease._lives": lambda self, holder: True,
-            "pipeline.object_lease.ObjectLease._raise_if_alive": _raise_always,
+            "pipeline.storage.leases.FileLease._lives": lambda self, holder: True,
+            "pipeline.storage.leases.ObjectLease._raise_if_alive": _raise_always,
         },
         ("death",),
     ),
     Mutation(
         "a lease by PUTs without a condition",
         {
-            "pipeline.remote.objects.ObjectStore.create": _put_always,
-            "pipeline.remote.objects.ObjectStore.replace": _put_always,
+            "pipeline.storage.objects.ObjectStore.create": _put_always,
+            "pipeline.storage.objects.ObjectStore.replace": _put_always,
         },
         ("second driver", "decode"),
         ("store",),
@@ -157,7 +156,7 @@ DRIVERS = (
     ),
     Mutation(
         "a resume that drops rows before it has others",
-        {"pipeline.answers.AnswerWriter.keep": _keep_and_drop},
+        {"pipeline.progress.answers.AnswerWriter.keep": _keep_and_drop},
         ("decode", "death", "death"),
         rare=True,
     ),

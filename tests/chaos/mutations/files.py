@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.answers import AnswerWriter
 from pipeline.cache.compact import _entry
 from pipeline.cache.directory import find_row
 from pipeline.cache.names import file_of
@@ -24,9 +23,10 @@ from pipeline.cache.rows import (
 from pipeline.cache.shards import KEYS, Shards, shard_name
 from pipeline.cache.tokens import Entry, TokenCache
 from pipeline.executors import attempts
+from pipeline.progress.answers import AnswerWriter
 from pipeline.rows import Row, bounds
-from pipeline.seal import DAMAGE, DamagedFileError, SealedTable
 from pipeline.storage import Storage
+from pipeline.storage.seal import DAMAGE, DamagedFileError, SealedTable
 from tests.chaos.mutations import Mutation
 
 
@@ -143,7 +143,7 @@ def _remove_unseen(folder: Any, key: str) -> None:
 
 def _first_number(self: AnswerWriter, table: pa.Table) -> None:
     """Names parts by their number alone, counted from the start of this driver."""
-    from pipeline.seal import write_sealed
+    from pipeline.storage.seal import write_sealed
 
     self._may_write()
     self._next = getattr(self, "_own", -1) + 1
@@ -170,44 +170,44 @@ def _discard_nothing(self: TokenCache, key: str) -> None:
 FILES = (
     Mutation(
         "parts of answers whose seal nobody checks",
-        {"pipeline.answer_parts.read_sealed": _read_unsealed},
+        {"pipeline.progress.parts.read_sealed": _read_unsealed},
         ("rot", "death"),
         rare=True,
     ),
     Mutation(
         "a part that cannot be read counts as empty",
         {
-            "pipeline.answer_parts.read_sealed": _read_blindly,
+            "pipeline.progress.parts.read_sealed": _read_blindly,
             "jobs.run.driver.add_missing": lambda *a: ([], 4 * len(a[1].methods)),
         },
         ("rot", "death"),
     ),
     Mutation(
         "parts of two attempts with one name",
-        {"pipeline.answers.AnswerWriter._write": _first_number},
+        {"pipeline.progress.answers.AnswerWriter._write": _first_number},
         ("death", "second driver"),
         rare=True,
     ),
     Mutation(
         "parts are deleted before what is kept of them is written",
-        {"pipeline.answers.AnswerWriter.drop_the_others": _drop_before_writing},
+        {"pipeline.progress.answers.AnswerWriter.drop_the_others": _drop_before_writing},
         ("decode", "death", "rot"),
         rare=True,
     ),
     Mutation(
         "parts are deleted that the driver has not read",
-        {"pipeline.answers.AnswerWriter.drop_the_others": _drop_unread},
+        {"pipeline.progress.answers.AnswerWriter.drop_the_others": _drop_unread},
         ("decode", "second driver", "death"),
     ),
     Mutation(
         "rows that are there twice count twice",
-        {"pipeline.answer_parts.last_of_each": _last_is_first},
+        {"pipeline.progress.parts.last_of_each": _last_is_first},
         ("death", "decode", "second driver"),
         rare=True,
     ),
     Mutation(
         "failed clips count as finished",
-        {"pipeline.finished.AnsweredClips.without_failed": lambda self: self},
+        {"pipeline.progress.resume.AnsweredClips.without_failed": lambda self: self},
         ("decode",),
     ),
     Mutation(

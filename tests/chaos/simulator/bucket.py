@@ -12,9 +12,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.remote.dialects import Dialect
-from pipeline.remote.objects import ObjectStore
-from pipeline.remote.retries import ConflictError, Patience
+from pipeline.storage.dialects import Dialect
+from pipeline.storage.objects import ObjectStore
+from pipeline.storage.retries import ConflictError, Patience
 from tests.chaos.simulator.world import START, Process
 
 T = TypeVar("T")

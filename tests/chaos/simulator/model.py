@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.stages.child import CrashError
+from pipeline.runtime.child import CrashError
 from tango_core.benchmarks import Benchmark
 from tango_core.models.base import LanguageModel, LLMShape, ModelSpec, VisionEncoder
 from tango_core.models.family import ModelEntry, ModelFamily, ModelRequest
@@ -106,7 +106,7 @@ ENTRY = ModelEntry(__name__, "simulated", FRAMES)
 
 
 class InlineChild:
-    """In the place of `pipeline.stages.child.Child`: no process, no video library."""
+    """In the place of `pipeline.runtime.child.Child`: no process, no video library."""
 
     def call(
         self, function: Callable[..., Any], path: str, *args: Any, timeout_s: float, **about: Any

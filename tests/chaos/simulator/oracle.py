@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.run.outcome import JobResult
-from pipeline.seal import SEAL, digest_of
+from pipeline.storage.seal import SEAL, digest_of
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.running import METHODS, Running, read_table
 from tests.chaos.simulator.world import Process

@@ -23,17 +23,17 @@ from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.tracking.live import LiveRun
-from pipeline.answers import read_answers
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import CacheFolder, _check, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
-from pipeline.remote.urls import Place
+from pipeline.progress.answers import read_answers
 from pipeline.rows import Row
 from pipeline.run import run
-from pipeline.stopping import Stopped
+from pipeline.runtime.stopping import Stopped
 from pipeline.storage import Storage
+from pipeline.storage.urls import Place
 from tests.chaos.simulator.faults import Arrive
 from tests.chaos.simulator.running import Running, clock_of
 from tests.chaos.simulator.tracking import EVERY_S, URI, problem_of

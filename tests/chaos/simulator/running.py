@@ -27,10 +27,10 @@ import pyarrow.parquet as pq
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
 from jobs.run.provenance import versions
-from pipeline.remote.urls import Place, Url, place
 from pipeline.stages.read_ahead import done_ahead
 from pipeline.stages.write_behind import Writers, Writing
 from pipeline.storage import Storage
+from pipeline.storage.urls import Place, Url, place
 from tests.chaos.simulator.bucket import BucketState, SimulatedStore
 from tests.chaos.simulator.disk import DiskState, SimulatedDisk
 from tests.chaos.simulator.faults import BadDecode, Fault, PartialListing, Schedule, StaleListing
@@ -168,11 +168,11 @@ class Running:
             for target, value in (
                 ("uuid.uuid4", self.uuid4),
                 ("pipeline.stages.decode._child", lambda memory_gib: InlineChild()),
-                ("pipeline.lease.process", table),
+                ("pipeline.storage.leases.process", table),
                 ("jobs.tracking.mlflow_runs.process", table),
                 ("jobs.tracking.live.EventFile", SimulatedEvents),
                 ("jobs.tracking.live.Sender", SimulatedSender),
-                ("pipeline.object_lease.process", table),
+                ("pipeline.storage.leases.process", table),
                 # In a store several clips are read at once, by threads that would take turns;
                 # in a loop the next clip is decoded by one.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
@@ -211,7 +211,7 @@ class LateWriters(Writers):
 
 
 class ProcessTable:
-    """In the place of `pipeline.process`."""
+    """In the place of `pipeline.runtime.process`."""
 
     def __init__(self, running: Running) -> None:
         self._world = running.world

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from jobs.config.recipe import RecipeError
-from pipeline.lease import LeaseError
-from pipeline.seal import DamagedFileError
-from pipeline.stopping import Stopped
-from pipeline.store_faults import StoreError
+from pipeline.runtime.stopping import Stopped
+from pipeline.storage.faults import StoreError
+from pipeline.storage.leases import LeaseError
+from pipeline.storage.seal import DamagedFileError
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.oracle import (
     WrongError,

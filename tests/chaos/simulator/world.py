@@ -184,7 +184,7 @@ class Process:
 
 
 class Repeated:
-    """A function that a process calls at intervals; see `pipeline.clock.Repeated`."""
+    """A function that a process calls at intervals; see `pipeline.runtime.clock.Repeated`."""
 
     def __init__(self, process: Process, call: Callable[[], object], every_s: float) -> None:
         self.process, self.call, self.every_s, self.due = process, call, every_s, NEVER
@@ -202,7 +202,7 @@ class Repeated:
 
 @dataclass(frozen=True)
 class ClockOf:
-    """The clock of a process: `pipeline.clock.Clock`."""
+    """The clock of a process: `pipeline.runtime.clock.Clock`."""
 
     process: Process
 

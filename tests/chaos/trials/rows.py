@@ -72,7 +72,7 @@ def _actor(stage: str) -> Strike:
 
 def _decode_child(trial: Trial) -> bool:
     above = trial.keeper.pid if trial.keeper else trial.driver.pid
-    pids = below(above, "pipeline.stages.child_main")
+    pids = below(above, "pipeline.runtime.child_main")
     for pid in pids[:1]:
         os.kill(pid, signal.SIGKILL)
     return bool(pids)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from pipeline.stages.child import Child
+from pipeline.runtime.child import Child
 
 MACHINE = (
     "python",

@@ -14,8 +14,8 @@ from jobs.estimate.table import render
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations
 from jobs.units import human_bytes
-from pipeline.gpu_memory import keep_to_share, spread_weights
-from pipeline.pools import ActorPool
+from pipeline.resources.gpu_memory import keep_to_share, spread_weights
+from pipeline.resources.pools import ActorPool
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.language import budget
 from tango_core.models.language.arena import bytes_per_token

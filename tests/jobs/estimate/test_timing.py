@@ -10,7 +10,7 @@ from jobs.estimate.counts import Counts
 from jobs.estimate.rates import CellRates, Rates
 from jobs.estimate.timing import RAY_START_S, stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool, Pools
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(

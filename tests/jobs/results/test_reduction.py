@@ -9,16 +9,16 @@ import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 
-from jobs.results.distribution import Distribution
 from jobs.results.facts import JobFacts
 from jobs.results.reduction import Reduction, parts_of, questions_asked, reduce_runs
 from jobs.results.summary import summarize, summarize_reduced
-from pipeline.answer_parts import AnswerParts
-from pipeline.remote.copies import local_copy
-from pipeline.remote.urls import Url
+from jobs.results.totals import Distribution
+from pipeline.progress.parts import AnswerParts
 from pipeline.rows import ANSWER, to_table
-from pipeline.seal import write_sealed
 from pipeline.storage import Storage
+from pipeline.storage.copies import local_copy
+from pipeline.storage.seal import write_sealed
+from pipeline.storage.urls import Url
 from tango_core.metrics import mcnemar_p_value
 
 SWEEP = (cell("full"), cell("tango", 0.1), cell("tango", 0.2, inner={"layer": 1}))

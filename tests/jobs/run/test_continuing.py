@@ -11,9 +11,9 @@ from jobs.config.identity import job_digest, jobs_digest
 from jobs.run.continuing import PatientLease, finished_of_round, unfinished_run
 from jobs.run.directories import claim, new_run_dir
 from jobs.run.outcome import FAILURE
-from pipeline.lease import EXPIRES_S, FileLease, LeaseError
-from pipeline.seal import write_sealed
 from pipeline.storage import Storage
+from pipeline.storage.leases import EXPIRES_S, FileLease, LeaseError
+from pipeline.storage.seal import write_sealed
 
 
 @pytest.fixture

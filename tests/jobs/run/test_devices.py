@@ -13,8 +13,8 @@ from jobs.run.build import build
 from jobs.run.devices import Cluster
 from jobs.run.executor import executor_of
 from jobs.run.planning import make_settings
-from pipeline.devices import placed
-from pipeline.executors import cluster
+from pipeline.executors import early
+from pipeline.resources.devices import placed
 
 BOTH = {"compress": {"num_gpus": 1}, "answer": {"num_gpus": 1}}
 ENCODER_ALONE = {"compress": {"num_gpus": 0.5}}
@@ -52,7 +52,7 @@ def nodes(monkeypatch):
             return None
 
     def has(*found):
-        monkeypatch.setattr(cluster, "connected", lambda *_: Joined(list(found)))
+        monkeypatch.setattr(early, "connected", lambda *_: Joined(list(found)))
 
     return has
 

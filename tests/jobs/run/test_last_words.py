@@ -10,7 +10,7 @@ import pytest
 
 from jobs.run import last_words as module
 from jobs.run.last_words import all_answers_are_there, last_words, works_on
-from pipeline.stopping import Stopped
+from pipeline.runtime.stopping import Stopped
 
 RUN = Path("runs/my run")
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from jobs.run.build import build
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from pipeline.lease import RELEASED, LeaseError
 from pipeline.rows import questions_of
 from pipeline.rows import result as result_row
+from pipeline.storage.leases import RELEASED, LeaseError
 
 # The first driver stands still while the second one does its whole job.
 PATIENCE_S = 240

@@ -21,9 +21,9 @@ from jobs.runs.found import find_run, find_runs
 from jobs.runs.listing import runs_in, runs_table
 from jobs.runs.removal import remove
 from jobs.runs.state import state_of
-from pipeline.clock import SYSTEM_CLOCK
-from pipeline.lease import FileLease, LeaseError
+from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.storage import Storage
+from pipeline.storage.leases import FileLease, LeaseError
 
 FINISHED = "20250301-101500-shapes-llava-onevision-7b-2-methods"
 OTHER = "20250302-101500-shapes-llava-onevision-7b-2-methods"

@@ -14,8 +14,8 @@ from jobs.tracking.events import EventFile
 from jobs.tracking.mlflow_runs import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, SILENT_S, Driver
 from jobs.tracking.server import TrackingError
 from jobs.tracking.upload import RunUpload, log_run
-from pipeline.lease import EXPIRES_S, FileLease
 from pipeline.storage import Storage
+from pipeline.storage.leases import EXPIRES_S, FileLease
 
 SECRET = "s3cr3t"
 ME = Driver.this()

@@ -19,7 +19,7 @@ from live_jobs import finish, new_run, plan, result, until
 
 from jobs.tracking.live import LiveRun
 from jobs.tracking.upload import log_run
-from pipeline.lease import LeaseError
+from pipeline.storage.leases import LeaseError
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,9 +6,9 @@ import pytest
 from live_jobs import TANGO, result
 
 from jobs.tracking.numbers import EACH_NODE_EVERY_S, MAX_NODES, RunningNumbers
-from pipeline import process
 from pipeline.metrics import JobBoard, StageCount
-from pipeline.node_usage import Reading
+from pipeline.resources.node_usage import Reading
+from pipeline.runtime import process
 from tango_core.metrics import clustered_accuracy
 
 CELL = ("shapes", TANGO.name)

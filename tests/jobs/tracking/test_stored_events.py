@@ -19,9 +19,9 @@ from jobs.run.desk import desk_of
 from jobs.tracking.events import EventFile, read_events
 from jobs.tracking.live import LiveRun
 from jobs.tracking.stored_events import StoredEvents, run_with_events
-from pipeline.lease import LeaseError
-from pipeline.remote.objects import ObjectStore
-from pipeline.remote.urls import Url
+from pipeline.storage.leases import LeaseError
+from pipeline.storage.objects import ObjectStore
+from pipeline.storage.urls import Url
 
 EVERY_S = 10.0
 
@@ -163,7 +163,7 @@ import sys, time
 from live_jobs import plan, result
 from jobs.run.desk import desk_of
 from jobs.tracking.live import LiveRun
-from pipeline.remote.urls import place
+from pipeline.storage.urls import place
 
 with (
     desk_of(place(sys.argv[1]), 0.2) as desk,

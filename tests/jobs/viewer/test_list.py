@@ -10,7 +10,7 @@ from viewed_runs import CELLS, HOSTILE, KINDS, OLD, video_id, write_viewed_run
 from jobs.viewer.command import opened
 from jobs.viewer.contents import contents
 from jobs.viewer.query import PAGE, Filter, listed, neighbours
-from pipeline.answers import read_answers
+from pipeline.progress.answers import read_answers
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from s3_server import new_bucket, s3_of_this_process
 from viewed_runs import CELLS, write_viewed_run
 
 from jobs.viewer.command import opened
-from pipeline.remote.objects import ObjectStore
-from pipeline.remote.urls import place
+from pipeline.storage.objects import ObjectStore
+from pipeline.storage.urls import place
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def test_shards_hold_features_and_give_them_back(tmp_path):
 
 @pytest.mark.parametrize("in_shard", [False, True])
 def test_a_store_is_asked_once_for_an_entry(tmp_path, monkeypatch, in_shard):
-    from pipeline.remote.objects import ObjectStore
+    from pipeline.storage.objects import ObjectStore
 
     cache = filled(f"memory://features-{tmp_path.name}", (0, 1))
     if in_shard:

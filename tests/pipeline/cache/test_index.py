@@ -13,7 +13,7 @@ from pipeline.cache.folders import find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.shards import INDEX, Shards, read_index
 from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
-from pipeline.clock import SYSTEM_CLOCK
+from pipeline.runtime.clock import SYSTEM_CLOCK
 from tango_core.types import CompressedVideo
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.executors.choice import LOOP_UP_TO, choose
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool, Pools
 
 SEVERAL = Pools(answer=ActorPool(num_actors=2))
 

@@ -93,7 +93,7 @@ def test_a_command_that_fails_or_lost_a_node_says_so_before_it_leaves_the_cluste
 def test_rays_processes_live_until_it_is_closed_and_no_longer():
     code = """
 import psutil, ray
-from pipeline.executors.cluster import connected
+from pipeline.executors.early import connected
 from pipeline.executors.early import started_early
 with started_early(True, None) as early:
     with connected(None, early) as nodes:
@@ -114,7 +114,7 @@ assert not ray.is_initialized()
 def test_a_second_ray_waits_for_one_that_is_left_to_end_by_itself():
     code = """
 import ray
-from pipeline.executors.cluster import connected
+from pipeline.executors.early import connected
 from pipeline.executors.early import EarlyRay, started_early
 ports = []
 for _ in range(2):
@@ -137,7 +137,7 @@ def test_what_ray_put_on_the_disk_is_removed_by_a_process_that_ends_at_once():
     code = """
 import json, os, ray
 from pathlib import Path
-from pipeline.executors.cluster import connected
+from pipeline.executors.early import connected
 from pipeline.executors.early import started_early
 with started_early(True, None, last=True) as early, connected(None, early):
     node = ray._private.worker._global_node

@@ -15,13 +15,13 @@ import pytest
 from fresh_python import printed_by
 from jobs_for_tests import job, plan_of
 
-from pipeline.background import LastingThread
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors import local
 from pipeline.metrics import JobBoard
 from pipeline.rows import RESULT
+from pipeline.runtime.background import LastingThread
+from pipeline.runtime.child import ChildStartError
 from pipeline.settings import Settings
-from pipeline.stages.child import ChildStartError
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO, Stage
 from tango_core.compressors.full import Full
 

@@ -7,7 +7,7 @@ from fake_clock import FakeClock
 
 from pipeline.errors import ClusterError
 from pipeline.executors.lost_nodes import LOOK_EVERY_S, RoomWatch
-from pipeline.pools import ActorPool, Pools, preflight
+from pipeline.resources.pools import ActorPool, Pools, preflight
 
 POOLS = Pools(answer=ActorPool(resources={"big": 1}))
 WITH, WITHOUT = [{"CPU": 2.0}, {"CPU": 2.0, "big": 1.0}], [{"CPU": 2.0}]

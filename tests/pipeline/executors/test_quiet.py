@@ -24,7 +24,7 @@ def run(code):
 SAYS_AND_LEAVES = """
 import sys
 from pipeline.executors.quiet import without_native_lines
-from pipeline.stopping import leave
+from pipeline.runtime.stopping import leave
 
 with without_native_lines():
     for number in range(300):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from jobs_for_tests import job, plan_of, run
 
-from pipeline.pools import ActorPool, Pools, TaskPool
+from pipeline.resources.pools import ActorPool, Pools, TaskPool
 from pipeline.rows import ENCODED
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, DECODE_VIDEO

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from pipeline.rows import ANSWER, ENCODED, RESULT, failed, questions_of, to_table
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, has_failed
+from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
+from pipeline.statuses import has_failed
 
 
 @pytest.fixture

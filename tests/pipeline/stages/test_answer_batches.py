@@ -7,9 +7,9 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.background import LastingThread
 from pipeline.cache.tokens import TokenCache
 from pipeline.executors import local
+from pipeline.runtime.background import LastingThread
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
 from tango_core.models.language.arena import KVArena

@@ -12,7 +12,7 @@ from pipeline.cache import feature_rows
 from pipeline.cache.derived import on_device
 from pipeline.cache.feature_rows import quantise
 from pipeline.cache.names import SIGNALS
-from pipeline.pools import PoolError
+from pipeline.resources.pools import PoolError
 from pipeline.rows import Row
 from pipeline.settings import Settings
 from pipeline.stages.answer_requests import Asked, ClipInWork, Requests

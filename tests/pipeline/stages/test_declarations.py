@@ -9,10 +9,11 @@ from typing import get_args
 import pytest
 from fresh_python import printed_by
 
-from pipeline.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool, Pools
 from pipeline.rows import CLIP, RESULT
 from pipeline.settings import Settings
-from pipeline.stages.declarations import FAILED, STAGES, has_failed
+from pipeline.stages.declarations import STAGES
+from pipeline.statuses import FAILED, has_failed
 from tango_core.types import Status
 
 

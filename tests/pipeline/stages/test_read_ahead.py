@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from pipeline.background import LastingThread
+from pipeline.runtime.background import LastingThread
 from pipeline.stages.read_ahead import done_ahead
 
 

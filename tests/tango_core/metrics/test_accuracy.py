@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import linalg, stats
 
 from tango_core.metrics import (
     RunningEstimate,
     accuracy_by_group,
+    accuracy_of_clips,
     clustered_accuracy,
 )
+from tango_core.metrics.intervals import clustered_variance
 
 
 def simulate_clusters(rng, num_clusters, size, accuracy, dependence):
@@ -43,6 +45,45 @@ class TestClusteredAccuracy:
             interval = clustered_accuracy(correct, clusters)
             covered += interval.low <= accuracy <= interval.high
         assert 0.92 <= covered / 1000 <= 0.98
+
+    @pytest.mark.parametrize(
+        ("sizes", "num_clusters", "accuracy", "dependence"),
+        [
+            ([1, 3, 3, 12], 200, 0.98, 0.3),
+            ([1, 3, 3, 12], 40, 0.9, 0.6),
+            ([1, 3, 3, 12], 12, 0.5, 0.6),
+            ([1] * 15 + [2, 4, 6, 9, 20], 40, 0.9, 0.6),
+            ([3] * 39 + [117], 40, 0.7, 0.3),
+        ],
+    )
+    def test_clips_of_unequal_size_are_covered_in_at_least_93_percent(
+        self, sizes, num_clusters, accuracy, dependence
+    ):
+        rng = np.random.default_rng(9)
+        sizes, weight = np.resize(sizes, num_clusters), 1 / dependence - 1
+        shape = (2000, num_clusters)
+        chances = rng.beta(accuracy * weight, (1 - accuracy) * weight, shape)
+        found = [accuracy_of_clips(right, sizes) for right in rng.binomial(sizes, chances)]
+        assert np.mean([one.low <= accuracy <= one.high for one in found]) >= 0.93
+
+    @pytest.mark.parametrize("sizes", [[1, 3, 3, 12], [2, 2, 2], [5, 1], [30, 1, 1, 1, 1, 1]])
+    def test_variance_and_degrees_are_cr2_and_satterthwaite(self, sizes):
+        """From matrices: the regression on a constant whose residuals are adjusted clip by clip."""
+        sizes, clips = np.array(sizes), np.repeat(np.arange(len(sizes)), sizes)
+        values = np.random.default_rng(3).random(len(clips))
+        annihilator = np.eye(len(clips)) - 1 / len(clips)
+        columns = []
+        for clip in range(len(sizes)):
+            own = clips == clip
+            block = annihilator[np.ix_(own, own)]
+            adjusted = np.linalg.inv(linalg.sqrtm(block)) @ np.ones(own.sum()) / len(clips)
+            columns.append(annihilator[:, own] @ adjusted)
+        matrix = np.stack(columns, axis=1)
+        products = matrix.T @ matrix
+        sums = np.bincount(clips, weights=values)
+        variance, degrees = clustered_variance(sums, sizes.astype(float), values.mean())
+        assert variance == pytest.approx(float(((values @ matrix) ** 2).sum()))
+        assert degrees == pytest.approx(np.trace(products) ** 2 / (products**2).sum(), abs=1e-6)
 
     def test_ignoring_clusters_would_cover_too_rarely(self):
         rng = np.random.default_rng(7)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paired_runs import draw_pairs
+from paired_runs import draw_changes, draw_pairs
 from scipy import stats
 
-from tango_core.metrics import compare_paired, mcnemar_p_value, sign_flip_p_value
+from tango_core.metrics import compare_clips, compare_paired, mcnemar_p_value, sign_flip_p_value
 
 
 def compare(ours, theirs):
@@ -46,6 +46,26 @@ class TestInterval:
         trusted = [r for r in results if not r.too_few_clips]
         assert len(trusted) > 0.6 * len(results)
         assert 0.93 <= np.mean([r.low <= truth <= r.high for r in trusted]) <= 0.97
+
+    @pytest.mark.parametrize("by_clip", [0.0, 0.5])
+    @pytest.mark.parametrize(
+        ("sizes", "num_clips", "difference"),
+        [
+            ([1, 3, 3, 12], 12, 0.05),
+            ([1, 3, 3, 12], 40, 0.0),
+            ([1] * 15 + [2, 4, 6, 9, 20], 40, 0.05),
+            ([3] * 39 + [117], 40, 0.05),
+        ],
+    )
+    def test_clips_of_unequal_size_are_covered_in_at_least_93_percent(
+        self, sizes, num_clips, difference, by_clip
+    ):
+        rng, sizes = np.random.default_rng(8), np.resize(sizes, num_clips)
+        gained, lost, truth = draw_changes(rng, 2000, sizes, 0.5, difference, by_clip=by_clip)
+        results = [compare_clips(*clips, sizes) for clips in zip(gained, lost, strict=True)]
+        trusted = [r for r in results if not r.too_few_clips]
+        assert len(trusted) > 0.6 * len(results)
+        assert np.mean([r.low <= truth <= r.high for r in trusted]) >= 0.93
 
     @pytest.mark.parametrize(
         ("num_clips", "base", "difference"), [(5, 0.9, 0.01), (10, 0.99, 0.05), (40, 0.99, 0.01)]

@@ -7,7 +7,7 @@ from golden_files import GOLDEN_DIR
 from releases import load, longvideobench_release
 
 from tango_core.benchmarks.longvideobench.subtitles import packed
-from tango_core.benchmarks.longvideobench.vlmevalkit import PROTOCOL
+from tango_core.benchmarks.longvideobench.vlmevalkit import PROTOCOL, PROTOCOLS
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.models import MODELS, model_entry
 from tango_core.types import Question, Subtitles
@@ -98,3 +98,14 @@ def test_they_are_refused_where_the_harness_shows_none(tmp_path):
         assert plain.protocol.render(QUESTION) == PROTOCOL.render(QUESTION)
     with pytest.raises(ValueError, match="under protocol lmms_eval has no prompt with subtitles"):
         load("longvideobench", tmp_path, subtitles=True, protocol="lmms_eval")
+
+
+def test_both_sides_of_vlmevalkits_fix_can_be_asked():
+    """Change 1588 swapped them for lists of frames; models that read videos see none in either."""
+    case = GOLDEN["cases"][0]
+    for version in ("vlmevalkit", "vlmevalkit@2026-05", "vlmevalkit@e8e78f05"):
+        internvl = PROTOCOLS[version].for_family("internvl")
+        assert internvl.prompt(QUESTION, *shown(case)).after == case["behind_frames"]
+        assert internvl.prompt(QUESTION) == PROTOCOL.render(QUESTION)
+        assert "change 1588" in internvl.subtitles.note
+        assert PROTOCOLS[version].for_family("").subtitles is None

@@ -1,0 +1,318 @@
+"""Families of paired comparisons whose p values are corrected together (Holm).
+
+By group of the questions: every cell against all tokens, on the questions with one value of a
+group. Against controls: every method of a retention beside the control there that has the highest
+headline; a control is a cheap way to have fewer tokens (`CONTROLS` of `tango_core.compressors`).
+VTC-Bench's filter (arXiv 2510.07143) divides the questions that all tokens answer by whether the
+control answers them, too: on the others a method must earn its place.
+
+All tokens of a smaller input (`CellSummary.input_size`: fewer pixels, a larger pooling step) are a
+control, too. Their share is what they have of the tokens of the methods' own input; at a retention
+stands the smaller input whose share is nearest to it, if it is near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.results.baselines import comparable
+from jobs.results.cell_summary import CellSummary
+from tango_core.compressors import CONTROLS
+from tango_core.metrics import Comparison, compare_paired
+from tango_core.metrics.paired_tests import LEVEL, holm_adjusted
+
+
+@dataclass(frozen=True)
+class GroupDifference:
+    """One cell against all tokens, on the questions with one value of a group.
+
+    Attributes:
+        cell: The cell.
+        value: Of the group.
+        paired: The difference, with whole clips as units.
+        p_value: That of `paired`, corrected for all differences of the family (Holm).
+    """
+
+    cell: CellSummary
+    value: str
+    paired: Comparison
+    p_value: float
+
+    @property
+    def survives(self) -> bool:
+        """Whether the corrected p value is below 0.05."""
+        return self.p_value < LEVEL
+
+
+@dataclass(frozen=True)
+class Family:
+    """All differences to all tokens in one metric of one benchmark, by the values of one group.
+
+    They are looked at together, so their p values are corrected together.
+
+    Attributes:
+        benchmark: Entry of `BENCHMARKS`.
+        metric: Name of the metric.
+        group: Name of the group.
+        members: In the order of the cells, then of the values.
+    """
+
+    benchmark: str
+    metric: str
+    group: str
+    members: tuple[GroupDifference, ...]
+
+    @property
+    def num_surviving(self) -> int:
+        """How many differences survive the correction."""
+        return sum(member.survives for member in self.members)
+
+
+def families_of(cells: Sequence[CellSummary]) -> list[Family]:
+    """Every benchmark's differences by every group, the headline first.
+
+    Args:
+        cells: Of one run or of several; those without a comparison with all tokens are left out.
+    """
+    found: dict[tuple[str, str, str], list[tuple[CellSummary, str, Comparison]]] = {}
+    for cell in cells:
+        by_metric = cell.versus_full.by_group if cell.versus_full else {}
+        for metric in sorted(by_metric, key=lambda name: name != cell.metric):
+            for group, values in by_metric[metric].items():
+                members = found.setdefault((cell.benchmark, metric, group), [])
+                members += [(cell, value, paired) for value, paired in values.items()]
+    families = []
+    for (benchmark, metric, group), members in found.items():
+        adjusted = holm_adjusted([paired.p_value for _, _, paired in members])
+        rows = zip(members, adjusted, strict=True)
+        own = tuple(GroupDifference(*member, p) for member, p in rows)
+        families.append(Family(benchmark, metric, group, own))
+    return families
+
+
+# Shares of tokens that differ by less than this part of the control's are called equal.
+EQUAL = 0.02
+# A smaller input stands at a retention if its share differs by at most this part of it.
+NEAR = 0.25
+Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class RightWrong:
+    """What a cell answered.
+
+    Attributes:
+        questions: (n,) different keys of the questions that count in the headline.
+        clips: (n,) keys of the clips they are about.
+        scores: (n,) what the headline averages, in [0, 1]: of accuracy 1 for right, 0 for wrong.
+        right_wrong: Whether all scores are 0 or 1.
+    """
+
+    questions: npt.NDArray[np.generic]
+    clips: npt.NDArray[np.generic]
+    scores: Floats
+    right_wrong: bool = True
+
+    def on(self, questions: npt.NDArray[np.generic]) -> tuple[Floats, npt.NDArray[np.generic]]:
+        """(n,) scores and (n,) clips of questions that all were asked."""
+        if np.array_equal(self.questions, questions):
+            return self.scores, self.clips
+        order = np.argsort(self.questions)
+        at = order[np.searchsorted(self.questions, questions, sorter=order)]
+        return self.scores[at], self.clips[at]
+
+
+# Index of a cell -> what it answered.
+Answers = Callable[[int], RightWrong]
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Accuracy on the questions that all tokens answer, divided by what the control does.
+
+    Attributes:
+        num_hard: Questions the control answers wrongly.
+        num_easy: Those it answers rightly.
+        hard: Accuracy on the first, in [0, 1]; `None` if there are none.
+        easy: Accuracy on the others; `None` if there are none.
+    """
+
+    num_hard: int
+    num_easy: int
+    hard: float | None
+    easy: float | None
+
+
+@dataclass(frozen=True)
+class AgainstControl:
+    """One method beside the best control.
+
+    Attributes:
+        cell: The method's.
+        versus: Paired comparison with the control; `None` without a common question.
+        p_value: That of `versus`, corrected for the number of methods at this retention.
+        equal_tokens: Whether both keep the same share, to 2 % of it; `None` if it is not known.
+        filtered: By VTC-Bench's filter; `None` where all tokens were not asked, or where
+            replies are not right or wrong.
+    """
+
+    cell: CellSummary
+    versus: Comparison | None
+    p_value: float | None
+    equal_tokens: bool | None
+    filtered: Filtered | None
+
+    @property
+    def verdict(self) -> str:
+        """`"better"`, `"worse"` or `"open"`."""
+        if self.versus is None or self.p_value is None or self.p_value >= LEVEL:
+            return "open"
+        return "better" if self.versus.difference > 0 else "worse"
+
+
+@dataclass(frozen=True)
+class ControlledRetention:
+    """All methods of one benchmark, model and retention beside the best control there.
+
+    Attributes:
+        retention: Share of the tokens asked for.
+        control: The control with the highest headline; one of a smaller input is called by it, and
+            its shares are of the methods' input.
+        methods: In the order of the cells.
+    """
+
+    retention: float
+    control: CellSummary
+    methods: tuple[AgainstControl, ...]
+
+
+def against_controls(
+    cells: Sequence[CellSummary], answers: Answers
+) -> tuple[ControlledRetention, ...]:
+    """Compare the methods of every retention with the best control there.
+
+    Args:
+        cells: Of one run or of several.
+        answers: What the cell at an index answered.
+
+    Returns:
+        One per group of comparable cells and retention that has a control and a method.
+    """
+    groups: list[list[int]] = []
+    for index, cell in enumerate(cells):
+        if cell.is_baseline:
+            continue
+        for group in groups:
+            asked = cells[group[0]].retention_requested
+            level = abs(asked - cell.retention_requested) < 1e-9
+            # One that does not know its checkpoint or frames may stand beside two that differ.
+            if level and all(comparable(cells[other], cell) for other in group):
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    found = [_controlled(cells, group, answers) for group in groups]
+    return tuple(one for one in found if one is not None)
+
+
+def _controlled(
+    cells: Sequence[CellSummary], group: Sequence[int], answers: Answers
+) -> ControlledRetention | None:
+    """The methods of a group beside its best control; `None` if it lacks one of both."""
+    controls = {i: cells[i] for i in group if cells[i].method in CONTROLS and cells[i].headline}
+    methods = [i for i in group if cells[i].method not in CONTROLS]
+    members = [cells[index] for index in group]
+    controls |= _smaller_input(cells, members)
+    if not controls or not methods:
+        return None
+    best = max(controls, key=lambda index: _headline(controls[index]))
+    own = cells[group[0]]
+    full = next(
+        (
+            index
+            for index, cell in enumerate(cells)
+            if cell.is_baseline and all(comparable(cell, one) for one in members)
+        ),
+        None,
+    )
+    control, whole = answers(best), None if full is None else answers(full)
+    compared = [_compare(answers(index), control, whole) for index in methods]
+    known = [versus.p_value for versus, _ in compared if versus is not None]
+    adjusted = iter(holm_adjusted(known))
+    return ControlledRetention(
+        own.retention_requested,
+        controls[best],
+        tuple(
+            AgainstControl(
+                cells[index],
+                versus,
+                None if versus is None else next(adjusted),
+                _equal_tokens(cells[index], controls[best]),
+                filtered,
+            )
+            for index, (versus, filtered) in zip(methods, compared, strict=True)
+        ),
+    )
+
+
+def _smaller_input(
+    cells: Sequence[CellSummary], members: Sequence[CellSummary]
+) -> dict[int, CellSummary]:
+    """All tokens of the smaller input that is nearest to a group's retention, with its index.
+
+    Tokens of two runs are only compared where both were asked the same questions.
+    """
+    own = members[0]
+    asked = own.retention_requested
+    found = [
+        (index, replace(cell, name=f"{cell.name} {cell.input_size}", equivalent_retention=share))
+        for index, cell in enumerate(cells)
+        if cell.is_baseline
+        and cell.headline
+        and cell.input_size
+        and all(comparable(replace(cell, input_size=own.input_size), one) for one in members)
+        and cell.questions_digest == own.questions_digest
+        and own.tokens_total
+        and abs((share := cell.tokens_kept / own.tokens_total) - asked) <= NEAR * asked
+        and share < 1
+    ]
+    found.sort(key=lambda entry: abs((entry[1].equivalent_retention or 0.0) - asked))
+    return dict(found[:1])
+
+
+def _compare(
+    own: RightWrong, control: RightWrong, full: RightWrong | None
+) -> tuple[Comparison | None, Filtered | None]:
+    """A method beside the control, on the questions both were asked, and by the filter."""
+    common = np.intersect1d(own.questions, control.questions)
+    scores, clips = own.on(common)
+    versus = compare_paired(scores, control.on(common)[0], clips)
+    if full is None or not own.right_wrong:
+        return versus, None
+    common = np.intersect1d(common, full.questions)
+    right, known, other = (one.on(common)[0] == 1 for one in (own, full, control))
+    easy, hard = known & other, known & ~other
+    return versus, Filtered(
+        int(hard.sum()), int(easy.sum()), _mean(right, hard), _mean(right, easy)
+    )
+
+
+def _mean(right: Mask, where: Mask) -> float | None:
+    """Accuracy on some questions; `None` if there are none."""
+    return float(right[where].mean()) if where.any() else None
+
+
+def _headline(cell: CellSummary) -> float:
+    """Headline of a cell that has one."""
+    return cell.headline.value if cell.headline else 0.0
+
+
+def _equal_tokens(cell: CellSummary, control: CellSummary) -> bool | None:
+    """Whether two cells keep the same share of the tokens, averaged over the layers."""
+    own, other = cell.equivalent_retention, control.equivalent_retention
+    return None if own is None or other is None else abs(own - other) <= EQUAL * other

@@ -1,0 +1,190 @@
+"""The answers of a run on disk: Parquet parts that appear whole; a later call can continue them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.progress.parts import (
+    ANSWER_KEY,
+    PART,
+    AnswerName,
+    AnswerParts,
+    Digests,
+    clips_of,
+    digests_of,
+    is_in,
+    joined,
+    run_of_folder,
+)
+from pipeline.progress.resume import AnsweredClips
+from pipeline.rows import ANSWER, Row, to_table
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage import Storage
+from pipeline.storage.seal import write_sealed
+from tango_core.types import Question, VideoItem
+
+_FLUSH_ROWS = 5_000
+_FLUSH_SECONDS = 10.0
+
+
+class AnswerWriter:
+    """Writes `answers/part-NNNNN-<random>.parquet`; a killed driver loses what was not flushed yet.
+
+    A clip's answers are always in one part, so that a clip is either finished or not. Two writers
+    never use one name, and a writer deletes no part but those that it has read.
+
+    Args:
+        folder: The run's `answers` directory; existing parts are kept and counted on.
+        clock: Says when to flush.
+        may_write: Called before every write; raises if this driver may not write any more.
+    """
+
+    def __init__(
+        self,
+        folder: Path | Storage,
+        clock: Clock = SYSTEM_CLOCK,
+        may_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.storage = Storage.at(folder)
+        self._clock = clock
+        self._may_write = may_write
+        self._run = run_of_folder(self.storage)
+        numbers = (found for name in self.storage.names() if (found := PART.match(name)))
+        self._next = 1 + max((int(found[1]) for found in numbers), default=-1)
+        self._pending: list[Row] = []
+        self._kept: Digests | None = None
+        self._read: AnswerParts | None = None
+        self._last_flush = self._clock.monotonic()
+
+    def add(self, answers: Sequence[Row]) -> None:
+        """Take one clip's answers; every few seconds they are written."""
+        self._pending += answers
+        if (
+            len(self._pending) >= _FLUSH_ROWS
+            or self._clock.monotonic() - self._last_flush > _FLUSH_SECONDS
+        ):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending as one more part; a run has at least one, if only an empty one."""
+        if self._pending or not self.storage.names(".parquet"):
+            new = self._pending
+            self._write(to_table(new, ANSWER))
+            self._pending = []
+            if new:
+                self.drop_the_others()
+        self._last_flush = self._clock.monotonic()
+
+    def _write(self, table: pa.Table) -> None:
+        """Write one part atomically, if this driver still may."""
+        self._may_write()
+        name = f"part-{self._next:05d}-{uuid.uuid4().hex[:12]}.parquet"
+        write_sealed(table, self.storage, name, self._run)
+        self._next += 1
+
+    def finished(self, cells: Sequence[str], *, keep_damaged: bool = True) -> AnsweredClips:
+        """What an earlier attempt finished. A damaged part is renamed, so its clips are not.
+
+        Args:
+            cells: Names of the job's cells; a clip is finished when it has the same questions
+                under every one of them and no answer failed.
+            keep_damaged: Whether answers about damaged clips stand (`decode.damaged`).
+        """
+        self._read = AnswerParts(self.storage, set_aside=True)
+        self._run = self._read.overview.run
+        clips = self._read.whole_clips()
+        return AnsweredClips.of(clips, cells, keep_damaged=keep_damaged).without_failed()
+
+    def keep(self, clips: AnsweredClips) -> None:
+        """Drop what `finished` read of all other clips, once the first new answers arrive.
+
+        See `drop_the_others` for answers that do not stand any more.
+        """
+        self._kept = clips.digests
+
+    def drop_the_others(self) -> None:
+        """Rewrite the parts that hold clips which are not kept, without them.
+
+        Clips that are in several parts are put together. A driver that dies in between leaves rows
+        twice; readers take the later one.
+        """
+        if self._kept is None or self._read is None:
+            return
+        kept, parts = self._kept, self._read
+        overview = parts.overview
+        for table in parts.whole_clips(only_split=True):
+            self._write_kept(table, kept)
+        for index, name in enumerate(overview.names):
+            clips = overview.of_part(index)
+            split = is_in(clips, overview.split_digests)
+            stays = is_in(clips, kept) & ~split
+            if (len(clips) and stays.all()) or not self.storage.exists(name):
+                continue
+            if stays.any() and (table := parts.read(name)) is not None:
+                self._write_kept(table, np.sort(clips[stays]))
+            self._may_write()
+            with suppress(FileNotFoundError):
+                self.storage.delete(name)
+        self._kept = self._read = None
+
+    def missing(
+        self, expected: Iterable[tuple[str, VideoItem]], cells: Sequence[str]
+    ) -> list[tuple[str, VideoItem, str, Question]]:
+        """The expected answers that are in no good part; call it after the last flush.
+
+        Args:
+            expected: Benchmark and clip, whose questions are asked under every cell.
+            cells: Names of the cells.
+
+        Returns:
+            Benchmark, clip, cell and question of every answer that is not there.
+        """
+        parts = AnswerParts(self.storage, set_aside=True)
+        answered = AnsweredClips.of(parts.whole_clips(), cells)
+        lacking = [
+            (benchmark, item)
+            for benchmark, item in expected
+            if not answered.has(benchmark, item.video_id, (one.id for one in item.questions))
+        ]
+        there = _names_of(parts, {(benchmark, item.video_id) for benchmark, item in lacking})
+        return [
+            (benchmark, item, cell, question)
+            for benchmark, item in lacking
+            for question in item.questions
+            for cell in cells
+            if (benchmark, item.video_id, cell, question.id) not in there
+        ]
+
+    def _write_kept(self, table: pa.Table, kept: Digests) -> None:
+        """Write the answers of some clips, whose digests are sorted, as one more part."""
+        codes, names = clips_of(table)
+        stays = is_in(digests_of(names), kept)[codes]
+        if stays.any():
+            table = joined([ANSWER.empty_table(), table.filter(pa.array(stays))])
+            self._write(table.select(ANSWER.names).cast(ANSWER))
+
+
+def _names_of(parts: AnswerParts, clips: set[tuple[str, str]]) -> set[AnswerName]:
+    """The answers there are about some clips."""
+    found: set[AnswerName] = set()
+    for table in parts.whole_clips() if clips else ():
+        codes, names = clips_of(table)
+        asked = pa.array([name in clips for name in names], pa.bool_()).take(pa.array(codes))
+        some = table.filter(asked)
+        found.update(zip(*(some[key].to_pylist() for key in ANSWER_KEY), strict=True))
+    return found
+
+
+def read_answers(folder: Path | Storage) -> pa.Table:
+    """All answers of a run at once, no answer twice, for runs that fit into memory.
+
+    Raises:
+        DamagedFileError: If a part is damaged, or belongs to another run.
+    """
+    return joined([ANSWER.empty_table(), *AnswerParts(folder).whole_clips()])

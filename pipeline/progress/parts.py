@@ -1,0 +1,324 @@
+"""The parts of a run's answers: read one by one, checked, and handed on in tables of whole clips.
+
+No reader holds more than a few parts. Nearly every clip is in one part; a clip that is in several
+(a driver died while it tidied up, or answers were added later) is put together first, and of a row
+that is there twice the later one counts. Clips are counted by digests of their names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.storage import Storage
+from pipeline.storage.seal import DAMAGE, DamagedFileError, SealedTable, read_sealed, sealed_run
+
+ClipName = tuple[str, str]
+"""Benchmark and video id."""
+
+Digests = npt.NDArray[np.bytes_]
+Codes = npt.NDArray[np.int64]
+
+
+def clip_digest(benchmark: str, video_id: str) -> bytes:
+    """16 bytes that stand for a clip: a million names take 16 MB, and never collide in practice."""
+    name = f"{benchmark}\0{video_id}".encode(errors="surrogatepass")
+    return hashlib.blake2b(name, digest_size=16).digest()
+
+
+def question_digest(question_id: str) -> int:
+    """64 bits that stand for a question of a clip."""
+    name = question_id.encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+
+
+def clips_of(table: pa.Table) -> tuple[Codes, list[ClipName]]:
+    """The clips of a table.
+
+    Returns:
+        (n,) number of every row's clip, and the clips' names by number.
+    """
+    benchmark_codes, benchmarks = encoded(table["benchmark"])
+    video_codes, videos = encoded(table["video_id"])
+    both = benchmark_codes * max(1, len(videos)) + video_codes
+    found, codes = np.unique(both, return_inverse=True)
+    names = [(benchmarks[one // len(videos)], videos[one % len(videos)]) for one in found.tolist()]
+    return codes.astype(np.int64), names
+
+
+def digests_of(names: list[ClipName]) -> Digests:
+    """(k,) digests of clips."""
+    return np.array([clip_digest(*name) for name in names], dtype="S16")
+
+
+def is_in(digests: Digests, among: Digests) -> npt.NDArray[np.bool_]:
+    """(n,) whether each digest is among others, which are sorted."""
+    if not len(among):
+        return np.zeros(len(digests), dtype=bool)
+    at = np.minimum(np.searchsorted(among, digests), len(among) - 1)
+    return np.asarray(among[at] == digests)
+
+
+def encoded(column: pa.ChunkedArray) -> tuple[Codes, list[str]]:
+    """A column of texts as numbers, and the texts by number; -1 stands for no text."""
+    array = column.dictionary_encode().combine_chunks()
+    codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int64), array.dictionary.to_pylist()
+
+
+logger = logging.getLogger(__name__)
+
+AnswerName = tuple[str, str, str, str]
+"""Benchmark, video id, cell and question id."""
+
+ANSWER_KEY = ("benchmark", "video_id", "cell", "question_id")
+"""The columns that name an answer."""
+
+# Release 0.1 wrote parts without the random half of the name, and without a seal.
+PART = re.compile(r"part-(\d+)(-[0-9a-f]{12})?\.parquet")
+_ROWS_PER_TABLE = 100_000
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What is in which part, from the names of the clips alone; nothing has been checked.
+
+    Attributes:
+        names: The parts, in the order in which they were begun.
+        run: Run that they belong to.
+        digests: (m,) the clips of all parts, each once per part.
+        parts: (m,) index of their part.
+    """
+
+    names: tuple[str, ...]
+    run: str
+    digests: Digests
+    parts: Codes
+
+    @cached_property
+    def split(self) -> dict[bytes, int]:
+        """Clips that are in several parts -> index of the last one."""
+        order = np.lexsort((self.parts, self.digests))
+        digests, parts = self.digests[order], self.parts[order]
+        same = digests[1:] == digests[:-1]
+        like_next, like_previous = np.append(same, False), np.append(False, same)
+        ends = (like_previous & ~like_next).nonzero()[0].tolist()
+        return {_bytes_at(digests, at): int(parts[at]) for at in ends}
+
+    @cached_property
+    def split_digests(self) -> Digests:
+        """(k,) digests of the clips that are in several parts, sorted."""
+        return np.array(sorted(self.split), dtype="S16")
+
+    def of_part(self, index: int) -> Digests:
+        """Digests of the clips of one part."""
+        start, end = np.searchsorted(self.parts, [index, index + 1])
+        return self.digests[start:end]
+
+
+class AnswerParts:
+    """Reads a run's `answers` directory as it was when it was first looked at.
+
+    Args:
+        folder: The directory.
+        set_aside: Whether a damaged part is renamed to `<name>.damaged`, and one that is gone since
+            it was listed is left out, with a warning, as the driver of the run does; otherwise both
+            are errors.
+    """
+
+    def __init__(self, folder: Path | Storage, *, set_aside: bool = False) -> None:
+        self.storage = Storage.at(folder)
+        self._set_aside = set_aside
+
+    @cached_property
+    def overview(self) -> Overview:
+        """What is in which part: two columns and the footer of each."""
+        names = sorted(self.storage.names(".parquet"), key=_order)
+        runs: list[str] = []
+        digests, parts = [np.empty(0, "S16")], [np.empty(0, np.int64)]
+        for index, name in enumerate(names):
+            try:
+                run, own = self._glance(name)
+            except DAMAGE:
+                # Nobody may take a part for empty because it could not be read.
+                if (sealed := self._checked(name)) is None:
+                    continue
+                run, own = sealed.run, digests_of(clips_of(sealed.table)[1])
+            runs += [] if run is None else [run]
+            digests.append(own)
+            parts.append(np.full(len(own), index))
+        run = run_of_folder(self.storage)
+        if runs and run not in runs:  # the directory was renamed
+            run = Counter(runs).most_common(1)[0][0]
+        return Overview(tuple(names), run, np.concatenate(digests), np.concatenate(parts))
+
+    def read(self, name: str) -> pa.Table | None:
+        """One part, checked; `None` if it is damaged or gone, and was set aside.
+
+        Raises:
+            DamagedFileError: If it is damaged, gone or of another run, and is not set aside.
+        """
+        run = self.overview.run
+        if not self.storage.exists(name) and self.storage.exists(f"{name}.damaged"):
+            return None  # set aside when the overview was made
+        sealed = self._checked(name)
+        if sealed is not None and sealed.run not in (None, run):
+            where = self.storage.path(name)
+            self._report_damage(name, DamagedFileError(f"{where} belongs to the run {sealed.run}"))
+            return None
+        return None if sealed is None else sealed.table.replace_schema_metadata(None)
+
+    def _glance(self, name: str) -> tuple[str | None, Digests]:
+        """Run and clips of a part, unchecked."""
+        with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
+            table = part.read(["benchmark", "video_id"], use_threads=False)
+            return sealed_run(part.schema_arrow), digests_of(clips_of(table)[1])
+
+    def _checked(self, name: str) -> SealedTable | None:
+        """One part of whatever run; `None` if it is damaged or gone, and was set aside."""
+        found = PART.fullmatch(name)
+        try:
+            return read_sealed(self.storage, name, must=bool(found and found[2]))
+        except FileNotFoundError as error:
+            self._report_loss(name, error)
+            return None
+        except DamagedFileError as error:
+            self._report_damage(name, error)
+            return None
+
+    def names(self) -> Iterator[pa.Table]:
+        """Benchmark, clip, cell and question of all answers, unchecked and maybe twice."""
+        for name in self.overview.names:
+            try:
+                with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
+                    table = part.read(list(ANSWER_KEY), use_threads=False)
+            except FileNotFoundError as error:
+                self._report_loss(name, error)
+                continue
+            yield table.replace_schema_metadata(None)
+
+    def whole_clips(
+        self, *, only_split: bool = False, rows: int = _ROWS_PER_TABLE
+    ) -> Iterator[pa.Table]:
+        """All answers, every clip in one table with its rows in order, and no answer twice.
+
+        Args:
+            only_split: Only the clips that are in several parts.
+            rows: Rows per table, about; a table is not larger than that and a part.
+
+        Raises:
+            DamagedFileError: As `read`.
+        """
+        overview = self.overview
+        waiting = _Waiting(overview, rows)
+        ready: list[pa.Table] = []
+        for index, name in enumerate(overview.names):
+            mixed = bool(is_in(overview.of_part(index), overview.split_digests).any())
+            if only_split and not mixed:
+                continue
+            table = self.read(name)
+            if table is not None and mixed:
+                table = waiting.take(table)
+            if table is not None and not only_split:
+                ready.append(table)
+            ready += waiting.released(index)
+            if sum(map(len, ready)) >= rows:
+                yield joined(ready)
+                ready = []
+        ready += waiting.released(len(overview.names), all_of_it=True)
+        if any(map(len, ready)):
+            yield joined(ready)
+
+    def _report_loss(self, name: str, error: FileNotFoundError) -> None:
+        """Say that a part is gone since it was listed, or refuse to go on."""
+        where = self.storage.path(name)
+        if not self._set_aside:
+            raise DamagedFileError(
+                f"{where} is gone since the run was looked at: if its driver is at work, read it "
+                f"again; if not, --resume {run_of_folder(self.storage)} asks the questions of this "
+                "part again"
+            ) from error
+        logger.warning("%s is gone since the run was looked at; its answers are missing", where)
+
+    def _report_damage(self, name: str, error: DamagedFileError) -> None:
+        """Rename a damaged part and say so, or refuse to go on."""
+        if not self._set_aside:
+            raise DamagedFileError(
+                f"{error}; --resume {run_of_folder(self.storage)} sets it aside and asks its "
+                "questions again"
+            ) from error
+        self.storage.move(name, f"{name}.damaged")
+        logger.warning("%s; renamed to %s.damaged, its questions are asked again", error, name)
+
+
+class _Waiting:
+    """Rows of clips that are in several parts, until the last of these was read."""
+
+    def __init__(self, overview: Overview, rows: int) -> None:
+        self._overview = overview
+        self._tables: list[pa.Table] = []
+        self._rows = self._next_try = rows
+
+    def take(self, table: pa.Table) -> pa.Table:
+        """Keep the rows that must wait; return the others."""
+        codes, names = clips_of(table)
+        waits = is_in(digests_of(names), self._overview.split_digests)[codes]
+        self._tables.append(table.filter(pa.array(waits)))
+        return table.filter(pa.array(~waits))
+
+    def released(self, index: int, *, all_of_it: bool = False) -> list[pa.Table]:
+        """The clips whose last part has been read, once they are worth the sorting."""
+        if not self._tables or (not all_of_it and sum(map(len, self._tables)) < self._next_try):
+            return []
+        table = joined(self._tables)
+        codes, names = clips_of(table)
+        last = np.array([self._overview.split[clip_digest(*name)] for name in names])
+        done = (last <= index)[codes]
+        rest = table.filter(pa.array(~done))
+        self._tables = [rest] if len(rest) else []
+        self._next_try = max(self._rows, 2 * len(rest))
+        return [last_of_each(table.filter(pa.array(done)))]
+
+
+def joined(tables: list[pa.Table]) -> pa.Table:
+    """One table; columns that older parts do not have are null there."""
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def last_of_each(table: pa.Table) -> pa.Table:
+    """Of rows that name the same answer, the last one; the others stay in their order."""
+    key = np.zeros(len(table), np.int64)
+    for name in ANSWER_KEY:
+        codes, values = encoded(table[name])
+        if key.max(initial=0) * (len(values) + 1) >= 2**62:
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+        key = key * (len(values) + 1) + codes + 1
+    last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
+    return table if len(last) == len(key) else table.take(pa.array(np.sort(last)))
+
+
+def _bytes_at(digests: Digests, at: int) -> bytes:
+    """One digest; reading an item of numpy would cut zeros at its end."""
+    return digests[at : at + 1].tobytes()
+
+
+def _order(name: str) -> tuple[int, str]:
+    """Parts by number, whatever its length; other files first."""
+    found = PART.fullmatch(name)
+    return (int(found[1]) if found else -1, name)
+
+
+def run_of_folder(storage: Storage) -> str:
+    """Name of the run directory around an `answers` directory."""
+    return storage.root.rstrip("/").split("/")[-2]

@@ -1,0 +1,281 @@
+"""How a process is told to stop, and what it does before it ends.
+
+The handler of a signal does next to nothing. Where a job may be cut off at any point (imports,
+planning, drawing, uploading) it raises `Stopped` there. Inside `deferred()` it only notes the
+signal, and the loop asks with `raise_if_asked()` between two steps. A second signal changes
+nothing. A thread waits beside it and ends the process if it is still there after `ENDS_WITHIN_S`:
+the main thread may be held by a disk or by native code.
+
+To add something that must be done before the process ends, such as marking a run as killed::
+
+    with at_stop(lambda name: client.set_terminated(run_id, "KILLED")):
+        ...
+
+Functions run with the newest first, all of them within `HOOKS_WITHIN_S`, and only after a signal.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+from pipeline.runtime.process import end_descendants
+
+logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ENDS_WITHIN_S = 8.0
+_REMINDER = signal.SIGURG
+HOOKS_WITHIN_S = 2.0
+
+Hook = Callable[[str], object]
+"""Called with the name of the signal, e.g. `SIGTERM`, in a thread of its own."""
+
+
+class Stopped(BaseException):
+    """A signal asked this process to end; like `KeyboardInterrupt`, no `except Exception` sees it.
+
+    Attributes:
+        signum: The first signal that came.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+    @property
+    def name(self) -> str:
+        """Name of the signal."""
+        return signal.Signals(self.signum).name
+
+
+class _State:
+    """What the handlers of this process know; handlers belong to a process, so this does, too."""
+
+    def __init__(self) -> None:
+        self.asked: int | None = None
+        self.depth = 0
+        self.raised = False
+        self.installed: tuple[signal.Signals, ...] = ()
+        self.hooks: list[Hook] = []
+
+
+_state = _State()
+_finishes: list[Callable[[], None]] = []
+
+
+def _on_signal(signum: int, frame: object) -> None:
+    """Note the first signal; raise if nothing is in the way."""
+    if _state.asked is None:
+        _state.asked = signum
+    if not _state.depth:
+        raise_if_asked()
+
+
+def raise_if_asked() -> None:
+    """Raise `Stopped` once if a signal has come.
+
+    Raises:
+        Stopped: In the main thread, the first time after a signal.
+    """
+    if _state.asked is None or _state.raised:
+        return
+    if threading.current_thread() is threading.main_thread():
+        _state.raised = True
+        raise Stopped(_state.asked)
+
+
+def is_asked() -> bool:
+    """Whether a signal has come."""
+    return _state.asked is not None
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """While active, a signal does not interrupt: the block asks with `raise_if_asked`.
+
+    A signal that nobody asked for raises when the block ends.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _state.depth += 1
+    try:
+        yield
+    finally:
+        _state.depth -= 1
+    if not _state.depth:
+        raise_if_asked()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Inside `deferred`, a part that a signal may cut off again, such as a long wait."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    depth, _state.depth = _state.depth, 0
+    try:
+        raise_if_asked()
+        yield
+    finally:
+        _state.depth = depth
+
+
+@contextmanager
+def at_stop(hook: Hook) -> Iterator[None]:
+    """While active, call `hook` when a signal ends this process; see the module."""
+    _state.hooks.append(hook)
+    try:
+        yield
+    finally:
+        # `Stopped` passes through here on its way out; the hook is run after that.
+        if _state.asked is None:
+            _state.hooks.remove(hook)
+
+
+def run_hooks() -> None:
+    """Run what `at_stop` registered, the newest first; give up after `HOOKS_WITHIN_S`."""
+    name = signal.Signals(_state.asked or signal.SIGTERM).name
+    hooks, _state.hooks = _state.hooks[::-1], []
+    done = threading.Event()
+
+    def run() -> None:
+        for hook in hooks:
+            try:
+                hook(name)
+            except Exception as error:
+                logger.warning("at the stop: %s", " ".join(str(error).split()))
+        done.set()
+
+    if hooks:
+        threading.Thread(target=run, name="tango-at-stop", daemon=True).start()
+        done.wait(HOOKS_WITHIN_S)
+
+
+def keep_handlers() -> None:
+    """Put our handlers back: Ray's native code replaces that of SIGTERM while it starts.
+
+    Only the main thread can; another one asks it to, with a signal that does nothing else.
+    """
+    main = threading.main_thread()
+    if not _state.installed or main.ident is None:
+        return
+    if threading.current_thread() is not main:
+        signal.pthread_kill(main.ident, _REMINDER)
+        return
+    for signum in _state.installed:
+        signal.signal(signum, _on_signal)
+
+
+@contextmanager
+def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
+    """Handle SIGTERM, SIGINT and SIGHUP while active; after one of them the process ends here.
+
+    A signal that is ignored from the start (`nohup`, a shell's `&`) stays ignored.
+
+    Args:
+        last_words: The line for standard error.
+    """
+    global _state
+    if _state.installed or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _state = _State()
+    before = {signum: signal.getsignal(signum) for signum in SIGNALS}
+    _state.installed = tuple(s for s in SIGNALS if before[s] is not signal.SIG_IGN)
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    terminal = os.dup(2)  # descriptor 2 is muted while Ray starts
+    previous = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    watch = threading.Thread(
+        target=_watch, args=(ours, terminal, last_words), name="tango-stop", daemon=True
+    )
+    watch.start()
+    signal.signal(_REMINDER, lambda *_: keep_handlers())
+    signal.siginterrupt(_REMINDER, False)
+    keep_handlers()
+    try:
+        yield
+    except BaseException as error:  # a library may have made another exception of `Stopped`
+        if _state.asked is None:
+            raise
+        stopped = error if isinstance(error, Stopped) else Stopped(_state.asked)
+        run_hooks()
+        _leave_with(last_words(stopped), exit_code(stopped.signum), terminal)
+    finally:
+        installed, _state.installed = _state.installed, ()
+        for signum in installed:
+            signal.signal(signum, before[signum])
+        # That of the reminder stays: another thread may have sent one just now.
+        signal.set_wakeup_fd(previous)
+        theirs.close()
+        watch.join()
+        os.close(terminal)
+
+
+def exit_code(signum: int) -> int:
+    """As shells count: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP."""
+    return 128 + signum
+
+
+@contextmanager
+def before_leaving(finish: Callable[[], None]) -> Iterator[None]:
+    """While active, `leave` calls `finish` first: what this process has said is on its way."""
+    _finishes.append(finish)
+    try:
+        yield
+    finally:
+        _finishes.remove(finish)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process and those below it without another step.
+
+    Threads that are in native code or in Ray could hold or abort an orderly end of the interpreter.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # the terminal may be gone
+            stream.flush()
+    for finish in tuple(_finishes):
+        finish()
+    end_descendants()
+    os._exit(code)
+
+
+def _leave_with(line: str, code: int, terminal: int) -> NoReturn:
+    """Say the last line and end; what must be written has been written."""
+    with suppress(OSError):
+        os.write(terminal, f"{line}\n".encode(errors="replace"))
+    leave(code)
+
+
+def _watch(signals: socket.socket, terminal: int, last_words: Callable[[Stopped], str]) -> None:
+    """Wait for a signal; then give the main thread `ENDS_WITHIN_S`.
+
+    The interpreter's own C handler writes the number here at once, also while the main thread is
+    in native code, where no Python handler runs.
+    """
+    wanted = set(map(int, _state.installed))
+    with signals:
+        while (received := signals.recv(1)) and received[0] not in wanted:
+            pass
+        if not received:
+            return
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while (left := deadline - time.monotonic()) > 0:
+            signals.settimeout(left)
+            with suppress(TimeoutError):
+                if not signals.recv(64):  # the end of `handled`
+                    return
+        _state.asked = _state.asked or received[0]
+        run_hooks()
+        _leave_with(last_words(Stopped(received[0])), exit_code(received[0]), terminal)

@@ -1,0 +1,157 @@
+"""Digests over all values of a table, and Parquet files that carry one.
+
+A digest depends on the names, types and values of the columns and on the identity it is made with;
+it does not depend on how Parquet or Arrow lay the values out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from zlib_ng.zlib_ng import crc32
+
+from pipeline.storage.files import Storage
+
+SEAL = b"tango_seal"
+
+# What damaged bytes lead to when Parquet is parsed; zstd raises OSError.
+DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
+
+
+class DamagedFileError(ValueError):
+    """A file whose content is not what was written, or not where it was written."""
+
+
+@dataclass(frozen=True)
+class SealedTable:
+    """A table that was read and checked.
+
+    Attributes:
+        table: Its columns, without the file's metadata if it was sealed.
+        run: Run that the file belongs to; `None` for a file without a seal.
+    """
+
+    table: pa.Table
+    run: str | None
+
+
+def digest_of(table: pa.Table, identity: Mapping[str, str]) -> str:
+    """SHA-256 over the identity and over name, type and values of every column.
+
+    Of large binary columns the CRC-32 stands for the bytes: they are most of a token cache, and
+    SHA-256 would take longer than reading them.
+    """
+    state = hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode())
+    for field, column in zip(table.schema, table.columns, strict=True):
+        state.update(f"|{field.name}:{_name_of(field.type)}:{len(column)}|".encode())
+        chunks = column.chunks
+        _feed(state, chunks[0] if len(chunks) == 1 else column.combine_chunks())
+    return state.hexdigest()
+
+
+def _name_of(kind: pa.DataType) -> str:
+    """Of a type; Parquet gives the values inside a list another name than Arrow does."""
+    return f"list<{_name_of(kind.value_type)}>" if pa.types.is_list(kind) else str(kind)
+
+
+def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
+    """Add the values of a column: which are null, then the others."""
+    if len(values) == 0:
+        return
+    state.update(_nulls_of(values))
+    kind = values.type
+    if values.null_count == len(values) or pa.types.is_null(kind):
+        return
+    if values.null_count:
+        values = values.drop_null()
+    if pa.types.is_list(kind):
+        state.update(pc.list_value_length(values).to_numpy(zero_copy_only=False).tobytes())
+        _feed(state, values.flatten())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        state.update(pc.binary_length(values).to_numpy(zero_copy_only=False).tobytes())
+        state.update(_bytes_of(values.cast(pa.large_binary())))
+    elif pa.types.is_large_binary(kind):
+        state.update(pc.binary_length(values).to_numpy(zero_copy_only=False).tobytes())
+        state.update(f"{crc32(_bytes_of(values)):08x}".encode())
+    elif pa.types.is_timestamp(kind):
+        state.update(values.cast(pa.int64()).to_numpy(zero_copy_only=False).tobytes())
+    else:
+        state.update(values.to_numpy(zero_copy_only=False).tobytes())
+
+
+def _nulls_of(values: pa.Array | pa.ChunkedArray) -> bytes:
+    """A bit for every value, set where it is null; asking each costs most of a small table."""
+    if values.null_count in (0, len(values)):
+        return np.packbits(np.full(len(values), values.null_count > 0)).tobytes()
+    return np.packbits(values.is_null().to_numpy(zero_copy_only=False)).tobytes()
+
+
+def _bytes_of(values: pa.LargeBinaryArray) -> memoryview:
+    """The bytes of all values, one after the other, not copied."""
+    _, offsets, data = values.buffers()
+    where = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
+    return memoryview(data if data is not None else b"")[where[0] : where[-1]]
+
+
+def write_sealed(table: pa.Table, folder: Storage, name: str, run: str) -> None:
+    """Write one Parquet file atomically, with a seal that names the run and the file."""
+    table = table.replace_schema_metadata(None)
+    seal = {"run": run, "file": name}
+    seal["digest"] = digest_of(table, seal)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata({SEAL: json.dumps(seal)}), sink, compression="zstd"
+    )
+    folder.write(name, memoryview(sink.getvalue()))
+
+
+def sealed_run(schema: pa.Schema) -> str | None:
+    """Run that the seal of a file names, unchecked; `None` for a file without a seal.
+
+    Raises:
+        ValueError: If the seal cannot be read.
+    """
+    stored = (schema.metadata or {}).get(SEAL)
+    return None if stored is None else str(json.loads(stored)["run"])
+
+
+def read_sealed(folder: Storage, name: str, *, must: bool) -> SealedTable:
+    """Read one Parquet file and check its seal.
+
+    Args:
+        folder: Where it is.
+        name: Of the file.
+        must: Whether a file without a seal is damaged; otherwise it was written by release 0.1.
+
+    Raises:
+        DamagedFileError: If it cannot be parsed, its values differ from what was sealed, or it was
+            written under another name.
+        FileNotFoundError: If it is not there.
+    """
+    data = folder.read(name)
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+        stored = (table.schema.metadata or {}).get(SEAL)
+        if stored is None:
+            if must:
+                raise ValueError("it has no seal")
+            table.validate(full=True)
+            return SealedTable(table, None)
+        seal = json.loads(stored)
+        digest, table = seal.pop("digest"), table.replace_schema_metadata(None)
+        table.validate(full=True)
+        if digest != digest_of(table, seal):
+            raise ValueError("its values are not those that were written")
+        if seal["file"] != name:
+            raise ValueError(f"it was written as {seal['file']} of the run {seal['run']}")
+        return SealedTable(table, str(seal["run"]))
+    except DAMAGE as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DamagedFileError(f"{folder.path(name)} is damaged ({reason})") from error

@@ -1,0 +1,231 @@
+"""Videos of a store on this node: each is fetched once, and the oldest ones make room.
+
+Several processes share one directory. A lock per video (`flock`, gone with its process) is held
+shared while somebody reads it and alone while it is fetched, so a video is fetched by one process,
+is never removed while it is decoded, and what a killed process left half is never taken for whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import posixpath
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.storage.objects import ObjectStore, Stored
+from pipeline.storage.urls import Url, place
+from tango_core.local_files import has_identity
+
+# Locks are shared out by digest: two videos with one lock wait for each other, which is harmless.
+_NUM_LOCKS = 4096
+# What is being fetched, and an empty file as large as that will be, which holds its place.
+_HALF, _ROOM = ".half", ".room"
+_WAITS_S = 600.0
+_GIB = 2**30
+
+
+class ChangedError(OSError):
+    """A video is another one than when the job was planned."""
+
+
+@dataclass(frozen=True)
+class VideoCache:
+    """A bounded directory of fetched videos, shared by the processes of a node.
+
+    Attributes:
+        root: The directory; `~` is the home of the node's own user.
+        max_gib: Bound of the bytes in it, in GiB, those that are being fetched included.
+    """
+
+    root: str
+    max_gib: float
+
+    @property
+    def _root(self) -> Path:
+        return Path(os.path.expanduser(self.root))
+
+    @property
+    def _max_bytes(self) -> int:
+        return int(self.max_gib * _GIB)
+
+    @contextmanager
+    def fetched(self, url: str, fingerprint: str) -> Iterator[str]:
+        """The path of a local copy of a video, or of a directory of frames, while the block runs.
+
+        Args:
+            url: Of the object, or of what all objects of the directory begin with.
+            fingerprint: Which version is wanted: from `remote_fingerprint`, or of the bytes, from
+                `source_fingerprint` of a copy; "" for the one that is there now.
+
+        Raises:
+            FileNotFoundError: If it is not there.
+            ChangedError: If the store has another version.
+            OSError: If it cannot be fetched, or is larger than the bound.
+        """
+        where = place(url)
+        assert isinstance(where, Url)
+        store = ObjectStore(where.scheme)
+        objects: list[Stored] | None = None
+        if not fingerprint:
+            objects = _objects(store, where)
+            fingerprint = fingerprint_of(where, objects)
+        name = hashlib.sha256(f"{where}|{fingerprint}".encode()).hexdigest()[:32]
+        path = Path(self._root, name[:2], name + posixpath.splitext(where.name)[1].lower())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with self._locked(name, fcntl.LOCK_SH):
+                if path.exists():
+                    os.utime(path)  # the oldest ones make room first
+                    yield str(path)
+                    return
+            with self._locked(name, fcntl.LOCK_EX):
+                if not path.exists():
+                    objects = objects or _objects(store, where)
+                    self._fetch(store, where, objects, fingerprint, path)
+
+    def _fetch(
+        self, store: ObjectStore, where: Url, objects: list[Stored], fingerprint: str, path: Path
+    ) -> None:
+        """Bring a video here under another name, look at it, and put it in place."""
+        if _is_of_listing(fingerprint) and fingerprint_of(where, objects) != fingerprint:
+            raise ChangedError(changed(where))
+        half, room = path.with_name(path.name + _HALF), path.with_name(path.name + _ROOM)
+        _remove(half)
+        try:
+            self._reserve(where, room, sum(entry.size for entry in objects))
+            if _is_file(where, objects):
+                store.download(objects[0].path, half)
+            else:
+                pairs = [(o.path, half / o.path[len(where.path) + 1 :]) for o in objects]
+                for _, target in pairs:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                store.download_all(pairs)
+            if fingerprint_of(where, _objects(store, where)) != fingerprint_of(where, objects):
+                raise ChangedError(changed(where))
+            if not _is_of_listing(fingerprint) and not has_identity(half, fingerprint, True):
+                raise ChangedError(changed(where))
+            os.utime(half)
+            half.rename(path)
+        finally:
+            _remove(half)
+            _remove(room)
+
+    def _reserve(self, where: Url, room: Path, size: int) -> None:
+        """Make room, and hold it."""
+        if size > self._max_bytes:
+            raise OSError(
+                f"{where} has {size / _GIB:.2f} GiB, more than all videos of a node may have "
+                f"({self.max_gib:g} GiB); raise --video-cache-gib (decode.video_cache_gib)"
+            )
+        until = time.monotonic() + _WAITS_S
+        while True:
+            with self._locked("room", fcntl.LOCK_EX):
+                if self._make_room(size):
+                    with room.open("wb") as file:
+                        file.truncate(size)
+                    return
+            if time.monotonic() > until:
+                raise OSError(
+                    f"{where}: the videos of this node fill {self.max_gib:g} GiB and are all in "
+                    "use; raise --video-cache-gib (decode.video_cache_gib)"
+                )
+            time.sleep(0.2)
+
+    def _make_room(self, size: int) -> bool:
+        """Remove the videos that nobody uses and that were used longest ago, as far as needed."""
+        entries = []
+        for path in self._root.glob("??/*"):
+            try:
+                bytes_ = 0 if path.suffix == _HALF else _size(path)
+                entries.append((path.stat().st_mtime_ns, bytes_, path))
+            except FileNotFoundError:  # another process has put it in place
+                continue
+        surplus = sum(entry[1] for entry in entries) + size - self._max_bytes
+        for _, freed, path in sorted(entries):
+            if surplus <= 0:
+                break
+            name = path.name.partition(".")[0]
+            with self._locked(name, fcntl.LOCK_EX | fcntl.LOCK_NB) as free:
+                if free:
+                    _remove(path)
+                    surplus -= freed
+        return surplus <= 0
+
+    @contextmanager
+    def _locked(self, name: str, how: int) -> Iterator[bool]:
+        """Hold a lock while the block runs; `False` if it must not wait and somebody has it."""
+        number = int(name[:8], 16) % _NUM_LOCKS if name != "room" else None
+        folder = self._root / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / (name if number is None else f"{number:04d}")).open("ab") as file:
+            try:
+                fcntl.flock(file, how)
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
+def remote_fingerprint(url: str) -> str:
+    """Identify the version of a video in a store, or of a directory of frames.
+
+    Raises:
+        FileNotFoundError: If it is not there.
+    """
+    where = place(url)
+    assert isinstance(where, Url)
+    return fingerprint_of(where, _objects(ObjectStore(where.scheme), where))
+
+
+def fingerprint_of(where: Url, objects: list[Stored]) -> str:
+    """The same, from a listing of the objects: by their sizes and versions, and by the place."""
+    about = hashlib.sha256(str(where).encode()).hexdigest()[:16]
+    if _is_file(where, objects):
+        return f"store:{objects[0].size}:{objects[0].version}:{about}"
+    inside = "\n".join(f"{o.path[len(where.path) + 1 :]}={o.size}:{o.version}" for o in objects)
+    return f"store-frames:{hashlib.sha256(inside.encode()).hexdigest()[:32]}:{about}"
+
+
+def _objects(store: ObjectStore, where: Url) -> list[Stored]:
+    """The object of a URL, or those of a directory."""
+    found = store.stat(where.path)
+    objects = [found] if found else store.tree(where.path)
+    if not objects:
+        raise FileNotFoundError(f"{where}: nothing is there")
+    return objects
+
+
+def _is_file(where: Url, objects: list[Stored]) -> bool:
+    """Whether a URL is that of one object."""
+    return len(objects) == 1 and objects[0].path == where.path
+
+
+def _is_of_listing(fingerprint: str) -> bool:
+    """Whether a fingerprint can be compared with a listing; one of the bytes cannot."""
+    return fingerprint.startswith("store")
+
+
+def changed(where: Url | str) -> str:
+    """What a `ChangedError` says."""
+    return f"{where} has been replaced since the job was planned; --resume plans it again"
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files in a directory."""
+    if path.is_dir():
+        return sum(child.stat().st_size for child in path.rglob("*") if child.is_file())
+    return path.stat().st_size
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a directory; one that is not there is no error."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,241 @@
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from answer_rows import answer
+from fake_clock import FakeClock
+from faulty_storage import opener
+
+from pipeline.progress.answers import AnswerWriter, read_answers
+from pipeline.rows import ANSWER, to_table
+from pipeline.storage.seal import DamagedFileError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "answers"
+
+
+def clips(folder):
+    return read_answers(folder)["video_id"].to_pylist()
+
+
+def test_nothing_is_visible_before_a_flush_and_everything_after(folder):
+    writer = AnswerWriter(folder, FakeClock())
+    writer.add([answer("v1")])
+    assert clips(folder) == []
+    writer.flush()
+    assert clips(folder) == ["v1"]
+    assert read_answers(folder)["correct"].to_pylist() == [None], "absent columns are null"
+
+
+def test_a_damaged_part_is_named_with_the_remedy(folder):
+    writer = AnswerWriter(folder)
+    writer.add([answer("v1")])
+    writer.flush()
+    (part,) = folder.glob("*.parquet")
+    part.write_bytes(part.read_bytes()[:-20])
+    with pytest.raises(
+        ValueError, match=r"part-00000-\w+\.parquet is damaged .*--resume .*sets it aside"
+    ):
+        read_answers(folder)
+
+
+def test_a_second_writer_goes_on_counting(folder):
+    for video in ("v1", "v2"):
+        writer = AnswerWriter(folder)
+        writer.add([answer(video)])
+        writer.flush()
+    assert clips(folder) == ["v1", "v2"]
+
+
+def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_answer(folder):
+    writer = AnswerWriter(folder)
+    writer.add([answer("done", cell=cell) for cell in ("full", "tango")])
+    writer.add([answer("unparsed", cell=cell, status="unparsed") for cell in ("full", "tango")])
+    writer.add([answer("failed", cell=cell, status="answer_failed") for cell in ("full", "tango")])
+    writer.add([answer("partial", cell="full")])
+    writer.flush()
+    resumed = AnswerWriter(folder)
+    finished = resumed.finished(["full", "tango"])
+    assert len(finished) == 2
+    assert finished.has("b", "done", ["q1"])
+    assert finished.has("b", "unparsed", ["q1"])
+    assert not finished.has("b", "done", ["q1", "q2"]), "another question has come"
+    resumed.keep(finished)
+    resumed.flush()
+    assert len(clips(folder)) == 7, "a job that never starts leaves everything as it was"
+    resumed.add([answer("failed", cell=cell) for cell in ("full", "tango")])
+    resumed.flush()
+    assert sorted(clips(folder)) == ["done"] * 2 + ["failed"] * 2 + ["unparsed"] * 2
+
+
+@pytest.mark.parametrize("failed", range(0, 12, 3))
+def test_of_a_part_with_many_clips_only_the_failed_one_is_dropped(folder, failed):
+    names = [f"v{number}" for number in range(12)]
+    first = AnswerWriter(folder)
+    for index, name in enumerate(names):
+        first.add([answer(name, status="answer_failed" if index == failed else "ok")])
+    first.flush()
+    second = AnswerWriter(folder)
+    second.keep(second.finished(["full"]))
+    second.add([answer(names[failed])])
+    second.flush()
+    assert sorted(clips(folder)) == sorted(names)
+
+
+def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
+    writer = AnswerWriter(folder)
+    writer.add([answer("v1", text="old")])
+    writer.flush()
+    writer.add([answer("v1", text="new")])  # the kept rows were written, the old not yet deleted
+    writer.flush()
+    resumed = AnswerWriter(folder)
+    resumed.keep(resumed.finished(["full"]))
+    resumed.add([answer("v2")])
+    resumed.flush()
+    assert sorted(read_answers(folder)["text"].to_pylist()) == ["A", "new"]
+
+
+def test_a_run_without_answers_is_still_a_run(folder):
+    AnswerWriter(folder).flush()
+    assert read_answers(folder).num_rows == 0
+    assert len(list(folder.glob("*.parquet"))) == 1
+
+
+def test_answers_are_written_every_ten_seconds_of_the_clock(folder):
+    clock = FakeClock()
+    writer = AnswerWriter(folder, clock)
+    writer.add([answer("v1")])
+    clock.sleep(10)
+    writer.add([answer("v2")])
+    assert clips(folder) == []
+    clock.sleep(0.1)
+    writer.add([answer("v3")])
+    assert clips(folder) == ["v1", "v2", "v3"]
+
+
+def test_a_disk_that_fails_loses_no_answer_that_is_still_pending(folder):
+    faults = iter([OSError("full"), None])
+
+    def fail_once(path):
+        if fault := next(faults, None):
+            raise fault
+
+    writer = AnswerWriter(opener(fail_once)(folder), FakeClock())
+    writer.add([answer("v1")])
+    with pytest.raises(OSError, match="full"):
+        writer.flush()
+    writer.flush()
+    assert clips(folder) == ["v1"]
+
+
+def test_two_writers_never_use_one_name(folder):
+    first, second = AnswerWriter(folder), AnswerWriter(folder)
+    for writer, video in ((first, "v1"), (second, "v2")):
+        writer.add([answer(video)])
+        writer.flush()
+    assert sorted(clips(folder)) == ["v1", "v2"]
+    assert len(list(folder.glob("part-00000-*.parquet"))) == 2
+
+
+def test_a_part_that_came_after_the_reading_is_not_deleted(folder):
+    writer = AnswerWriter(folder)
+    writer.add([answer("failed", status="answer_failed")])
+    writer.flush()
+    resumed = AnswerWriter(folder)
+    resumed.keep(resumed.finished(["full"]))
+    other = AnswerWriter(folder)
+    other.add([answer("of another driver")])
+    other.flush()
+    resumed.add([answer("v2")])
+    resumed.flush()
+    assert sorted(clips(folder)) == ["of another driver", "v2"]
+
+
+def test_parts_of_release_0_1_are_read_and_go_on(folder):
+    folder.mkdir()
+    for number, video in enumerate(["v1", "v2"]):
+        table = to_table([answer(video)], ANSWER)
+        pq.write_table(table.drop_columns(["groups"]), folder / f"part-{number:05d}.parquet")
+    writer = AnswerWriter(folder)
+    finished = writer.finished(["full"])
+    assert finished.has("b", "v1", ["q1"])
+    assert finished.has("b", "v2", ["q1"])
+    writer.add([answer("v3")])
+    writer.flush()
+    assert clips(folder) == ["v1", "v2", "v3"]
+    assert len(list(folder.glob("part-00002-*.parquet"))) == 1
+
+
+@pytest.fixture
+def sealed(folder):
+    """One part with clips of several kinds; its bytes."""
+    writer = AnswerWriter(folder)
+    rows = [answer(f"v{i}", question=f"q{j}", text="é A" * i) for i in range(9) for j in range(3)]
+    writer.add([row | {"choice": 1, "correct": i % 2 == 0} for i, row in enumerate(rows)])
+    writer.flush()
+    (part,) = folder.glob("*.parquet")
+    return part
+
+
+@pytest.mark.slow
+def test_every_flipped_bit_of_a_part_is_found_or_harmless(folder, sealed):
+    good, data = read_answers(folder), sealed.read_bytes()
+    rng = np.random.default_rng(0)
+    found = harmless = 0
+    for place in rng.choice(len(data) * 8, 1500, replace=False).tolist():
+        damaged = bytearray(data)
+        damaged[place // 8] ^= 1 << place % 8
+        sealed.write_bytes(damaged)
+        try:
+            read = read_answers(folder)
+        except DamagedFileError:
+            found += 1
+        else:
+            harmless += 1
+            assert read.equals(good), f"bit {place}"
+    assert found + harmless == 1500
+    assert found > 300, "the rest hits names and statistics that nobody reads"
+
+
+def test_a_damaged_part_is_renamed_and_its_clips_are_not_finished(folder, sealed, caplog):
+    data = bytearray(sealed.read_bytes())
+    data[len(data) // 3] ^= 1
+    sealed.write_bytes(data)
+    with pytest.raises(DamagedFileError, match=f"{sealed.name} is damaged.*--resume"):
+        read_answers(folder)
+    assert len(AnswerWriter(folder).finished(["full"])) == 0
+    assert [path.name for path in folder.iterdir()] == [f"{sealed.name}.damaged"]
+    assert f"renamed to {sealed.name}.damaged" in caplog.text
+
+
+def test_a_part_copied_over_another_or_from_another_run_is_found(tmp_path):
+    folders = [tmp_path / run / "answers" for run in ("a", "b")]
+    for folder in folders:
+        for video in ("v1", "v2"):
+            writer = AnswerWriter(folder)
+            writer.add([answer(video)])
+            writer.flush()
+    first, second = sorted(folders[0].glob("*.parquet"))
+    stranger = sorted(folders[1].glob("*.parquet"))[0]
+    shutil.copy(stranger, folders[0])
+    with pytest.raises(DamagedFileError, match="belongs to the run b"):
+        read_answers(folders[0])
+    (folders[0] / stranger.name).unlink()
+    shutil.copy(first, second)
+    with pytest.raises(DamagedFileError, match=f"it was written as {first.name} of the run a"):
+        read_answers(folders[0])
+
+
+def test_a_run_directory_may_be_renamed_and_go_on(tmp_path):
+    writer = AnswerWriter(tmp_path / "old" / "answers")
+    writer.add([answer("v1")])
+    writer.flush()
+    (tmp_path / "old").rename(tmp_path / "new")
+    writer = AnswerWriter(tmp_path / "new" / "answers")
+    assert len(writer.finished(["full"])) == 1
+    writer.add([answer("v2")])
+    writer.flush()
+    assert clips(tmp_path / "new" / "answers") == ["v1", "v2"]

@@ -1,0 +1,115 @@
+"""What the workers of a pool compute on follows from what the pool reserves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.resources.devices import device_of, doubts, placed, reserves_gpus
+from pipeline.resources.pools import ActorPool, Pools
+from pipeline.settings import Settings
+from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
+from tango_core.models import describe_model
+
+STAGES = ("decode", "compress", "answer")
+CPU_NODE, GPU_NODE = {"CPU": 8.0}, {"CPU": 8.0, "GPU": 4.0}
+ON_GPUS = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=1))
+
+
+@pytest.mark.parametrize(
+    ("asked", "num_gpus", "device"),
+    [
+        ("auto", 0, "cpu"),
+        ("auto", 0.25, "cuda"),
+        ("auto", 1, "cuda"),
+        ("cpu", 1, "cpu"),
+        ("cuda", 0, "cuda"),
+    ],
+)
+def test_the_recipe_s_wish_counts_before_what_is_reserved(asked, num_gpus, device):
+    assert device_of(asked, ActorPool(num_gpus=num_gpus)) == device
+
+
+def test_on_ray_every_stage_loads_its_half_where_its_pool_is():
+    plan = SimpleNamespace(
+        model=describe_model("tiny", device="cuda", dtype="bfloat16"),
+        compressors={},
+        methods=(),
+        caches={},
+        features=None,
+        protocols={},
+    )
+    pools = Pools(answer=ActorPool(num_gpus=1))
+    settings = Settings("ray", pools=pools)
+    found = {
+        stage.name: stage.arguments(plan, settings)["model"]
+        for stage in (COMPRESS_VIDEO, ANSWER_QUESTIONS)
+    }
+    assert {name: model.device for name, model in found.items()} == {
+        "compress": "cpu",
+        "answer": "cuda",
+    }
+    assert {model.dtype for model in found.values()} == {"bfloat16"}, "one dtype, one identity"
+    assert {model.identity()["dtype"] for model in found.values()} == {"bfloat16"}
+
+
+def test_a_loop_takes_the_device_of_the_plan():
+    model = describe_model("tiny", device="auto")
+    for stage in ("compress", "answer"):
+        assert placed(model, Settings("local", pools=ON_GPUS), stage) == model
+
+
+@pytest.mark.parametrize("executor", ["ray", "local"])
+def test_several_gpus_of_the_answer_pool_share_the_layers(executor):
+    pools = Pools(compress=ActorPool(num_gpus=2), answer=ActorPool(num_gpus=2))
+    settings = Settings(executor, pools=pools)
+    model = describe_model("tiny", device="cuda")
+    assert placed(model, settings, "answer").device == "cuda:0,cuda:1"
+    assert placed(model, settings, "compress").device == "cuda", "an encoder fits on one"
+    on_cpu = describe_model("tiny", device="cpu")
+    settings = Settings(executor, pools=pools, device="cpu")
+    assert placed(on_cpu, settings, "answer").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("asked", "pools", "nodes"),
+    [
+        ("auto", Pools(), [CPU_NODE]),
+        ("cpu", Pools(), [GPU_NODE]),
+        ("auto", ON_GPUS, [GPU_NODE]),
+        ("cuda", ON_GPUS, [GPU_NODE]),
+    ],
+)
+def test_a_job_that_uses_what_it_reserves_raises_no_doubt(asked, pools, nodes):
+    assert list(doubts(asked, pools, nodes, STAGES)) == []
+
+
+def test_gpus_that_nobody_reserves_are_named_with_the_setting():
+    lines = list(doubts("auto", Pools(), [CPU_NODE, GPU_NODE], STAGES))
+    assert lines == [
+        "pools.compress.num_gpus is 0: the vision encoder runs on the CPU, though the cluster has "
+        "4 GPUs; set pools.compress.num_gpus above 0, or pools to auto",
+        "pools.answer.num_gpus is 0: the language model runs on the CPU, though the cluster has "
+        "4 GPUs; set pools.answer.num_gpus above 0, or pools to auto",
+    ]
+    assert len(list(doubts("auto", Pools(), [GPU_NODE], STAGES[:2]))) == 1, "of its own stages"
+
+
+def test_a_half_on_the_cpu_beside_one_on_a_gpu_is_named():
+    (line,) = doubts("auto", Pools(answer=ActorPool(num_gpus=1)), [GPU_NODE], STAGES)
+    assert line.startswith("pools.compress.num_gpus is 0: the vision encoder runs on the CPU")
+
+
+def test_copies_on_an_unreserved_gpu_are_named():
+    pools = Pools(compress=ActorPool(num_actors=(1, 4)), answer=ActorPool(num_gpus=1))
+    (line,) = doubts("cuda", pools, [GPU_NODE], STAGES)
+    assert line == (
+        "pools.compress.num_gpus is 0 and model.device is cuda: 4 copies of the vision encoder "
+        "will be on GPUs that Ray believes free; set pools.compress.num_gpus"
+    )
+
+
+def test_one_half_is_enough_to_reserve_gpus():
+    assert not reserves_gpus(Pools())
+    assert reserves_gpus(Pools(compress=ActorPool(num_gpus=0.1)))

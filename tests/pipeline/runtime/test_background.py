@@ -1,0 +1,163 @@
+"""Iterating in another thread gives what iterating here gives."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from pipeline.runtime.background import LastingThread, is_lasting, iterate, within
+
+
+def wait_until_idle():
+    deadline = time.monotonic() + 120
+    while LastingThread.is_busy():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_items_come_in_order_from_one_lasting_thread():
+    threads = []
+
+    def numbers():
+        for number in range(5):
+            threads.append(threading.current_thread())
+            yield number
+
+    assert list(iterate(numbers)) == [0, 1, 2, 3, 4]
+    assert len(set(threads)) == 1
+    assert is_lasting(threads[0])
+    assert threads[0] is not threading.main_thread()
+
+
+def test_nothing_is_made_before_it_is_asked_for():
+    made = []
+
+    def numbers():
+        for number in range(5):
+            made.append(number)
+            yield number
+
+    items = iterate(numbers)
+    assert made == []
+    assert next(items) == 0
+    assert made == [0]
+    items.close()
+    assert made == [0]
+
+
+def test_items_are_made_ahead_and_those_that_nobody_takes_are_dropped_with_their_errors():
+    made = []
+
+    def numbers():
+        for number in range(5):
+            made.append(number)
+            if number == 3:
+                raise ValueError("nobody asks for this one")
+            yield number
+
+    def wait_for(number):
+        deadline = time.monotonic() + 120
+        while len(made) < number:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    items = iterate(numbers, ahead=2)
+    assert next(items) == 0
+    wait_for(3)
+    time.sleep(0.1)
+    assert made == [0, 1, 2]
+    assert next(items) == 1
+    wait_for(4)
+    items.close()
+    wait_until_idle()
+    assert made == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="nobody asks"):
+        list(iterate(numbers, ahead=2))
+
+
+def test_closing_closes_the_iterator_and_waits_for_its_end():
+    closed = threading.Event()
+
+    def numbers():
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.set()
+
+    items = iterate(numbers)
+    next(items)
+    items.close()
+    assert closed.is_set()
+
+
+@pytest.mark.parametrize("good", [0, 2])
+def test_an_error_comes_through(good):
+    def numbers():
+        yield from range(good)
+        raise ValueError("no more")
+
+    seen = []
+    with pytest.raises(ValueError, match="no more"):
+        seen.extend(iterate(numbers))
+    items = iterate(numbers)
+    assert [next(items) for _ in range(good)] == list(range(good))
+    items.close()
+
+
+def test_an_error_at_the_end_comes_through():
+    def numbers():
+        try:
+            yield 1
+        finally:
+            raise ValueError("cannot be closed")
+
+    items = iterate(numbers)
+    next(items)
+    with pytest.raises(ValueError, match="cannot be closed"):
+        items.close()
+
+
+def test_an_iterator_that_hangs_is_left_to_itself_if_the_watch_says_so():
+    end, hangs, seen = threading.Event(), threading.Event(), []
+
+    def numbers():
+        yield 1
+        hangs.set()
+        end.wait(120)
+
+    def watch():
+        if hangs.is_set():
+            raise TimeoutError("too long")
+
+    with pytest.raises(TimeoutError, match="too long"):
+        seen.extend(iterate(numbers, watch))
+    assert seen == [1]
+    assert LastingThread.is_busy()
+    end.set()
+    wait_until_idle()
+
+
+def test_work_with_a_bound_gives_its_result_or_its_error():
+    assert within(120, lambda: 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        within(120, lambda: 1 // 0)
+
+
+def test_work_that_takes_too_long_is_a_timeout():
+    end = threading.Event()
+    with pytest.raises(TimeoutError):
+        within(0.1, lambda: end.wait(120))
+    end.set()
+    wait_until_idle()
+
+
+def test_whoever_has_the_result_finds_the_thread_idle():
+    """Otherwise a command would end without the order that an interpreter ends in."""
+    for _ in range(200):
+        assert list(iterate(lambda: iter("a"))) == ["a"]
+        assert not LastingThread.is_busy()
+        within(120, lambda: None)
+        assert not LastingThread.is_busy()
