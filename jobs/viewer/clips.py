@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.results.facts import CellFacts
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.drawings import TokenDrawing, TokenSets
 from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError
 from jobs.viewer.index import NOT_ASKED, SHOWN, QuestionIndex

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.clips import ClipPages, Seen, seen_to_json, sprites_of
 from jobs.viewer.contents import contents
 from jobs.viewer.frames import FrameDecoder, FramesMissingError

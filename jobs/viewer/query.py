@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.index import OUTCOMES, STATUSES, QuestionIndex
 from jobs.viewer.runs import Column
 
