@@ -220,7 +220,7 @@ def test_a_model_is_described_without_the_code_of_its_networks():
 
 def test_tables_know_neither_page_nor_plots():
     files = sorted((ROOT / "jobs" / "report" / "tables").glob("*.py"))
-    rooms = ("page", "plots", "bar_plots", "score_plot", "sections", "compare", "theme")
+    rooms = ("page", "plots", "difference_plots", "compare", "theme")
     above = {f"jobs.report.{name}" for name in rooms}
     assert not {(path.name, name) for path in files for name in imports_of(path) & above}
 

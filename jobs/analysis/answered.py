@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from jobs.config.recipe import RecipeError
-from jobs.results.answer_columns import AnswerColumns
-from jobs.results.headlines import SCORE
-from jobs.results.question_scores import metric_of, scores_of
+from jobs.results.answer_columns import AnswerColumns, metric_of, scores_of
+from jobs.results.cell_summary import SCORE
 from jobs.results.reduction import parts_of
 from tango_core.metrics import ACCURACY
 

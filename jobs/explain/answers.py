@@ -10,8 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.results.answer_columns import FAILED_BIT, AnswerColumns
-from jobs.results.question_scores import metric_of, scores_of
+from jobs.results.answer_columns import FAILED_BIT, AnswerColumns, metric_of, scores_of
 from jobs.results.reduction import parts_of
 from tango_core.metrics import ACCURACY, Metric
 

@@ -24,7 +24,7 @@ from jobs.explain.examples import Example, examples_of, first_questions
 from jobs.explain.factors import FACTORS
 from jobs.explain.settings import Difference
 from jobs.explain.sides import Side
-from jobs.results.question_scores import metric_of
+from jobs.results.answer_columns import metric_of
 from tango_core.benchmarks import facts_of
 
 _HUNDREDTHS = 10_000  # of a percentage point, in a share

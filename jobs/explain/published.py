@@ -13,9 +13,9 @@ from jobs.explain.causes import LEFT, SCORED
 from jobs.explain.examples import examples_of
 from jobs.explain.explanation import Explanation, Result, Share
 from jobs.explain.sides import Side
+from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.published import caveats, published_scores, source
-from jobs.results.question_scores import metric_of
 
 PUBLISHED = "published"
 """What a user writes for the printed number of the other result's setting."""

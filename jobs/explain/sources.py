@@ -14,8 +14,8 @@ from jobs.config.sections import BenchmarkSection
 from jobs.explain.answers import table_answers
 from jobs.explain.sides import Source, recipe_in, source_of_run
 from jobs.harness.exchange import Harness, ImportSettings, read_files
+from jobs.results.answer_columns import metric_of
 from jobs.results.facts import FACTS_FILE
-from jobs.results.question_scores import metric_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import Place, place

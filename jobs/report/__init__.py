@@ -1,18 +1,14 @@
 """What people read of a run: the HTML page, plots, notes, and comparisons of several runs.
 
-What lives here: `page.py` and `sections.py` (the page and its tables as data), `plots.py` (which
-figures there are) and `theme.py` (their colours), `score_plot.py`, `pareto_plot.py`, `bar_plots.py`
-and `forest_plot.py` (scores over retention and over their cost, time and tokens of every cell,
-differences by group), `gallery.py` (some clips) and `viewer_links.py` (into an exported viewer),
-`notes.py` and `controls.py` (sentences below a table), `compare.py` (`tango report`), `paired.py`
-(runs read and compared, for that and for `tango runs compare`), `replicates.py` with
-`replicates_plot.py` (one recipe with several trainings of a model), `shards.py` (runs that are one
-job), `common.py` (runs that were asked different questions), `formatting.py` (how numbers and
-tables are written), `escaping.py` (names that each format takes literally). Tables in files are in
-`tables/`.
+What lives here: `page.py` (the page and its tables as data), `plots.py` (scores over retention and
+cost, time and tokens), `difference_plots.py` (differences by group, several trainings), `theme.py`
+(colours of both), `gallery.py` (some clips), `notes.py` and `controls.py` (sentences below a
+table), `compare.py` (runs read and compared, for `tango report` and `tango runs compare`),
+`replicates.py` (one recipe with several trainings of a model), `shards.py` (runs that are one job),
+`formatting.py` (how numbers, names and tables are written). Tables in files are in `tables/`.
 
-May import: `jobs.results` and the rooms below it; never `jobs.run`, `jobs.tracking` or `jobs.cli`.
+May import: `jobs.results` and what that may import; never `jobs.run`, `jobs.tracking`, `jobs.cli`.
 
-A new plot is a module beside `score_plot.py`; its file and caption go into `plots.py`. A new
-section of the page: its data in `sections.py` and its place in `templates/report.html.j2`.
+A new plot is a function in `plots.py`, with its file and caption in `draw_plots` and `CAPTIONS`. A
+new section of the page: its data in `page.py` and its place in `templates/report.html.j2`.
 """

@@ -7,16 +7,15 @@ from functools import cache
 from pathlib import Path
 
 from jobs.report.formatting import DASH, corrected_p, markdown_table, percent, points
-from jobs.results.against_controls import (
+from jobs.results.cell_summary import CellSummary, metric_title
+from jobs.results.comparisons import (
     AgainstControl,
     Answers,
     ControlledRetention,
     RightWrong,
     against_controls,
 )
-from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import JobFacts
-from jobs.results.headlines import metric_title
 from jobs.results.outcomes import Outcomes
 from jobs.results.reduction import Reduction, reduce_runs
 from tango_core.metrics import ACCURACY

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jobs.report.viewer_links import viewer_of
+from jobs.report.page import viewer_of
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.reduction import parts_of
 from jobs.viewer.panels import ClipPanels

@@ -1,13 +1,18 @@
-"""Sentences printed below a table: what a reader must know besides its figures."""
+"""Sentences printed below a table, and which questions several runs have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
+from typing import Literal
 
-from jobs.results.cell_summary import CellSummary
+import numpy as np
+
+from jobs.results.cell_summary import CellSummary, counted_unit, metric_title
 from jobs.results.facts import JobFacts
-from jobs.results.headlines import counted_unit, metric_title
+from jobs.results.outcomes import Keys, Outcomes, places
+from pipeline.progress.parts import Digests
 
 
 def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
@@ -78,3 +83,110 @@ def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:
         for entry in facts.skipped
     )
     return list(dict.fromkeys(sentences))
+
+
+On = Literal["common", "all"]
+
+# Benchmark -> sorted digests of the questions of a run.
+Asked = Mapping[str, Digests]
+
+
+def common_questions(runs: Sequence[tuple[str, Asked]]) -> dict[str, Digests]:
+    """Questions that all runs of a benchmark were asked, where these differ.
+
+    Args:
+        runs: Name of each run, and its questions.
+
+    Returns:
+        Benchmark -> sorted digests; benchmarks whose runs were all asked the same are not in it.
+    """
+    found = {}
+    for benchmark in dict.fromkeys(name for _, asked in runs for name in asked):
+        parts = [asked[benchmark] for _, asked in runs if benchmark in asked]
+        common = reduce(lambda one, other: np.intersect1d(one, other, assume_unique=True), parts)
+        if any(len(part) != len(common) for part in parts):
+            found[benchmark] = common
+    return found
+
+
+def raise_if_none(runs: Sequence[tuple[str, Asked]], common: Asked) -> None:
+    """Refuse to compare runs without a common question.
+
+    Raises:
+        ValueError: In one line.
+    """
+    for benchmark, keys in common.items():
+        if not len(keys):
+            names = ", ".join(name for name, asked in runs if benchmark in asked)
+            raise ValueError(
+                f"--on common: {names} have no question of {benchmark} in common; "
+                "--on all sets them side by side"
+            )
+
+
+def question_notes(runs: Sequence[tuple[str, Asked]], common: Asked, on: On) -> list[str]:
+    """Sentences about questions that not all runs were asked."""
+    sentences = []
+    for benchmark, keys in common.items():
+        counts = [(name, len(asked[benchmark])) for name, asked in runs if benchmark in asked]
+        if on == "common":
+            left_out = ", ".join(f"{count - len(keys):,} of {name}" for name, count in counts)
+            sentences.append(
+                f"Compared on the {len(keys):,} questions of {benchmark} that all {len(counts)} "
+                f"runs were asked; left out: {left_out}."
+            )
+        else:
+            listed = ", ".join(f"{count:,} in {name}" for name, count in counts)
+            sentences.append(
+                f"The runs were asked different questions of {benchmark}: {listed}; {len(keys):,} "
+                "are in all of them. Accuracies of different questions are no comparison, and "
+                "Perf. % is left out between them; --on common compares on common questions."
+            )
+    return sentences
+
+
+def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]:
+    """Sentences about common questions that were asked with other prompts or other frames.
+
+    Every run is held against the first one of its benchmark.
+
+    Args:
+        runs: Name of each run, and its outcomes by benchmark.
+    """
+    sentences: list[str] = []
+    silent: dict[str, dict[str, None]] = {"prompts": {}, "frames": {}}
+    for benchmark in dict.fromkeys(name for _, outcomes in runs for name in outcomes):
+        own = [(name, outcomes[benchmark]) for name, outcomes in runs if benchmark in outcomes]
+        if len(own) < 2:
+            continue
+        (first, reference), *others = own
+        for name, outcomes in own:
+            for what, digests in _shown(outcomes).items():
+                if not digests.any():
+                    silent[what][name] = None
+        for name, outcomes in others:
+            place = places(outcomes, reference)
+            for what, digests in _shown(outcomes).items():
+                theirs = np.append(_shown(reference)[what], np.uint64(0))[place]
+                known = (digests != 0) & (theirs != 0)
+                differ = int((known & (digests != theirs)).sum())
+                if differ:
+                    sentences.append(
+                        f"{name}: {differ:,} of {int((place >= 0).sum()):,} questions of "
+                        f"{benchmark} were asked with other {what} than in {first}."
+                    )
+    together: dict[str, list[str]] = {}
+    for what, names in silent.items():
+        if names:
+            together.setdefault(", ".join(names), []).append(what)
+    for listed, kinds in together.items():
+        sentences.append(
+            f"Not recorded: the {' and '.join(kinds)} of {listed}; whether they were the same is "
+            "unknown."
+        )
+    return sentences
+
+
+def _shown(outcomes: Outcomes) -> dict[str, Keys]:
+    """Digests of what was shown with every question; 0 where it was not recorded."""
+    return {"prompts": outcomes.prompt, "frames": outcomes.frames}

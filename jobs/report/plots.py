@@ -7,19 +7,416 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from jobs.report.bar_plots import latency_bars, token_bars
-from jobs.report.forest_plot import Series, caption_of, forest_plot
-from jobs.report.pareto_plot import Styles, pareto
-from jobs.report.score_plot import score_plot
-from jobs.report.theme import LIGHT, Theme, png
-from jobs.results.cell_summary import CellSummary
-from jobs.results.group_differences import families_of
-from tango_core.metrics import ACCURACY
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+from jobs.report.difference_plots import Series, caption_of, forest_plot
+from jobs.report.formatting import milliseconds, shortened
+from jobs.report.tables.labels import labels, tables_of_cells
+from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
+from jobs.results.cell_summary import CellSummary, headline_title
+from jobs.results.comparisons import families_of
+from jobs.results.replies import are_ranked
+from tango_core.metrics import ACCURACY, Estimate
+
+_LETTERS_PER_INCH = 11.5
+
+
+def score_plot(
+    cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
+) -> Figure | None:
+    """Headlines over the retention asked for, one panel per benchmark, with 95 % intervals.
+
+    Args:
+        cells: Cells of one run or of several.
+        series: Gives the name of a cell's series.
+        styles: Colour and marker of every series but that of all tokens.
+        theme: Colours.
+
+    Returns:
+        `None` where no cell has a headline.
+    """
+    scored = [cell for cell in cells if cell.headline is not None]
+    benchmarks = list(dict.fromkeys(cell.benchmark for cell in scored))
+    if not benchmarks:
+        return None
+    columns = min(2, len(benchmarks))
+    rows = -(-len(benchmarks) // columns)
+    width = 7.6 if columns == 1 else 11.0
+    longest = max(map(len, styles), default=0)
+    legend_columns = max(1, min(6, int(width * _LETTERS_PER_INCH / (longest + 8))))
+    height = 0.3 + 3.6 * rows + 0.22 * -(-(1 + len(styles)) // legend_columns)
+    figure, panels = new_figure((width, height), theme, rows, columns)
+    for panel, benchmark in zip(panels, benchmarks, strict=False):
+        own = [cell for cell in scored if cell.benchmark == benchmark]
+        _panel_score(panel, own, series, styles, theme)
+        panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
+    for panel in panels[len(benchmarks) :]:
+        panel.set_visible(False)
+    handles: dict[str, Artist] = {}
+    for panel in panels[: len(benchmarks)]:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(str(name), handle)
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=min(legend_columns, len(handles)),
+            frameon=False,
+            labelcolor=theme.foreground,
+        )
+    return figure
+
+
+def _panel_score(
+    panel: Axes, cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
+) -> None:
+    """One benchmark: the full-token run as a band, the other cells as points side by side."""
+    for cell, score in _scored(cells):
+        if cell.is_baseline:
+            low, high = 100 * score.low, 100 * score.high
+            panel.axhspan(low, high, color=theme.foreground, alpha=0.07, linewidth=0)
+            panel.axhline(
+                100 * score.value,
+                color=theme.foreground,
+                linewidth=1.2,
+                dashes=(5, 3),
+                label="full",
+            )
+    pruned = [(cell, score) for cell, score in _scored(cells) if not cell.is_baseline]
+    retentions = sorted({cell.retention_requested for cell, _ in pruned})
+    members: dict[str, list[tuple[CellSummary, Estimate]]] = {}
+    for cell, score in pruned:
+        members.setdefault(series(cell), []).append((cell, score))
+    step = min(0.16, 0.66 / max(1, len(members)))
+    for index, (name, found) in enumerate(members.items()):
+        colour, marker = styles[name]
+        own = sorted(found, key=lambda pair: pair[0].retention_requested)
+        shift = (index - (len(members) - 1) / 2) * step
+        x = [retentions.index(cell.retention_requested) + shift for cell, _ in own]
+        y = [100 * score.value for _, score in own]
+        below = [100 * (score.value - score.low) for _, score in own]
+        above = [100 * (score.high - score.value) for _, score in own]
+        panel.plot(x, y, color=colour, linewidth=1, alpha=0.45)
+        panel.errorbar(
+            x,
+            y,
+            yerr=(below, above),
+            fmt=marker,
+            markersize=7,
+            color=colour,
+            markeredgecolor=theme.background,
+            markeredgewidth=0.7,
+            elinewidth=1.4,
+            capsize=0,
+            label=name,
+        )
+    panel.set_xticks(range(len(retentions)), [f"{100 * share:g} %" for share in retentions])
+    panel.set_xlim(-0.6, max(len(retentions), 1) - 0.4)
+    panel.set_xlabel("visual tokens asked for")
+    panel.set_ylabel(f"{headline_title(cells)} (%)")
+    panel.grid(axis="y", color=theme.grid, linewidth=0.7)
+
+
+def _scored(cells: Sequence[CellSummary]) -> list[tuple[CellSummary, Estimate]]:
+    """The cells with a known headline, and that headline."""
+    return [(cell, cell.headline) for cell in cells if cell.headline is not None]
+
+
+# What a method changes of a question's time; the vision tower sees every frame in any case.
+COSTED = ("compress", "prefill")
+MOST_NAMED = 14
+LONGEST_FRONT_NAME = 32
+
+# Name of a cell's series -> (colour, marker).
+Styles = Mapping[str, tuple[str, str]]
+Cost = Callable[[CellSummary], float | None]
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """The points that no other one beats in both cost and value.
+
+    Args:
+        points: (cost, value) pairs; less cost and more value are better.
+
+    Returns:
+        Indices by rising cost; of equal points the first.
+    """
+    order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
+    front: list[int] = []
+    for index in order:
+        if not front or points[index][1] > points[front[-1]][1]:
+            front.append(index)
+    return front
+
+
+def milliseconds_of(cell: CellSummary) -> float | None:
+    """Median milliseconds of compression and prefill; `None` if none was measured."""
+    known = [cell.p50(stage) for stage in COSTED]
+    if known[-1] is None:
+        return None
+    return sum(value for value in known if value is not None)
+
+
+def percent_of_tokens(cell: CellSummary) -> float | None:
+    """Percent of the visual tokens, averaged over the layers of the language model."""
+    return None if cell.equivalent_retention is None else 100 * cell.equivalent_retention
+
+
+COSTS: tuple[tuple[str, Cost], ...] = (
+    ("compress + prefill, median ms", milliseconds_of),
+    ("visual tokens, % averaged over the layers", percent_of_tokens),
+)
+
+
+def pareto(
+    cells: Sequence[CellSummary],
+    series: Callable[[CellSummary], str],
+    styles: Styles,
+    theme: Theme,
+) -> Figure | None:
+    """One row per benchmark: the headline over time and over tokens, 95 % intervals, fronts joined.
+
+    Args:
+        cells: Cells of one run or of several.
+        series: Gives the name of a cell's series.
+        styles: Colour and marker of every series but that of all tokens.
+        theme: Colours.
+
+    Returns:
+        `None` where no benchmark has two cells with a cost.
+    """
+    scored = [cell for cell in cells if cell.headline is not None]
+    benchmarks = [
+        name
+        for name in dict.fromkeys(cell.benchmark for cell in scored)
+        if any(len(_points(scored, name, cost)) > 1 for _, cost in COSTS)
+    ]
+    if not benchmarks:
+        return None
+    rows = len(benchmarks)
+    figure, panels = new_figure((11.0, 0.3 + 3.8 * rows), theme, rows=rows, columns=len(COSTS))
+    for row, benchmark in enumerate(benchmarks):
+        for column, (label, cost) in enumerate(COSTS):
+            panel = panels[row * len(COSTS) + column]
+            _panel_pareto(panel, _points(scored, benchmark, cost), series, styles, theme)
+            panel.set_xlabel(label)
+            if not column:
+                panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
+                own = [cell for cell in scored if cell.benchmark == benchmark]
+                panel.set_ylabel(f"{headline_title(own)} (%)")
+    return figure
+
+
+def _points(
+    cells: Sequence[CellSummary], benchmark: str, cost: Cost
+) -> list[tuple[CellSummary, float]]:
+    """The cells of a benchmark whose cost is known and above zero, with it."""
+    own = [(cell, cost(cell)) for cell in cells if cell.benchmark == benchmark]
+    return [(cell, value) for cell, value in own if value]
+
+
+def _panel_pareto(
+    panel: Axes,
+    points: Sequence[tuple[CellSummary, float]],
+    series: Callable[[CellSummary], str],
+    styles: Styles,
+    theme: Theme,
+) -> None:
+    """Points with intervals; those on the front ringed, joined and named."""
+    if not points:
+        panel.set_visible(False)
+        return
+    values = []
+    for cell, cost in points:
+        score = cell.headline
+        assert score is not None
+        value, low, high = (100 * part for part in (score.value, score.low, score.high))
+        values.append((cost, value))
+        colour, marker = (theme.foreground, "s") if cell.is_baseline else styles[series(cell)]
+        panel.vlines(cost, low, high, color=colour, linewidth=1, alpha=0.28)
+        panel.plot(cost, value, marker, color=colour, markersize=5, markeredgewidth=0, alpha=0.9)
+    front = pareto_front(values) if are_ranked(cell for cell, _ in points) else []
+    panel.plot(
+        [values[index][0] for index in front],
+        [values[index][1] for index in front],
+        color=theme.foreground,
+        linewidth=1.1,
+        drawstyle="steps-post",
+        alpha=0.7,
+        zorder=1,
+    )
+    panel.scatter(
+        [values[index][0] for index in front],
+        [values[index][1] for index in front],
+        s=72,
+        facecolors="none",
+        edgecolors=theme.foreground,
+        linewidths=1.1,
+        zorder=3,
+    )
+    _name(panel, [(points[index][0].name, values[index]) for index in front], theme)
+    panel.set_xscale("log")
+    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.grid(color=theme.grid, linewidth=0.6)
+
+
+def _name(panel: Axes, front: Sequence[tuple[str, tuple[float, float]]], theme: Theme) -> None:
+    """Numbers beside the points of a front, and what they are where a panel is emptiest."""
+    for number, (_, at) in enumerate(front, 1):
+        panel.annotate(
+            f"{number}",
+            at,
+            xytext=(-6, 6),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            color=theme.foreground,
+        )
+    shown = [
+        f"{number}  {shortened(name, LONGEST_FRONT_NAME)}"
+        for number, (name, _) in enumerate(front, 1)
+    ]
+    if len(shown) > MOST_NAMED:
+        shown = [*shown[: MOST_NAMED - 1], f"and {len(shown) - MOST_NAMED + 1} more"]
+    panel.text(
+        0.98,
+        0.04,
+        "\n".join(shown),
+        transform=panel.transAxes,
+        ha="right",
+        va="bottom",
+        multialignment="left",
+        fontsize=8,
+        color=theme.foreground,
+        bbox={"facecolor": theme.background, "edgecolor": theme.grid, "alpha": 0.85},
+    )
+
+
+STACKED = ("vision", "compress", "prefill", "decode")
+LONGEST_NAME = 44
+
+
+def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
+    """Median milliseconds per stage, stacked, one bar per cell.
+
+    Args:
+        cells: Cells of one run or of several.
+        theme: Colours.
+
+    Returns:
+        `None` where nothing was timed.
+    """
+    timed = [cell for cell in cells if any(stage in cell.latency_ms for stage in STACKED)]
+    if not timed:
+        return None
+    figure, groups = _bars(timed, theme)
+    colours = dict(zip(STACKED, theme.series, strict=False))
+    stages = {
+        stage: colour
+        for stage, colour in colours.items()
+        if any(stage in cell.latency_ms for cell in timed)
+    }
+    longest = 1.0
+    for panel, own in groups:
+        ends = [0.0] * len(own)
+        for stage, colour in stages.items():
+            widths = [cell.p50(stage) or 0.0 for cell in own]
+            panel.barh(
+                range(len(own)),
+                widths,
+                left=ends,
+                height=0.68,
+                color=colour,
+                edgecolor=theme.background,
+                linewidth=0.8,
+                label=stage,
+            )
+            ends = [end + width for end, width in zip(ends, widths, strict=True)]
+        for row, (end, cell) in enumerate(zip(ends, own, strict=True)):
+            cached = "" if "vision" in cell.latency_ms else "  (vision from cache)"
+            note(panel, milliseconds(end) + cached, (end, row), theme)
+        longest = max(longest, *ends)
+    for panel, _ in groups:
+        panel.set_xlim(0, longest * 1.2)
+    groups[-1][0].set_xlabel(
+        "median milliseconds: vision and compress per clip, prefill and decode per question"
+    )
+    legend_above(figure, groups[0][0], theme)
+    return figure
+
+
+def token_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
+    """Share of the tokens asked for against the share really kept, averaged over the layers.
+
+    Args:
+        cells: Cells of one run or of several.
+        theme: Colours.
+
+    Returns:
+        `None` where no cell prunes, or none of them knows what it kept.
+    """
+    pruned = [
+        cell for cell in cells if not cell.is_baseline and cell.equivalent_retention is not None
+    ]
+    if not pruned:
+        return None
+    figure, groups = _bars(pruned, theme)
+    largest = 0.0
+    for panel, own in groups:
+        rows = range(len(own))
+        asked = [100 * cell.retention_requested for cell in own]
+        real = [100 * (cell.equivalent_retention or 0.0) for cell in own]
+        panel.hlines(rows, asked, real, color=theme.series[1], linewidth=2.2, alpha=0.6)
+        panel.scatter(
+            asked,
+            rows,
+            s=62,
+            facecolors="none",
+            edgecolors=theme.foreground,
+            linewidths=1.3,
+            label="asked for",
+        )
+        panel.scatter(real, rows, s=26, color=theme.series[1], zorder=3, label="really kept")
+        for row, (left, right) in enumerate(zip(asked, real, strict=True)):
+            text = f"{right:.2f} %  ({100 * (right / left - 1):+.1f} %)"
+            note(panel, text, (max(left, right), row), theme)
+        largest = max(largest, *asked, *real)
+    for panel, _ in groups:
+        panel.set_xlim(0, largest * 1.24)
+    groups[-1][0].set_xlabel(
+        "% of all visual tokens, averaged over the layers of the language model"
+    )
+    legend_above(figure, groups[0][0], theme)
+    return figure
+
+
+def _bars(
+    cells: Sequence[CellSummary], theme: Theme
+) -> tuple[Figure, list[tuple[Axes, list[CellSummary]]]]:
+    """One panel per table of cells below each other, one row per cell, top to bottom."""
+    titles, parts = zip(*tables_of_cells(cells), strict=True)
+    height = 1.1 + sum(0.45 + 0.3 * len(part) for part in parts)
+    figure, panels = new_figure(
+        (9.6, height), theme, rows=len(parts), height_ratios=[len(part) + 1 for part in parts]
+    )
+    for title, panel, part in zip(titles, panels, parts, strict=True):
+        panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground)
+        panel.set_yticks(range(len(part)), [shortened(text, LONGEST_NAME) for text in labels(part)])
+        panel.set_ylim(len(part) - 0.4, -0.6)
+        panel.grid(axis="x", color=theme.grid, linewidth=0.7)
+    return figure, list(zip(panels, parts, strict=True))
+
 
 # Files of the same plot: of accuracies, and where there are other headlines.
 ACCURACY_PLOT, SCORE_PLOT = "accuracy_vs_retention.png", "score_vs_retention.png"

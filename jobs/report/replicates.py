@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.config.overrides import read_recipe
+from jobs.report.compare import ComparedRuns, compared_runs
+from jobs.report.difference_plots import replicates_figure
 from jobs.report.formatting import (
     DASH,
     corrected_p,
@@ -17,17 +19,15 @@ from jobs.report.formatting import (
     percent,
     points,
 )
-from jobs.report.paired import ComparedRuns, compared_runs
-from jobs.report.replicates_plot import replicates_figure
 from jobs.report.shards import told_apart
 from jobs.report.theme import LIGHT, png
+from jobs.results.cell_summary import headline_title
 from jobs.results.facts import JOB_FILE
-from jobs.results.headlines import headline_title
-from jobs.results.replicable import raise_if_other_recipes
 from jobs.results.replicates import (
     Agreement,
     ReplicatedCell,
     agreements,
+    raise_if_other_recipes,
     replicated_cells,
 )
 from pipeline.storage import Storage

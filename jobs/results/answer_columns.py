@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from pipeline.progress.parts import Codes, clips_of, encoded, last_of_each
 from pipeline.statuses import DAMAGED, FAILED
+from tango_core.benchmarks import facts_of
+from tango_core.metrics import ACCURACY, Metric, Questions
 
 Mask = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float64]
@@ -169,3 +171,22 @@ def by_code(codes: Codes, rows: Codes) -> Iterator[tuple[int, Codes]]:
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], len(order) > 0)) + 1
     for start, end in pairwise([0, *ends.tolist()]):
         yield int(ordered[start]), order[start:end]
+
+
+def metric_of(benchmark: str) -> Metric:
+    """The headline, or right and wrong where that has no value per question."""
+    headline = facts_of(benchmark).metrics[0]
+    return headline if headline.unit == "question" else ACCURACY
+
+
+def scores_of(columns: AnswerColumns, metric: Metric) -> Values:
+    """(n,) value of every answer in [0, 1]; NaN where nobody knows the right answer.
+
+    Args:
+        columns: Answers.
+        metric: Has a value per question.
+    """
+    scored, right = (columns.bits & SCORED) > 0, (columns.bits & RIGHT) > 0
+    no_groups = np.zeros(len(columns), np.int64)
+    questions = Questions(scored, right, columns.scores, columns.clips, [{}], no_groups)
+    return np.where(scored, metric.count(questions).values, np.nan)

@@ -6,24 +6,29 @@ write mean "unknown".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from jobs.results.plain import Json, estimate_to_json, fields_to_plain, from_plain, with_counts
 from jobs.results.quantities import (
     ByGroup,
     CacheCounts,
     Comparison,
     CrossTable,
+    Json,
     Latencies,
     QuestionCounts,
     Throughput,
     estimate_of,
+    estimate_to_json,
+    fields_to_plain,
+    from_plain,
     groups_from_json,
     measured_from_json,
+    with_counts,
 )
-from jobs.results.readings import Readings
+from jobs.results.replies import Readings
+from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY, Estimate
 
 BASELINE = "full"
@@ -246,3 +251,36 @@ def _groups_to_json(groups: ByGroup, key: str = "accuracy") -> Json:
         group: {value: estimate_to_json(one, key) for value, one in values.items()}
         for group, values in groups.items()
     }
+
+
+# Heading of a column whose rows have different metrics; their names stand beside the benchmarks.
+SCORE = "score"
+
+
+def metric_title(cell: CellSummary, metric: str = "") -> str:
+    """What readers call a metric of a cell.
+
+    Args:
+        cell: The cell.
+        metric: Name of the metric; "" for the headline.
+    """
+    name = metric or cell.metric
+    titles = {one.name: one.title for one in facts_of(cell.benchmark).metrics}
+    return titles.get(name, name)
+
+
+def counted_unit(cell: CellSummary) -> str:
+    """What has a value in a cell's headline: `question` or `group`."""
+    units = {one.name: one.unit for one in facts_of(cell.benchmark).metrics}
+    return units.get(cell.metric, "question")
+
+
+def headline_title(cells: Sequence[CellSummary]) -> str:
+    """What readers call the headline of all cells: its name, or `score` where they differ."""
+    titles = {metric_title(cell) for cell in cells}
+    return titles.pop() if len(titles) == 1 else SCORE if titles else ACCURACY.title
+
+
+def have_one_headline(cells: Sequence[CellSummary]) -> bool:
+    """Whether all cells have the same headline, so that their values are on one scale."""
+    return len({cell.metric for cell in cells}) < 2

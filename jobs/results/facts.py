@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from jobs.results.plain import Json, fields_to_plain, from_plain
+from jobs.results.quantities import Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from tango_core.local_files import parse_json, read_text

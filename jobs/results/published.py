@@ -11,7 +11,7 @@ from itertools import chain
 import yaml
 
 from jobs.results.cell_summary import CellSummary
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from tango_core.benchmarks.protocols.versions import harness_of
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.options import option_names

@@ -13,13 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.results.answer_columns import FAILED_BIT, AnswerColumns
-from jobs.results.cell_totals import CellTotals
-from jobs.results.distribution import Distribution
 from jobs.results.facts import resumed_as
-from jobs.results.failures import FailureReasons
 from jobs.results.outcomes import Outcomes, question_keys
-from jobs.results.readings import ReadingCounts
-from jobs.results.table_totals import TotalsOfTable
+from jobs.results.replies import FailureReasons, ReadingCounts
+from jobs.results.totals import CellTotals, Distribution, TotalsOfTable
 from pipeline.progress.parts import AnswerParts, Digests, digests_of, is_in, question_digest
 from pipeline.storage.copies import home_of
 

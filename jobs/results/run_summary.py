@@ -8,15 +8,18 @@ from typing import Any, ClassVar
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.facts import SkippedMethod, WorkCounts
-from jobs.results.failures import FailureList
-from jobs.results.plain import Json, fields_to_plain, from_plain, with_counts
 from jobs.results.quantities import (
     CacheCounts,
+    Json,
     Latencies,
     QuestionCounts,
     Throughput,
+    fields_to_plain,
+    from_plain,
     measured_from_json,
+    with_counts,
 )
+from jobs.results.replies import FailureList
 
 
 @dataclass(frozen=True, kw_only=True)

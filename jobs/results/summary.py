@@ -18,14 +18,13 @@ from jobs.results.answer_columns import (
     UNPARSED,
 )
 from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.cell_totals import CellTotals
-from jobs.results.compared import compare_cells
 from jobs.results.facts import CellFacts, JobFacts
-from jobs.results.failures import FailureList
-from jobs.results.outcomes import Bits, Outcomes
+from jobs.results.outcomes import Bits, Outcomes, compare_cells
 from jobs.results.quantities import QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
+from jobs.results.replies import FailureList
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
+from jobs.results.totals import CellTotals
 from pipeline.progress.answers import read_answers as read_all
 from pipeline.statuses import FAILED
 from pipeline.storage import Storage

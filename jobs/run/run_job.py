@@ -92,7 +92,7 @@ def measure(
             from jobs.report.page import write_report
             from jobs.report.tables.cells import render_table
             from jobs.report.tables.profile import render_profile
-            from jobs.results.readings import unread_notes
+            from jobs.results.replies import unread_notes
             from jobs.results.summary import write_summary
 
         with results_of(run_dir, desk.path) as folder:

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from jobs.report.common import On
-from jobs.report.paired import compared_runs
+from jobs.report.compare import compared_runs
+from jobs.report.notes import On
 from jobs.report.tables.cells import render_table
 from jobs.runs.found import find_run
 from pipeline.storage.copies import local_copy

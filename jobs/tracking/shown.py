@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from jobs.results.cell_summary import CellSummary
+from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
 from jobs.results.facts import CellFacts, JobFacts
-from jobs.results.headlines import have_one_headline, headline_title, metric_title
-from jobs.results.plain import to_plain
-from jobs.results.quantities import Comparison
+from jobs.results.quantities import Comparison, to_plain
 from jobs.results.run_summary import RunSummary
 from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
@@ -119,6 +117,7 @@ def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
         "failures": counts.num_failed,
         "failed_clips": counts.num_failed_clips,
         "unparsed": counts.num_unparsed,
+        "unread_share": counts.unread_share,
         "questions": counts.num_different or None,
         "answers": counts.num_questions,
         "clips": counts.num_clips,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.results.facts import CellFacts
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.drawings import TokenDrawing, TokenSets
-from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError
+from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError
 from jobs.viewer.index import NOT_ASKED, SHOWN, QuestionIndex
 from pipeline.redaction import redacted
 from tango_core.benchmarks.scoring.spans import span_text
@@ -84,16 +84,24 @@ class ClipPages:
             raise NoSuchClipError(f"no run was asked about the clip {video!r} of {benchmark!r}")
         return int(rows[0]["clip"])
 
+    def names(self, clip: int) -> dict[str, str]:
+        """Benchmark and video of a clip.
+
+        Raises:
+            NoSuchClipError: If there is no such clip.
+        """
+        rows = self.index.rows("SELECT benchmark, video FROM clips WHERE clip = ?", [clip])
+        if not rows:
+            raise NoSuchClipError(f"there is no clip {clip}; there are {self.index.num_clips}")
+        return rows[0]
+
     def page(self, clip: int) -> Json:
         """Questions and answers of a clip.
 
         Raises:
             NoSuchClipError: If there is no such clip.
         """
-        found = self.index.rows("SELECT benchmark, video FROM clips WHERE clip = ?", [clip])
-        if not found:
-            raise NoSuchClipError(f"there is no clip {clip}; there are {self.index.num_clips}")
-        asked = self._asked(clip)
+        names, asked = self.names(clip), self._asked(clip)
         # Free-form answers are scored in some runs alone; the words are the same in all.
         words = {
             one["id"]: one for row in reversed(list(asked.values())) for one in row["questions"]
@@ -105,7 +113,7 @@ class ClipPages:
         answers = self.index.rows("SELECT * FROM answers WHERE clip = ?", [clip])
         return {
             "clip": clip,
-            **found[0],
+            **names,
             "sources": [
                 {
                     "group": group,
@@ -133,7 +141,7 @@ class ClipPages:
 
     def seen(self, clip: int, columns: Iterable[int]) -> Seen:
         """The token sets of some columns of a clip, and their frames; each is read once."""
-        asked, benchmark = self._asked(clip), self._benchmark(clip)
+        asked, benchmark = self._asked(clip), self.names(clip)["benchmark"]
         drawings: list[TokenDrawing] = []
         views: list[View] = []
         read: dict[tuple[int, str], tuple[int, int] | str] = {}
@@ -150,13 +158,6 @@ class ClipPages:
                 read[name] = self._read(number, cell, row, drawings, views)
             found[number] = read[name]
         return Seen(tuple(drawings), tuple(views), found)
-
-    def _benchmark(self, clip: int) -> str:
-        """The benchmark of a clip."""
-        rows = self.index.rows("SELECT benchmark FROM clips WHERE clip = ?", [clip])
-        if not rows:
-            raise NoSuchClipError(f"there is no clip {clip}; there are {self.index.num_clips}")
-        return str(rows[0]["benchmark"])
 
     def _read(
         self,
@@ -222,7 +223,7 @@ def num_sprites(view: View) -> int:
     return -(-len(view.times) // PER_SPRITE)
 
 
-def sprites_of(shop: FrameShop, view: View) -> list[bytes]:
+def sprites_of(decoder: FrameDecoder, view: View) -> list[bytes]:
     """The pictures of a view.
 
     Raises:
@@ -230,7 +231,7 @@ def sprites_of(shop: FrameShop, view: View) -> list[bytes]:
     """
     if not view.sampling:
         raise FramesMissingError("The token cache does not say how its frames were chosen.")
-    return shop.sprites(view.clip, dict(view.sampling), view.times)
+    return decoder.sprites(view.clip, dict(view.sampling), view.times)
 
 
 def _question(

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from jobs.results.facts import FACTS_FILE
 from jobs.viewer.clips import ClipPages
-from jobs.viewer.frames import FrameShop
+from jobs.viewer.frames import FrameDecoder
 from jobs.viewer.index import QuestionIndex
 from jobs.viewer.runs import Runs
 from pipeline.storage.copies import local_copy
@@ -24,7 +24,7 @@ from pipeline.storage.urls import Place
 
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
-_TELL_S = 5.0
+_REPORT_S = 5.0
 _MANY = 300_000
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ def view(
         port: Of 127.0.0.1; 0 for any that is free.
         pixels: Area of a frame.
         opens: Whether the address is opened in a browser.
-        started: Is told the address when the server answers.
+        started: Receives the address when the server answers.
 
     Raises:
         OSError: If the port is taken.
@@ -108,9 +108,9 @@ def view(
                 f"--port {port} cannot be used ({error.strerror}); leave it out for a free one"
             ) from error
         with opened(runs, cache) as pages:
-            shop = FrameShop(pixels=pixels)
+            decoder = FrameDecoder(pixels=pixels)
             config = uvicorn.Config(
-                build_app(pages, shop),
+                build_app(pages, decoder),
                 log_level="warning",
                 access_log=False,
                 lifespan="off",
@@ -149,7 +149,7 @@ def view(
             finally:
                 server.should_exit = True
                 ended.wait(5)
-                shop.close()
+                decoder.close()
 
 
 def export(
@@ -174,18 +174,18 @@ def export(
     """
     from jobs.viewer.export import export_site
 
-    told = time.monotonic()
+    reported = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        if time.monotonic() - told >= _TELL_S:
-            told = time.monotonic()
+    def progress(done: int, total: int) -> None:
+        nonlocal reported
+        if time.monotonic() - reported >= _REPORT_S:
+            reported = time.monotonic()
             console.print(f"{done:,} of {total:,} clips", highlight=False)
 
     with opened(runs, cache) as pages:
-        shop = FrameShop(pixels=pixels) if pixels else None
+        decoder = FrameDecoder(pixels=pixels) if pixels else None
         try:
-            return export_site(pages, shop, folder, tell)
+            return export_site(pages, decoder, folder, progress)
         finally:
-            if shop is not None:
-                shop.close()
+            if decoder is not None:
+                decoder.close()

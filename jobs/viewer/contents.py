@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.clips import NO_WORDS
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, STATUSES, QuestionIndex
 from jobs.viewer.query import COMPARED, PAGE, SORTS

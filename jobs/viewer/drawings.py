@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from pipeline.cache.derived import compressor_of, features_with
 from pipeline.cache.rows import CacheError
 from pipeline.cache.tokens import TokenCache

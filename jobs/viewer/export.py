@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.clips import ClipPages, Seen, seen_to_json, sprites_of
 from jobs.viewer.contents import contents
-from jobs.viewer.frames import FrameShop, FramesMissingError
+from jobs.viewer.frames import FrameDecoder, FramesMissingError
 from jobs.viewer.server import POLICY, SITE
 from pipeline.redaction import redacted
 from tango_core.printable import printable
@@ -29,17 +29,17 @@ _META = '<meta charset="utf-8">'
 
 def export_site(
     pages: ClipPages,
-    shop: FrameShop | None,
+    decoder: FrameDecoder | None,
     folder: Path,
-    tell: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
     """Write the viewer into a directory.
 
     Args:
         pages: What there is to show.
-        shop: Makes the frames; `None` for an export without.
+        decoder: Makes the frames; `None` for an export without.
         folder: A new or empty directory, or an earlier export, which is replaced.
-        tell: Is told how many clips of how many are written.
+        progress: Receives how many clips of how many are written.
 
     Returns:
         The page to open.
@@ -47,7 +47,7 @@ def export_site(
     Raises:
         ValueError: If the directory holds something else.
     """
-    _make_room(folder)
+    _prepare_folder(folder)
     _write(folder, "list", _list(pages))
     _write(folder, "words", _words(pages))
     for number in range(-(-pages.index.num_questions // WORD_ROWS)):
@@ -58,12 +58,12 @@ def export_site(
     columns = range(len(index.runs.columns))
     for done, row in enumerate(clips):
         number = row["clip"]
-        tell(done, len(clips))
+        progress(done, len(clips))
         _write(folder, "clips", {str(number): pages.page(number)})
         seen = pages.seen(number, columns)
-        urls, missing = _frames(folder, number, seen, shop)
+        urls, missing = _frames(folder, number, seen, decoder)
         _write(folder, "tokens", {str(number): seen_to_json(seen, urls, missing)})
-    tell(len(clips), len(clips))
+    progress(len(clips), len(clips))
     first = {**contents(index), "list_rows": LIST_ROWS, "word_rows": WORD_ROWS}
     _write(folder, "start", {"contents": first})
     for path in sorted(SITE.rglob("*")):
@@ -85,7 +85,7 @@ def _page() -> str:
     return html.replace('<html lang="en">', '<html lang="en" data-export="1">')
 
 
-def _make_room(folder: Path) -> None:
+def _prepare_folder(folder: Path) -> None:
     """Refuse a directory with other things in it, and empty an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--export {folder} is a file; name a directory")
@@ -167,16 +167,16 @@ def _replies(pages: ClipPages, start: int) -> Json:
 
 
 def _frames(
-    folder: Path, clip: int, seen: Seen, shop: FrameShop | None
+    folder: Path, clip: int, seen: Seen, decoder: FrameDecoder | None
 ) -> tuple[list[list[str]], list[str | None]]:
     """Write the pictures of a clip: their names, or why there are none, by view."""
     urls: list[list[str]] = []
     missing: list[str | None] = []
     for number, view in enumerate(seen.views):
         try:
-            if shop is None:
+            if decoder is None:
                 raise FramesMissingError(_NO_FRAMES)
-            made = sprites_of(shop, view)
+            made = sprites_of(decoder, view)
         except FramesMissingError as error:
             urls.append([])
             missing.append(str(error))

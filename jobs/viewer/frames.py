@@ -51,7 +51,7 @@ class Clip:
 
 
 @dataclass
-class FrameShop:
+class FrameDecoder:
     """Makes pictures of frames, and keeps those that were asked for last.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.viewer.drawings import TokenDrawing, TokenSets
-from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError
+from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError
 from jobs.viewer.links import deep_link
 from jobs.viewer.runs import Runs
 from pipeline.cache.fingerprint import digest
@@ -55,7 +55,7 @@ class ClipPanels:
         (self._group,) = Runs.open([run], [run]).groups
         self._facts: JobFacts = self._group.facts[0]
         self._sets = TokenSets(self._group.cache_roots(cache))
-        self._shop = FrameShop(pixels=pixels)
+        self._decoder = FrameDecoder(pixels=pixels)
         self._number = 0
 
     def __enter__(self) -> Self:
@@ -67,7 +67,7 @@ class ClipPanels:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._shop.close()
+        self._decoder.close()
 
     def figure(
         self,
@@ -161,7 +161,7 @@ class ClipPanels:
         start, end = asked["clip_start"], asked["clip_end"]
         bounds = None if start is None else (start, end)
         clip = Clip(asked["path"], bounds, asked["source_fingerprint"])
-        sprites = self._shop.sprites(clip, sampling, drawing.times.tolist())
+        sprites = self._decoder.sprites(clip, sampling, drawing.times.tolist())
         opened = [Image.open(io.BytesIO(data)) for data in sprites]
         urls, shape = [], 1.0
         for position in shown:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.index import OUTCOMES, STATUSES, QuestionIndex
 from jobs.viewer.runs import Column
 
@@ -135,11 +135,11 @@ def _where(wanted: Filter, columns: Sequence[Column]) -> tuple[str, list[Any]]:
         clauses.append(f"kind IN (SELECT kind FROM kinds WHERE name = ? AND value IN ({marks}))")
         values += [name, *allowed]
     chosen = wanted.column
-    if said := wanted.reply.split():
+    if words := wanted.reply.split():
         where = "col >= 0" if chosen is None else f"col = {chosen}"
-        where += " AND contains(lower(text), lower(?))" * len(said)
+        where += " AND contains(lower(text), lower(?))" * len(words)
         clauses.append(f"question IN (SELECT question FROM answers WHERE {where})")
-        values += said
+        values += words
     if wanted.status:
         clauses.append(_at(chosen, STATUSES[wanted.status]))
     if wanted.outcome in OUTCOMES:

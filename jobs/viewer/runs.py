@@ -12,7 +12,7 @@ import pyarrow as pa
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
-from jobs.results.plain import Json
+from jobs.results.quantities import Json
 from jobs.viewer.from_benchmark import asked_by_recipe
 from pipeline.progress.resume import read_asked
 from pipeline.redaction import redacted

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jobs.viewer.clips import ClipPages, NoSuchClipError, num_sprites, seen_to_json, sprites_of
 from jobs.viewer.contents import contents
-from jobs.viewer.frames import FrameShop, FramesMissingError
+from jobs.viewer.frames import FrameDecoder, FramesMissingError
 from jobs.viewer.query import Filter, listed, neighbours
 
 SITE = Path(__file__).parent / "site"
@@ -58,12 +58,12 @@ class _Headers:
         await self._app(scope, receive, with_headers)
 
 
-def build_app(pages: ClipPages, shop: FrameShop) -> Starlette:
+def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
     """The server's application.
 
     Args:
         pages: What there is to show.
-        shop: Makes the frames.
+        decoder: Makes the frames.
     """
     index = pages.index
     first = contents(index)
@@ -82,12 +82,7 @@ def build_app(pages: ClipPages, shop: FrameShop) -> Starlette:
         return JSONResponse({**pages.page(number), "beside": beside})
 
     def names(request: Request) -> Response:
-        row = index.rows(
-            "SELECT benchmark, video FROM clips WHERE clip = ?", [request.path_params["clip"]]
-        )
-        if not row:
-            raise NoSuchClipError("there is no such clip")
-        return JSONResponse(row[0])
+        return JSONResponse(pages.names(request.path_params["clip"]))
 
     def tokens(request: Request) -> Response:
         number = request.path_params["clip"]
@@ -106,7 +101,7 @@ def build_app(pages: ClipPages, shop: FrameShop) -> Starlette:
         seen = pages.seen(request.path_params["clip"], [column])
         if not seen.views:
             raise FramesMissingError(str(seen.columns[column]))
-        made = sprites_of(shop, seen.views[0])
+        made = sprites_of(decoder, seen.views[0])
         if part >= len(made):
             raise NoSuchClipError(f"there are {len(made)} pictures")
         return Response(made[part], media_type="image/jpeg")
@@ -130,9 +125,9 @@ def build_app(pages: ClipPages, shop: FrameShop) -> Starlette:
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
         ],
         exception_handlers={
-            ValueError: _said(400),
-            NoSuchClipError: _said(404),
-            FramesMissingError: _said(404),
+            ValueError: _error_reply(400),
+            NoSuchClipError: _error_reply(404),
+            FramesMissingError: _error_reply(404),
         },
     )
 
@@ -146,7 +141,7 @@ def _columns(request: Request, there: int) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def _said(status: int) -> Callable[[Request, Any], Response]:
+def _error_reply(status: int) -> Callable[[Request, Any], Response]:
     """An answer that holds the error's one sentence."""
 
     def answer(request: Request, error: Exception) -> Response:

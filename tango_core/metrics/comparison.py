@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tango_core.metrics.paired_tests import (
-    mcnemar_p_value,
-    real_sign_flip_p_value,
-    sign_flip_p_value,
-)
-from tango_core.metrics.quantiles import (
+from tango_core.metrics.intervals import (
     cluster_codes,
     clustered_variance,
     t_quantile,
     z_quantile,
+)
+from tango_core.metrics.paired_tests import (
+    mcnemar_p_value,
+    real_sign_flip_p_value,
+    sign_flip_p_value,
 )
 
 _MIN_CLIPS = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -124,3 +125,28 @@ def _sums_of_equal_flips(size: int, count: int) -> npt.NDArray[np.float64]:
     chances = np.zeros(2 * count * size + 1)
     chances[2 * size * positive] = np.exp(np.asarray(log_choose) - count * math.log(2))
     return chances
+
+
+# An adjusted p value below it counts as a difference.
+LEVEL = 0.05
+
+
+def holm_adjusted(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p values: with those below a level rejected, a false one is among them that rarely.
+
+    Step-down Bonferroni (Holm, "A simple sequentially rejective multiple test procedure",
+    Scandinavian J. of Statistics 6, 1979): the i-th smallest of n is multiplied by n - i + 1, and
+    none becomes smaller than one before it. The tests may depend on each other in any way.
+
+    Args:
+        p_values: In [0, 1], in any order.
+
+    Returns:
+        In [0, 1], in the same order.
+    """
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted

@@ -17,7 +17,7 @@ from scored_releases import (
 )
 
 from jobs.results.summary import read_answers
-from tango_core.metrics.grouped import score_of_group, structure_of
+from tango_core.metrics.metric import score_of_group, structure_of
 
 COMPARED = ["video_id", "status", "text", "correct", "score"]
 pytestmark = pytest.mark.slow

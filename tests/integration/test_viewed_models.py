@@ -19,7 +19,7 @@ from qwen_checkpoints import build_qwen, save_qwen
 from jobs.config.recipe import parse_job
 from jobs.viewer.clips import sprites_of
 from jobs.viewer.command import opened
-from jobs.viewer.frames import PER_SPRITE, FrameShop
+from jobs.viewer.frames import PER_SPRITE, FrameDecoder
 from jobs.viewer.panels import ClipPanels
 
 QWEN = "qwen2.5-vl-7b"
@@ -64,15 +64,15 @@ def finished_run(name, folder):
 def test_tokens_lie_over_the_frames_that_the_model_saw(name, tmp_path):
     folder = finished_run(name, tmp_path)
     kept = {row["cell"]: row for row in answers_of(folder).to_dict("records")}
-    shop = FrameShop(pixels=20_000)
+    decoder = FrameDecoder(pixels=20_000)
     try:
         with opened([folder]) as pages:
             seen = pages.seen(0, [0, 1])
             (view,) = seen.views
-            pictures = sprites_of(shop, view)
+            pictures = sprites_of(decoder, view)
             drawings = [seen.drawings[seen.columns[at][0]] for at in (0, 1)]
     finally:
-        shop.close()
+        decoder.close()
     for drawing, cell in zip(drawings, ("full", "tango r=0.25"), strict=True):
         time, height, width = drawing.grid
         assert drawing.missing == ()

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.report.escaping import markdown_text
-from jobs.report.formatting import DASH, csv_text, interval, markdown_table, percent
+from jobs.report.formatting import DASH, csv_text, interval, markdown_table, markdown_text, percent
 from jobs.report.tables.labels import labels
-from jobs.results.cell_summary import CellSummary
-from jobs.results.headlines import headline_title, metric_title
+from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY, Estimate
 

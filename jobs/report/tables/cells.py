@@ -20,10 +20,9 @@ from jobs.report.formatting import (
     percent,
 )
 from jobs.report.tables.labels import baseline_names, labels, shared_parts
-from jobs.results.cell_summary import CellSummary
-from jobs.results.headlines import headline_title
+from jobs.results.cell_summary import CellSummary, headline_title
 from jobs.results.quantities import Comparison
-from jobs.results.readings import SHOWN_FROM
+from jobs.results.replies import SHOWN_FROM
 from tango_core.metrics import Estimate
 
 MAX_WIDTH = 100

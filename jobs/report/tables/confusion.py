@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from jobs.report.escaping import markdown_text
-from jobs.report.formatting import markdown_table
+from jobs.report.formatting import markdown_table, markdown_text
 from jobs.results.answer_columns import OK, AnswerColumns
 from jobs.results.scores import read_groups
 

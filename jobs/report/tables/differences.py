@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jobs.report.formatting import csv_text
 from jobs.results.cell_summary import CellSummary
-from jobs.results.group_differences import families_of
+from jobs.results.comparisons import families_of
 
 _HEADER = (
     "run_id",

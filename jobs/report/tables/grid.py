@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.report.escaping import markdown_text
 from jobs.report.formatting import (
     DASH,
     detectable,
     difference_with_interval,
     estimate_percent,
     markdown_table,
+    markdown_text,
     p_value,
     percent,
 )
 from jobs.report.tables.labels import baseline_names, shared_parts
-from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.headlines import headline_title
+from jobs.results.cell_summary import BASELINE, CellSummary, headline_title
 from jobs.results.quantities import Comparison
 from tango_core.metrics import ACCURACY
 

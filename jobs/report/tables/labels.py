@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.results.cell_summary import CellSummary
-from jobs.results.headlines import have_one_headline, metric_title
+from jobs.results.cell_summary import CellSummary, have_one_headline, metric_title
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:

@@ -15,8 +15,7 @@ from jobs.report.formatting import (
     p_value,
 )
 from jobs.report.tables.labels import labels
-from jobs.results.cell_summary import CellSummary
-from jobs.results.headlines import metric_title
+from jobs.results.cell_summary import CellSummary, metric_title
 from jobs.results.quantities import Comparison
 from tango_core.metrics import Estimate
 

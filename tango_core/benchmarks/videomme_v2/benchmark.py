@@ -1,7 +1,7 @@
 """Video-MME-v2: 800 videos, four questions each with eight options, which have one score together.
 
 MME-Benchmarks/Video-MME-v2 on GitHub (b24176a1) and on the Hugging Face hub. The headline is the
-group score (`tango_core.metrics.grouped`); plain accuracy stands beside it.
+group score (`tango_core.metrics.metric`); plain accuracy stands beside it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
 from tango_core.benchmarks.videomme_v2 import lmms_eval, vlmevalkit
 from tango_core.benchmarks.videomme_v2.groups import Groups
 from tango_core.metrics import ACCURACY, GROUP_SCORE
-from tango_core.metrics.grouped import POSITION
+from tango_core.metrics.metric import POSITION
 from tango_core.types import Question
 
 _HUB = "hub/datasets--MME-Benchmarks--Video-MME-v2/snapshots/*"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tango_core.benchmarks.annotations.tables import Row, is_missing, text_of
-from tango_core.metrics.grouped import (
+from tango_core.metrics.metric import (
     GROUP_SIZE,
     LOGIC,
     POSITION,

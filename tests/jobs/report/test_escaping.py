@@ -5,8 +5,7 @@ import io
 
 import pytest
 
-from jobs.report.escaping import csv_field, latex_text, markdown_text
-from jobs.report.formatting import csv_text, markdown_table
+from jobs.report.formatting import csv_field, csv_text, latex_text, markdown_table, markdown_text
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "  =1", "\uff1d1"]
 

@@ -8,10 +8,10 @@ from fake_answers import cell, facts_of, fake_answers
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex
 
-from jobs.report.forest_plot import MOST_VALUES, caption_of, forest_plot, values_of
+from jobs.report.difference_plots import MOST_VALUES, caption_of, forest_plot, values_of
 from jobs.report.plots import draw_forests
 from jobs.report.theme import DARK, LIGHT
-from jobs.results.group_differences import families_of
+from jobs.results.comparisons import families_of
 from jobs.results.summary import summarize
 
 CELLS = (cell("full"), *(cell(name, share) for name in ("tango", "random") for share in (0.1, 0.2)))

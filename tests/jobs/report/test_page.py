@@ -7,8 +7,7 @@ from dataclasses import replace
 from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import TANGO, Page
 
-from jobs.report.page import render_html, write_report
-from jobs.report.sections import cell_rows
+from jobs.report.page import cell_rows, render_html, write_report
 from jobs.results.summary import summarize
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jobs.report.pareto_plot import milliseconds_of, pareto, pareto_front, percent_of_tokens
+from jobs.report.plots import milliseconds_of, pareto, pareto_front, percent_of_tokens
 from jobs.report.theme import LIGHT
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.report.replicates_plot import replicates_figure
+from jobs.report.difference_plots import replicates_figure
 from jobs.report.theme import LIGHT
 from jobs.results.cell_summary import CellSummary
 from jobs.results.replicates import ReplicatedCell

@@ -13,7 +13,7 @@ from rich.console import Console
 from viewed_runs import HOSTILE, KINDS, write_viewed_run
 
 from jobs.report.compare import report_runs
-from jobs.report.viewer_links import VIEWER, failures_link
+from jobs.report.page import VIEWER, failures_link
 from jobs.results.summary import read_answers
 from jobs.viewer.command import export, opened
 from jobs.viewer.query import Filter, listed

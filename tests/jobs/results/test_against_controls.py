@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jobs.results.against_controls import RightWrong, against_controls
 from jobs.results.cell_summary import CellSummary
+from jobs.results.comparisons import RightWrong, against_controls
 from tango_core.metrics import clustered_accuracy
 
 CLIPS = np.repeat(np.arange(40), 4)

@@ -13,8 +13,7 @@ import yaml
 from paper_cells import FULL, TANGO, cells_of
 
 import jobs.results.published
-from jobs.report.tables.paper import paper_table
-from jobs.report.tables.paper_layout import SHARE
+from jobs.report.tables.paper import SHARE, paper_table
 from jobs.results.baselines import comparable
 from jobs.results.published import published_scores
 from tango_core.benchmarks import BENCHMARKS

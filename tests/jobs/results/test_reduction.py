@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 
-from jobs.results.distribution import Distribution
 from jobs.results.facts import JobFacts
 from jobs.results.reduction import Reduction, parts_of, questions_asked, reduce_runs
 from jobs.results.summary import summarize, summarize_reduced
+from jobs.results.totals import Distribution
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import ANSWER, to_table
 from pipeline.storage import Storage

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from jobs.results.against_controls import RightWrong
 from jobs.results.cell_summary import CellSummary
+from jobs.results.comparisons import RightWrong
 from jobs.results.replicates import agreements, replicated_cells
 from tango_core.metrics import clustered_accuracy, compare_paired
 

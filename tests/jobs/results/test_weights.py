@@ -6,8 +6,7 @@ import pytest
 from fake_answers import QWEN2_7B, cell, facts_of, fake_answers, unmeasured, write_run
 
 from jobs.report.compare import report_runs
-from jobs.results.baselines import unpaired_notes, with_baselines
-from jobs.results.weights import same_weights, weights_names
+from jobs.results.baselines import same_weights, unpaired_notes, weights_names, with_baselines
 from tango_core.models.base import LLMShape
 
 pytestmark = pytest.mark.usefixtures("blank_figures")

@@ -15,7 +15,7 @@ from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, features_of, video_id, wri
 from jobs.viewer import deep_link
 from jobs.viewer.command import opened
 from jobs.viewer.export import export_site
-from jobs.viewer.frames import FrameShop
+from jobs.viewer.frames import FrameDecoder
 from jobs.viewer.query import Filter, listed
 from jobs.viewer.server import build_app
 from tango_core.compressors import build_method
@@ -29,8 +29,8 @@ MANY = ("full", *(f"tango r=0.{at:02}" for at in range(1, 21)))
 @contextmanager
 def served(pages):
     """The address of a server in this process."""
-    shop = FrameShop(pixels=20_000)
-    config = uvicorn.Config(build_app(pages, shop), port=0, log_level="error", lifespan="off")
+    decoder = FrameDecoder(pixels=20_000)
+    config = uvicorn.Config(build_app(pages, decoder), port=0, log_level="error", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -41,7 +41,7 @@ def served(pages):
     finally:
         server.should_exit = True
         thread.join(60)
-        shop.close()
+        decoder.close()
 
 
 @pytest.fixture(scope="module")
@@ -347,7 +347,7 @@ def test_hostile_texts_are_shown_as_they_are(tab):
 def test_what_is_missing_is_said(tab):
     page = tab(deep_link("run", ("shapes", video_id(0)), [CELLS[3]]))
     drawn(page)
-    expect(page.locator(".panel")).to_contain_text("cache.features: tokens")
+    expect(page.locator(".panel")).to_contain_text("cache.features: all")
     page = tab(deep_link("run", ("shapes", video_id(3)), ["full"]))
     expect(page.locator(".panel")).to_contain_text("does not hold this clip")
     page = tab(deep_link("run", ("shapes", video_id(2)), ["full"]))
@@ -430,9 +430,9 @@ def test_an_export_of_2700_questions_and_21_cells_answers_as_the_server(browser,
 
 
 def test_an_export_shows_frames_and_tokens_from_a_disk(tab, pages, tmp_path):
-    shop = FrameShop(pixels=20_000)
-    export_site(pages, shop, tmp_path / "site")
-    shop.close()
+    decoder = FrameDecoder(pixels=20_000)
+    export_site(pages, decoder, tmp_path / "site")
+    decoder.close()
     base = f"{(tmp_path / 'site').as_uri()}/index.html"
     page = tab(deep_link("run", ("shapes", video_id(0)), CELLS), base=base)
     page.wait_for_selector(".picture canvas")

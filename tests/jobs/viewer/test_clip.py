@@ -15,7 +15,7 @@ from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id
 from jobs.viewer.clips import NoSuchClipError, seen_to_json, sprites_of
 from jobs.viewer.command import opened
 from jobs.viewer.drawings import ONLY_POSITIONS
-from jobs.viewer.frames import PER_SPRITE, Clip, FrameShop, FramesMissingError, nearest_to
+from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError, nearest_to
 from jobs.viewer.panels import ClipPanels, merged_into
 from tango_core.compressors import build_method
 
@@ -39,10 +39,10 @@ def pages(run):
 
 
 @pytest.fixture(scope="module")
-def shop():
-    shop = FrameShop(pixels=4_000)
-    yield shop
-    shop.close()
+def decoder():
+    decoder = FrameDecoder(pixels=4_000)
+    yield decoder
+    decoder.close()
 
 
 def unpacked(text, kind):
@@ -136,10 +136,10 @@ def test_an_unknown_clip_is_named(pages):
         pages.page(99)
 
 
-def test_frames_are_those_of_the_video(pages, shop):
+def test_frames_are_those_of_the_video(pages, decoder):
     seen = pages.seen(0, ALL)
     assert len(seen.views) == 1
-    (picture,) = sprites_of(shop, seen.views[0])
+    (picture,) = sprites_of(decoder, seen.views[0])
     image = Image.open(io.BytesIO(picture))
     assert image.height % FRAMES == 0
     frames = np.asarray(image).reshape(FRAMES, -1, image.width, 3).astype(float)
@@ -149,26 +149,26 @@ def test_frames_are_those_of_the_video(pages, shop):
 
 
 def test_what_was_decoded_is_kept_up_to_a_bound(video, tmp_path):
-    shop = FrameShop(pixels=2_000, max_bytes=1)
+    decoder = FrameDecoder(pixels=2_000, max_bytes=1)
     try:
         clips = [Clip(str(video), bounds, "") for bounds in (None, (0.0, 2.0))]
-        made = [shop.sprites(clip, {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) for clip in clips]
-        assert len(shop._kept) == 1  # the last one, whatever its size
-        assert shop.sprites(clips[1], {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) is made[1]
+        made = [decoder.sprites(clip, {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) for clip in clips]
+        assert len(decoder._kept) == 1  # the last one, whatever its size
+        assert decoder.sprites(clips[1], {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) is made[1]
     finally:
-        shop.close()
+        decoder.close()
 
 
 def test_many_frames_are_several_pictures(video):
-    shop = FrameShop(pixels=2_000)
+    decoder = FrameDecoder(pixels=2_000)
     try:
         times = [at / 10 for at in range(PER_SPRITE + 3)]
-        made = shop.sprites(Clip(str(video), None, ""), {"num_frames": len(times)}, times)
+        made = decoder.sprites(Clip(str(video), None, ""), {"num_frames": len(times)}, times)
         heights = [Image.open(io.BytesIO(one)).height for one in made]
         assert len(heights) == 2
         assert heights[1] * PER_SPRITE == heights[0] * 3
     finally:
-        shop.close()
+        decoder.close()
 
 
 def test_pairs_of_frames_show_the_nearest_one():
@@ -177,9 +177,9 @@ def test_pairs_of_frames_show_the_nearest_one():
     assert nearest_to(repeated, repeated).tolist() == [0, 1, 2]
 
 
-def test_a_video_that_is_gone_is_a_sentence_with_its_name(shop):
+def test_a_video_that_is_gone_is_a_sentence_with_its_name(decoder):
     with pytest.raises(FramesMissingError, match=r"cannot be decoded: .*nowhere/x\.mp4"):
-        shop.sprites(Clip("/nowhere/x.mp4", None, ""), {"num_frames": 4}, [0.0])
+        decoder.sprites(Clip("/nowhere/x.mp4", None, ""), {"num_frames": 4}, [0.0])
 
 
 def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):

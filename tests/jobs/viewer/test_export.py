@@ -11,7 +11,7 @@ from viewed_runs import CELLS, HOSTILE, write_viewed_run
 
 from jobs.viewer.command import opened
 from jobs.viewer.export import export_site
-from jobs.viewer.frames import FrameShop
+from jobs.viewer.frames import FrameDecoder
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +22,10 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def folder(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("site") / "viewer"
-    shop = FrameShop(pixels=2_000)
+    decoder = FrameDecoder(pixels=2_000)
     with opened([run]) as pages:
-        assert export_site(pages, shop, folder) == folder / "index.html"
-    shop.close()
+        assert export_site(pages, decoder, folder) == folder / "index.html"
+    decoder.close()
     return folder
 
 

@@ -10,17 +10,17 @@ from starlette.testclient import TestClient
 from viewed_runs import CELLS, HOSTILE, video_id, write_viewed_run
 
 from jobs.viewer.command import opened
-from jobs.viewer.frames import FrameShop
+from jobs.viewer.frames import FrameDecoder
 from jobs.viewer.server import SITE, build_app
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     run = write_viewed_run(tmp_path_factory.mktemp("run"), video=clip_file("closed_gop.mp4"))
-    shop = FrameShop(pixels=2_000)
+    decoder = FrameDecoder(pixels=2_000)
     with opened([run]) as pages:
-        yield TestClient(build_app(pages, shop), base_url="http://127.0.0.1:8000")
-    shop.close()
+        yield TestClient(build_app(pages, decoder), base_url="http://127.0.0.1:8000")
+    decoder.close()
 
 
 def test_the_page_and_all_that_it_names_are_served(client):

@@ -12,7 +12,7 @@ from tango_core.metrics import (
     accuracy_of_clips,
     clustered_accuracy,
 )
-from tango_core.metrics.quantiles import clustered_variance
+from tango_core.metrics.intervals import clustered_variance
 
 
 def simulate_clusters(rng, num_clusters, size, accuracy, dependence):

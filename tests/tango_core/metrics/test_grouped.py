@@ -7,7 +7,7 @@ import pytest
 from golden_files import GOLDEN_DIR
 
 from tango_core.metrics import GROUP_SCORE, Questions
-from tango_core.metrics.grouped import STRUCTURES, score_of_group, structure_of
+from tango_core.metrics.metric import STRUCTURES, score_of_group, structure_of
 
 PATTERNS = json.loads((GOLDEN_DIR / "videomme_v2_charades_sta.json").read_text())[
     "videomme_v2_groups"

@@ -8,8 +8,7 @@ from fake_answers import facts_of, fake_answers, write_run
 from paper_cells import FOUR, FULL, TANGO, cells_of, half_as_good, real_cell, under
 
 from jobs.report.compare import report_runs
-from jobs.report.tables.paper import paper_table
-from jobs.report.tables.paper_layout import AVERAGE, SHARE
+from jobs.report.tables.paper import AVERAGE, SHARE, paper_table
 
 
 class TestLayout:

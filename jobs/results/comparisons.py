@@ -1,11 +1,10 @@
-"""Methods against the best control at the same share of tokens, question by question.
+"""Families of paired comparisons whose p values are corrected together (Holm).
 
-A control is a cheap way to have fewer tokens (`CONTROLS` of `tango_core.compressors`). At every
-retention each method is compared with the control of the highest headline (accuracy, for most
-benchmarks); the p values of one
-retention are corrected for their number (Holm). VTC-Bench's filter (arXiv 2510.07143) divides the
-questions that all tokens answer by whether the control answers them, too: on the others a method
-must earn its place.
+By group of the questions: every cell against all tokens, on the questions with one value of a
+group. Against controls: every method of a retention beside the control there that has the highest
+headline; a control is a cheap way to have fewer tokens (`CONTROLS` of `tango_core.compressors`).
+VTC-Bench's filter (arXiv 2510.07143) divides the questions that all tokens answer by whether the
+control answers them, too: on the others a method must earn its place.
 
 All tokens of a smaller input (`CellSummary.input_size`: fewer pixels, a larger pooling step) are a
 control, too. Their share is what they have of the tokens of the methods' own input; at a retention
@@ -24,7 +23,76 @@ from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import Comparison, compare_paired
-from tango_core.metrics.holm import LEVEL, holm_adjusted
+from tango_core.metrics.paired_tests import LEVEL, holm_adjusted
+
+
+@dataclass(frozen=True)
+class GroupDifference:
+    """One cell against all tokens, on the questions with one value of a group.
+
+    Attributes:
+        cell: The cell.
+        value: Of the group.
+        paired: The difference, with whole clips as units.
+        p_value: That of `paired`, corrected for all differences of the family (Holm).
+    """
+
+    cell: CellSummary
+    value: str
+    paired: Comparison
+    p_value: float
+
+    @property
+    def survives(self) -> bool:
+        """Whether the corrected p value is below 0.05."""
+        return self.p_value < LEVEL
+
+
+@dataclass(frozen=True)
+class Family:
+    """All differences to all tokens in one metric of one benchmark, by the values of one group.
+
+    They are looked at together, so their p values are corrected together.
+
+    Attributes:
+        benchmark: Entry of `BENCHMARKS`.
+        metric: Name of the metric.
+        group: Name of the group.
+        members: In the order of the cells, then of the values.
+    """
+
+    benchmark: str
+    metric: str
+    group: str
+    members: tuple[GroupDifference, ...]
+
+    @property
+    def num_surviving(self) -> int:
+        """How many differences survive the correction."""
+        return sum(member.survives for member in self.members)
+
+
+def families_of(cells: Sequence[CellSummary]) -> list[Family]:
+    """Every benchmark's differences by every group, the headline first.
+
+    Args:
+        cells: Of one run or of several; those without a comparison with all tokens are left out.
+    """
+    found: dict[tuple[str, str, str], list[tuple[CellSummary, str, Comparison]]] = {}
+    for cell in cells:
+        by_metric = cell.versus_full.by_group if cell.versus_full else {}
+        for metric in sorted(by_metric, key=lambda name: name != cell.metric):
+            for group, values in by_metric[metric].items():
+                members = found.setdefault((cell.benchmark, metric, group), [])
+                members += [(cell, value, paired) for value, paired in values.items()]
+    families = []
+    for (benchmark, metric, group), members in found.items():
+        adjusted = holm_adjusted([paired.p_value for _, _, paired in members])
+        rows = zip(members, adjusted, strict=True)
+        own = tuple(GroupDifference(*member, p) for member, p in rows)
+        families.append(Family(benchmark, metric, group, own))
+    return families
+
 
 # Shares of tokens that differ by less than this part of the control's are called equal.
 EQUAL = 0.02

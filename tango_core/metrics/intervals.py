@@ -1,20 +1,108 @@
-"""Accuracy with intervals that respect dependent questions of one clip, and few clips."""
+"""Means with 95 % intervals that respect that questions of one clip depend on it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from tango_core.metrics.estimate import Estimate
-from tango_core.metrics.quantiles import (
-    cluster_codes,
-    clustered_variance,
-    t_quantile,
-    z_quantile,
-)
+
+@dataclass(frozen=True)
+class Estimate:
+    """The mean of scores in [0, 1] and its interval: an accuracy, a mean IoU.
+
+    Attributes:
+        value: The mean, in [0, 1]; of right and wrong answers the share of right ones.
+        low: Lower end of the interval, in [0, value].
+        high: Upper end of the interval, in [value, 1].
+        num_questions: Questions counted, or groups of questions where these have one score.
+        num_clusters: Clips they belong to.
+        num_effective: Independent questions that would be worth as much; at most `num_questions`.
+            Of scores that are not right or wrong the clips, as their questions may all be alike.
+    """
+
+    value: float
+    low: float
+    high: float
+    num_questions: int
+    num_clusters: int
+    num_effective: float
+
+
+def cluster_codes(clusters: npt.ArrayLike, num_questions: int) -> npt.NDArray[np.int64]:
+    """(n,) labels as numbers 0..G-1.
+
+    Raises:
+        ValueError: If there is not one label per question.
+    """
+    labels = np.asarray(clusters)
+    if labels.shape != (num_questions,):
+        raise ValueError(
+            f"clusters must be ({num_questions},), one label per question, got {labels.shape}"
+        )
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def clustered_variance(
+    sums: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], mean: float
+) -> tuple[float, float]:
+    """Variance of a mean over clustered questions, and its degrees of freedom.
+
+    CR2, the bias-reduced cluster-robust variance, with the degrees of freedom of Satterthwaite's
+    approximation for independent questions (Bell and McCaffrey, "Bias reduction in standard errors
+    for linear regression with multi-stage samples", Survey Methodology 28, 2002; Pustejovsky and
+    Tipton, J. Business & Economic Statistics 36, 2018). Of a mean of n questions in clips of n_g:
+
+        var = sum_g (C_g - n_g mean)^2 / (1 - n_g / n) / n^2
+        df = n^2 / (sum_g n_g^2 + sum_{g != h} b_g b_h),    b_g = n_g^2 / (n - n_g)
+
+    Where all of G clips have as many questions, this is the plain cluster-robust variance with
+    its factor G / (G - 1), and df = G - 1.
+
+    Args:
+        sums: (G,) sum C_g of the values of each clip.
+        sizes: (G,) number n_g of values of each clip, above 0.
+        mean: Sum of all values by their number.
+
+    Returns:
+        0 with one degree of freedom for a single clip.
+    """
+    if len(sizes) < 2:
+        return 0.0, 1.0
+    total = float(sizes.sum())
+    rest = total - sizes
+    residuals = sums - sizes * mean
+    variance = float(residuals @ (residuals / rest)) / total
+    b = sizes**2 / rest
+    squares = float(sizes @ sizes) + float(b.sum()) ** 2 - float(b @ b)
+    return variance, max(1.0, round(total**2 / squares, 6))
+
+
+def z_quantile(level: float) -> float:
+    """How many standard errors a two-sided normal interval of this coverage reaches."""
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(probability: float, degrees: float) -> float:
+    """Quantile of Student's t above its median; t = sqrt(df) tan(theta) has a simple density.
+
+    Args:
+        probability: In (0.5, 1).
+        degrees: Degrees of freedom, at least 1; need not be whole.
+    """
+    if degrees > 10_000:
+        return NormalDist().inv_cdf(probability)
+    theta = np.linspace(0.0, np.pi / 2, 100_001)
+    density = np.cos(theta) ** (degrees - 1)
+    mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    angle = np.interp((2 * probability - 1) * mass[-1], mass, theta)
+    return float(degrees**0.5 * np.tan(angle))
 
 
 def clustered_accuracy(
@@ -178,3 +266,73 @@ def wilson_interval(value: float, size: float, level: float) -> tuple[float, flo
     centre = (value + z2 / (2 * size)) / (1 + z2 / size)
     half = (z2 * (value * (1 - value) / size + z2 / (4 * size**2))) ** 0.5 / (1 + z2 / size)
     return min(value, max(0.0, centre - half)), max(value, min(1.0, centre + half))
+
+
+Floats = npt.NDArray[np.float64]
+
+_DRAWS = 2_000
+# Clips drawn at once: bounds the memory of the drawn numbers to some megabytes.
+_AT_ONCE = 1_000_000
+# With more clips than this the mean is normal, and the bootstrap gives the same ends.
+_MAX_DRAWN_CLIPS = 5_000
+_SEED = 20_240
+
+
+def mean_of_clips(
+    sums: npt.ArrayLike, asked: npt.ArrayLike, level: float = 0.95
+) -> Estimate | None:
+    """Mean of scores in [0, 1] with an interval that takes whole clips as independent units.
+
+    Clips are drawn with replacement, 2,000 times and with a fixed seed, so that equal answers give
+    an equal interval, in whichever order clips come. The quantiles are those of the expanded
+    percentile interval of Hesterberg, "What Teachers Should Know About the Bootstrap", The American
+    Statistician 69 (2015), section 5.3: Phi(-+ sqrt(var / var_drawn) t_df) in place of 2.5 % and
+    97.5 %, because plain percentiles are too narrow for few clips; var and df are those of
+    `clustered_variance`, sqrt(G / (G - 1)) t_{G-1} with G clips of one size. Above 5,000 clips the
+    cluster-robust normal interval takes its place. Where all clips have the same mean, or there is
+    one clip, nothing can be drawn: then the interval is Wilson's for as many independent questions
+    as there are clips.
+
+    Args:
+        sums: (G,) sum of the scores of each clip's questions.
+        asked: (G,) questions of each clip; clips without a question do not count.
+        level: Coverage of the interval, in (0, 1).
+
+    Returns:
+        `None` if there are no questions.
+    """
+    sizes = np.asarray(asked, dtype=np.float64)
+    totals = np.asarray(sums, dtype=np.float64)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    if not len(sizes):
+        return None
+    num_questions, num_clips = int(sizes.sum()), len(sizes)
+    value = min(1.0, max(0.0, float(totals.sum() / num_questions)))
+    variance, degrees = clustered_variance(totals, sizes, value)
+    if variance < 1e-18:
+        low, high = wilson_interval(value, num_clips, level)
+        return Estimate(value, low, high, num_questions, num_clips, num_clips)
+    residuals = totals - sizes * value
+    drawn = float(residuals @ residuals) ** 0.5 / num_questions
+    spread = t_quantile((1 + level) / 2, degrees) * variance**0.5 / drawn
+    if num_clips > _MAX_DRAWN_CLIPS:
+        low, high = value - spread * drawn, value + spread * drawn
+    else:
+        tail = NormalDist().cdf(-spread)
+        low, high = np.quantile(_drawn_means(totals, sizes), [tail, 1 - tail]).tolist()
+    low, high = min(value, max(0.0, low)), max(value, min(1.0, high))
+    return Estimate(value, low, high, num_questions, num_clips, num_clips)
+
+
+def _drawn_means(totals: Floats, sizes: Floats) -> Floats:
+    """(draws,) means of as many clips as there are, drawn with replacement."""
+    order = np.lexsort((totals, sizes))
+    totals, sizes = totals[order], sizes[order]
+    generator, num_clips = np.random.default_rng(_SEED), len(totals)
+    step = max(1, _AT_ONCE // num_clips)
+    means = []
+    for start in range(0, _DRAWS, step):
+        shape = (min(step, _DRAWS - start), num_clips)
+        drawn = generator.integers(num_clips, size=shape)
+        means.append(totals[drawn].sum(axis=1) / sizes[drawn].sum(axis=1))
+    return np.concatenate(means)
