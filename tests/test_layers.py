@@ -132,6 +132,16 @@ def _targets(path, modules):
     return found & modules.keys()
 
 
+def test_the_pipeline_knows_of_benchmarks_only_how_they_ask_and_score():
+    asked = {
+        "tango_core.benchmarks.base",
+        "tango_core.benchmarks.protocols.subtitles",
+        "tango_core.benchmarks.scoring.judge",
+    }
+    used = set[str]().union(*map(imports_of, (ROOT / "pipeline").rglob("*.py")))
+    assert {name for name in used if name.startswith("tango_core.benchmarks")} <= asked
+
+
 def test_packages_of_the_pipeline_have_fifteen_modules_at_most():
     for folder in {path.parent for path in (ROOT / "pipeline").rglob("*.py")}:
         own = [path for path in folder.glob("*.py") if path.name != "__init__.py"]

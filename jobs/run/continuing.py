@@ -1,4 +1,4 @@
-"""`--continue`: find the run that the same job has left unfinished, and wait until it is free.
+"""`--continue`: find the run that the same job has left unfinished.
 
 A scheduler that starts a job again, or a user who submits it again, knows no run directory. Every
 run therefore keeps the digest of its job (`config.identity`), and this looks for it.
@@ -15,13 +15,10 @@ from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.directories import DIGEST_FILE
 from jobs.run.locations import OpenStorage
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-from pipeline.storage.leases import EXPIRES_S, RENEWED_EVERY_S, Holder, Lease, LeaseError
 from pipeline.storage.seal import DamagedFileError, read_sealed
 from pipeline.storage.urls import Place
 
-_ASKED_EVERY_S = 2.0
 _STAMP = len("20260101-120000")
 _CLIP = ["benchmark", "video_id", "path"]
 
@@ -102,53 +99,3 @@ def _is_finished(storage: Storage, job: Job) -> bool:
         return False
     clips = {tuple(row.values()) for row in failures.select(_CLIP).to_pylist()}
     return len(clips) <= job.max_failures
-
-
-class PatientLease:
-    """A lease that waits for the one of a dead driver to expire, instead of refusing at once.
-
-    A scheduler starts the next attempt within seconds, often on another machine, where nothing but
-    time says that the driver before is dead.
-
-    Args:
-        lease: Of the run.
-        clock: Measures the wait.
-        patience_s: Seconds to wait; the lease of a dead driver has expired by then.
-    """
-
-    def __init__(
-        self,
-        lease: Lease,
-        clock: Clock = SYSTEM_CLOCK,
-        patience_s: float = EXPIRES_S + RENEWED_EVERY_S,
-    ) -> None:
-        self._lease = lease
-        self._clock = clock
-        self._patience_s = patience_s
-
-    def take(self, *, steal: bool = False) -> None:
-        """See `Lease`; raises only if a driver still has it at the end of the wait."""
-        started = self._clock.monotonic()
-        said = False
-        while True:
-            try:
-                return self._lease.take(steal=steal)
-            except LeaseError as error:
-                if self._clock.monotonic() - started >= self._patience_s:
-                    raise
-                if not said:
-                    logger.info("waiting for up to %.0f s: %s", self._patience_s, error)
-                    said = True
-                self._clock.sleep(_ASKED_EVERY_S)
-
-    def renew(self) -> None:
-        """See `Lease`."""
-        self._lease.renew()
-
-    def release(self) -> None:
-        """See `Lease`."""
-        self._lease.release()
-
-    def living(self) -> Holder | None:
-        """See `Lease`."""
-        return self._lease.living()

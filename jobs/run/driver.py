@@ -19,7 +19,6 @@ from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob
 from jobs.run.compaction import compact_if_remote
-from jobs.run.continuing import PatientLease
 from jobs.run.directories import claim
 from jobs.run.executor import executor_of
 from jobs.run.job_facts import Kind, facts_of_job
@@ -91,12 +90,10 @@ def execute(
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
     lease = lease_of(locations.open_storage(run_dir), clock)
-    if locations.continues:
-        lease = PatientLease(lease, clock)
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
     watching = (JobProgress(console, clock, board), *observers)
-    with held(lease, steal=locations.steal, clock=clock) as kept:
+    with held(lease, steal=locations.steal, waits=locations.continues, clock=clock) as kept:
         return _execute(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
 
 

@@ -252,10 +252,11 @@ class Sender(threading.Thread):
         """CPU, memory, disk, network and GPUs of this machine, by MLflow's own monitors."""
         metrics: dict[str, float] = {}
         for monitor in self._monitors:
-            monitor.collect_metrics()
-            values = monitor.aggregate_metrics()
-            metrics |= {f"system/{name}": float(value) for name, value in values.items()}
-            monitor.clear_metrics()
+            with suppress(Exception):  # psutil and NVML have errors of their own
+                monitor.collect_metrics()
+                values = monitor.aggregate_metrics()
+                metrics |= {f"system/{name}": float(value) for name, value in values.items()}
+                monitor.clear_metrics()
         return metrics
 
     def finish(self, idle_s: float) -> str:

@@ -79,7 +79,7 @@ class _Stages:
         if not self.plan.answer:
             return map(filled, self._filled(rows))
         assert stages[-1].on_hits
-        return self._through(stages[-1], self._filled(rows))
+        return self._answered(stages[-1], self._filled(rows))
 
     def close(self) -> None:
         """Decode no more; waits for the clip that is being decoded."""
@@ -97,30 +97,23 @@ class _Stages:
                 self._started(stage)  # while the first clip is decoded
             row = next(coming)
             for stage in stages:
-                (row,) = self._through(stage, [row])
+                (row,) = self._started(stage)([_complete(stage, row)])
             yield row
 
     def _decoded(self, decode: Stage, rows: Iterable[Row]) -> Iterator[Row]:
         """Every clip twice: as it is in the plan, and after its decoding, if it needs that."""
         for clip in rows:
             yield clip
-            yield from self._through(decode, [clip]) if decode.takes(clip) else [clip]
+            if decode.takes(clip):
+                yield from self._started(decode)([_complete(decode, clip)])
+            else:
+                yield clip
 
-    def _through(self, stage: Stage, rows: Iterable[Row]) -> Iterator[Row]:
-        """Clips through one stage."""
-        # A hit has not been through the stages that add some of these columns.
-        complete = ({**dict.fromkeys(stage.input.names), **row} for row in rows)
-        return self._stream(stage)(complete)
-
-    def _stream(self, stage: Stage) -> RowStream:
-        """The stage, started with its first clip."""
-
-        def run(rows: Iterable[Row]) -> Iterator[Row]:
-            first = next(iter(rows), None)
-            if first is not None:
-                yield from self._started(stage)(chain([first], rows))
-
-        return run
+    def _answered(self, stage: Stage, rows: Iterator[Row]) -> Iterator[Row]:
+        """Clips through the last stage, which is started with its first clip."""
+        first = next(rows, None)
+        if first is not None:
+            yield from self._started(stage)(_complete(stage, row) for row in chain([first], rows))
 
     def _started(self, stage: Stage) -> RowStream:
         """The stage, ready."""
@@ -147,3 +140,8 @@ class _Stages:
                 f"no GPU has room for the {half} ({reason}); set model.dtype to bfloat16, or "
                 "executor to ray with pools that give each half a GPU, or model.device to cpu"
             ) from error
+
+
+def _complete(stage: Stage, row: Row) -> Row:
+    """A row with all columns of a stage: a hit has not been through those that add some."""
+    return {**dict.fromkeys(stage.input.names), **row}

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from pipeline.cache.derived import derived, on_device, serves
-from pipeline.cache.features import FeaturesDamagedError, FeatureStore, ReadFeatures
+from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.cache.tokens import TokenCache
@@ -162,11 +162,19 @@ class Requests:
                 asked.facts["compress_ms"] = entry.compress_ms
                 return entry
             return self._caches[planned.cache].read(key)
-        except (FeaturesDamagedError, FileNotFoundError) as error:
+        except (CacheError, FileNotFoundError) as error:
+            self._discard_damaged(key)
             raise LostEntryError(f"{error}; --resume computes it again") from error
-        except CacheError as error:
-            self._caches[planned.cache].discard(key)
-            raise LostEntryError(f"{error}; it was removed, --resume computes it again") from error
+
+    def _discard_damaged(self, key: str) -> None:
+        """Make every damaged token set of a clip a miss, so that all are computed in one round."""
+        for cache in self._caches.values():
+            try:
+                cache.read(key)
+            except FileNotFoundError:
+                continue
+            except CacheError:
+                cache.discard(key)
 
     def forget(self, clip: ClipInWork) -> None:
         """Let `tidy` remove what was read of a damaged clip."""

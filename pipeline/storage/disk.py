@@ -7,7 +7,6 @@ disk that fails, or forgets what was not synchronised, between any two of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,28 +41,6 @@ class Disk:
     def opened(self, path: str) -> pa.NativeFile:
         """A file to read parts of."""
         return _arrow().open_input_file(path)
-
-    def fill(self, path: str, pieces: Iterable[tuple[int, memoryview]]) -> None:
-        """Read pieces of a file into memory that is there already.
-
-        Args:
-            path: The file.
-            pieces: Offset in the file, and the memory to fill from there on.
-
-        Raises:
-            EOFError: If the file ends before a piece does.
-        """
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            for start, memory in pieces:
-                done = 0
-                while done < len(memory):
-                    got = os.preadv(descriptor, [memory[done:]], start + done)
-                    if got == 0:
-                        raise EOFError(f"{path} ends at byte {start + done}")
-                    done += got
-        finally:
-            os.close(descriptor)
 
     def make_folder(self, path: str, *, exist_ok: bool) -> None:
         """Make a directory, and those above it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING
@@ -145,10 +145,6 @@ class Storage:
 
             return pa.PythonFile(self.store.opened(self.path(name)), mode="r")
         return self._disk.opened(self.path(name))
-
-    def fill(self, name: str, pieces: Iterable[tuple[int, memoryview]]) -> None:
-        """Read pieces of a local file into memory that is there already; see `Disk.fill`."""
-        self._disk.fill(self.path(name), pieces)
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Put a file in place atomically: readers see the old state or the new one."""

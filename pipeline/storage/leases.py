@@ -18,11 +18,11 @@ import logging
 import re
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Protocol
 
 from pipeline.runtime import process
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 EXPIRES_S = 60.0
 RENEWED_EVERY_S = 10.0
+PATIENCE_S = EXPIRES_S + RENEWED_EVERY_S
+"""After this wait the lease of a dead driver has expired."""
+_ASKED_EVERY_S = 2.0
 RELEASED = b'{"released": true}\n'
 """What a lease says that its driver has given back."""
 # A leading dot hides it from readers of the run.
@@ -66,9 +69,23 @@ class Holder:
     renewed_at: str
 
 
-class Lease(Protocol):
-    """The right to write to a run."""
+class Lease(ABC):
+    """The right to write to a run.
 
+    Args:
+        storage: The run directory.
+        clock: Says when a lease in files has expired; for dates in messages, and for waiting.
+    """
+
+    def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.storage = storage
+        self._clock = clock
+        now = self._now()
+        self._me = Holder(
+            uuid.uuid4().hex, process.host(), process.machine(), process.pid(), now, now
+        )
+
+    @abstractmethod
     def take(self, *, steal: bool = False) -> None:
         """Get it.
 
@@ -78,43 +95,69 @@ class Lease(Protocol):
         Raises:
             LeaseError: If a living driver has it.
         """
-        ...
 
+    @abstractmethod
     def renew(self) -> None:
         """Say that this driver lives.
 
         Raises:
             LeaseError: If another driver has taken it.
         """
-        ...
 
+    @abstractmethod
     def release(self) -> None:
         """Give it back; does nothing if another driver has it."""
-        ...
 
+    @abstractmethod
     def living(self) -> Holder | None:
         """The driver that may be at work; `None` if there is none. Nothing is written."""
-        ...
+
+    def _is_dead(self, holder: Holder) -> bool:
+        """Whether a driver was a process of this machine that has ended."""
+        same = holder.machine and holder.machine == self._me.machine
+        return bool(same) and not process.is_running(holder.pid)
+
+    def _taken_over(self, holder: Holder | None) -> LeaseError:
+        by = f" by {self._named(holder)}" if holder else ""
+        return LeaseError(
+            f"{self.storage.location}: this run was taken over{by}; this driver ends, what it has "
+            "written is kept"
+        )
+
+    def _refusal(self, holder: Holder, left_s: float) -> LeaseError:
+        return LeaseError(
+            f"{self.storage.location}: {self._named(holder)} works on this run; wait for it, or "
+            f"take the run over with --steal (a dead driver's lease ends by itself in "
+            f"{max(0.0, left_s):.0f} s)"
+        )
+
+    def _named(self, holder: Holder) -> str:
+        """A driver, for messages."""
+        return (
+            f"the driver on host {holder.host}, pid {holder.pid} (since "
+            f"{self._age_s(holder.taken_at):.0f} s, last seen "
+            f"{self._age_s(holder.renewed_at):.0f} s ago)"
+        )
+
+    def _age_s(self, moment: str) -> float:
+        """Seconds since a time in a lease; a time that nobody can read is long ago."""
+        try:
+            return max(0.0, (self._clock.now() - datetime.fromisoformat(moment)).total_seconds())
+        except (ValueError, TypeError):
+            return float("inf")
+
+    def _now(self) -> str:
+        """The time as leases hold it."""
+        return self._clock.now().isoformat()
 
 
-class FileLease:
+class FileLease(Lease):
     """A lease in the files of a run directory, on a local disk or NFS.
 
     Machines that share the directory need clocks that agree to within some seconds.
-
-    Args:
-        storage: The run directory.
-        clock: Says when a lease has expired.
     """
 
-    def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.storage = storage
-        self._clock = clock
-        self._number = 0
-        now = self._now()
-        self._me = Holder(
-            uuid.uuid4().hex, process.host(), process.machine(), process.pid(), now, now
-        )
+    _number = 0
 
     def take(self, *, steal: bool = False) -> None:
         """See `Lease`."""
@@ -122,7 +165,7 @@ class FileLease:
             last = max(self._numbers(), default=0)
             holder = self._holder(last)
             if holder and not steal and self._lives(holder):
-                raise LeaseError(self._refusal(holder))
+                raise self._refusal(holder, EXPIRES_S - self._age_s(holder.renewed_at))
             if holder and steal:
                 logger.warning("the lease of %s is stolen", self._named(holder))
             self._me = replace(self._me, taken_at=self._now(), renewed_at=self._now())
@@ -138,12 +181,7 @@ class FileLease:
         numbers = self._numbers()
         holder = self._holder(self._number)
         if max(numbers, default=0) > self._number or not holder or holder.owner != self._me.owner:
-            other = self._holder(max(numbers, default=0))
-            by = f" by {self._named(other)}" if other else ""
-            raise LeaseError(
-                f"{self.storage.root}: this run was taken over{by}; this driver ends, what it has "
-                "written is kept"
-            )
+            raise self._taken_over(self._holder(max(numbers, default=0)))
         self._me = replace(self._me, renewed_at=self._now())
         self.storage.write(_name(self._number), self._content())
 
@@ -181,41 +219,7 @@ class FileLease:
 
     def _lives(self, holder: Holder) -> bool:
         """Whether a driver can be at work: a dead process of this machine cannot."""
-        if (
-            holder.machine
-            and holder.machine == self._me.machine
-            and not process.is_running(holder.pid)
-        ):
-            return False
-        return self._age_s(holder.renewed_at) <= EXPIRES_S
-
-    def _refusal(self, holder: Holder) -> str:
-        """The one line for a user."""
-        silent = self._age_s(holder.renewed_at)
-        return (
-            f"{self.storage.root}: {self._named(holder)} works on this run; wait for it, or take "
-            f"the run over with --steal (a dead driver's lease ends by itself in "
-            f"{max(0.0, EXPIRES_S - silent):.0f} s)"
-        )
-
-    def _named(self, holder: Holder) -> str:
-        """A driver, for messages."""
-        return (
-            f"the driver on host {holder.host}, pid {holder.pid} (since "
-            f"{self._age_s(holder.taken_at):.0f} s, last seen "
-            f"{self._age_s(holder.renewed_at):.0f} s ago)"
-        )
-
-    def _age_s(self, moment: str) -> float:
-        """Seconds since a time in a lease file; a time that nobody can read is long ago."""
-        try:
-            return max(0.0, (self._clock.now() - datetime.fromisoformat(moment)).total_seconds())
-        except (ValueError, TypeError):
-            return float("inf")
-
-    def _now(self) -> str:
-        """The time as lease files hold it."""
-        return self._clock.now().isoformat()
+        return not self._is_dead(holder) and self._age_s(holder.renewed_at) <= EXPIRES_S
 
 
 class KeptLease:
@@ -273,13 +277,23 @@ class KeptLease:
 
 
 @contextmanager
-def held(lease: Lease, *, steal: bool = False, clock: Clock = SYSTEM_CLOCK) -> Iterator[KeptLease]:
+def held(
+    lease: Lease, *, steal: bool = False, waits: bool = False, clock: Clock = SYSTEM_CLOCK
+) -> Iterator[KeptLease]:
     """Take a lease, keep it while the block runs, and release it however the block ends.
+
+    Args:
+        lease: Of a run.
+        steal: Whether a living driver loses it.
+        waits: Whether to wait until the lease of a dead driver has expired: a scheduler starts the
+            next attempt within seconds, often on another machine, where nothing but time says that
+            the driver before is dead.
+        clock: For the wait and the renewals.
 
     Raises:
         LeaseError: If a living driver has it.
     """
-    lease.take(steal=steal)
+    _take(lease, steal, PATIENCE_S if waits else 0.0, clock)
     kept = KeptLease(lease, clock=clock)
     kept.start()
     try:
@@ -288,6 +302,21 @@ def held(lease: Lease, *, steal: bool = False, clock: Clock = SYSTEM_CLOCK) -> I
         kept.stop()
         with suppress(OSError):  # it expires
             lease.release()
+
+
+def _take(lease: Lease, steal: bool, patience_s: float, clock: Clock) -> None:
+    """Take a lease; what refuses it is tried again until the patience ends."""
+    started, said = clock.monotonic(), False
+    while True:
+        try:
+            return lease.take(steal=steal)
+        except LeaseError as error:
+            if clock.monotonic() - started >= patience_s:
+                raise
+            if not said:
+                logger.info("waiting for up to %.0f s: %s", patience_s, error)
+                said = True
+            clock.sleep(_ASKED_EVERY_S)
 
 
 def _name(number: int) -> str:
@@ -316,26 +345,16 @@ def lease_of(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> Lease:
     return ObjectLease(storage, clock)
 
 
-class ObjectLease:
-    """A lease in one object of a run directory.
-
-    Args:
-        storage: The run directory, in a store with conditional writes.
-        clock: For the dates in messages, and for waiting.
-    """
+class ObjectLease(Lease):
+    """A lease in one object of a run directory, in a store with conditional writes."""
 
     def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(storage, clock)
         assert storage.store is not None
-        self.storage = storage
         self._store: ObjectStore = storage.store
         self._path = storage.path(LEASE_FILE)
-        self._clock = clock
         self._version = ""
         self._one_at_a_time = threading.Lock()
-        now = self._now()
-        self._me = Holder(
-            uuid.uuid4().hex, process.host(), process.machine(), process.pid(), now, now
-        )
 
     def take(self, *, steal: bool = False) -> None:
         """See `Lease`."""
@@ -345,7 +364,7 @@ class ObjectLease:
             if found and holder and not steal:
                 self._raise_if_alive(holder, found[1])
             if holder and steal:
-                logger.warning("the lease of %s is stolen", _named(holder))
+                logger.warning("the lease of %s is stolen", self._named(holder))
             self._me = replace(self._me, taken_at=self._now(), renewed_at=self._now())
             try:
                 if found is None:
@@ -383,11 +402,7 @@ class ObjectLease:
         if found and holder and holder.owner == self._me.owner:
             self._version = found[1]
             return
-        by = f" by {_named(holder)}" if holder else ""
-        raise LeaseError(
-            f"{self.storage.location}: this run was taken over{by}; this driver ends, what it has "
-            "written is kept"
-        )
+        raise self._taken_over(holder)
 
     def _raise_if_alive(self, holder: Holder, version: str) -> None:
         """Refuse if the holder can be at work; this may have to look on until its lease expires.
@@ -395,28 +410,19 @@ class ObjectLease:
         Raises:
             LeaseError: If it is, or may be.
         """
-        same = holder.machine and holder.machine == self._me.machine
-        if same and not process.is_running(holder.pid):
+        if self._is_dead(holder):
             return
         age_s = self._store.age_s(self._path)
         if age_s is not None:
             if age_s <= EXPIRES_S:
-                raise LeaseError(self._refusal(holder, EXPIRES_S - age_s))
+                raise self._refusal(holder, EXPIRES_S - age_s)
             return
         until = self._clock.monotonic() + EXPIRES_S
         while self._clock.monotonic() < until:
             self._clock.sleep(_LOOKS_EVERY_S)
             now = self._store.stat(self._path)
             if now is None or now.version != version:
-                raise LeaseError(self._refusal(holder, EXPIRES_S))
-
-    def _refusal(self, holder: Holder, left_s: float) -> str:
-        """The one line for a user."""
-        return (
-            f"{self.storage.location}: {_named(holder)} works on this run; wait for it, or take "
-            f"the run over with --steal (a dead driver's lease ends by itself in "
-            f"{max(0.0, left_s):.0f} s)"
-        )
+                raise self._refusal(holder, EXPIRES_S)
 
     def living(self) -> Holder | None:
         """See `Lease`; where the store tells no time, whoever has it may be at work."""
@@ -424,8 +430,7 @@ class ObjectLease:
         holder = _holder_in(found[0]) if found else None
         if holder is None:
             return None
-        same = holder.machine and holder.machine == self._me.machine
-        if same and not process.is_running(holder.pid):
+        if self._is_dead(holder):
             return None
         age_s = self._store.age_s(self._path)
         return holder if age_s is None or age_s <= EXPIRES_S else None
@@ -433,10 +438,6 @@ class ObjectLease:
     def _content(self) -> bytes:
         """Of the object; no two are equal, so that an own write is told from any other."""
         return json.dumps({**asdict(self._me), "write": uuid.uuid4().hex}).encode()
-
-    def _now(self) -> str:
-        """By this machine's clock; nothing is decided by it."""
-        return self._clock.now().isoformat()
 
 
 def _holder_in(data: bytes) -> Holder | None:
@@ -447,8 +448,3 @@ def _holder_in(data: bytes) -> Holder | None:
         return Holder(**content)
     except (ValueError, TypeError, AttributeError):
         return None
-
-
-def _named(holder: Holder) -> str:
-    """A driver, for messages."""
-    return f"the driver on host {holder.host}, pid {holder.pid} (since {holder.taken_at})"

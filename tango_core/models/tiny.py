@@ -7,16 +7,12 @@ and, after pooling, 8 x 8 tokens.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from safetensors.torch import save_file
 from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
@@ -27,7 +23,6 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from tango_core.local_files import user_cache
 from tango_core.models.language.chat import ChatFormat
 
 if TYPE_CHECKING:
@@ -37,9 +32,6 @@ IMAGE_SIZE = 128
 PATCH_SIZE = 8
 
 _PACKAGED = Path(__file__).parent.parent / "tiny"
-_UNTRAINED_NOTE = "untrained weights: answers are random"
-# Raised whenever the untrained checkpoint changes, so that an older directory is not reused.
-_UNTRAINED_VERSION = 3
 
 _PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = (
     "<pad>",
@@ -59,28 +51,8 @@ TINY_CHAT = ChatFormat(
 
 
 def embedded_checkpoint() -> Path:
-    """Directory of the embedded model: the trained weights of this package, else untrained ones.
-
-    Untrained weights are built once, from a fixed seed, in `user_cache`.
-    """
-    if any(_PACKAGED.glob("*.safetensors")):
-        return _PACKAGED
-    words = world_words()
-    recipe = json.dumps(
-        [_UNTRAINED_VERSION, words, tiny_config(len(words)).to_diff_dict()], default=str
-    )
-    name = f"tiny-untrained-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    cache = user_cache()
-    if not (cache / name).is_dir():
-        _build_untrained(cache / name, words)
-    return cache / name
-
-
-def world_words() -> tuple[str, ...]:
-    """All words of the embedded world's prompts and replies, without special tokens."""
-    from tango_core.benchmarks.shapes.benchmark import VOCABULARY
-
-    return tuple(VOCABULARY)
+    """Directory of the embedded model, which comes with this package."""
+    return _PACKAGED
 
 
 def tiny_config(num_words: int) -> LlavaOnevisionConfig:
@@ -191,26 +163,6 @@ def save_tiny(
         },
     )
     _write_json(directory / "tango.json", {"chat": asdict(TINY_CHAT), "note": note})
-
-
-def _build_untrained(directory: Path, words: Sequence[str]) -> None:
-    """Build the untrained checkpoint in a temporary directory and rename that when it is whole."""
-    from transformers import LlavaOnevisionForConditionalGeneration  # loads for seconds
-
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = LlavaOnevisionForConditionalGeneration(tiny_config(len(words)))
-        save_tiny(model, words, unfinished, note=_UNTRAINED_NOTE)
-        unfinished.rename(directory)
-    except OSError:
-        # Another process was faster: its directory holds the same files.
-        if not directory.is_dir():
-            raise
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _write_json(path: Path, content: object) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -142,16 +142,6 @@ class SimulatedDisk(Disk):
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return pa.BufferReader(bytes(inode.data))
-
-    def fill(self, path: str, pieces: Iterable[tuple[int, memoryview]]) -> None:
-        """See `Disk`."""
-        with self.opened(path) as file:
-            for start, memory in pieces:
-                file.seek(start)
-                got = file.read(len(memory))
-                if len(got) < len(memory):
-                    raise EOFError(f"{path} ends at byte {start + len(got)}")
-                memory[:] = got
 
     def make_folder(self, path: str, *, exist_ok: bool) -> None:
         self.process.step(f"mkdir {path}")

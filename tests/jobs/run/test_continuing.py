@@ -8,11 +8,11 @@ from fake_clock import FakeClock
 from jobs_for_tests import job
 
 from jobs.config.identity import job_digest, jobs_digest
-from jobs.run.continuing import PatientLease, finished_of_round, unfinished_run
+from jobs.run.continuing import finished_of_round, unfinished_run
 from jobs.run.directories import claim, new_run_dir
 from jobs.run.outcome import FAILURE
 from pipeline.storage import Storage
-from pipeline.storage.leases import EXPIRES_S, FileLease, LeaseError
+from pipeline.storage.leases import EXPIRES_S, FileLease, LeaseError, held
 from pipeline.storage.seal import write_sealed
 
 
@@ -134,7 +134,8 @@ def test_the_jobs_of_one_recipe_have_one_digest(tmp_path):
 def test_the_lease_of_a_dead_driver_is_waited_for(tmp_path):
     clock, storage = FakeClock(), Storage.at(tmp_path)
     FileLease(storage, clock).take()  # this process lives, so that only time frees the run
-    PatientLease(FileLease(storage, clock), clock).take()
+    with held(FileLease(storage, clock), waits=True, clock=clock):
+        pass
     assert EXPIRES_S <= clock.passed_s <= EXPIRES_S + 5
 
 
@@ -151,5 +152,6 @@ def test_a_living_driver_is_not_waited_for_without_end(tmp_path):
         def monotonic(self):
             return clock.monotonic()
 
-    with pytest.raises(LeaseError, match="works on this run"):
-        PatientLease(FileLease(storage, clock), Living()).take()
+    second = held(FileLease(storage, clock), waits=True, clock=Living())
+    with pytest.raises(LeaseError, match="works on this run"), second:
+        pass

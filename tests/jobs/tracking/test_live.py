@@ -74,6 +74,27 @@ def test_a_job_is_running_with_its_numbers_and_then_finished(run_dir, store, cli
     assert finished.data.metrics["accuracy"] == pytest.approx(accuracy)
 
 
+def test_a_monitor_that_fails_costs_no_sample(run_dir, store):
+    """As NVML does for a GPU that has fallen off the bus."""
+
+    class Broken:
+        def collect_metrics(self):
+            raise ValueError("GPU is lost")
+
+    with LiveRun(run_dir, store, "evaluate", every_s=60) as live:
+        live.started(plan(), finished=0)
+        sender = live._sender
+        until(lambda: sender._monitors, "the monitors")
+        sender._monitors.insert(0, Broken())
+        live.result(result())
+        live.stopped()
+        *_, sample = (run_dir / "tracking" / "events.jsonl").read_text().splitlines()
+        metrics = json.loads(sample)["metrics"]
+        assert metrics["live/clips"] == 1
+        assert "system/cpu_utilization_percentage" in metrics
+        live.end("KILLED")
+
+
 def break_off(run_dir, store, client, error):
     """A job that raises once its run is in MLflow."""
     with LiveRun(run_dir, store, "sweep", every_s=0.5) as live:

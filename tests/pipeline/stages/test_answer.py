@@ -74,7 +74,7 @@ def test_a_damaged_entry_is_removed_and_its_clip_planned_again(one_clip, encoded
     result = answer(encoded)
     assert result["lost_entry"]
     assert {row["status"] for row in result["answers"]} == {"answer_failed"}
-    assert "it was removed, --resume computes it again" in result["answers"][0]["error"]
+    assert "--resume computes it again" in result["answers"][0]["error"]
     assert damaged.keys() == set()
     assert good.keys() == {encoded["clip_key"]}
 

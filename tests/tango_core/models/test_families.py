@@ -172,6 +172,20 @@ class TestEncoder:
         for name, expected in fields(features).items():
             assert_same(fields(found)[name], expected)
 
+    def test_batches_are_measured_by_the_memory_of_their_rows(self, family, path, monkeypatch):
+        encoder, seen = load_encoder(family.name, path), {}
+        run = encoder._batches.run
+        monkeypatch.setattr(
+            encoder._batches,
+            "run",
+            lambda *rows, **sizes: seen.update(sizes) or run(*rows, **sizes),
+        )
+        frames = family.frames(4)
+        encoder.encode(frames)
+        of_a_frame = encoder.frame_bytes(*frames.pixels.shape[1:3])
+        per_row = 2 if family.pairs else 1
+        assert seen == {"row_bytes": of_a_frame * per_row, "frames_per_row": per_row}
+
     def test_the_same_clip_gives_the_same_bits(self, family, encoder, features):
         again = fields(encoder.encode(family.frames(12), ALL_SIGNALS))
         alone = encoder.encode_signals(family.frames(12), ALL_SIGNALS)

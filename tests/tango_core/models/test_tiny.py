@@ -3,57 +3,13 @@ import pytest
 import torch
 from transformers import LlavaOnevisionForConditionalGeneration
 
+from tango_core.benchmarks.shapes.benchmark import VOCABULARY
 from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model, tiny
-from tango_core.models.checkpoints.directory import resolve_checkpoint, weights_digest
 from tango_core.types import Prompt, VideoFrames
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """A user's empty cache directory, and a package without trained weights."""
-    monkeypatch.setattr(tiny, "_PACKAGED", tmp_path / "none")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "tango-video"
-
-
-def digest(directory) -> str:
-    return weights_digest(resolve_checkpoint(str(directory)))
-
-
-def test_untrained_weights_are_built_once_and_say_so(cache):
-    spec = describe_model("tiny")
-    assert "untrained" in spec.note
-    assert [spec.path] == [str(path) for path in cache.iterdir()]
-    before = (cache / spec.path / "model.safetensors").stat().st_mtime_ns
-    assert describe_model("tiny") == spec
-    assert (cache / spec.path / "model.safetensors").stat().st_mtime_ns == before
-
-
-def test_untrained_weights_are_the_same_everywhere(cache, tmp_path, monkeypatch):
-    first = tiny.embedded_checkpoint()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    second = tiny.embedded_checkpoint()
-    assert first != second
-    assert digest(first) == digest(second)
-
-
-def test_the_loser_of_a_race_leaves_the_winners_files(cache):
-    directory = tiny.embedded_checkpoint()
-    before = digest(directory)
-    tiny._build_untrained(directory, ("other", "words"))
-    assert digest(directory) == before
-    assert list(cache.iterdir()) == [directory]
-
-
-def test_trained_weights_of_the_package_come_first(cache, tmp_path, monkeypatch):
-    packaged = tiny.embedded_checkpoint().rename(tmp_path / "packaged")
-    monkeypatch.setattr(tiny, "_PACKAGED", packaged)
-    assert describe_model("tiny").path == str(packaged)
-    assert list(cache.iterdir()) == []
-
-
-def test_a_clip_is_encoded_compressed_and_asked_about(cache):
+def test_a_clip_is_encoded_compressed_and_asked_about():
     spec = describe_model("tiny", num_frames=4)
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (4, *spec.frames.size, 3), dtype=np.uint8)
@@ -68,7 +24,7 @@ def test_a_clip_is_encoded_compressed_and_asked_about(cache):
     assert answer.prompt_tokens == 2 + video.num_kept + 1 + 5 + 3
 
 
-def test_the_stock_class_loads_the_same_checkpoint(cache):
+def test_the_stock_class_loads_the_same_checkpoint():
     directory = tiny.embedded_checkpoint()
     stock, report = LlavaOnevisionForConditionalGeneration.from_pretrained(
         directory, dtype=torch.float32, output_loading_info=True
@@ -95,7 +51,7 @@ def test_words_are_tokens_and_punctuation_is_none():
 
 
 def test_the_tokenizer_knows_every_word_of_the_world():
-    words = tiny.world_words()
+    words = VOCABULARY
     tokenizer = tiny.tiny_tokenizer(words)
     ids = tokenizer(" ".join(words), add_special_tokens=False).input_ids
     assert len(ids) == len(set(ids)) == len(words)

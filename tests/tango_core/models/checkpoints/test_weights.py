@@ -24,22 +24,6 @@ def loaded(half) -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("layout", ["saved", "sharded", "new", "mixed", "old"])
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-def test_every_layout_gives_the_same_tensors(tmp_path, layout, tied):
-    stock = build_llava(tied=tied)
-    path = str(save_llava(stock, tmp_path, layout))
-    found = loaded(load_encoder(NAME, path)) | loaded(load_language_model(NAME, path))
-    expected = stock.state_dict()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def test_sharded_checkpoint_really_has_several_files(tmp_path, stock):
-    save_llava(stock, tmp_path, "sharded")
-    assert len(list(tmp_path.glob("*.safetensors"))) > 1
-
-
 def test_each_half_holds_nothing_of_the_other(checkpoint, stock):
     encoder = load_encoder(NAME, str(checkpoint))
     language_model = load_language_model(NAME, str(checkpoint))
@@ -92,24 +76,6 @@ def test_an_index_that_is_wrong_is_named(tmp_path, stock):
         with pytest.raises(ValueError, match=words) as error:
             load_encoder(NAME, str(tmp_path))
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("tied", [False, True])
-def test_tied_projection_shares_memory_with_the_embedding(tmp_path, tied):
-    model = load_language_model(
-        NAME, str(save_llava(build_llava(tied=tied), tmp_path))
-    ).engine.model
-    embedding = model.language_model.embed_tokens.weight
-    assert (model.lm_head.weight.data_ptr() == embedding.data_ptr()) == tied
-
-
-def test_buffers_that_no_checkpoint_stores_are_computed(checkpoint, stock):
-    encoder = load_encoder(NAME, str(checkpoint)).model
-    language_model = load_language_model(NAME, str(checkpoint)).engine.model
-    for half in (encoder, language_model):
-        for name, buffer in half.named_buffers():
-            assert torch.equal(buffer, stock.model.get_buffer(name)), name
-    assert [name for name, _ in language_model.named_buffers()]
 
 
 def test_a_missing_tensor_is_named(tmp_path, stock):
