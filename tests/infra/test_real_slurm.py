@@ -153,7 +153,14 @@ def recipe(slurm, name, limit):
     path = slurm.folder / "work" / f"{name}.yaml"
     methods = [{"name": "full"}, {"name": "tango", "retention": [0.1, 0.2]}]
     path.write_text(
-        yaml.safe_dump({"benchmark": {"name": "shapes"}, "methods": methods, "limit": limit})
+        yaml.safe_dump(
+            {
+                "benchmark": {"name": "shapes"},
+                "model": {"name": "tiny"},
+                "methods": methods,
+                "limit": limit,
+            }
+        )
     )
     return path
 

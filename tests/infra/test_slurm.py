@@ -222,7 +222,12 @@ def test_a_part_of_an_array_needs_the_number_of_shards(slurm, tmp_path):
 @pytest.mark.timeout(600)
 def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
     """Only Slurm itself is played: Ray, its token, the wait for it, and the job are real."""
-    recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}, "limit": 2}
+    recipe = {
+        "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny"},
+        "method": {"name": "full"},
+        "limit": 2,
+    }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     (tmp_path / "programs").mkdir()
     tango = tmp_path / "programs" / "tango"

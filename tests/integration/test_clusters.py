@@ -212,6 +212,7 @@ def test_nothing_of_the_client_reaches_the_job_on_the_older_of_two_clusters(
 def test_a_sweep_joins_the_cluster_and_leaves_it_running(cluster, tmp_path):
     recipe = {
         "benchmark": {"name": "shapes", "root": str(tmp_path / "shapes")},
+        "model": {"name": "tiny"},
         "methods": [{"name": "full"}, {"name": "tango", "retention": 0.2}],
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))

@@ -11,7 +11,11 @@ from jobs.run.directories import claim, new_run_dir
 
 @pytest.fixture
 def recipe(tmp_path):
-    content = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}}
+    content = {
+        "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny"},
+        "method": {"name": "full"},
+    }
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump({**content, "limit": 1, "executor": "local"}))
     return path

@@ -27,6 +27,7 @@ def recipe(tmp_path):
     def write(**changes) -> str:
         content = {
             "benchmark": {"name": "shapes"},
+            "model": {"name": "tiny"},
             "method": {"name": "tango", "retention": 0.1},
             "executor": "local",
             **changes,

@@ -74,6 +74,7 @@ def test_a_mistake_ends_in_one_line(tango, own_method, arguments, message):
 def test_a_recipe_names_a_method_of_ones_own(tango, own_method, tmp_path):
     recipe = {
         "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny"},
         "methods": [
             {"name": "full"},
             {"name": own_method, "retention": 0.2, "skip": [0, 1]},

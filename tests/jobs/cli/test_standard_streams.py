@@ -46,7 +46,11 @@ with open("codes.json", "w") as file:
 
 def run_all(folder, stdout):
     """Command line -> (exit code, lines on standard error)."""
-    recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "topk", "retention": 0.1}}
+    recipe = {
+        "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny"},
+        "method": {"name": "topk", "retention": 0.1},
+    }
     (folder / "recipe.yaml").write_text(json.dumps({**recipe, "limit": 2}))
     (folder / "clip").mkdir()
     ended = subprocess.run(

@@ -18,7 +18,11 @@ from typer.main import get_command
 from jobs.cli import main
 from jobs.cli.submit_options import read_runtime_env, split_options
 
-RECIPE = {"benchmark": {"name": "shapes"}, "method": {"name": "tango", "retention": 0.1}}
+RECIPE = {
+    "benchmark": {"name": "shapes"},
+    "model": {"name": "tiny"},
+    "method": {"name": "tango", "retention": 0.1},
+}
 # Nothing listens there: whoever asks it has sent something.
 NOWHERE = ["--address", "http://127.0.0.1:9"]
 

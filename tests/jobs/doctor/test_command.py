@@ -73,7 +73,12 @@ def test_a_machine_that_runs_the_tests_has_no_problem_and_keeps_nothing(doctor, 
 
 @pytest.mark.usefixtures("one_child")
 def test_a_recipe_adds_what_it_names(doctor, tmp_path):
-    recipe = {"benchmark": {"name": "shapes"}, "method": {"name": "full"}, "executor": "local"}
+    recipe = {
+        "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny"},
+        "method": {"name": "full"},
+        "executor": "local",
+    }
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     code, found = doctor("recipe.yaml", "--set", "model.num_frames=[4, 8]")
     assert tuple(found) == ("recipe", *MACHINE, "model", "methods", "benchmark", "Ray")

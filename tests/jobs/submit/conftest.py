@@ -7,7 +7,11 @@ import pytest
 from jobs.config.recipe import parse_job
 from jobs.submit.request import Request
 
-RECIPE = {"benchmark": {"name": "shapes"}, "method": {"name": "tango", "retention": 0.1}}
+RECIPE = {
+    "benchmark": {"name": "shapes"},
+    "model": {"name": "tiny"},
+    "method": {"name": "tango", "retention": 0.1},
+}
 
 
 @pytest.fixture
