@@ -31,7 +31,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROC
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-all test-gpu chaos fuzz seeds lint types format methods \
+.PHONY: help setup demo test test-slow test-system test-kernels test-all test-gpu chaos fuzz seeds lint types format methods \
         bench bench-gpu bench-gpu-overlap ui resolve wheel clean
 
 help:  ## List the targets
@@ -63,6 +63,17 @@ test-slow: $(READY)  ## Run the slow tests only
 test-system: $(READY)  ## Run the tests that need the Debian packages of infra/debian.txt
 	@infra/debian_packages.sh check
 	@$(PYTEST) -m 'system and not gpu'
+
+# PyTorch's and oneDNN's kernels, limited to those of older processors; one process of tests each.
+KERNELS      ?= ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx512 \
+                ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=AVX512_CORE OMP_NUM_THREADS=1
+KERNEL_TESTS ?= tests/tango_core/models tests/tango_core/ops tests/tango_core/compressors tests/tango_core/metrics
+
+test-kernels: $(READY)  ## Run the numeric tests with the kernels of other processors
+	@failed=0; for setting in $(KERNELS); do \
+		echo "== $$setting"; env $$setting $(PYTEST) -q -m 'not gpu and not slow and not system' $(KERNEL_TESTS) \
+			|| failed=1; \
+	done; exit $$failed
 
 test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check

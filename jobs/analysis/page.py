@@ -10,7 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 
-from jobs.report.formatting import csv_text
+from jobs.report.formatting import Table as TextTable
 from jobs.report.theme import DARK, LIGHT, Theme, png, svg
 from pipeline.storage import Storage
 
@@ -104,7 +104,7 @@ def write_page(page: Page, folder: Path) -> Path:
             }
         )
     for table in page.tables:
-        storage.write(f"{table.name}.csv", csv_text(table.columns, table.rows).encode())
+        storage.write(f"{table.name}.csv", TextTable(table.columns, table.rows).csv().encode())
     environment = Environment(loader=PackageLoader("jobs.analysis", "templates"), autoescape=True)
     text = environment.get_template("page.html.j2").render(page=page, figures=figures)
     storage.write(PAGE, text.encode())

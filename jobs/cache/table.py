@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from jobs.config.dotted import dotted
-from jobs.report.formatting import DASH, text_table
+from jobs.report.formatting import DASH, Table
 from jobs.units import human_bytes
 from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens
 from pipeline.cache.names import TOKENS, held_by
@@ -36,7 +36,7 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
     num_clips = sum(folder.num_clips for folder in folders)
     num_bytes = sum(folder.num_bytes for folder in folders)
     lines = [
-        *text_table(_HEADER, rows, right=_RIGHT_ALIGNED),
+        *Table(_HEADER, rows).plain(right=_RIGHT_ALIGNED),
         "",
         f"{len(folders)} token cache(s), {num_clips} clips, {human_bytes(num_bytes)}"
         f"{_by_kind(folders)}",

@@ -49,7 +49,7 @@ def explain(
 ) -> None:
     """Say why B's score is not A's: causes in points that add up, with examples."""
     from jobs.explain.command import HowToExplain, explain
-    from jobs.explain.sources import BenchmarkOptions
+    from jobs.explain.sides import BenchmarkOptions
 
     where = BenchmarkOptions(benchmark, root, split)
     explain(first, second, HowToExplain(cell, other_cell, where, examples, json), Console())

@@ -59,7 +59,7 @@ def list_(
     """List the runs: what they are, how far, how good, how large and how old."""
     for root in roots:
         raise_if_secret(root)
-    from jobs.runs.listing import runs_in, runs_json, runs_table
+    from jobs.runs.show import runs_in, runs_json, runs_table
 
     found = runs_in(roots)
     if json:
@@ -122,7 +122,7 @@ def replicates(
 ) -> None:
     """Say what several trainings of one model share, from runs of one recipe with each of them."""
     raise_if_secret(output)
-    from jobs.runs.replicates import replicated
+    from jobs.runs.compare import replicated
 
     print(replicated(names, root, output, max_width=_width()))
 

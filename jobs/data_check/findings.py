@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.markup import escape
 
-from jobs.report.formatting import csv_text
+from jobs.report.formatting import Table
 
 Severity = Literal["error", "warning", "withheld", "note"]
 SUFFIXES = (".csv", ".parquet")
@@ -59,7 +59,7 @@ def write_findings(findings: Sequence[Finding], path: Path) -> None:
         columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(types)]
         pq.write_table(pa.table(columns, names=names), path)
         return
-    path.write_text(csv_text(names, rows), encoding="utf-8")
+    path.write_text(Table(names, rows).csv(), encoding="utf-8")
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:

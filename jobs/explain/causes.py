@@ -1,17 +1,253 @@
-"""One cause for every question: why A and B have another score, or another reply, on it."""
+"""One cause for every question: why A and B have another score, or another reply, on it.
+
+Frames come before tokens: other frames make a compressor keep other positions, which is no cause
+of its own. So kept positions are compared where the frames are not known to be others, and a
+method's settings always.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from jobs.explain.answers import KEY
-from jobs.explain.factors import FACTORS, Known, Mask, factors_of
-from jobs.explain.settings import Difference, Factor
-from jobs.explain.sides import Side
+from jobs.config.dotted import dotted
+from jobs.config.identity import computed_part
+from jobs.explain.sides import KEY, Side
+from tango_core.benchmarks.protocols.versions import harness_of
+from tango_core.models import MODELS
+
+Factor = Literal["prompts", "frames", "tokens", "model"]
+"""What may be another thing in the input of a question."""
+
+# Keys of the recipe's `model` section, by what they change.
+_MODEL_KEYS: Mapping[str, Factor] = {
+    "position_rule": "model",
+    "seconds_per_grid": "model",
+    "num_frames": "frames",
+    "sampling": "frames",
+    "pooling": "tokens",
+    "pooling_step": "tokens",
+    "max_pixels": "tokens",
+    "min_pixels": "tokens",
+    "frame_area": "tokens",
+    "companions": "tokens",
+    "saliency_from": "tokens",
+    "sinks": "tokens",
+}
+# Of facts: they may change a reply by rounding alone.
+_ENVIRONMENT = ("dtype", "device", "mode", "git_commit", "float32_products")
+_LIBRARIES = ("tango-video", "torch", "transformers", "av", "decord", "torchcodec", "numpy")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One setting that differs.
+
+    Attributes:
+        key: Dotted name.
+        first: Its value in A, as text.
+        second: Its value in B.
+        factor: What it changes in the input; `None` for what changes a reply by rounding at most,
+            or only says which questions were asked.
+    """
+
+    key: str
+    first: str
+    second: str
+    factor: Factor | None = None
+
+
+def differences(first: Side, second: Side) -> list[Difference]:
+    """Settings that are known in both results and differ, the important ones first."""
+    found = [*_of_facts(first, second), *_of_recipes(first, second), *_of_machines(first, second)]
+    return list({one.key: one for one in reversed(found)}.values())[::-1]
+
+
+def changes(found: list[Difference], factor: Factor) -> bool:
+    """Whether a setting differs that changes one part of the input."""
+    return any(one.factor == factor for one in found)
+
+
+def same_weights(first: Side, second: Side) -> bool | None:
+    """Whether both read the same weights; `None` where that was not recorded."""
+    ours, theirs = first.facts, second.facts
+    if first.cell.cache and first.cell.cache == second.cell.cache:
+        return True  # the name ends in the hash of all settings, the weights' digest among them
+    if ours.checkpoint and theirs.checkpoint:
+        return ours.checkpoint == theirs.checkpoint
+    return None
+
+
+def same_cache(first: Side, second: Side) -> bool:
+    """Whether both read the token sets of one cache: same model, frames, compressor, options."""
+    return bool(first.cell.cache) and first.cell.cache == second.cell.cache
+
+
+def _of_facts(first: Side, second: Side) -> Iterator[Difference]:
+    """What decides prompts, frames, tokens and model, as `facts.json` has it."""
+    a, b = first.facts, second.facts
+    if _known_model(first) and _known_model(second):
+        yield from _differing("model.name", (a.model, b.model), "model")
+    yield from _differing("model.checkpoint", (a.checkpoint, b.checkpoint), "model")
+    if a.llm is not None and b.llm is not None:
+        yield from _differing("model.llm", (asdict(a.llm), asdict(b.llm)), "model")
+    protocols = [harness_of(side.cell.protocol) for side in (first, second)]
+    yield from _differing("benchmark.protocol", protocols, "prompts")
+    yield from _differing("model.num_frames", (a.num_frames, b.num_frames), "frames")
+    if not (first.is_import or second.is_import):
+        sizes = [facts.input_size or "-" for facts in (a, b)]
+        yield from _differing("model.input_size", sizes, "tokens")
+    if _known_method(first) and _known_method(second):
+        one, two = first.cell, second.cell
+        yield from _differing("method.name", (one.method, two.method), "tokens")
+        yield from _differing("method.retention", (one.retention, two.retention), "tokens")
+        if not (first.is_import or second.is_import):
+            for key in dict.fromkeys([*one.options, *two.options]):
+                if one.method == two.method:
+                    values = [_text(cell.options.get(key, "-")) for cell in (one, two)]
+                    yield from _differing(f"method.{key}", values, "tokens")
+            shares = [_text(cell.layer_shares or "-") for cell in (one, two)]
+            yield from _differing("method.layer_shares", shares, "tokens")
+
+
+def _of_recipes(first: Side, second: Side) -> Iterator[Difference]:
+    """What else the resolved recipes say; keys that a recipe does not have are not compared."""
+    if not first.job or not second.job:
+        return
+    a, b = (dict(dotted(computed_part(side.job))) for side in (first, second))
+    for key in sorted(a.keys() & b.keys()):
+        section, _, name = key.partition(".")
+        if section in ("method", "methods", "mode"):
+            continue
+        factor = _MODEL_KEYS.get(name) if section == "model" else None
+        if key in ("model.path", "model.revision") and same_weights(first, second) is None:
+            factor = "model"
+        if a[key] != b[key]:
+            yield Difference(key, _text(a[key]), _text(b[key]), factor)
+
+
+def _of_machines(first: Side, second: Side) -> Iterator[Difference]:
+    """What may change a reply by rounding."""
+    for key in _ENVIRONMENT:
+        yield from _differing(key, [getattr(side.facts, key) for side in (first, second)], None)
+    for name in _LIBRARIES:
+        values = [side.facts.versions.get(name, "") for side in (first, second)]
+        yield from _differing(f"versions.{name}", values, None)
+
+
+def _differing(key: str, values: Sequence[Any], factor: Factor | None) -> Iterator[Difference]:
+    """A setting that both know and that is not the same."""
+    first, second = values
+    known = all(value is not None and value != "" and value != {} for value in values)
+    if known and first != second:
+        yield Difference(key, _text(first), _text(second), factor)
+
+
+def _known_model(side: Side) -> bool:
+    """Whether the model's name is one of ours; a harness's file names models in its own way."""
+    return not side.is_import or side.facts.model in MODELS
+
+
+def _known_method(side: Side) -> bool:
+    """Whether method and retention are known; of a file only where the user has named them."""
+    return not side.is_import or side.cell.name != side.facts.model
+
+
+def _text(value: object) -> str:
+    """A value for people; long ones, such as digests, are cut."""
+    text = str(value)
+    return text if len(text) < 40 else f"{text[:16]}…{text[-8:]}"
+
+
+Mask = npt.NDArray[np.bool_]
+
+FACTORS: tuple[Factor, ...] = ("model", "prompts", "frames", "tokens")
+
+
+@dataclass(frozen=True)
+class Known:
+    """One part of the input, for every question.
+
+    Attributes:
+        other: (q,) it is known to be another one.
+        same: (q,) it is known to be the same; where neither holds it was not recorded.
+    """
+
+    other: Mask
+    same: Mask
+
+
+def factors_of(
+    common: pd.DataFrame, first: Side, second: Side
+) -> tuple[Mapping[Factor, Known], Sequence[Difference]]:
+    """What is known of each factor, and the settings that differ.
+
+    Args:
+        common: The common questions, with the columns of A ending in `_a` and those of B in `_b`.
+        first: A.
+        second: B.
+    """
+    settings = differences(first, second)
+    model = _model(len(common), first, second, settings)
+    frames = _by_digest(common, "frames_digest", changes(settings, "frames"))
+    tokens = _tokens(common, frames, model, changes(settings, "tokens"), same_cache(first, second))
+    prompts = _by_digest(common, "prompt_digest", changes(settings, "prompts"))
+    # What a model adds to the words of the benchmark is not in their digest, but it has a length.
+    comparable = frames.same & tokens.same & ~model.other
+    words = [common[f"prompt_tokens_{x}"] - common[f"tokens_with_newlines_{x}"] for x in "ab"]
+    longer = comparable & _both(*words) & (words[0] != words[1]).to_numpy()
+    prompts = Known(prompts.other | longer, prompts.same & ~longer)
+    return {"model": model, "prompts": prompts, "frames": frames, "tokens": tokens}, settings
+
+
+def _model(size: int, first: Side, second: Side, settings: Sequence[Difference]) -> Known:
+    """The weights, and options that change what the language model computes."""
+    other = changes(list(settings), "model")
+    same = not other and same_weights(first, second) is True
+    return Known(np.full(size, other), np.full(size, same))
+
+
+def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Known:
+    """By a digest per question; where there is none, by the runs' settings."""
+    first, second = common[f"{column}_a"], common[f"{column}_b"]
+    known = _both(first, second)
+    equal = (first == second).to_numpy(bool)
+    return Known((known & ~equal) | (~known & setting_differs), known & equal)
+
+
+def _tokens(
+    common: pd.DataFrame, frames: Known, model: Known, setting_differs: bool, same_cache: bool
+) -> Known:
+    """The method, its budget, and the positions that it kept."""
+    if setting_differs:
+        return Known(np.ones(len(common), bool), np.zeros(len(common), bool))
+    positions = _by_digest(common, "kept_digest", setting_differs=False)
+    other, counted = positions.other, np.ones(len(common), bool)
+    for column in ("tokens_total", "tokens_kept"):
+        first, second = common[f"{column}_a"], common[f"{column}_b"]
+        known = _both(first, second)
+        counted &= known
+        other = other | (known & (first != second).to_numpy())
+    # Other frames and other weights make a method keep other positions.
+    other = other & ~frames.other & ~model.other
+    same = positions.same | (counted & same_cache & frames.same & ~_known(common, "kept_digest"))
+    return Known(other, same & ~other)
+
+
+def _known(common: pd.DataFrame, column: str) -> Mask:
+    """(q,) both sides have a value."""
+    return _both(common[f"{column}_a"], common[f"{column}_b"])
+
+
+def _both(first: pd.Series, second: pd.Series) -> Mask:
+    """(q,) both have a value."""
+    return np.asarray(first.notna() & second.notna(), dtype=bool)
+
 
 ONLY_A = "questions that only A has"
 ONLY_B = "questions that only B has"

@@ -6,6 +6,9 @@ With C the questions that both have, the difference of the means is
 
 so questions that only one result has count by what they do to that result's mean, and a common
 question by its own difference. All sums are of fractions; printed points are rounded together.
+
+Two causes can still be told from the run alone: a harness reads the same replies by its own rules,
+which the run has beside ours; and the run was asked a part of the benchmark. The rest is left.
 """
 
 from __future__ import annotations
@@ -19,13 +22,125 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from jobs.explain.causes import LEFT, ONLY_A, ONLY_B, Causes
-from jobs.explain.examples import Example, examples_of, first_questions
-from jobs.explain.factors import FACTORS
-from jobs.explain.settings import Difference
+from jobs.explain.causes import FACTORS, FAILED, LEFT, ONLY_A, ONLY_B, SCORED, Causes, Difference
 from jobs.explain.sides import Side
 from jobs.results.answer_columns import metric_of
+from jobs.results.cell_summary import CellSummary
+from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
+
+_DIGEST_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Example:
+    """One question.
+
+    Attributes:
+        video_id: Its clip.
+        question_id: Its name in the benchmark.
+        score_a: A's score; `None` if A does not have it.
+        score_b: B's score.
+        reply_a: A's reply; "" if there is none.
+        reply_b: B's reply.
+        detail: What differs, in a few words.
+    """
+
+    video_id: str
+    question_id: str
+    score_a: float | None
+    score_b: float | None
+    reply_a: str
+    reply_b: str
+    detail: str
+
+
+def examples_of(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
+    """The first questions of a cause; those whose score changed come before the others."""
+    if rows.empty or not number:
+        return ()
+    changed = (rows["score_a"] != rows["score_b"]).to_numpy(bool)
+    chosen = pd.concat([rows[changed].head(number), rows[~changed].head(number)]).head(number)
+    return tuple(_example(row, _detail(row, cause)) for row in chosen.to_dict("records"))
+
+
+def first_questions(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
+    """The first questions that one side has alone."""
+    detail = cause.removeprefix("questions that ")
+    return tuple(_example(row, detail) for row in rows.head(number).to_dict("records"))
+
+
+def _example(row: dict[Any, Any], detail: str) -> Example:
+    """One question with what differs on it."""
+    return Example(
+        str(row["video_id"]),
+        str(row["question_id"]),
+        _number(row["score_a"]),
+        _number(row["score_b"]),
+        _text(row["text_a"]),
+        _text(row["text_b"]),
+        detail,
+    )
+
+
+def _detail(row: dict[Any, Any], cause: str) -> str:
+    """What differs on one question."""
+    if cause == FAILED:
+        side = "a" if row["failed_a"] else "b"
+        return f"{side.upper()} failed: {_text(row[f'error_{side}'])}"
+    if cause == SCORED:
+        if _differs(row, "choice"):
+            return f"read as option {_option(row, 'choice_a')} and {_option(row, 'choice_b')}"
+        if _differs(row, "answer"):
+            return f"right is option {_option(row, 'answer_a')} and {_option(row, 'answer_b')}"
+        return "scored differently"
+    parts = []
+    for word, name in (("prompt", "prompt_digest"), ("frames", "frames_digest")):
+        if word in cause and _differs(row, name):
+            parts.append(f"{word} {_cut(row[f'{name}_a'])} and {_cut(row[f'{name}_b'])}")
+    if "tokens" in cause:
+        parts.append(_kept(row))
+    return ", ".join(filter(None, parts))
+
+
+def _kept(row: dict[Any, Any]) -> str:
+    """Kept tokens of both sides."""
+    shown = [
+        "?" if pd.isna(row[f"tokens_kept_{x}"]) else f"{row[f'tokens_kept_{x}']:.0f}" for x in "ab"
+    ]
+    if shown == ["?", "?"]:
+        return ""
+    return f"tokens {shown[0]} and {shown[1]}" + (", other positions" * (shown[0] == shown[1]))
+
+
+def _differs(row: dict[Any, Any], name: str) -> bool:
+    """Whether a column has two values that are not both empty."""
+    first, second = row[f"{name}_a"], row[f"{name}_b"]
+    return bool(first != second and not (pd.isna(first) and pd.isna(second)))
+
+
+def _option(row: dict[Any, Any], name: str) -> str:
+    """An option's letter, or none."""
+    value = row[name]
+    if pd.isna(value):
+        return "none"
+    return chr(ord("A") + int(value)) if 0 <= value < 26 else f"{value:.0f}"
+
+
+def _number(value: Any) -> float | None:
+    """A score; `None` for none."""
+    return None if pd.isna(value) else float(value)
+
+
+def _text(value: Any) -> str:
+    """A text; "" for none."""
+    return "" if value is None or pd.isna(value) else str(value)
+
+
+def _cut(value: Any) -> str:
+    """The beginning of a digest."""
+    return str(value)[:_DIGEST_SHOWN]
+
 
 _HUNDREDTHS = 10_000  # of a percentage point, in a share
 
@@ -262,3 +377,90 @@ def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
 def by_cause(explanation: Explanation) -> Mapping[str, Share]:
     """The causes that have any question, by title."""
     return {share.cause: share for share in explanation.shares if share.questions}
+
+
+PUBLISHED = "published"
+"""What a user writes for the printed number of the other result's setting."""
+
+_NAME = "printed by the papers"
+
+
+def against_published(
+    side: Side, summary: CellSummary, *, published_first: bool, num_examples: int = 10
+) -> Explanation:
+    """Explain the difference between a cell and what is printed for its setting.
+
+    Args:
+        side: The cell.
+        summary: Its numbers.
+        published_first: Whether A is the printed number.
+        num_examples: Examples of each cause at most.
+
+    Raises:
+        ValueError: If nothing is printed for the setting, with the reason.
+    """
+    printed = published_scores(summary).get(side.cell.benchmark, {}).get("overall")
+    if printed is None:
+        reasons = " ".join(caveats([summary])) or "no row has its method, retention and options."
+        raise ValueError(
+            f"{PUBLISHED}: nothing is printed for {side.cell.name!r} of {side.facts.model} on "
+            f"{side.cell.benchmark}: {reasons}"
+        )
+    rows = side.answers[side.answers["score"].notna()]
+    ours = _mean_published(rows["score"].tolist())
+    known = rows[rows["harness_score"].notna()]
+    by_harness = _mean_published([*known["harness_score"], *rows.drop(known.index)["score"]])
+    theirs = Fraction(str(printed))
+    sign = -1 if published_first else 1
+    paired = known.assign(
+        **{f"{name}_a": known[name] for name in ("text", "score", "choice", "answer")},
+        **{f"{name}_b": known[name] for name in ("text", "choice", "answer")},
+        score_b=known["harness_score"],
+    )
+    if published_first:
+        paired = paired.rename(columns={"score_a": "score_b", "score_b": "score_a"})
+    other = paired[paired["score_a"] != paired["score_b"]]
+    change = other["score_b"] - other["score_a"]
+    shares = (
+        Share(
+            SCORED,
+            sign * (by_harness - ours),
+            len(other),
+            int((change > 0).sum()),
+            int((change < 0).sum()),
+            examples_of(other, SCORED, num_examples),
+        ),
+        Share(LEFT, sign * (theirs - by_harness), len(rows)),
+    )
+    results = [
+        Result(side.facts.run_id, side.cell.name, ours, len(rows)),
+        Result(_NAME, side.cell.name, theirs, None),
+    ]
+    failed = int(rows["failed"].sum())
+    notes = [*caveats([summary]), f"Printed numbers are rounded to 0.1 points; from {source()}."]
+    if failed:
+        most = 100 * failed / len(rows)
+        notes.append(
+            f"{failed} of our questions failed and count as wrong: at most {most:.2f} points."
+        )
+    if not len(known):
+        notes.append("The run has no scores by the harness's rules.")
+    first, second = reversed(results) if published_first else results
+    return Explanation(
+        side.cell.benchmark,
+        metric_of(side.cell.benchmark).title,
+        first,
+        second,
+        len(rows),
+        shares,
+        ("prompts, frames, kept tokens, weights and replies of the printed number",),
+        (),
+        tuple(notes),
+    )
+
+
+def _mean_published(scores: list[float]) -> Fraction:
+    """Exact mean."""
+    counts = Counter(scores)
+    total = sum((Fraction(value) * number for value, number in counts.items()), Fraction(0))
+    return total / len(scores)

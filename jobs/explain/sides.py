@@ -2,16 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.config.bounded_yaml import YamlError, load_yaml
-from jobs.explain.answers import cell_answers
-from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
+from jobs.config.sections import BenchmarkSection
+from jobs.harness.exchange import Harness, ImportSettings, read_files
+from jobs.results.answer_columns import FAILED_BIT, AnswerColumns, metric_of, scores_of
+from jobs.results.facts import FACTS_FILE, JOB_FILE, CellFacts, JobFacts
+from jobs.results.reduction import parts_of
+from pipeline.rows import ANSWER
+from pipeline.storage.copies import local_copy
+from pipeline.storage.urls import Place, place
+from tango_core.metrics import ACCURACY, Metric
+
+KEY = ["video_id", "question_id"]
+
+_TEXTS = ("video_id", "question_id", "error", "text", "answer_text", "choice_text")
+_DIGESTS = ("prompt_digest", "frames_digest", "kept_digest")
+_NUMBERS = (
+    "choice",
+    "answer",
+    "harness_score",
+    "tokens_total",
+    "tokens_kept",
+    "tokens_with_newlines",
+    "prompt_tokens",
+)
+# Benchmark and name of a cell.
+Name = tuple[str, str]
+COLUMNS = (*_TEXTS, *_DIGESTS, *_NUMBERS, "score", "failed")
+
+
+def cell_answers(run_dir: Path, cells: Collection[Name]) -> dict[Name, pd.DataFrame]:
+    """The answers of some cells of a run, which is read once for all of them.
+
+    Args:
+        run_dir: The run.
+        cells: (benchmark, name) of each.
+
+    Returns:
+        Cell -> its answers in the order of the run's files; see `table_answers`.
+
+    Raises:
+        DamagedFileError: If a file is damaged.
+        FileNotFoundError: If the run has no answers.
+    """
+    parts: dict[Name, list[pd.DataFrame]] = {cell: [] for cell in cells}
+    for table in parts_of(run_dir).whole_clips():
+        for cell, frames in parts.items():
+            rows = _of_cell(table, *cell)
+            if len(rows):
+                frames.append(table_answers(rows, metric_of(cell[0])))
+    return {
+        cell: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
+        for cell, frames in parts.items()
+    }
+
+
+def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
+    """Rows of `answers/*.parquet` of one cell, as far as an explanation needs them.
+
+    Args:
+        table: The rows.
+        metric: Has a value per question.
+
+    Returns:
+        `COLUMNS`: texts and digests (`None` where a run recorded none), numbers (NaN likewise),
+        `score` in [0, 1] (NaN where nobody knows the right answer) and whether the question
+        `failed`, so that it was never answered and its score is 0.
+    """
+    columns = AnswerColumns(table)
+    found: dict[str, object] = {}
+    for name in (*_TEXTS, *_DIGESTS):
+        codes, values = columns.texts(name)
+        found[name] = np.array([*values, None], dtype=object)[codes]
+    for name in _NUMBERS:
+        found[name] = columns.numbers(name)
+    found["score"] = scores_of(columns, metric)
+    found["failed"] = (columns.bits & FAILED_BIT) > 0
+    return pd.DataFrame(found, columns=list(COLUMNS))
+
+
+def _of_cell(table: pa.Table, benchmark: str, cell: str) -> pa.Table:
+    """Rows of one cell."""
+    return table.filter(
+        pc.and_(pc.equal(table["benchmark"], benchmark), pc.equal(table["cell"], cell))
+    )
+
 
 # Answers of one result that are in memory at once: some hundred megabytes.
 _MOST_ANSWERS = 300_000
@@ -161,3 +247,109 @@ def _named(cells: tuple[CellFacts, ...]) -> str:
     """Names of cells for a message."""
     listed = [f"{cell.name!r} on {cell.benchmark}" for cell in cells]
     return ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
+
+
+# Ending of a harness's file -> whose it is.
+_FILES: Mapping[str, Harness] = {
+    ".tsv": "vlmevalkit",
+    ".xlsx": "vlmevalkit",
+    ".json": "vlmevalkit",
+    ".jsonl": "lmms_eval",
+}
+
+
+@dataclass(frozen=True)
+class BenchmarkOptions:
+    """What the command line says about a harness's file; `None` takes it from the other result.
+
+    Attributes:
+        name: Benchmark.
+        root: Directory of its annotations.
+        split: Split.
+    """
+
+    name: str | None = None
+    root: str | None = None
+    split: str | None = None
+
+
+@contextmanager
+def opened(text: str) -> Iterator[Path]:
+    """A result as a path on this machine; one in a store is fetched for the time of the block.
+
+    Raises:
+        FileNotFoundError: If there is nothing.
+    """
+    where: Place = place(text)
+    if isinstance(where, Path) and not where.exists():
+        raise FileNotFoundError(
+            f"{text}: no such run or file; name a run directory, its URL, a file of VLMEvalKit "
+            "(.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
+        )
+    with local_copy(where, _is_needed) as folder:
+        yield folder
+
+
+def is_harness_file(path: Path) -> bool:
+    """Whether a path is a harness's result: a file, or a folder of lmms-eval's samples."""
+    return path.is_file() or (
+        path.is_dir() and not (path / FACTS_FILE).is_file() and bool(_samples(path))
+    )
+
+
+def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> Source:
+    """One result.
+
+    Args:
+        path: Run directory, harness file, or folder of lmms-eval's samples.
+        benchmark: For a harness's file.
+        other: The other result, whose recipe names the benchmark if the options do not.
+
+    Raises:
+        FileNotFoundError: If it is no finished run, or a file or its annotations are not there.
+        ValueError: If a file is not of a harness or of this benchmark.
+    """
+    if not is_harness_file(path):
+        return source_of_run(path)
+    files = [path] if path.is_file() else _samples(path)
+    harness = _FILES.get(files[0].suffix.lower())
+    if harness is None:
+        raise ValueError(
+            f"{path}: not a file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, lmms-eval "
+            ".jsonl"
+        )
+    section = _section(path, harness, benchmark, other)
+    about = ImportSettings(section, partial=True)
+    rows, facts = read_files(files, harness, about, run_id=path.name)
+    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
+    return Source(facts, {}, rows=table_answers(table, metric_of(section.name)))
+
+
+def _section(
+    path: Path, harness: Harness, options: BenchmarkOptions, other: Path | None
+) -> BenchmarkSection:
+    """The benchmark of a harness's file."""
+    known: list[dict[str, Any]] = []
+    if other is not None and not is_harness_file(other):
+        recipe = recipe_in(other)
+        known = [recipe.get("benchmark") or {}, *(recipe.get("benchmarks") or [])]
+    named = [one for one in known if one and options.name in (None, one.get("name"))]
+    found = named[0] if len(named) == 1 else {}
+    name, root = options.name or found.get("name"), options.root or found.get("root")
+    if name is None:
+        raise ValueError(
+            f"{path}: whose questions? name the benchmark with --benchmark and its files with "
+            "--root"
+        )
+    split = options.split or found.get("split") or "test"
+    return BenchmarkSection(name, root, split, protocol=harness)
+
+
+def _samples(folder: Path) -> list[Path]:
+    """lmms-eval's samples files in a folder."""
+    return sorted(folder.glob("*_samples_*.jsonl"))
+
+
+def _is_needed(name: str) -> bool:
+    """Files of a run in a store that an explanation reads."""
+    return not name.startswith(("plots/", "tracking/", "report"))

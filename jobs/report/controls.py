@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from jobs.report.formatting import DASH, corrected_p, markdown_table, percent, points
+from jobs.report.formatting import DASH, Table, corrected_p, percent, points
 from jobs.results.cell_summary import CellSummary, metric_title
 from jobs.results.comparisons import (
     AgainstControl,
@@ -88,7 +88,7 @@ def controls_markdown(found: Iterable[ControlledRetention]) -> str:
         for one in found
         for method in one.methods
     ]
-    return markdown_table(HEADER, rows, text_columns=5) + (
+    return Table(HEADER, rows, text_columns=5).markdown() + (
         "\n\nDifference to the best control at the retention in points, paired by question; p by "
         "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
         "accuracies on questions that all tokens answer rightly, where the control fails and where "

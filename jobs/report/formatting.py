@@ -1,4 +1,4 @@
-"""Text of numbers and tables: percentages, intervals, Markdown, CSV, LaTeX, plain text.
+"""Text of numbers and tables: percentages, intervals, and the table type with its formats.
 
 Every writer of a table or a page goes through one of these, or through a template that escapes
 (`templates/`). The files of harnesses (`jobs/harness`) are the exception: there a reply must stay
@@ -10,7 +10,9 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from jobs.results.quantities import Comparison
 from tango_core.metrics import Estimate
@@ -158,91 +160,109 @@ def latex_notes(notes: Iterable[str]) -> list[str]:
     return [f"% {' '.join(note.split())}" for note in notes]
 
 
-def markdown_table(header: Row, rows: Sequence[Row], text_columns: int = 1) -> str:
-    """A GitHub-flavoured Markdown table.
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns, written as Markdown, CSV, LaTeX or plain text.
 
-    Args:
+    Attributes:
         header: Names of the columns.
-        rows: As long as the header each.
+        rows: As long as the header each; texts, but in a table for `csv` any values.
         text_columns: How many columns are text; the others are numbers, aligned to the right.
     """
-    marks = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
-    return "\n".join(
-        "| " + " | ".join(row) + " |"
-        for row in (map(markdown_text, header), marks, *(map(markdown_text, row) for row in rows))
-    )
+
+    header: Row
+    rows: Sequence[Sequence[Any]]
+    text_columns: int = 1
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, object]]) -> Table:
+        """From at least one row that names its columns; all rows have the same."""
+        return cls(list(rows[0]), [list(row.values()) for row in rows])
+
+    def markdown(self) -> str:
+        """A GitHub-flavoured Markdown table."""
+        marks = ["---"] * self.text_columns + ["---:"] * (len(self.header) - self.text_columns)
+        escaped = [[markdown_text(text) for text in row] for row in (self.header, *self.rows)]
+        lines = (escaped[0], marks, *escaped[1:])
+        return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+
+    def csv(self) -> str:
+        """A CSV file; `None` becomes an empty field, and no field is a formula."""
+        stream = io.StringIO()
+        rows = ([csv_field(value) for value in row] for row in (self.header, *self.rows))
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+        return stream.getvalue()
+
+    def latex(self, above: Sequence[str] = (), sections: Collection[int] = (0,)) -> str:
+        """A LaTeX `tabular` with the rules of the booktabs package.
+
+        Args:
+            above: Lines between the top rule and the header.
+            sections: Numbers of the rows that begin with a rule.
+        """
+        letters = "l" * self.text_columns + "r" * (len(self.header) - self.text_columns)
+        lines = [f"\\begin{{tabular}}{{{letters}}}", "\\toprule", *above]
+        for number, row in enumerate((self.header, *self.rows), -1):
+            lines += ["\\midrule"] * (number in sections)
+            lines.append(" & ".join(map(latex_text, row)) + r" \\")
+        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
+
+    def aligned(self, max_width: int | None = None) -> list[str]:
+        """Plain text: the header, a rule, and one line per row.
+
+        Args:
+            max_width: Characters per line; the first column, which is the only text, is shortened
+                to fit. `None` for no limit.
+        """
+        widths = self._widths()
+        if max_width is not None:
+            widths[0] -= max(0, _total(widths) - max_width)
+        header, *rows = _lines((self.header, *self.rows), widths, right=range(1, len(widths)))
+        return [
+            header,
+            "  ".join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * width for width in widths),
+            *rows,
+        ]
+
+    def plain(
+        self,
+        *,
+        right: Collection[str] = (),
+        max_width: int | None = None,
+        shrink: Collection[str] = (),
+    ) -> list[str]:
+        """Plain text without a rule: the header, and one line per row.
+
+        Args:
+            right: Columns that are aligned to the right.
+            max_width: Characters per line; `None` for no limit.
+            shrink: Columns that are shortened to fit, the widest first; none below six characters.
+        """
+        widths = self._widths()
+        while max_width is not None and _total(widths) > max_width:
+            shrinking = (at for at, name in enumerate(self.header) if name in shrink)
+            at = max(shrinking, key=widths.__getitem__)
+            if widths[at] <= _NARROWEST:
+                break
+            widths[at] -= 1
+        numbers = [at for at, name in enumerate(self.header) if name in right]
+        return [line.rstrip() for line in _lines((self.header, *self.rows), widths, right=numbers)]
+
+    def _widths(self) -> list[int]:
+        return [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
 
 
-def csv_text(header: Row, rows: Iterable[Sequence[object]]) -> str:
-    """A CSV file; `None` becomes an empty field, and no field is a formula."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([csv_field(value) for value in row] for row in (header, *rows))
-    return stream.getvalue()
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
-def latex_row(row: Row) -> str:
-    """One row of a LaTeX `tabular`, escaped."""
-    return " & ".join(map(latex_text, row)) + r" \\"
-
-
-def aligned_rows(header: Row, rows: Sequence[Row], max_width: int | None = None) -> list[str]:
-    """A table of plain text: the first column to the left, the others to the right.
-
-    Args:
-        header: Names of the columns.
-        rows: As long as the header each.
-        max_width: Characters per row; the first column is shortened to fit. `None` for no limit.
-
-    Returns:
-        The header, a rule, and one text per row.
-    """
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    if max_width is not None:
-        widths[0] -= max(0, sum(widths) + 2 * (len(widths) - 1) - max_width)
-    rule = ["─" * width for width in widths]
-    texts = []
-    for row in (header, rule, *rows):
-        name = shortened(row[0], widths[0])
-        numbers = [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
-        texts.append("  ".join([name.ljust(widths[0]), *numbers]))
-    return texts
-
-
-def text_table(
-    header: Row,
-    rows: Sequence[Row],
-    *,
-    right: Collection[str] = (),
-    max_width: int | None = None,
-    shrink: Collection[str] = (),
-) -> list[str]:
-    """A table of plain text without rules, two spaces between its columns.
-
-    Args:
-        header: Names of the columns.
-        rows: As long as the header each.
-        right: Columns that are aligned to the right.
-        max_width: Characters per row; `None` for no limit.
-        shrink: Columns that are shortened to fit, the widest first; none below six characters.
-
-    Returns:
-        The header, and one text per row.
-    """
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    while max_width is not None and sum(widths) + 2 * (len(widths) - 1) > max_width:
-        at = max((at for at, name in enumerate(header) if name in shrink), key=widths.__getitem__)
-        if widths[at] <= _NARROWEST:
-            break
-        widths[at] -= 1
+def _lines(rows: Sequence[Row], widths: Sequence[int], right: Collection[int]) -> list[str]:
     return [
         "  ".join(
-            shortened(text, width).rjust(width)
-            if name in right
-            else shortened(text, width).ljust(width)
-            for name, text, width in zip(header, row, widths, strict=True)
-        ).rstrip()
-        for row in (header, *rows)
+            f"{shortened(text, width):{'>' if at in right else '<'}{width}}"
+            for at, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
     ]
 
 

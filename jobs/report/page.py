@@ -35,9 +35,8 @@ from jobs.report.notes import (
     skipped_notes,
 )
 from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
-from jobs.report.tables.breakdowns import BreakdownRow, Entry, breakdowns
+from jobs.report.tables.breakdowns import BreakdownRow, Entry, all_scores, breakdowns
 from jobs.report.tables.labels import baseline_names, labels, tables_of_cells
-from jobs.report.tables.scores import all_scores
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title

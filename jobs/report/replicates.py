@@ -12,10 +12,9 @@ from jobs.report.compare import ComparedRuns, compared_runs
 from jobs.report.difference_plots import replicates_figure
 from jobs.report.formatting import (
     DASH,
+    Table,
     corrected_p,
-    csv_text,
     markdown_notes,
-    markdown_table,
     percent,
     points,
 )
@@ -120,7 +119,7 @@ def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:
         )
         for one in found
     ]
-    return markdown_table(header, rows, text_columns=2)
+    return Table(header, rows, text_columns=2).markdown()
 
 
 def numbers_csv(found: Sequence[ReplicatedCell], names: Sequence[str]) -> str:
@@ -145,7 +144,7 @@ def numbers_csv(found: Sequence[ReplicatedCell], names: Sequence[str]) -> str:
         )
         for one in found
     ]
-    return csv_text(header, rows)
+    return Table(header, rows).csv()
 
 
 def _page(

@@ -90,8 +90,7 @@ def measure(
         # Not at the start: no clip waits for what plots and tables need.
         with loading():
             from jobs.report.page import write_report
-            from jobs.report.tables.cells import render_table
-            from jobs.report.tables.profile import render_profile
+            from jobs.report.tables.cells import render_profile, render_table
             from jobs.results.replies import unread_notes
             from jobs.results.summary import write_summary
 

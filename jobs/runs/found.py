@@ -1,14 +1,23 @@
-"""Which directories below a root are runs, and which run a user means by a name."""
+"""Find runs in directories and stores, by name or place, and their state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Literal
 
+from jobs.config.overrides import recipe_of
+from jobs.config.recipe import parse_job
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
+from jobs.run.directories import recipe_name
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
+from pipeline.storage.leases import lease_of
 from pipeline.storage.urls import Place, is_url, place
 
 _MARKS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE)
@@ -92,3 +101,197 @@ def run_at(where: Place) -> FoundRun | None:
 def named(runs: Sequence[FoundRun]) -> str:
     """Some names for a message."""
     return ", ".join(run.name for run in runs[:5]) + (", …" if len(runs) > 5 else "")
+
+
+State = Literal["running", "stopped", "finished", "imported", "comparison", "damaged"]
+
+_LEASES = (".lease",)
+
+
+@dataclass(frozen=True)
+class RunState:
+    """One line about a run.
+
+    Attributes:
+        run: The directory.
+        state: `running` while a driver holds its lease, `stopped` without one and without results,
+            `damaged` if a file of it cannot be read.
+        recipe: The recipe file that it was made of; "" if it does not say.
+        command: `evaluate`, `sweep`, `precompute`, `import`, `comparison`; "" while unknown.
+        model: Entry of `MODELS`; "" if unknown.
+        benchmarks: Its benchmarks.
+        num_cells: Methods times benchmarks; `None` if unknown.
+        scores: Headlines of its cells, mostly accuracies, in [0, 1]; empty without results.
+        num_failed: Clips that failed; `None` without results.
+        num_bytes: Of all its files.
+        started: When it began; `None` if unknown.
+    """
+
+    run: FoundRun
+    state: State
+    recipe: str = ""
+    command: str = ""
+    model: str = ""
+    benchmarks: tuple[str, ...] = ()
+    num_cells: int | None = None
+    scores: tuple[float, ...] = ()
+    num_failed: int | None = None
+    num_bytes: int = 0
+    started: datetime | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, for scripts."""
+        return {
+            "run": self.run.name,
+            "place": str(self.run.place),
+            "state": self.state,
+            "recipe": self.recipe or None,
+            "command": self.command or None,
+            "model": self.model or None,
+            "benchmarks": list(self.benchmarks),
+            "cells": self.num_cells,
+            "scores": list(self.scores),
+            "failed_clips": self.num_failed,
+            "bytes": self.num_bytes,
+            "started_at": self.started.isoformat() if self.started else None,
+        }
+
+
+def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
+    """Look into a run; nothing is written, and no answers are read."""
+    state, found = _state(run, clock), _Files(run)
+    facts, summary, job = found.json(FACTS_FILE), found.json(SUMMARY_FILE), found.job()
+    cells = summary.get("cells") or facts.get("cells") or []
+    headlines = [_headline(one) for one in summary.get("cells") or []]
+    started = _moment(facts.get("started_at")) or _moment_in(run.name)
+    if found.damaged:
+        state = "damaged"
+    elif summary.get("kind") == "comparison":
+        state = "comparison"
+    elif facts.get("kind") == "import":
+        state = "imported"
+    return RunState(
+        run,
+        state,
+        recipe=found.recipe,
+        command=str(facts.get("kind") or summary.get("kind") or ""),
+        model=str(facts.get("model") or summary.get("model") or job.get("model") or ""),
+        benchmarks=tuple(dict.fromkeys(str(one["benchmark"]) for one in cells))
+        or tuple(job.get("benchmarks", ())),
+        num_cells=len(cells) or job.get("cells"),
+        scores=tuple(one for one in headlines if isinstance(one, (int, float))),
+        num_failed=summary.get("num_failed_clips"),
+        num_bytes=size_of(run),
+        started=started,
+    )
+
+
+def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
+    """Whether a driver may be at work on a run."""
+    if not any(name.startswith(_LEASES) for name in run.files):
+        return False
+    if run.storage.store is not None and not run.storage.store.has_conditions:
+        return False  # no job can run there
+    return lease_of(run.storage, clock).living() is not None
+
+
+def size_of(run: FoundRun) -> int:
+    """Bytes of all files of a run; links are not followed."""
+    store = run.storage.store
+    if store is not None:
+        return sum(one.size for one in store.tree(run.storage.root))
+    total = 0
+    for folder, _, names in os.walk(run.storage.root):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:  # it has just gone
+                continue
+    return total
+
+
+def _state(run: FoundRun, clock: Clock) -> State:
+    """By the lease and the files that are written last."""
+    if is_running(run, clock):
+        return "running"
+    return "finished" if FACTS_FILE in run.files else "stopped"
+
+
+class _Files:
+    """The small files of a run; one that cannot be read is empty, and noted."""
+
+    def __init__(self, run: FoundRun) -> None:
+        self._run = run
+        self.damaged = False
+        self.recipe = ""
+
+    def json(self, name: str) -> Mapping[str, Any]:
+        """A JSON file."""
+        content = self._content(name)
+        if content is None:
+            return {}
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            self.damaged = True
+            return {}
+        return found
+
+    def job(self) -> Mapping[str, Any]:
+        """Model, benchmarks and number of cells of the recipe."""
+        content = self._content(JOB_FILE)
+        if content is None:
+            return {}
+        self.recipe = recipe_name(content)
+        try:
+            job = parse_job(recipe_of(content, JOB_FILE), JOB_FILE)
+            benchmarks = [section.name for section in job.all_benchmarks]
+            cells = len(job.all_methods) * len(benchmarks)
+        except (ValueError, OSError):  # e.g. a method whose package is not installed here
+            return {}
+        return {"model": job.model.name, "benchmarks": benchmarks, "cells": cells}
+
+    def _content(self, name: str) -> bytes | None:
+        """Bytes of a file; `None` if it is not there."""
+        if name not in self._run.files:
+            return None
+        try:
+            return self._run.storage.read(name)
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            self.damaged = True
+            return None
+
+
+def _headline(cell: Mapping[str, Any]) -> object:
+    """The headline of a cell of a summary, of whatever version."""
+    scores = cell.get("scores") or {}
+    own = scores.get(cell.get("metric", "accuracy")) or {}
+    return own.get("value", cell.get("accuracy"))
+
+
+def _moment(text: object) -> datetime | None:
+    """A time in ISO 8601."""
+    try:
+        found = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.astimezone()
+
+
+def _moment_in(name: str) -> datetime | None:
+    """The local time that the name of a run begins with."""
+    try:
+        return datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
+    except ValueError:
+        return None
+
+
+def age_of(state: RunState, clock: Clock = SYSTEM_CLOCK) -> float | None:
+    """Seconds since a run began; `None` if that is unknown."""
+    if state.started is None:
+        return None
+    return max(0.0, (clock.now() - state.started.astimezone(UTC)).total_seconds())

@@ -19,8 +19,7 @@ from rich.console import Console
 from jobs import exit_codes
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
-from jobs.runs.found import FoundRun, find_run, named, run_at
-from jobs.runs.state import is_running, size_of
+from jobs.runs.found import FoundRun, find_run, is_running, named, run_at, size_of
 from jobs.units import human_bytes
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.leases import LeaseError, lease_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from jobs.report.formatting import text_table
+from jobs.report.formatting import Table
 from jobs.submit.follow import exit_code
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def as_plain(job: JobDetails) -> dict[str, Any]:
 def table(jobs: Sequence[JobDetails]) -> str:
     """One line per job, the newest last."""
     return "\n".join(
-        text_table(_HEADER, [_row(as_plain(job)) for job in jobs], right=_RIGHT_ALIGNED)
+        Table(_HEADER, [_row(as_plain(job)) for job in jobs]).plain(right=_RIGHT_ALIGNED)
     )
 
 

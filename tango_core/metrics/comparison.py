@@ -74,8 +74,8 @@ def compare_paired(
     The interval is the cluster-robust t interval of the mean change, with the CR2 variance and
     Satterthwaite's degrees of freedom (see `clustered_variance`; Cameron and Miller, "A
     Practitioner's Guide to Cluster-Robust Inference", J. Human Resources 50, 2015, section VI). In
-    simulations with 5 to 200 clips of 3 questions, of 1, 3, 3 and 12, with one clip that has half
-    of all questions, and with the sizes of MLVU and LongVideoBench
+    simulations with 12 to 200 clips of 3 questions, of 1, 3, 3 and 12, with one clip that has half
+    of all questions, and of the sizes of MLVU and LongVideoBench
     (`tests/perf/results/intervals.md`) it covers the truth in at least 93 % of cases where
     6 clips, or more than half of the clips, change in nearly every run; near that limit up to
     98.7 %, because runs with fewer are not counted. Where fewer changed, it can miss the truth in

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 # Frames that go through a vision tower together, 1 or larger; "auto" for what fits.
 EncodeBatch = int | Literal["auto"]
 
-# What becomes of the text around a temporal position that keeps no token (`language/blocks.py`).
+# What becomes of the text around a temporal position that keeps no token (`language/prompt.py`).
 EmptyBlocks = Literal["keep", "drop"]
 
 _KINDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}

@@ -11,7 +11,7 @@ from jobs_for_tests import answers_of, job, run, what_was_said
 from numbered_videos import write_clip
 from rich.console import Console
 
-from jobs.report.tables.profile import render_profile
+from jobs.report.tables.cells import render_profile
 from jobs.results.facts import JobFacts
 from jobs.results.summary import summarize, write_summary
 from jobs.run.evaluate import evaluate

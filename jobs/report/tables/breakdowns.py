@@ -1,35 +1,26 @@
-"""Scores by group of the questions: as tables to read, and in long form for spreadsheets."""
+"""Scores and differences by group of the questions, and all metrics of benchmarks with several."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.report.formatting import DASH, csv_text, interval, markdown_table, markdown_text, percent
+from jobs.report.formatting import (
+    DASH,
+    Table,
+    difference_with_interval,
+    estimate_percent,
+    interval,
+    markdown_text,
+    p_value,
+    percent,
+)
 from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
+from jobs.results.comparisons import families_of
+from jobs.results.quantities import Comparison
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY, Estimate
-
-_HEADER = (
-    "run_id",
-    "model",
-    "benchmark",
-    "cell",
-    "group",
-    "value",
-    "inner_group",
-    "inner_value",
-    "num_questions",
-    "accuracy",
-    "accuracy_low",
-    "accuracy_high",
-    "metric",
-    "score",
-    "score_low",
-    "score_high",
-)
-
 
 # (name, value) pairs of the groups of questions.
 Groups = tuple[tuple[str, str], ...]
@@ -112,13 +103,24 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
     The columns of accuracy are empty for other metrics. The mean over the values of a group has the
     value `mean` with its name, and no interval.
     """
+    places = (
+        "run_id",
+        "model",
+        "benchmark",
+        "cell",
+        "group",
+        "value",
+        "inner_group",
+        "inner_value",
+    )
+    figures = ("num_questions", "accuracy", "accuracy_low", "accuracy_high")
     rows: list[list[object]] = []
     for cell in cells:
-        for (*keys, metric), (count, *figures) in _long_form(cell):
-            accuracy = figures if metric == ACCURACY.name else [None] * 3
-            own = [cell.run_id, cell.model, cell.benchmark, cell.name]
-            rows.append([*own, *keys, count, *accuracy, metric, *figures])
-    return csv_text(_HEADER, rows)
+        for (*keys, metric), (count, *found) in _long_form(cell):
+            accuracy = found if metric == ACCURACY.name else [None] * 3
+            rows.append([*_place_of(cell).values(), *keys, count, *accuracy, metric, *found])
+    header = (*places, *figures, "metric", "score", "score_low", "score_high")
+    return Table(header, rows).csv()
 
 
 def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
@@ -127,7 +129,7 @@ def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
     for table in breakdowns(cells):
         header = ["cell", *(f"{column.name} ({column.count})" for column in table.columns)]
         rows = [[row.name, *(entry.text for entry in row.entries)] for row in table.rows]
-        texts.append(f"### {markdown_text(table.name)}\n\n{markdown_table(header, rows)}")
+        texts.append(f"### {markdown_text(table.name)}\n\n{Table(header, rows).markdown()}")
     what = headline_title(cells)
     what = what.capitalize() if what == ACCURACY.title else "Scores"
     return "\n\n".join([f"{what} in %, in brackets the number of questions.", *texts])
@@ -232,3 +234,102 @@ def _long_form(cell: CellSummary) -> Iterator[tuple[tuple[str, ...], tuple[float
 def _figures(estimate: Estimate) -> tuple[float | None, ...]:
     """Number of questions (or groups of them), value and its interval."""
     return estimate.num_questions, estimate.value, estimate.low, estimate.high
+
+
+def differences_csv(cells: Sequence[CellSummary]) -> str:
+    """Every difference by group, unrounded, as shares.
+
+    `p_value_holm` is corrected for the `num_comparisons` of the row's benchmark, metric and group.
+    An interval with `too_few_clips` is wider than it need be.
+    """
+    rows = [
+        {
+            **_place_of(member.cell),
+            "method": member.cell.method,
+            "retention": member.cell.retention_requested,
+            "metric": family.metric,
+            "group": family.group,
+            "value": member.value,
+            "num_questions": member.paired.num_questions,
+            "num_clips": member.paired.num_clips,
+            "num_gained": member.paired.num_gained,
+            "num_lost": member.paired.num_lost,
+            "difference": member.paired.difference,
+            "difference_low": member.paired.low,
+            "difference_high": member.paired.high,
+            "too_few_clips": member.paired.too_few_clips,
+            "p_value": member.paired.p_value,
+            "num_comparisons": len(family.members),
+            "p_value_holm": member.p_value,
+        }
+        for family in families_of(cells)
+        for member in family.members
+    ]
+    return Table.of(rows).csv() if rows else ""
+
+
+def all_scores(cells: Sequence[CellSummary]) -> Table:
+    """The table for readers; without rows where every benchmark has its headline alone."""
+    rows = [
+        (
+            label,
+            metric_title(cell, name),
+            estimate_percent(found),
+            interval(found, unknown=DASH),
+            f"{found.num_questions:,}",
+            difference_with_interval(versus),
+            p_value(versus),
+        )
+        for label, cell in zip(labels(cells), cells, strict=True)
+        if len(cell.scores) > 1
+        for name, found, versus in _metrics(cell)
+    ]
+    header = ("cell", "metric", "%", "95 % interval", "n", "vs full", "p")
+    return Table(header, rows, text_columns=2)
+
+
+def scores_markdown(cells: Sequence[CellSummary]) -> str:
+    """A GitHub-flavoured Markdown table of them."""
+    return all_scores(cells).markdown()
+
+
+def scores_csv(cells: Sequence[CellSummary]) -> str:
+    """Every metric of every cell, unrounded, as shares; empty where there is no comparison."""
+    rows = []
+    for cell in cells:
+        for name, found, versus in _metrics(cell):
+            paired = versus.paired if versus else None
+            rows.append(
+                {
+                    **_place_of(cell),
+                    "metric": name,
+                    "n": found.num_questions,
+                    "value": found.value,
+                    "low": found.low,
+                    "high": found.high,
+                    "versus_full": paired.difference if paired else None,
+                    "versus_full_low": paired.low if paired else None,
+                    "versus_full_high": paired.high if paired else None,
+                    "versus_full_p": paired.p_value if paired else None,
+                }
+            )
+    return Table.of(rows).csv()
+
+
+def _place_of(cell: CellSummary) -> dict[str, object]:
+    return {
+        "run_id": cell.run_id,
+        "model": cell.model,
+        "benchmark": cell.benchmark,
+        "cell": cell.name,
+    }
+
+
+def _metrics(cell: CellSummary) -> Iterator[tuple[str, Estimate, Comparison | None]]:
+    """Every metric of a cell with its value and its comparison with all tokens."""
+    versus = cell.versus_full
+    for name, found in cell.scores.items():
+        if versus is None or name == cell.metric:
+            yield name, found, versus
+        else:
+            yield name, found, Comparison(versus.also.get(name))

@@ -1,29 +1,28 @@
-"""The table of cells in four forms: terminal, Markdown, CSV, LaTeX."""
+"""Tables with a row per cell or a row per method: terminal, Markdown, CSV, LaTeX."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jobs.report.formatting import (
     DASH,
-    aligned_rows,
-    csv_text,
+    Table,
     detectable,
     difference,
     difference_with_interval,
     estimate_percent,
     interval,
-    latex_row,
-    markdown_table,
+    markdown_text,
     milliseconds,
     p_value,
     percent,
+    times,
 )
 from jobs.report.tables.labels import baseline_names, labels, shared_parts
-from jobs.results.cell_summary import CellSummary, headline_title
-from jobs.results.quantities import Comparison
+from jobs.results.cell_summary import BASELINE, CellSummary, headline_title
+from jobs.results.quantities import Comparison, LatencyStats
 from jobs.results.replies import SHOWN_FROM
-from tango_core.metrics import Estimate
+from tango_core.metrics import ACCURACY, Estimate
 
 MAX_WIDTH = 100
 
@@ -79,7 +78,7 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
     header, rows = _table(cells, [cell.name for cell in cells], brief=True)
     if max_width is not None:
         header, rows = _fitting(header, rows, max_width)
-    head, rule, *texts = aligned_rows(header, rows, max_width)
+    head, rule, *texts = Table(header, rows).aligned(max_width)
     rendered = [head, rule]
     parts = shared_parts(cells)
     for index, text in enumerate(texts):
@@ -112,20 +111,17 @@ def _fitting(
 
 def _width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """Columns that a table takes."""
-    return max(map(len, aligned_rows(header, rows)))
+    return max(map(len, Table(header, rows).aligned()))
 
 
 def cells_markdown(cells: Sequence[CellSummary]) -> str:
     """A GitHub-flavoured Markdown table."""
-    return markdown_table(*_table(cells, labels(cells)))
+    return Table(*_table(cells, labels(cells))).markdown()
 
 
 def cells_latex(cells: Sequence[CellSummary]) -> str:
     """A LaTeX `tabular` with the rules of the booktabs package."""
-    header, rows = _table(cells, labels(cells))
-    lines = [f"\\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", "\\toprule", latex_row(header)]
-    lines += ["\\midrule", *map(latex_row, rows), "\\bottomrule", "\\end{tabular}"]
-    return "\n".join(lines)
+    return Table(*_table(cells, labels(cells))).latex()
 
 
 def cells_csv(cells: Sequence[CellSummary]) -> str:
@@ -164,7 +160,7 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
                 cell.cache.misses,
             ]
         )
-    return csv_text(header, rows)
+    return Table(header, rows).csv()
 
 
 def _table(
@@ -238,3 +234,109 @@ def _figures(versus: Comparison | None) -> list[float | None]:
         paired.detectable_difference,
         int(paired.too_few_clips),
     ]
+
+
+def grid_markdown(cells: Sequence[CellSummary]) -> str:
+    """Markdown tables per run and benchmark: the headline, and its difference to every baseline."""
+    parts = shared_parts(cells)
+    return "\n\n".join(
+        _section(part, [cell for cell, own in zip(cells, parts, strict=True) if own == part])
+        for part in dict.fromkeys(parts)
+    )
+
+
+def _section(title: str, cells: Sequence[CellSummary]) -> str:
+    """The tables of one run and benchmark."""
+    texts = [f"## {markdown_text(title)}"] if title else []
+    headline = headline_title(cells)
+    headline = headline.capitalize() if headline == ACCURACY.title else headline
+    texts.append(f"### {headline} %, in brackets % of the tokens really kept")
+    texts.append(_table_grid(cells, [_headline(cell) for cell in cells]))
+    for name in (BASELINE, *baseline_names(cells)):
+        if any(_versus(cell, name) for cell in cells):
+            title = markdown_text(name)
+            texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
+            texts.append(_table_grid(cells, [_difference(_versus(cell, name)) for cell in cells]))
+    return "\n\n".join(texts)
+
+
+def _table_grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
+    """One table of a text per cell; rows and columns without any text are not shown."""
+    by_method: dict[str, dict[float, str]] = {}
+    for cell, text in zip(cells, texts, strict=True):
+        if text != DASH:
+            by_method.setdefault(cell.series, {})[cell.retention_requested] = text
+    retentions = sorted({share for row in by_method.values() for share in row})
+    header = ["method", *(f"{100 * share:g} %" for share in retentions)]
+    rows = [
+        [name, *(row.get(share, DASH) for share in retentions)] for name, row in by_method.items()
+    ]
+    return Table(header, rows).markdown()
+
+
+def _headline(cell: CellSummary) -> str:
+    """The headline and the share kept, averaged over the layers."""
+    return f"{estimate_percent(cell.headline)} ({percent(cell.equivalent_retention)})"
+
+
+def _versus(cell: CellSummary, name: str) -> Comparison | None:
+    """The comparison with one baseline."""
+    return {BASELINE: cell.versus_full, **cell.versus}.get(name)
+
+
+def _difference(versus: Comparison | None) -> str:
+    """A difference with its interval, p, and the smallest true one that would have been found."""
+    if versus is None or versus.paired is None:
+        return DASH
+    p = p_value(versus)
+    p = p if p.startswith("<") else f"={p}"
+    return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"
+
+
+# Stage -> head of its column.
+_HEADS = {
+    "vision": "vision",
+    "segment": "segment",
+    "select": "select",
+    "merge": "merge",
+    "compress": "compress",
+    "prefill": "prefill",
+    "first_token": "1st token",
+    "decode": "decode",
+}
+
+
+def render_profile(cells: Sequence[CellSummary]) -> str:
+    """Plain text for a terminal: one row of medians and one of 90th percentiles per cell.
+
+    Args:
+        cells: Cells measured in profile mode.
+    """
+    header = ["ms: p50, p90", *_HEADS.values(), "speed-up", "GiB"]
+    rows = []
+    for name, cell in zip(labels(cells), cells, strict=True):
+        rows.append([name, *_latencies(cell, lambda s: s.p50), _speed_up(cell), _peak(cell)])
+        rows.append(["", *_latencies(cell, lambda s: s.p90), "", ""])
+    owners = {cell.peak_of for cell in cells if cell.peak_of}
+    notes = [
+        "segment, select and merge are steps of compress. 1st token: vision, compress, prefill and",
+        "output projection; speed-up: full's median over this one's.",
+        *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
+    ]
+    return "\n".join([*(text.rstrip() for text in Table(header, rows).aligned()), *notes])
+
+
+def _latencies(cell: CellSummary, statistic: Callable[[LatencyStats], float]) -> list[str]:
+    """One statistic of every stage."""
+    found = [cell.latency_ms.get(stage) for stage in _HEADS]
+    return [DASH if stats is None else milliseconds(statistic(stats)) for stats in found]
+
+
+def _speed_up(cell: CellSummary) -> str:
+    """How much sooner the first token comes than with all tokens."""
+    return times(cell.versus_full.first_token_speedup if cell.versus_full else None)
+
+
+def _peak(cell: CellSummary) -> str:
+    """Peak memory with three digits."""
+    return DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"

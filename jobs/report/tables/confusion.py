@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from jobs.report.formatting import markdown_table, markdown_text
+from jobs.report.formatting import Table, markdown_text
 from jobs.results.answer_columns import OK, AnswerColumns
 from jobs.results.scores import read_groups
 
@@ -109,7 +109,7 @@ def confusion_markdown(table: pd.DataFrame, group: str) -> str:
         rows.append([str(name), *(_entry(own[own["value"] == value]) for value in values)])
     title = markdown_text(group)
     text = f"Wrong of asked by `{title}`; the {_SHOWN} most frequent mistakes, right → reply."
-    return f"{text}\n\n{markdown_table(['cell', *values], rows)}"
+    return f"{text}\n\n{Table(['cell', *values], rows).markdown()}"
 
 
 def _entry(pairs: pd.DataFrame) -> str:

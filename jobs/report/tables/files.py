@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.report.formatting import csv_text, latex_notes, markdown_notes
-from jobs.report.tables.breakdowns import breakdowns_csv, breakdowns_markdown
-from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown
+from jobs.report.formatting import Table, latex_notes, markdown_notes
+from jobs.report.tables.breakdowns import (
+    breakdowns_csv,
+    breakdowns_markdown,
+    differences_csv,
+    scores_csv,
+    scores_markdown,
+)
+from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown, grid_markdown
 from jobs.report.tables.confusion import Confusions, confusion_markdown, confusion_table
-from jobs.report.tables.differences import differences_csv
-from jobs.report.tables.grid import grid_markdown
 from jobs.report.tables.labels import labels
 from jobs.report.tables.paper import paper_table
-from jobs.report.tables.scores import scores_csv, scores_markdown
 from jobs.results.cell_summary import CellSummary
 
 
@@ -72,5 +75,5 @@ def write_confusion(
     markdown = confusion_markdown(table, counted[0].group)
     (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
     rows_of_table = table.itertuples(index=False, name=None)
-    text = csv_text(list(table.columns), rows_of_table)
+    text = Table(list(table.columns), list(rows_of_table)).csv()
     (folder / "confusion.csv").write_text(text, encoding="utf-8")

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from jobs.report.formatting import (
-    csv_text,
+    Table,
     latex_notes,
-    latex_row,
     latex_text,
     markdown_notes,
-    markdown_table,
     percent,
 )
 from jobs.results.baselines import weights_names
@@ -94,7 +92,7 @@ class PaperTable:
         """A GitHub-flavoured Markdown table; a published number stands in brackets."""
         header = [*self._names(), *(self._title(*column) for column in self.columns)]
         rows = [self._texts(row) for row in self.rows]
-        text = markdown_table(header, rows, text_columns=len(self._names()) - 2)
+        text = Table(header, rows, text_columns=len(self._names()) - 2).markdown()
         return "\n\n".join([text, *markdown_notes(self._sentences())])
 
     def latex(self) -> str:
@@ -113,18 +111,11 @@ class PaperTable:
             text = latex_text(title)
             top.append(text if span == 1 else rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
         below = [*names, *(_below(*column) for column in self.columns)]
-        letters = "l" * (len(names) - 2) + "r" * (len(self.columns) + 2)
-        lines = [f"\\begin{{tabular}}{{{letters}}}", "\\toprule", " & ".join(top) + r" \\"]
-        lines.append(latex_row(below))
-        previous = None
-        for row in self.rows:
-            group = (row.model, row.protocol, row.retention)
-            if group != previous:
-                lines.append("\\midrule")
-            previous = group
-            lines.append(latex_row(self._texts(row)))
-        notes = latex_notes(self._sentences())
-        return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", *notes])
+        levels = [(row.model, row.protocol, row.retention) for row in self.rows]
+        starts = {at for at, one in enumerate(levels) if at == 0 or one != levels[at - 1]}
+        table = Table(below, [self._texts(row) for row in self.rows], len(names) - 2)
+        text = table.latex([" & ".join(top) + r" \\"], starts)
+        return "\n".join([text, *latex_notes(self._sentences())])
 
     def csv(self) -> str:
         """All figures unrounded, as shares; empty where there is none."""
@@ -138,7 +129,9 @@ class PaperTable:
             more = printed if self.with_published else []
             own = [row.protocol] if self.with_protocol else []
             rows.append([row.model, *own, row.method, row.retention, row.kept, *known, *more])
-        return csv_text(["model", *protocol, "method", "retention", "kept", *names, *extra], rows)
+        return Table(
+            ["model", *protocol, "method", "retention", "kept", *names, *extra], rows
+        ).csv()
 
     def _named(self, benchmark: str) -> str:
         """Name of a benchmark, with its headline if that is not accuracy."""

@@ -1,5 +1,6 @@
 """Checkpoint files: find a directory, load chosen tensors, read tokenizer and normalisation.
 
-Knows no architecture: what the files of one family say is in that family's room. Imports nothing of
-`tango_core.models` but itself. A new kind of file that several families have is read here.
+Knows no architecture: the package of a family reads what its files say. Imports nothing of
+`tango_core.models` but itself and `placement`. A new kind of file that several families have is
+read here.
 """

@@ -68,7 +68,7 @@ def test_a_run_is_read_once_for_many_cells_and_again_for_more_than_fit(runs, mon
         passes.append(folder)
         return parts_of(folder)
 
-    monkeypatch.setattr("jobs.explain.answers.parts_of", counted)
+    monkeypatch.setattr("jobs.explain.sides.parts_of", counted)
     assert [one.to_json() for one in explanations(*texts, HowToExplain())] == whole
     assert sorted(passes) == sorted(runs)
     for run in runs:

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from jobs.report.formatting import csv_field, csv_text, latex_text, markdown_table, markdown_text
+from jobs.report.formatting import Table, csv_field, latex_text, markdown_text
 
 FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", "  =1", "\uff1d1"]
 
@@ -14,7 +14,7 @@ FORMULAS = ["=cmd|' /C calc'!A0", "+1+1", "-1+2", "@SUM(A1)", "\t=1", "\r=1", " 
 def test_no_field_is_a_formula(text):
     text_of_field = f"'{text}".replace("\r", "\n")
     assert csv_field(text) == text_of_field
-    read = next(csv.reader(io.StringIO(csv_text([text], []), newline="")))
+    read = next(csv.reader(io.StringIO(Table([text], []).csv(), newline="")))
     assert read == [text_of_field]
 
 
@@ -58,7 +58,7 @@ def test_markdown_shows_the_text(text, expected):
 
 
 def test_a_row_of_markdown_keeps_its_columns():
-    table = markdown_table(["a|b", "c"], [["x\ny", "|"]])
+    table = Table(["a|b", "c"], [["x\ny", "|"]]).markdown()
     assert [line.replace(r"\|", "").count("|") for line in table.splitlines()] == [3, 3, 3]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 
-from jobs.report.tables.differences import differences_csv
+from jobs.report.tables.breakdowns import differences_csv
 from jobs.results.comparisons import families_of
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize

@@ -15,10 +15,9 @@ from scored_releases import charades_parquet
 from jobs.report.compare import report_runs
 from jobs.report.notes import incomplete_group_notes
 from jobs.report.plots import SCORE_PLOT, draw_plots
-from jobs.report.tables.cells import cells_csv, cells_markdown, render_table
-from jobs.report.tables.grid import grid_markdown
+from jobs.report.tables.breakdowns import scores_csv, scores_markdown
+from jobs.report.tables.cells import cells_csv, cells_markdown, grid_markdown, render_table
 from jobs.report.tables.paper import paper_table
-from jobs.report.tables.scores import scores_csv, scores_markdown
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize
 from jobs.tracking.numbers import LiveScores

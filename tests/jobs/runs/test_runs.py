@@ -17,10 +17,9 @@ from rich.console import Console
 
 from jobs.results.summary import write_summary
 from jobs.run.directories import claim, recipe_name
-from jobs.runs.found import find_run, find_runs
-from jobs.runs.listing import runs_in, runs_table
+from jobs.runs.found import find_run, find_runs, state_of
 from jobs.runs.removal import remove
-from jobs.runs.state import state_of
+from jobs.runs.show import runs_in, runs_table
 from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.storage import Storage
 from pipeline.storage.leases import FileLease, LeaseError

@@ -5,7 +5,8 @@ import logging
 import pytest
 import torch
 
-from tango_core.models import describe_model, frame_batches
+from tango_core.models import describe_model
+from tango_core.models.towers import frame_batches
 from tango_core.models.towers.frame_batches import FrameBatches, largest_batch, upload_clip
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

@@ -10,6 +10,7 @@ import pytest
 from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from llava_originals import build_original, save_original
+from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_checkpoints import build_qwen, save_qwen
 
 from tango_core.models import describe_model
@@ -26,6 +27,11 @@ QWEN = (
     START + '"sampling": "round", "decoder": "auto", "max_pixels": %d, "min_pixels": %d, '
     '"multiple": 8, "folder_fps": 3.0}, "decoder": "V", "pooling": null, "sinks": null}'
 )
+QWEN3 = (
+    START + '"sampling": "round", "decoder": "auto", "max_pixels": 49152, "min_pixels": 8192, '
+    '"multiple": 8, "folder_fps": 3.0, "total_pixels": 7372800%s}, "decoder": "V", "pooling": '
+    'null, "companions": "merge", "sinks": null}'
+)
 INTERNVL = LLAVA.replace('"pooling": "%s"', '"pooling": null')
 
 
@@ -37,6 +43,7 @@ def paths(tmp_path_factory):
         "llava-onevision-7b": str(save_llava(build_llava(), root / "onevision")),
         "llava-video-7b": str(save_original(build_original(), root / "video")),
         "qwen2.5-vl-7b": str(save_qwen(build_qwen(), root / "qwen")),
+        "qwen3-vl-8b": str(save_qwen3(build_qwen3(), root / "qwen3")),
         "internvl3.5-8b": str(save_internvl(build_internvl(), root / "internvl")),
     }
 
@@ -74,6 +81,13 @@ LARGER_STEP = LLAVA.replace('"sinks"', '"pooling_step": %d, "sinks"')
             "qwen2.5-vl-7b",
             {"position_rule": "hf5", "seconds_per_grid": 0.5, "max_pixels": 640},
             QWEN % ("qwen2.5-vl-7b", 32, "null", 640, 640),
+        ),
+        ("qwen3-vl-8b", {}, QWEN3 % ("qwen3-vl-8b", 32, "null", "")),
+        ("qwen3-vl-8b", {"outer_marks": True}, QWEN3 % ("qwen3-vl-8b", 32, "null", "")),
+        (
+            "qwen3-vl-8b",
+            {"frame_times": "average_rate"},
+            QWEN3 % ("qwen3-vl-8b", 32, "null", ', "times": "average_rate"'),
         ),
         ("internvl3.5-8b", {}, INTERNVL % ("internvl3.5-8b", 32, "[32, 32]", "inner")),
         (

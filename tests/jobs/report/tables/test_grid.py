@@ -2,7 +2,7 @@
 
 from fake_answers import cell, facts_of, fake_answers
 
-from jobs.report.tables.grid import grid_markdown
+from jobs.report.tables.cells import grid_markdown
 from jobs.results.summary import summarize
 
 CELLS = (cell("full"), cell("topk", 0.1), cell("tango", 0.1), cell("tango", 0.2))
