@@ -44,6 +44,7 @@ def bucket(server, tmp_path):
 def recipe(bucket, tmp_path):
     content = {
         "benchmark": {"name": "custom", "root": f"s3://{bucket}/release"},
+        "model": {"name": "tiny"},
         "methods": [{"name": "full"}, {"name": "tango", "retention": 0.2}],
         "decode": {"video_cache": str(tmp_path / "videos")},
         "executor": "local",

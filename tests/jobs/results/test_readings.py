@@ -10,6 +10,7 @@ from jobs.report.tables.cells import cells_csv, render_table
 from jobs.results.replies import are_ranked, rule_notes, unread_notes
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize
+from jobs.tracking.shown import run_metrics
 
 FACTS = facts_of(cell("full"), cell("tango", 0.1))
 
@@ -44,6 +45,12 @@ def test_summary_json_has_the_share_and_the_rules(tmp_path):
     for one in data["cells"]:
         del one["readings"], one["unread_share"]  # as version 0.1 wrote it
     assert RunSummary.from_json(data).cells[0].readings.rules == {}
+
+
+def test_mlflow_gets_the_share_of_the_run_and_of_every_cell():
+    summary = summary_with(0.5)
+    for part in (summary, *summary.cells):
+        assert run_metrics(part)["unread_share"] == part.counts.unread_share > 0.4
 
 
 def test_the_report_names_the_rules_where_there_are_several():
