@@ -18,6 +18,7 @@ from jobs.results.quantities import (
     Json,
     Latencies,
     QuestionCounts,
+    Readings,
     Throughput,
     estimate_of,
     estimate_to_json,
@@ -27,7 +28,6 @@ from jobs.results.quantities import (
     measured_from_json,
     with_counts,
 )
-from jobs.results.replies import Readings
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY, Estimate
 

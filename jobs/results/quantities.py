@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -186,6 +186,25 @@ class QuestionCounts(Counts):
         """Share of the replies that name no option, in [0, 1]."""
         replies = self.num_answered + self.num_unparsed
         return self.num_unparsed / replies if replies else 0.0
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How the replies of one cell were read.
+
+    Attributes:
+        rules: Rule of `multiple_choice.RULES`, or "benchmark" -> replies that it read; empty in
+            files of earlier versions.
+        unread_examples: The first replies that name no option, shortened.
+    """
+
+    rules: Mapping[str, int] = field(default_factory=dict)
+    unread_examples: Sequence[str] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Readings:
+        """Read the part of a `summary.json`; empty for files of earlier versions."""
+        return cls(data.get("rules") or {}, tuple(data.get("unread_examples") or ()))
 
 
 @dataclass(frozen=True)

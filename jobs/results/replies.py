@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jobs.results.answer_columns import FAILED_BIT, UNPARSED, AnswerColumns, by_code
-from jobs.results.quantities import from_plain
+from jobs.results.quantities import Readings, from_plain
 
 if TYPE_CHECKING:
     from jobs.results.cell_summary import CellSummary
@@ -22,25 +22,6 @@ SHOWN_FROM = 0.01
 NOT_RANKED_FROM = 0.2
 _EXAMPLES = 2
 _EXAMPLE_LENGTH = 40
-
-
-@dataclass(frozen=True)
-class Readings:
-    """How the replies of one cell were read.
-
-    Attributes:
-        rules: Rule of `multiple_choice.RULES`, or "benchmark" -> replies that it read; empty in
-            files of earlier versions.
-        unread_examples: The first replies that name no option, shortened.
-    """
-
-    rules: Mapping[str, int] = field(default_factory=dict)
-    unread_examples: Sequence[str] = ()
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Readings:
-        """Read the part of a `summary.json`; empty for files of earlier versions."""
-        return cls(data.get("rules") or {}, tuple(data.get("unread_examples") or ()))
 
 
 class ReadingCounts:

@@ -94,7 +94,7 @@ def test_hostile_texts_are_literal_in_every_file_of_a_run(tmp_path, monkeypatch)
     videos = tmp_path / "videos"
     videos.mkdir()
     shutil.copy(clip("five_frames.mp4"), videos / "a.mp4")
-    signed = f"https://host/b.mp4?X-Amz-Signature={SECRET}"
+    signed = f"gs://host/b.mp4?X-Amz-Signature={SECRET}"
     rows = [
         {
             "video": video,
