@@ -12,10 +12,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
-from pipeline.cache.contents import Content
 
 from jobs.cache.table import cache_table
 from jobs.config.recipe import parse_job
@@ -192,8 +190,7 @@ def _original(kind: str) -> Path:
         (shard,) = (folder / found.name).glob("*.parquet")
         keys = [key_of(number) for number in _CLIPS]
         storage = Storage.at(folder / found.name)
-        content = Content(tuple(keys), np.arange(len(keys), dtype=np.uint64))
-        write_index(storage, {shard.name: content}, found.name.rpartition("-")[2])
+        write_index(storage, {shard.name: keys}, found.name.rpartition("-")[2])
     return folder
 
 
