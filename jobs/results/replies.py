@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SHOWN_FROM = 0.01
 NOT_RANKED_FROM = 0.2
 _EXAMPLES = 2
+_SEARCHED = 100  # unread replies of a part of the answers among which examples are looked for
 _EXAMPLE_LENGTH = 40
 
 
@@ -42,10 +43,10 @@ class ReadingCounts:
                 if code >= 0 and rules[code]:
                     found[rules[code]] += int(count)
             examples = self._examples.setdefault(name, [])
-            wanted = np.flatnonzero(own & unread)[: _EXAMPLES - len(examples)]
-            if len(wanted):
-                texts = columns.table["text"].take(wanted).to_pylist()
-                examples += [_shortened(text or "") for text in texts]
+            wanted = np.flatnonzero(own & unread)[:_SEARCHED] if len(examples) < _EXAMPLES else []
+            for text in columns.table["text"].take(wanted).to_pylist() if len(wanted) else ():
+                if len(examples) < _EXAMPLES and _shortened(text or "") not in examples:
+                    examples.append(_shortened(text or ""))
 
     def of(self, benchmark: str, cell: str) -> Readings:
         """What was found for a cell."""

@@ -18,7 +18,9 @@ FACTS = facts_of(cell("full"), cell("tango", 0.1))
 def summary_with(unparsed, rule="letter"):
     answers = fake_answers(FACTS, unparsed=unparsed)
     unread = answers["status"] == "unparsed"
-    answers["text"] = ["desert and sand" if it else "B" for it in unread]
+    answers["text"] = [
+        ("sand" if n % 3 else "desert") if it else "B" for n, it in enumerate(unread)
+    ]
     answers["reading_rule"] = [None if it else rule for it in unread]
     return summarize(answers, FACTS)
 
@@ -30,7 +32,8 @@ def test_a_column_from_1_percent_and_no_ranking_from_20_percent(unparsed, shown,
     assert are_ranked(summary.cells) == ranked
     notes = unread_notes(summary.cells)
     assert len(notes) == (not ranked)
-    assert all('such as "desert and sand" and "desert and sand"' in note for note in notes)
+    examples = ('such as "desert" and "sand"', 'such as "sand" and "desert"')
+    assert all(any(text in note for text in examples) for note in notes)
 
 
 def test_summary_json_has_the_share_and_the_rules(tmp_path):

@@ -15,6 +15,7 @@ from scored_releases import (
 )
 
 from tango_core.benchmarks.base import Defect
+from tango_core.benchmarks.videomme_v2.benchmark import VideoMMEV2Benchmark
 from tango_core.benchmarks.videomme_v2.letters import harness_letter
 from tango_core.types import Question
 
@@ -132,3 +133,21 @@ def test_our_reading_is_strict_where_theirs_is_not(tmp_path):
     assert protocol.read_choice("Final Answer: C", question) == 2
     for own in benchmark.protocols.values():
         assert own.harness_score(own.failed_reply, question) == 0
+
+
+@pytest.mark.parametrize("name", ["vlmevalkit_reasoning", "lmms_eval_reasoning"])
+@pytest.mark.parametrize(
+    "reasoning",
+    [
+        "Option A shows a dog, but the animal meows.\n",
+        "First (A) and then (B) are seen.\n\n",
+        "<think>The answer is A. No.</think>\n",
+        "A. dog: not seen\nB. cat: not seen\n",
+    ],
+)
+def test_the_final_answer_counts_whatever_the_reasoning_names(name, reasoning):
+    protocol = VideoMMEV2Benchmark.protocols[name]
+    question = Question("q", "Which?", ("dog", "cat", "horse", "cow"), 2)
+    for line in ("Final Answer: C", "**Final Answer: C**", "Final Answer: (C)"):
+        assert protocol.read_choice(reasoning + line, question) == 2
+        assert protocol.harness_score(line, question) == 1.0
