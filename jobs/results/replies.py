@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from jobs.results.answer_columns import FAILED_BIT, UNPARSED, AnswerColumns, by_code
 from jobs.results.quantities import Readings, from_plain
@@ -43,10 +44,14 @@ class ReadingCounts:
                 if code >= 0 and rules[code]:
                     found[rules[code]] += int(count)
             examples = self._examples.setdefault(name, [])
-            wanted = np.flatnonzero(own & unread)[:_SEARCHED] if len(examples) < _EXAMPLES else []
-            for text in columns.table["text"].take(wanted).to_pylist() if len(wanted) else ():
-                if len(examples) < _EXAMPLES and _shortened(text or "") not in examples:
-                    examples.append(_shortened(text or ""))
+            if len(examples) == _EXAMPLES:
+                continue
+            wanted = np.flatnonzero(own & unread)[:_SEARCHED]
+            texts = (
+                columns.table["text"].take(wanted) if len(wanted) else pa.array([])
+            ).to_pylist()
+            distinct = dict.fromkeys((*examples, *(_shortened(text or "") for text in texts)))
+            examples[:] = list(distinct)[:_EXAMPLES]
 
     def of(self, benchmark: str, cell: str) -> Readings:
         """What was found for a cell."""

@@ -53,7 +53,7 @@ def finished_run(name, folder):
         "benchmark": {"name": "custom", "root": str(table)},
         "model": {"name": name, "path": str(save(folder / "checkpoint")), **model},
         "methods": METHODS,
-        "cache": {"features": "tokens"},
+        "cache": {"features": "all"},
         "executor": "local",
     }
     return run(parse_job(recipe, "test"), folder / "runs")[1]
