@@ -94,7 +94,9 @@ def _is_assigned_secret(found: re.Match[str]) -> bool:
         return False
     if sign.isspace() and not found["option"]:
         return False
-    is_word = value.isdigit() and not _PASSWORD.search(name)
+    # "token: 5", and in a sentence "it asks for a token: set it".
+    plain = value.isdigit() or (":" in sign and value.isalpha())
+    is_word = plain and not _PASSWORD.search(name)
     return not is_word and value.lower() not in _NO_SECRETS and _may_be_secret(value)
 
 

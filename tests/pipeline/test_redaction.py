@@ -103,6 +103,7 @@ SHOWN = [
     "https://host/a?start=1&end=2#part",
     "policy: keep",
     "password: none",
+    "http://head:8265 asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN",
     "HF_TOKEN_PATH=/home/me/token",
 ]
 
