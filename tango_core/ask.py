@@ -40,6 +40,7 @@ from tango_core.models.checkpoints.directory import ArchitectureError
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
+from tango_core.video.readers.container import raise_if_url
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +164,8 @@ class VideoChat:
 
         Raises:
             FileNotFoundError: If there is no such video.
-            ValueError: If the video cannot be decoded, or question, method or option is wrong.
+            ValueError: If the video is a URL or cannot be decoded, or question, method or option
+                is wrong.
             TypeError: If the video is no path.
         """
         if choices is None:
@@ -174,6 +176,7 @@ class VideoChat:
                 f"video must be the path of a file or of a directory of frames, got "
                 f"{type(video).__name__}; for frames in memory use encoder.encode(VideoFrames(...))"
             )
+        raise_if_url(os.fspath(video))
         path = Path(os.path.expanduser(video))
         if not path.exists():
             raise FileNotFoundError(f"video {video}: no such file or directory")

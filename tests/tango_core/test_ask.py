@@ -143,6 +143,7 @@ def test_only_the_last_clips_are_remembered(video, monkeypatch):
     ("change", "message"),
     [
         ({"video": "/no/such.mp4"}, "video /no/such.mp4: no such file"),
+        ({"video": "https://host/a.mp4"}, "https://host/a.mp4: videos are not read from http"),
         ({"question": "  "}, "the question is empty"),
         ({"choices": ("red",)}, "2 to 26 options, got 1"),
         ({"choices": ("red", "Red ")}, "distinct and not empty"),

@@ -24,6 +24,19 @@ def for_ffmpeg(path: str) -> str:
     return os.path.abspath(path)
 
 
+def raise_if_url(path: str) -> None:
+    """Refuse an http or https URL, unless a file has this name.
+
+    Raises:
+        VideoDecodeError: It says what to do instead.
+    """
+    if _URL.match(path) and not os.path.exists(path):
+        raise VideoDecodeError(
+            f"{path}: videos are not read from http and https; download the file, or use a store "
+            "(s3://, gs://, hf://)"
+        )
+
+
 @contextmanager
 def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and choose its video stream; every reason why that fails is told in one line.
@@ -34,11 +47,7 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     """
     import av
 
-    if _URL.match(path) and not os.path.exists(path):
-        raise VideoDecodeError(
-            f"{path}: videos are not read from http and https; download the file, or use a store "
-            "(s3://, gs://, hf://)"
-        )
+    raise_if_url(path)
     if not os.path.exists(path):
         raise VideoDecodeError(f"{path}: no such file")
     try:
