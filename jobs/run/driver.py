@@ -45,7 +45,7 @@ from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
 from pipeline.storage.faults import insist, patient, store_fault
-from pipeline.storage.leases import KeptLease, held, lease_of
+from pipeline.storage.leases import Lease, held
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
 
@@ -89,7 +89,7 @@ def execute(
     """
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
-    lease = lease_of(locations.open_storage(run_dir), clock)
+    lease = Lease(locations.open_storage(run_dir), clock)
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
     watching = (JobProgress(console, clock, board), *observers)
@@ -106,7 +106,7 @@ def _execute(
     observers: Sequence[Observer],
     run_plan: RunPlan,
     clock: Clock,
-    lease: KeptLease,
+    lease: Lease,
 ) -> JobResult:
     """The same, with the lease of the run."""
     claim(

@@ -20,7 +20,7 @@ from pipeline.redaction import redacted, redacted_inside
 from pipeline.runtime import process
 from pipeline.runtime.clock import Clock
 from pipeline.storage import Storage
-from pipeline.storage.leases import lease_of
+from pipeline.storage.leases import Lease
 from pipeline.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Driver:
             return True
         try:
             storage = Storage.at(tags.get(DIRECTORY_TAG) or "/nowhere")
-            return lease_of(storage, clock).living() is not None
+            return Lease(storage, clock).living() is not None
         except (OSError, ValueError, ModuleNotFoundError):
             return False
 

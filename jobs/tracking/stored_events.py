@@ -14,8 +14,7 @@ from pathlib import Path
 from jobs.tracking.events import EVENTS, FILES, FOLDER
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Repeated
 from pipeline.storage.copies import local_copy
-from pipeline.storage.objects import ObjectStore
-from pipeline.storage.retries import Patience
+from pipeline.storage.objects import ObjectStore, Patience
 from pipeline.storage.urls import Place, Url
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from jobs.tracking.mlflow_runs import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, 
 from jobs.tracking.server import TrackingError
 from jobs.tracking.upload import RunUpload, log_run
 from pipeline.storage import Storage
-from pipeline.storage.leases import EXPIRES_S, FileLease
+from pipeline.storage.leases import EXPIRES_S, Lease
 
 SECRET = "s3cr3t"
 ME = Driver.this()
@@ -243,7 +243,7 @@ class TestDeadDrivers:
     def test_are_not_silent_ones_whose_lease_is_renewed(self, running, client, tmp_path):
         run_dir = new_run(tmp_path / "shared")
         run = running(ELSEWHERE, 10 * SILENT_S, **{DIRECTORY_TAG: str(run_dir)})
-        FileLease(Storage.at(run_dir), FakeClock()).take()
+        Lease(Storage.at(run_dir), FakeClock()).take()
         running.upload.end_dead_runs()
         assert self.statuses(client, run) == ["RUNNING"], "only the server does not hear it"
         running.upload._clock = FakeClock(EXPIRES_S + 1)
