@@ -31,7 +31,7 @@ from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress
 from jobs.run.same_tokens import claim_caches
 from jobs.run.shards import ShardCount
-from pipeline.executors.address import raise_if_unreachable
+from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, with_lost_entries_again
 from pipeline.progress.answers import AnswerWriter
