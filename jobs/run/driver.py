@@ -35,7 +35,7 @@ from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, with_lost_entries_again
 from pipeline.progress.answers import AnswerWriter
-from pipeline.progress.resume import AskedBefore, Continued, read_asked, write_asked
+from pipeline.progress.resume import Continued, read_asked, write_asked
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.runtime import stopping
@@ -198,7 +198,7 @@ def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage
     if not len(done):
         return Continued()
     try:
-        return Continued(done, AskedBefore.of(read_asked(storage)))
+        return Continued(done, read_asked(storage))
     except DamagedFileError as error:
         logger.warning("%s; whether files or questions changed since cannot be told", error)
         return Continued(done)

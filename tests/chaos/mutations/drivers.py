@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
 from pipeline.progress.answers import AnswerWriter
 from pipeline.rows import Row
 from pipeline.storage import Storage
@@ -58,7 +60,7 @@ def _sync_nothing(self: SimulatedDisk, file: Any) -> None:
 
 def _keep_and_drop(self: AnswerWriter, clips: Any) -> None:
     """Drops what failed as soon as the run is resumed."""
-    self._kept = clips.digests
+    self._kept = np.array(sorted(clips.questions), dtype="S16")
     self.drop_the_others()
 
 
