@@ -67,7 +67,7 @@ test-system: $(READY)  ## Run the tests that need the Debian packages of infra/d
 # PyTorch's and oneDNN's kernels, limited to those of older processors; one process of tests each.
 KERNELS      ?= ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ATEN_CPU_CAPABILITY=avx512 \
                 ONEDNN_MAX_CPU_ISA=SSE41 ONEDNN_MAX_CPU_ISA=AVX2 ONEDNN_MAX_CPU_ISA=AVX512_CORE OMP_NUM_THREADS=1
-KERNEL_TESTS ?= tests/tango_core/models tests/tango_core/ops tests/tango_core/compressors tests/tango_core/metrics
+KERNEL_TESTS ?= tests/tango_core/models tests/tango_core/ops tests/tango_core/compressors tests/tango_core/device tests/tango_core/metrics
 
 test-kernels: $(READY)  ## Run the numeric tests with the kernels of other processors
 	@failed=0; for setting in $(KERNELS); do \

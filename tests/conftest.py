@@ -77,6 +77,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 _LINES_OF_A_FIRST_TRY = 80
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip a test that fails because PyTorch itself refuses bfloat16 attention.
+
+    PyTorch 2.13 does so on processors with AMX where `ATEN_CPU_CAPABILITY=default` limits it.
+    """
+    try:
+        return (yield)
+    except RuntimeError as error:
+        if str(error) == _refusal_of_bfloat16_attention():
+            pytest.skip(f"PyTorch refuses bfloat16 attention here: {error}")
+        raise
+
+
+@functools.cache
+def _refusal_of_bfloat16_attention() -> str | None:
+    """What PyTorch alone raises for bfloat16 attention; `None` if it computes."""
+    import torch
+
+    heads = torch.zeros(1, 1, 16, 32, dtype=torch.bfloat16)
+    try:
+        torch.nn.functional.scaled_dot_product_attention(heads, heads, heads)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show why a test needed its second try, whatever came of that."""
     for report in terminalreporter.getreports("rerun"):

@@ -53,12 +53,22 @@ def data_get(
     quiet: Silent = False,
 ) -> None:
     """Fetch a benchmark from the hub, unpack it and check it; goes on where it was stopped."""
-    from jobs.fetch.data import HowToGet, data_get
+    from jobs.fetch.data import data_get
 
-    how = HowToGet(
-        tuple(only), repository, revision, jobs, keep_archives, yes, dry_run, _quiet(quiet)
+    code = data_get(
+        benchmark,
+        root,
+        Console(),
+        only=only,
+        repository=repository,
+        revision=revision,
+        jobs=jobs,
+        keep=keep_archives,
+        yes=yes,
+        dry_run=dry_run,
+        quiet=_quiet(quiet),
     )
-    raise typer.Exit(data_get(benchmark, root, how, Console()))
+    raise typer.Exit(code)
 
 
 @model.command("get")
@@ -84,10 +94,20 @@ def model_get(
     quiet: Silent = False,
 ) -> None:
     """Fetch a checkpoint from the hub; goes on where it was stopped."""
-    from jobs.fetch.model import HowToGetModel, model_get
+    from jobs.fetch.model import model_get
 
-    how = HowToGetModel(folder, half, revision, jobs, yes, dry_run, _quiet(quiet))
-    raise typer.Exit(model_get(name, how, Console()))
+    code = model_get(
+        name,
+        Console(),
+        folder=folder,
+        half=half,
+        revision=revision,
+        jobs=jobs,
+        yes=yes,
+        dry_run=dry_run,
+        quiet=_quiet(quiet),
+    )
+    raise typer.Exit(code)
 
 
 def _quiet(wanted: bool) -> bool:

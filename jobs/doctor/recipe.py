@@ -123,7 +123,6 @@ def _ask_hub(source: str, revision: str | None) -> None:
     Raises:
         FetchError: If it does not give it.
     """
-    from jobs.fetch.hub import Hub, Patience, RemoteFile
+    from jobs.fetch.hub import Repository
 
-    hub = Hub(source, "model", revision or "main", Patience(tries=1))
-    hub.raise_if_closed(RemoteFile("config.json", 0, ""), hub.commit().sha)
+    Repository(source, "model", revision or "main").raise_if_closed("config.json")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,58 +12,114 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.data_check.check import data_check
-from jobs.fetch.archives import Archive
-from jobs.fetch.asking import agreed
-from jobs.fetch.downloads import fetch_all
-from jobs.fetch.hub import Hub
-from jobs.fetch.journal import FileJournal, one_at_a_time
-from jobs.fetch.plan import Plan, free_bytes, make_plan, raise_if_no_room, sweep
-from jobs.fetch.progress import Meter
-from jobs.fetch.stream import Download
-from jobs.fetch.unpack import unpack
+from jobs.fetch.download import (
+    Download,
+    Folder,
+    agreed,
+    downloading,
+    fetch_all,
+    free_bytes,
+    total_missing,
+)
+from jobs.fetch.hub import FetchError, RemoteFile, Repository
+from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
 from jobs.run.last_words import leaves_behind
 from jobs.units import human_bytes
 from pipeline.redaction import redacted
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
-from tango_core.benchmarks.releases import Release
+from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
 from tango_core.hub_errors import page_of
 
 logger = logging.getLogger(__name__)
 
+# Folders, records and the ends of blocks.
+_SPARE_BYTES = 64 * 2**20
+
 
 @dataclass(frozen=True)
-class HowToGet:
-    """What the command line says about a download.
+class PartPlan:
+    """One part of a release.
 
     Attributes:
+        part: Which one.
+        files: All of its files on the hub.
+        wanted: Whether it was asked for.
+        missing: Bytes that are still to come.
+    """
+
+    part: ReleasePart
+    files: Sequence[RemoteFile]
+    wanted: bool
+    missing: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be fetched and unpacked of a release.
+
+    Attributes:
+        release: Which one.
+        repository: Its repository at one commit.
+        folder: Where it goes.
+        parts: In the order of the release.
+        downloads: Files to fetch, the small ones first.
+        archives: Archives to unpack, whose pieces are here or among the downloads.
+        keep: Whether archives stay.
+        room: Bytes that the disk must have free.
+    """
+
+    release: Release
+    repository: Repository
+    folder: Folder
+    parts: Sequence[PartPlan]
+    downloads: Sequence[Download]
+    archives: Sequence[Archive]
+    keep: bool
+    room: int
+
+    @property
+    def root(self) -> Path:
+        """The folder's path."""
+        return self.folder.root
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.downloads and not self.archives
+
+    def has(self, name: str) -> bool:
+        """Whether a part will be here when the plan is done."""
+        return any(part.part.name == name and part.wanted for part in self.parts)
+
+
+def data_get(
+    benchmark: str,
+    root: Path,
+    console: Console,
+    *,
+    only: Sequence[str] = (),
+    repository: str | None = None,
+    revision: str | None = None,
+    jobs: int = 4,
+    keep: bool = False,
+    yes: bool = False,
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Fetch a benchmark, unpack it and check it.
+
+    Args:
+        benchmark: Its name.
+        root: Folder that receives it, and `benchmark.root` afterwards.
+        console: Where the table, the bars and the check go.
         only: Names of parts; none stands for those that are needed.
         repository: One of the benchmark's repositories; `None` for the usual one.
         revision: Branch, tag or commit; `None` for the release's own.
         jobs: Files at once.
         keep: Whether archives stay.
         yes: Start without a question.
-        dry_run: Say what would be done, and do nothing.
-        quiet: No bar and no notes.
-    """
-
-    only: tuple[str, ...] = ()
-    repository: str | None = None
-    revision: str | None = None
-    jobs: int = 4
-    keep: bool = False
-    yes: bool = False
-    dry_run: bool = False
-    quiet: bool = False
-
-
-def data_get(benchmark: str, root: Path, how: HowToGet, console: Console) -> int:
-    """Fetch a benchmark, unpack it and check it.
-
-    Args:
-        benchmark: Its name.
-        root: Folder that receives it, and `benchmark.root` afterwards.
-        how: What the command line says.
-        console: Where the table, the bar and the check go.
+        dry_run: Print what would be done, and do nothing.
+        quiet: No bars.
 
     Returns:
         Exit code: that of `data check`, where annotations and videos are here.
@@ -75,100 +129,153 @@ def data_get(benchmark: str, root: Path, how: HowToGet, console: Console) -> int
         FetchError: If it cannot be fetched or unpacked.
     """
     leaves_behind("nothing was fetched")
-    release = _release(benchmark, how)
-    _raise_if_unknown_parts(release, how.only)
-    root = root.expanduser().absolute()
-    hub = Hub(release.repository, "dataset", how.revision or release.revision)
-    plan = make_plan(hub, release, root, how.only, keep=how.keep, jobs=how.jobs)
-    say: Callable[[str], None] = partial(
+    release = _release(benchmark, repository)
+    for name in only:
+        if release.part(name) is None:
+            known = ", ".join(part.name for part in release.parts)
+            raise ValueError(f"--only {name!r} is no part of {release.repository}: {known}")
+    hub = Repository(release.repository, "dataset", revision or release.revision)
+    plan = make_plan(hub, release, root.expanduser().absolute(), only, keep=keep, jobs=jobs)
+    show: Callable[[str], None] = partial(
         console.print, markup=False, highlight=False, soft_wrap=True
     )
-    for line in _statement(benchmark, plan, how):
-        say(redacted(line))
+    for line in _statement(benchmark, plan):
+        show(redacted(line))
     if plan.downloads:
-        hub.raise_if_closed(plan.downloads[-1].file, plan.commit.sha)
-    raise_if_no_room(plan)
-    if how.dry_run:
+        hub.raise_if_closed(plan.downloads[-1].file.path)
+    _raise_if_no_room(plan)
+    if dry_run:
         return exit_codes.OK
     if plan.is_done:
-        say("all of it is here")
-    elif agreed(f"Fetch {human_bytes(plan.missing)}?", console, yes=how.yes):
-        _run(hub, plan, how, console, say)
+        show("all of it is here")
+    elif agreed(plan.downloads, console, yes=yes):
+        missing = total_missing(plan.downloads)
+        _run(plan, jobs, bars=console.is_terminal and not quiet)
+        show(f"fetched {human_bytes(missing)}, every file has the hub's checksum")
     else:
-        say("nothing was fetched")
+        show("nothing was fetched")
         return exit_codes.OK
-    return _end(benchmark, plan, console, say)
+    return _check(benchmark, plan, console, show)
 
 
-def _run(hub: Hub, plan: Plan, how: HowToGet, console: Console, say: Callable[[str], None]) -> None:
-    """Fetch and unpack."""
-    leaves_behind("what was fetched is kept, go on with: " + shlex.join(["tango", *sys.argv[1:]]))
-    with one_at_a_time(plan.root):
-        sweep(plan)
-        files = FileJournal(plan.root)
-        pending = _Pending(plan)
+def make_plan(
+    hub: Repository, release: Release, root: Path, only: Sequence[str], *, keep: bool, jobs: int
+) -> Plan:
+    """Compare what the hub has with what is here.
 
-        def on_file(download: Download) -> Callable[[], object] | None:
-            files.add(download.file, download.target)
-            archive = pending.completed_by(download)
-            return None if archive is None else partial(_unpack, hub, plan, archive, how)
+    Args:
+        hub: The release's repository.
+        release: What its class states.
+        root: Where it goes.
+        only: Names of the parts to fetch; none stands for those that are needed.
+        keep: Whether archives stay.
+        jobs: Files that are fetched at once.
 
-        here = sum(each.here for each in plan.downloads)
-        with Meter(console, plan.missing + here, here, quiet=how.quiet) as meter:
-            fetch_all(
-                hub,
-                plan.commit.sha,
-                plan.downloads,
-                jobs=how.jobs,
-                on_bytes=meter.add,
-                on_file=on_file,
+    Raises:
+        FetchError: If the hub does not answer, or holds other files than the class states.
+    """
+    listed = hub.files()
+    folder = Folder(root)
+    parts: list[PartPlan] = []
+    downloads: list[Download] = []
+    archives: list[Archive] = []
+    for part in release.parts:
+        files = [file for file in listed if part.holds(file.path)]
+        if part.name not in only if only else not part.needed:
+            parts.append(PartPlan(part, files, False, 0))
+            continue
+        unmatched = part.unmatched(file.path for file in files)
+        if unmatched:
+            raise FetchError(
+                f"{release.repository} has no {unmatched[0]} at revision {hub.revision}; its "
+                "layout has changed: choose another --revision, or fetch it with `hf download`"
             )
-            for archive in pending.here_already:
-                _unpack(hub, plan, archive, how)
-        say(f"fetched {human_bytes(meter.received)}, every file has the hub's checksum")
+        unneeded: set[str] = set()
+        for archive in archives_among((file, part.folder_of(file.path)) for file in files):
+            done, end = Unpacked(root, archive), 0
+            if not done.is_complete:
+                archives.append(archive)
+            for piece in archive.pieces:
+                end += piece.size
+                if done.is_complete or end < done.next_byte:
+                    unneeded.add(piece.path)
+        found = [folder.download(file) for file in files if file.path not in unneeded]
+        absent = [each for each in found if each is not None]
+        downloads += absent
+        parts.append(PartPlan(part, files, True, total_missing(absent)))
+    downloads.sort(key=lambda each: (archive_of(each.file.path) is not None, each.file.path))
+    room = _room(downloads, archives, keep, jobs)
+    return Plan(release, hub, folder, parts, downloads, archives, keep, room)
 
 
-def _unpack(hub: Hub, plan: Plan, archive: Archive, how: HowToGet) -> None:
-    count = unpack(plan.root, archive, keep=how.keep, stop=hub.stop)
-    if not hub.stop.is_set():  # the line that says how to go on is the last one
-        logger.info("%s: %d files unpacked", archive.name, count)
+def _room(downloads: Sequence[Download], archives: Sequence[Archive], keep: bool, jobs: int) -> int:
+    """Bytes that a disk needs: what comes, and what is unpacked while archives are still there.
+
+    Videos do not get smaller in an archive, so an archive's content is taken as large as itself.
+    """
+    content = sum(archive.size for archive in archives)
+    if not keep:
+        # An archive goes when it is unpacked, and a piece of a tar when it is read.
+        steps = sorted(
+            max(piece.size for piece in archive.pieces)
+            if archive.name.endswith(".tar")
+            else archive.size
+            for archive in archives
+        )
+        content = min(content, sum(steps[-jobs - 1 :]))
+    return total_missing(downloads) + content + _SPARE_BYTES
 
 
-class _Pending:
-    """Which archives wait for which pieces."""
-
-    def __init__(self, plan: Plan) -> None:
-        fetched = {each.file.path for each in plan.downloads}
-        self._waits = {
-            archive: {piece.path for piece in archive.pieces} & fetched for archive in plan.archives
-        }
-        self.here_already = [archive for archive, waits in self._waits.items() if not waits]
-
-    def completed_by(self, download: Download) -> Archive | None:
-        """The archive whose last piece this file is."""
-        for archive, waits in self._waits.items():
-            if download.file.path in waits:
-                waits.remove(download.file.path)
-                return None if waits else archive
-        return None
+def _raise_if_no_room(plan: Plan) -> None:
+    free = free_bytes(plan.root)
+    if not plan.is_done and free < plan.room:
+        raise FetchError(
+            f"{plan.root} has {human_bytes(free)} free, but this takes {human_bytes(plan.room)} "
+            f"({human_bytes(total_missing(plan.downloads))} to fetch, and room to unpack); make "
+            "room or choose another --root"
+        )
 
 
-def _end(benchmark: str, plan: Plan, console: Console, say: Callable[[str], None]) -> int:
+def _run(plan: Plan, jobs: int, *, bars: bool) -> None:
+    """Fetch, and unpack every archive as soon as its last piece is here."""
+    with downloading(plan.root, bars=bars) as stop:
+        # What is left of versions that the hub no longer has; other parts keep theirs.
+        digests = {file.digest for part in plan.parts for file in part.files}
+        for path in plan.downloads[0].partial.parent.glob("*") if plan.downloads else ():
+            if path.name.partition("-")[0] not in digests:
+                path.unlink()
+        coming = {each.file.path for each in plan.downloads}
+
+        def unpack_complete(download: Download | None) -> None:
+            if download is not None:
+                plan.folder.add(download.file, download.target)
+                coming.remove(download.file.path)
+            for archive in plan.archives:
+                paths = {piece.path for piece in archive.pieces}
+                if not paths & coming and (download is None or download.file.path in paths):
+                    count = unpack(plan.root, archive, keep=plan.keep)
+                    logger.info("%s: %d files unpacked", archive.name, count)
+
+        unpack_complete(None)  # pieces that an earlier command fetched
+        fetch_all(plan.repository, plan.downloads, jobs, stop, unpack_complete)
+
+
+def _check(benchmark: str, plan: Plan, console: Console, show: Callable[[str], None]) -> int:
     """Check what is here now."""
     needed = {part.part.name for part in plan.parts if part.part.needed}
     if "videos" in needed and all(plan.has(name) for name in needed):
         return data_check(benchmark, plan.root, None, 4, console)
-    if not plan.has("annotations"):
-        return exit_codes.OK
-    opened = build_benchmark(benchmark, root=str(plan.root))
-    questions = sum(len(item.questions) for item in opened.items())
-    why = "were not asked for" if "videos" in needed else "are not on the hub, see the note above"
-    say(f"{benchmark}: {questions:,} questions can be read; videos {why}")
+    if plan.has("annotations"):
+        opened = build_benchmark(benchmark, root=str(plan.root))
+        questions = sum(len(item.questions) for item in opened.items())
+        asked = "videos" in needed
+        why = "were not asked for" if asked else "are not on the hub, see the note above"
+        show(f"{benchmark}: {questions:,} questions can be read; videos {why}")
     return exit_codes.OK
 
 
-def _release(benchmark: str, how: HowToGet) -> Release:
-    """The release that is meant."""
+def _release(benchmark: str, repository: str | None) -> Release:
+    """The release of a benchmark in a repository."""
     releases = benchmark_class(benchmark).releases
     if not releases:
         having = [name for name in BENCHMARKS if benchmark_class(name).releases]
@@ -176,49 +283,36 @@ def _release(benchmark: str, how: HowToGet) -> Release:
             f"benchmark {benchmark!r} is not published on the hub, or nobody has stated where; "
             f"these are: {', '.join(having)}"
         )
-    if how.repository is None:
-        return releases[0]
-    for release in releases:
-        if release.repository == how.repository:
-            return release
-    known = ", ".join(release.repository for release in releases)
-    raise ValueError(f"--repository {how.repository!r} is none of {benchmark}'s: {known}")
+    known = {release.repository: release for release in releases}
+    if repository is not None and repository not in known:
+        raise ValueError(
+            f"--repository {repository!r} is none of {benchmark}'s: {', '.join(known)}"
+        )
+    return known[repository] if repository else releases[0]
 
 
-def _raise_if_unknown_parts(release: Release, only: Sequence[str]) -> None:
-    for name in only:
-        if release.part(name) is None:
-            known = ", ".join(part.name for part in release.parts)
-            raise ValueError(f"--only {name!r} is no part of {release.repository}: {known}")
-
-
-def _statement(benchmark: str, plan: Plan, how: HowToGet) -> list[str]:
-    """What is said before anything starts."""
-    release, commit = plan.release, plan.commit
-    page = page_of(release.repository, "dataset")
-    at = how.revision or release.revision
+def _statement(benchmark: str, plan: Plan) -> list[str]:
+    """The lines that are printed before anything starts."""
+    release, hub = plan.release, plan.repository
     lines = [
-        f"{benchmark}: {release.repository}, revision {at} ({commit.sha[:12]}), to {plan.root}",
+        f"{benchmark}: {release.repository}, revision {hub.revision} ({hub.sha[:12]}), to "
+        f"{plan.root}",
         f"{'part':<12}  {'files':>6}  {'bytes':>8}  {'to fetch':>8}",
     ]
     for part in plan.parts:
         missing = human_bytes(part.missing) if part.wanted else f"not now: --only {part.part.name}"
-        lines.append(
-            f"{part.part.name:<12}  {len(part.files):>6,}  {human_bytes(part.size):>8}  "
-            f"{missing:>8}"
-        )
-    licence = release.licence + (f"; the hub says: {commit.licence}" if commit.licence else "")
-    lines.append(f"licence: {licence}; {page}")
-    if commit.gated or release.gated:
-        who = release.gated or "who asks for it"
-        lines.append(f"access: for {who}" if commit.gated else "access: not gated today")
+        size = human_bytes(sum(file.size for file in part.files))
+        lines.append(f"{part.part.name:<12}  {len(part.files):>6,}  {size:>8}  {missing:>8}")
+    licence = release.licence + (f"; the hub says: {hub.licence}" if hub.licence else "")
+    lines.append(f"licence: {licence}; {page_of(release.repository, 'dataset')}")
+    if hub.gated:
+        lines.append(f"access: for {release.gated or 'who asks for it'}")
     else:
-        lines.append("access: not gated")
+        lines.append(f"access: not gated{' today' if release.gated else ''}")
     lines += [f"note: {note}" for note in release.notes]
     if plan.archives:
-        kept = "archives stay" if how.keep else "archives are removed once they are unpacked"
+        kept = "archives stay" if plan.keep else "archives are removed once they are unpacked"
         lines.append(f"archives to unpack: {len(plan.archives)}; {kept}")
-    lines.append(
-        f"disk: takes up to {human_bytes(plan.room)}, {human_bytes(free_bytes(plan.root))} are free"
-    )
+    room = human_bytes(0 if plan.is_done else plan.room)
+    lines.append(f"disk: takes up to {room}, {human_bytes(free_bytes(plan.root))} are free")
     return lines

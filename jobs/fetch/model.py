@@ -2,220 +2,208 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
+from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils import disable_progress_bars
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.fetch.archives import partial_of, path_below
-from jobs.fetch.asking import agreed
-from jobs.fetch.checkpoint_files import files_of, source_of
-from jobs.fetch.downloads import fetch_all
-from jobs.fetch.hub import Commit, FetchError, Hub, RemoteFile
-from jobs.fetch.hub_cache import HubCache
-from jobs.fetch.journal import FileJournal, one_at_a_time
-from jobs.fetch.plan import free_bytes
-from jobs.fetch.progress import Meter
-from jobs.fetch.stream import Download
+from jobs.fetch.download import (
+    Download,
+    Folder,
+    agreed,
+    downloading,
+    fetch_all,
+    free_bytes,
+    total_missing,
+)
+from jobs.fetch.hub import FetchError, RemoteFile, Repository
 from jobs.run.last_words import leaves_behind
 from jobs.units import human_bytes
 from pipeline.redaction import redacted
 from tango_core.hub_errors import page_of
-from tango_core.models.checkpoints.directory import HUB_ID, is_here, raise_if_damaged
+from tango_core.models import MODELS, model_entry
+from tango_core.models.checkpoints.directory import (
+    HUB_ID,
+    SMALL_FILES,
+    ArchitectureError,
+    Checkpoint,
+    is_here,
+    raise_if_damaged,
+)
 from tango_core.models.family import Half
 
 
-@dataclass(frozen=True)
-class HowToGetModel:
-    """What the command line says about a checkpoint.
+def model_get(
+    name: str,
+    console: Console,
+    *,
+    folder: Path | None = None,
+    half: Half | None = None,
+    revision: str = "main",
+    jobs: int = 4,
+    yes: bool = False,
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Fetch a checkpoint; afterwards a recipe finds it without a network.
 
-    Attributes:
+    Args:
+        name: Entry of `MODELS`, or the id of a checkpoint on the hub.
+        console: Where the statement and the bars go.
         folder: Where to put its files; `None` for the hub's cache.
         half: Only the files that one half is loaded from; `None` for all.
         revision: Branch, tag or commit.
         jobs: Files at once.
         yes: Start without a question.
-        dry_run: Say what would be done, and do nothing.
-        quiet: No bar.
-    """
-
-    folder: Path | None = None
-    half: Half | None = None
-    revision: str = "main"
-    jobs: int = 4
-    yes: bool = False
-    dry_run: bool = False
-    quiet: bool = False
-
-
-def model_get(name: str, how: HowToGetModel, console: Console) -> int:
-    """Fetch a checkpoint; afterwards a recipe finds it without a network.
-
-    Args:
-        name: Entry of `MODELS`, or the id of a checkpoint on the hub.
-        how: What the command line says.
-        console: Where the statement and the bar go.
+        dry_run: Print what would be done, and do nothing.
+        quiet: No bars.
 
     Raises:
         ValueError: If there is no such model.
         FetchError: If it cannot be fetched.
     """
-    if how.half is not None and how.folder is not None:
+    if half is not None and folder is not None:
         raise ValueError(
-            f"--half {how.half} needs the hub's cache: a folder has to hold the whole checkpoint; "
+            f"--half {half} needs the hub's cache: a folder has to hold the whole checkpoint; "
             "leave out --dir or --half"
         )
     leaves_behind("nothing was fetched")
-    source = source_of(name)
-    if not HUB_ID.fullmatch(source):
-        raise ValueError(f"{source!r} is no hub id such as 'org/name'")
-    say: Callable[[str], None] = partial(
+    disable_progress_bars()
+    source = _source_of(name)
+    show: Callable[[str], None] = partial(
         console.print, markup=False, highlight=False, soft_wrap=True
     )
-    into_cache = how.folder is None and how.half is None
-    if constants.HF_HUB_OFFLINE and into_cache and is_here(source, how.revision):
-        say(f"{source}: all of it is in the hub's cache")
+    if constants.HF_HUB_OFFLINE and not (folder or half) and is_here(source, revision):
+        show(f"{source}: all of it is in the hub's cache")
         return exit_codes.OK
-    hub = Hub(source, "model", how.revision)
-    commit = hub.commit()
-    files = _wanted(hub, commit, name, how.half)
-    place = _Place(hub, commit, how.folder)
-    downloads = place.downloads(files)
-    for line in _statement(hub, commit, files, downloads, place, how):
-        say(redacted(line))
+    hub = Repository(source, "model", revision)
+    files = _files_of(hub, name, half)
+    cache = Path(constants.HF_HUB_CACHE).expanduser() / repo_folder_name(
+        repo_id=source, repo_type="model"
+    )
+    root = folder.expanduser().absolute() if folder else cache
+    place = Folder(root) if folder else None
+    found = [place.download(file) if place else _into_cache(hub, cache, file) for file in files]
+    # In the cache, equal files have their bytes in one place.
+    downloads = list({each.target: each for each in found if each is not None}.values())
+    to = root if place else cache / "snapshots" / hub.sha
+    for line in _statement(hub, files, downloads, half, to):
+        show(redacted(line))
+    missing = total_missing(downloads)
     if downloads:
-        hub.raise_if_closed(downloads[-1].file, commit.sha)
-        _raise_if_no_room(place.root, downloads)
-    if how.dry_run:
+        hub.raise_if_closed(downloads[-1].file.path)
+        if free_bytes(root) < missing:
+            raise FetchError(
+                f"{root} has {human_bytes(free_bytes(root))} free, but {human_bytes(missing)} are "
+                "to be fetched; make room, choose another --dir, or set HF_HOME to another disk"
+            )
+    if dry_run:
         return exit_codes.OK
-    missing = sum(each.file.size - each.here for each in downloads)
-    if downloads and not agreed(f"Fetch {human_bytes(missing)}?", console, yes=how.yes):
-        say("nothing was fetched")
+    if downloads and not agreed(downloads, console, yes=yes):
+        show("nothing was fetched")
         return exit_codes.OK
     if downloads:
-        received = _run(hub, commit, downloads, place, how, console)
-        say(f"fetched {human_bytes(received)}, every file has the hub's checksum")
+        with downloading(root, bars=console.is_terminal and not quiet) as stop:
+            fetch_all(
+                hub,
+                downloads,
+                jobs,
+                stop,
+                lambda each: place.add(each.file, each.target) if place else None,
+            )
+        show(f"fetched {human_bytes(missing)}, every file has the hub's checksum")
     else:
-        say("all of it is here")
-    place.finish()
-    if how.half is None:
-        raise_if_damaged(str(place.files))
-    say(f"model.path: {hub.repository if how.folder is None else place.files}")
+        show("all of it is here")
+    if place is None:  # the client links the snapshot to the bytes, and notes the revision
+        snapshot_download(source, revision=revision, allow_patterns=[file.path for file in files])
+    if half is None:
+        raise_if_damaged(str(to))
+    show(f"model.path: {to if place else source}")
     return exit_codes.OK
 
 
-class _Place:
-    """Where a checkpoint goes: the hub's cache, or a folder of the user.
+def _source_of(name: str) -> str:
+    """The hub id of a model's name; an id is returned as it is."""
+    if HUB_ID.fullmatch(name):
+        return name
+    entry = model_entry(name)
+    if entry.embedded:
+        raise ValueError(f"model {name} comes with this package; there is nothing to fetch")
+    if entry.path is None or not HUB_ID.fullmatch(entry.path):
+        raise ValueError(f"model {name} has no checkpoint of its own; give the id of one")
+    return entry.path
 
-    Attributes:
-        root: Folder that is held by one download at a time.
-        files: Folder in which the files have their names.
+
+def _files_of(hub: Repository, name: str, half: Half | None) -> list[RemoteFile]:
+    """Files of a checkpoint that a job opens, the small ones first.
+
+    Raises:
+        FetchError: If it holds no weights that are read here.
+        ValueError: If it is a model of another kind, and a half was asked for.
     """
-
-    def __init__(self, hub: Hub, commit: Commit, folder: Path | None) -> None:
-        self._cache = HubCache(hub, commit.sha) if folder is None else None
-        self.root = folder.expanduser().absolute() if folder else HubCache(hub, commit.sha).folder
-        self.files = self.root if self._cache is None else self._cache.snapshot
-        self._journal = FileJournal(self.root)
-        self._waiting: dict[str, list[RemoteFile]] = {}
-
-    def downloads(self, files: Sequence[RemoteFile]) -> list[Download]:
-        """What is not here yet, the small files first."""
-        missing = []
-        for file in sorted(files, key=lambda file: (file.size, file.path)):
-            if self._cache is not None:
-                if not self._cache.is_here(file):
-                    self._waiting.setdefault(file.digest, []).append(file)
-                    if self._waiting[file.digest] == [file]:  # the same bytes come once
-                        missing.append(self._cache.download(file))
-                continue
-            target = path_below(self.root, file.path, "the hub's list")
-            if not self._journal.is_here(file, target):
-                missing.append(Download(file, partial_of(self.root, file), target))
-        return missing
-
-    def arrived(self, download: Download) -> None:
-        """Note that a file is complete."""
-        if self._cache is not None:
-            for file in self._waiting[download.file.digest]:
-                self._cache.point(file)
-        else:
-            self._journal.add(download.file, download.target)
-
-    def finish(self) -> None:
-        """Note that all files are complete."""
-        if self._cache is not None:
-            self._cache.remember_revision()
-
-
-def _wanted(hub: Hub, commit: Commit, name: str, half: Half | None) -> tuple[RemoteFile, ...]:
-    """Files of the checkpoint that a job opens."""
-    listed = {file.path: file for file in hub.files(commit.sha)}
+    listed = {file.path: file for file in hub.files()}
     with TemporaryDirectory(prefix="tango-model-") as folder:
-        return files_of(hub, commit.sha, listed, Path(folder), name, half)
-
-
-def _run(
-    hub: Hub,
-    commit: Commit,
-    downloads: Sequence[Download],
-    place: _Place,
-    how: HowToGetModel,
-    console: Console,
-) -> int:
-    """Fetch; the bytes that came."""
-    leaves_behind("what was fetched is kept, go on with: " + shlex.join(["tango", *sys.argv[1:]]))
-    here = sum(each.here for each in downloads)
-    total = sum(each.file.size for each in downloads)
-    with (
-        one_at_a_time(place.root),
-        Meter(console, total, here, quiet=how.quiet) as meter,
-    ):
-        fetch_all(
-            hub,
-            commit.sha,
-            downloads,
-            jobs=how.jobs,
-            on_bytes=meter.add,
-            on_file=place.arrived,
-        )
-    return meter.received
-
-
-def _raise_if_no_room(root: Path, downloads: Sequence[Download]) -> None:
-    missing = sum(each.file.size - each.here for each in downloads)
-    free = free_bytes(root)
-    if free < missing:
+        small = ["config.json", "model.safetensors.index.json"]
+        hub.raise_if_closed("config.json")
+        snapshot_download(hub.name, revision=hub.sha, allow_patterns=small, local_dir=folder)
+        checkpoint = Checkpoint(hub.name, Path(folder), hub.sha, "model")
+        checkpoint.config()
+        names = checkpoint.weight_files() if half is None else _half_files(checkpoint, name, half)
+    absent = [one for one in names if one not in listed]
+    if absent:
         raise FetchError(
-            f"{root} has {human_bytes(free)} free, but {human_bytes(missing)} are to be fetched; "
-            "make room, choose another --dir, or set HF_HOME to another disk"
+            f"{hub.name} has no {absent[0]} at revision {hub.revision}; only safetensors are "
+            "read, choose another checkpoint or --revision"
         )
+    # What loading it asks for; `*` stands for folders, too, as it does there.
+    ends = tuple(pattern.removeprefix("*") for pattern in SMALL_FILES)
+    wanted = {path: file for path, file in listed.items() if path.endswith(ends) or path in names}
+    return sorted(wanted.values(), key=lambda file: (file.size, file.path))
+
+
+def _half_files(checkpoint: Checkpoint, name: str, half: Half) -> tuple[str, ...]:
+    """Weight files of one half, by the family that reads the checkpoint."""
+    if not HUB_ID.fullmatch(name):
+        return model_entry(name).load_family().half_files(checkpoint, half)
+    reason = ""
+    for entry in MODELS.values():
+        try:
+            return entry.load_family().half_files(checkpoint, half)
+        except ArchitectureError as error:
+            reason = str(error)
+    raise ValueError(f"--half {half}: {reason}")
+
+
+def _into_cache(hub: Repository, cache: Path, file: RemoteFile) -> Download | None:
+    """The download of a file's bytes; `None` if they are in the hub's cache, in any commit."""
+    blob = cache / "blobs" / file.digest
+    if blob.exists() or isinstance(
+        try_to_load_from_cache(hub.name, file.path, revision=hub.sha), str
+    ):
+        return None
+    return Download(file, blob.with_name(f"{file.digest}.incomplete"), blob)
 
 
 def _statement(
-    hub: Hub,
-    commit: Commit,
+    hub: Repository,
     files: Sequence[RemoteFile],
     downloads: Sequence[Download],
-    place: _Place,
-    how: HowToGetModel,
+    half: Half | None,
+    to: Path,
 ) -> list[str]:
-    """What is said before anything starts."""
-    total = sum(file.size for file in files)
-    missing = sum(each.file.size - each.here for each in downloads)
-    what = f"the {how.half} half" if how.half else "the checkpoint"
+    """The lines that are printed before anything starts."""
+    what = f"the {half} half" if half else "the checkpoint"
     return [
-        f"{hub.repository}: revision {how.revision} ({commit.sha[:12]}), to {place.files}",
-        f"{what}: {len(files)} files, {human_bytes(total)}; to fetch: {len(downloads)} files, "
-        f"{human_bytes(missing)}",
-        f"licence: {commit.licence or 'not stated'}; {page_of(hub.repository)}",
-        f"access: {'for who asks for it' if commit.gated else 'not gated'}",
-        f"disk: {human_bytes(free_bytes(place.root))} are free",
+        f"{hub.name}: revision {hub.revision} ({hub.sha[:12]}), to {to}",
+        f"{what}: {len(files)} files, {human_bytes(sum(file.size for file in files))}; to fetch: "
+        f"{len(downloads)} files, {human_bytes(total_missing(downloads))}",
+        f"licence: {hub.licence or 'not stated'}; {page_of(hub.name)}",
+        f"access: {'for who asks for it' if hub.gated else 'not gated'}",
+        f"disk: {human_bytes(free_bytes(to))} are free",
     ]

@@ -1,62 +1,163 @@
-"""Zip and tar archives into folders, member by member; a killed one goes on where it was.
+"""Zip and tar archives, whole or in pieces, into folders, member by member.
 
-Every member is written beside its place and moved there when it is whole. Links, devices, names
-that lead out of the folder, and archives that unpack to far more than they hold are refused.
+Every member is written beside its place, moved there when it is whole, and recorded in `.tango-get`
+below the root, so that a killed process goes on at the next one. Links, devices, names that lead
+out of the folder, and archives that unpack to far more than they hold are refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import logging
 import os
 import shutil
 import stat
 import tarfile
-import threading
 import zipfile
 import zlib
-from collections.abc import Sequence
-from pathlib import Path
-from typing import IO
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO
 
-from jobs.fetch.archives import STATE, Archive, is_litter, path_below
-from jobs.fetch.hub import FetchError
-from jobs.fetch.journal import ArchiveJournal
-from jobs.fetch.pieces import Pieces
-from jobs.fetch.stream import put
+from jobs.fetch.download import STATE, path_below, read_lines
+from jobs.fetch.hub import FetchError, RemoteFile, move, size_of
 from jobs.units import human_bytes
+from tango_core.benchmarks.releases import archive_of
 
 logger = logging.getLogger(__name__)
 
 _CHUNK = 2**20
+# Text packs to a twentieth, videos and images not at all; a bomb packs to a thousandth.
+_LARGEST_RATIO = 100
+_ALWAYS_ALLOWED = 64 * 2**20
 _MOST_MEMBERS = 5_000_000
+_LITTER = {"__MACOSX", ".DS_Store"}
 
 
-def unpack(root: Path, archive: Archive, *, keep: bool, stop: threading.Event | None = None) -> int:
+@dataclass(frozen=True)
+class Archive:
+    """An archive of a release, in one file or in several.
+
+    Attributes:
+        name: Its path in the repository, without the number of a piece.
+        pieces: In the order in which they are joined.
+        folder: Folder below the root that it is unpacked into; "" for the root.
+    """
+
+    name: str
+    pieces: tuple[RemoteFile, ...]
+    folder: str
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pieces."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def digest(self) -> str:
+        """Identifies the content, in whatever commit."""
+        text = "\n".join(f"{piece.path} {piece.digest}" for piece in self.pieces)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def archives_among(files: Iterable[tuple[RemoteFile, str]]) -> tuple[Archive, ...]:
+    """The archives that some files are or are pieces of.
+
+    Args:
+        files: Each with the folder that it is unpacked into.
+    """
+    pieces: dict[tuple[str, str], list[RemoteFile]] = {}
+    for file, folder in sorted(files, key=lambda pair: pair[0].path):
+        name = archive_of(file.path)
+        if name is not None:
+            pieces.setdefault((name, folder), []).append(file)
+    return tuple(Archive(name, tuple(its), folder) for (name, folder), its in pieces.items())
+
+
+class Unpacked:
+    """The record of what is unpacked of an archive.
+
+    A line per member, with the byte of a tar at which the next one begins.
+
+    Args:
+        root: Of the release.
+        archive: Which one; a record of another version of it counts for nothing.
+
+    Attributes:
+        members: Path below the root -> bytes.
+        next_byte: Where the next member begins; 0 where that is not known.
+        is_complete: Whether nothing is left to unpack.
+    """
+
+    def __init__(self, root: Path, archive: Archive) -> None:
+        self._root, self._archive = root, archive
+        self._path = root / STATE / "archives" / f"{archive.name.replace('/', '--')}.jsonl"
+        self.members: dict[str, int] = {}
+        self.next_byte, self.is_complete = 0, False
+        first, *lines = [*read_lines(self._path)] or [None]
+        for line in lines if first == {"archive": archive.digest} else ():
+            if isinstance(line, list) and len(line) == 3:
+                self.members[str(line[0])], self.next_byte = int(line[1]), int(line[2])
+            elif isinstance(line, dict):
+                self.is_complete = line.get("complete") == len(self.members)
+        here = {name: size for name, size in self.members.items() if size_of(root / name) == size}
+        if len(here) < len(self.members):  # a removed member is somewhere before `next_byte`
+            self.members, self.next_byte, self.is_complete = here, 0, False
+
+    def start(self) -> None:
+        """Write the record again, without torn lines and removed members."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        members = [[name, size, self.next_byte] for name, size in self.members.items()]
+        lines = [{"archive": self._archive.digest}, *members]
+        new = self._path.with_suffix(".new")
+        new.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        new.replace(self._path)
+
+    def has(self, target: Path, size: int) -> bool:
+        """Whether a member of that size is in its place."""
+        return self.members.get(target.relative_to(self._root).as_posix()) == size
+
+    def add(self, target: Path, size: int, next_byte: int = 0) -> None:
+        """Record that a member is in its place."""
+        name = target.relative_to(self._root).as_posix()
+        self.members[name], self.next_byte = size, next_byte
+        self._append([name, size, next_byte])
+
+    def finish(self) -> None:
+        """Record that nothing is left to unpack."""
+        self.is_complete = True
+        self._append({"complete": len(self.members)})
+
+    def _append(self, line: object) -> None:
+        with self._path.open("a", encoding="utf-8") as output:
+            output.write(f"{json.dumps(line)}\n")
+
+
+def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
     """Unpack an archive whose pieces lie below the root at their paths in the repository.
 
     Args:
         root: Of the release.
         archive: What to unpack.
         keep: Whether the pieces stay; else each is removed as soon as nothing needs it.
-        stop: Ends it between two members.
 
     Returns:
-        Members that are in their places; all of them unless it was stopped.
+        Number of its members.
 
     Raises:
         FetchError: If the archive is damaged, dangerous or of a kind that is not read, or the disk
             is full.
     """
     paths = [root.joinpath(*piece.path.split("/")) for piece in archive.pieces]
-    work = _Work(root, archive, paths, keep, stop or threading.Event())
+    done = Unpacked(root, archive)
     try:
-        with ArchiveJournal(root, archive) as journal:
-            if not journal.is_complete:
-                work.run(journal)
-            if not journal.is_complete:
-                return len(journal.members)
-            count = len(journal.members)
+        if not done.is_complete:
+            done.start()
+            _Unpacking(root, archive, paths, done, keep).run()
+            done.finish()
     except FetchError:
         raise
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
@@ -76,137 +177,166 @@ def unpack(root: Path, archive: Archive, *, keep: bool, stop: threading.Event | 
     if not keep:
         for path in paths:
             path.unlink(missing_ok=True)
-    return count
+    return len(done.members)
 
 
-class _Work:
-    """One archive on its way."""
+@dataclass
+class _Unpacking:
+    """One archive while it is unpacked; see `unpack` for the attributes."""
 
-    def __init__(
-        self, root: Path, archive: Archive, paths: Sequence[Path], keep: bool, stop: threading.Event
-    ) -> None:
-        self._root, self._archive, self._paths = root, archive, paths
-        self._keep, self._stop = keep, stop
-        self._folder = root.joinpath(*archive.folder.split("/")) if archive.folder else root
-        self._sizes = [piece.size for piece in archive.pieces]
+    root: Path
+    archive: Archive
+    paths: Sequence[Path]
+    done: Unpacked
+    keep: bool
 
-    def run(self, journal: ArchiveJournal) -> None:
-        """Unpack by the kind that the name says."""
-        pieces = Pieces(list(zip(self._paths, self._sizes, strict=True)))
-        # Buffered, because a bare read ends with its piece.
-        with io.BufferedReader(pieces, _CHUNK) as stream:
-            if self._archive.name.endswith(".zip"):
-                self._zip(stream, journal)
-            elif self._archive.name.endswith(".tar"):
-                self._tar(stream, journal)
+    def run(self) -> None:
+        sizes = [piece.size for piece in self.archive.pieces]
+        pieces = _Joined(list(zip(self.paths, sizes, strict=True)))
+        with io.BufferedReader(pieces, _CHUNK) as stream:  # a bare read ends with its piece
+            if self.archive.name.endswith(".zip"):
+                self._zip(stream)
+            elif self.archive.name.endswith(".tar"):
+                self._tar(stream)
             else:
                 with tarfile.open(fileobj=stream, mode="r:gz") as opened:
-                    if self._members(opened, journal, has_offsets=False):
-                        journal.finish()
+                    self._members(opened, seekable=False)
 
-    def _zip(self, stream: IO[bytes], journal: ArchiveJournal) -> None:
+    def _zip(self, stream: IO[bytes]) -> None:
         with zipfile.ZipFile(stream) as opened:
             infos = [info for info in opened.infolist() if not info.is_dir()]
             self._raise_if_bomb(sum(info.file_size for info in infos), len(infos))
             for info in infos:
-                if self._stop.is_set():
-                    return
-                if is_litter(info.filename):
-                    continue
-                mode = info.external_attr >> 16
-                if mode and stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+                if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
                     raise self._refused(info.filename)
                 if info.flag_bits & 1:
                     raise FetchError(
-                        f"{self._archive.name} is encrypted; unpack it by hand with its password"
+                        f"{self.archive.name} is encrypted; unpack it by hand with its password"
                     )
-                target = path_below(self._folder, info.filename, self._archive.name)
-                if not journal.has(target, info.file_size):
-                    with opened.open(info) as source:
-                        self._write(source, target, info.file_size)
-                    journal.add(target, info.file_size)
-        journal.finish()
+                self._write(info.filename, info.file_size, lambda info=info: opened.open(info))
 
-    def _tar(self, stream: IO[bytes], journal: ArchiveJournal) -> None:
-        stream.seek(journal.next_byte)
-        if journal.next_byte and _is_end(stream):  # killed behind the last member
-            journal.finish()
+    def _tar(self, stream: IO[bytes]) -> None:
+        stream.seek(self.done.next_byte)
+        if self.done.next_byte and _is_end(stream):  # killed after the last member
             return
-        stream.seek(journal.next_byte)
+        stream.seek(self.done.next_byte)
         with tarfile.open(fileobj=stream, mode="r:") as opened:
-            if not self._members(opened, journal, has_offsets=True):
-                return
+            self._members(opened, seekable=True)
             stream.seek(opened.offset)  # the library takes anything that is no header for the end
             if not _is_end(stream):
                 raise tarfile.ReadError("no member begins where one should")
-        journal.finish()
 
-    def _members(
-        self, opened: tarfile.TarFile, journal: ArchiveJournal, *, has_offsets: bool
-    ) -> bool:
-        """Unpack what is not in its place; whether it came to the end."""
+    def _members(self, opened: tarfile.TarFile, *, seekable: bool) -> None:
+        """Unpack what is not in its place."""
         total = count = 0
-        for member in opened:
-            if self._stop.is_set():
-                return False
+        while (member := opened.next()) is not None:
             total, count = total + member.size, count + 1
             self._raise_if_bomb(total, count)
-            if member.isdir() or is_litter(member.name):
-                continue
-            if not member.isreg():
-                raise self._refused(member.name)
-            target = path_below(self._folder, member.name, self._archive.name)
-            # What follows is read from here; the library has not looked behind this member yet.
-            next_byte = member.offset_data + -(-member.size // 512) * 512 if has_offsets else 0
-            if member.issparse():
-                next_byte = journal.next_byte
-            if not journal.has(target, member.size):
-                source = opened.extractfile(member)
-                assert source is not None
-                with source:
-                    self._write(source, target, member.size)
-                journal.add(target, member.size, next_byte)
-            if has_offsets and not self._keep:
-                self._remove_read_pieces(journal.next_byte)
-            # A list of a million members is a gigabyte.
-            opened.members = []  # type: ignore[attr-defined]
-        return True
+            if not member.isdir():
+                if not member.isreg():
+                    raise self._refused(member.name)
+                self._write(
+                    member.name,
+                    member.size,
+                    lambda member=member: opened.extractfile(member),
+                    opened.offset if seekable else 0,
+                )
+            if seekable and not self.keep:
+                self._remove_read_pieces()
+            opened.members = []  # type: ignore[attr-defined]  # a million members are a gigabyte
 
-    def _write(self, source: IO[bytes], target: Path, size: int) -> None:
+    def _write(self, name: str, size: int, open_member: Any, next_byte: int = 0) -> None:
         """Write a member beside its place, and move it there."""
-        beside = self._root / STATE / "parts" / f"{os.getpid()}-{threading.get_ident()}.member"
+        if _LITTER.intersection(PurePosixPath(name).parts):
+            return
+        folder = self.root.joinpath(*self.archive.folder.split("/"))
+        target = path_below(folder, name, self.archive.name)
+        if self.done.has(target, size):
+            return
+        beside = self.root / STATE / "parts" / f"{os.getpid()}.member"
         beside.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with beside.open("wb") as output:
+            with open_member() as source, beside.open("wb") as output:
                 shutil.copyfileobj(source, output, _CHUNK)
-                written = output.tell()
-            if written != size:
-                raise tarfile.ReadError(f"{target.name} has {written} of {size} bytes")
-            put(beside, target)
+            if size_of(beside) != size:
+                raise tarfile.ReadError(f"{name} has {size_of(beside)} of {size} bytes")
+            move(beside, target)
         finally:
             beside.unlink(missing_ok=True)
+        self.done.add(target, size, next_byte)
 
-    def _remove_read_pieces(self, next_byte: int) -> None:
+    def _remove_read_pieces(self) -> None:
         """Remove the pieces that nothing needs any more: the library reads one byte back."""
         end = 0
-        for path, size in zip(self._paths, self._sizes, strict=True):
-            end += size
-            if end < next_byte:
+        for path, piece in zip(self.paths, self.archive.pieces, strict=True):
+            end += piece.size
+            if end < self.done.next_byte:
                 path.unlink(missing_ok=True)
 
     def _raise_if_bomb(self, total: int, count: int) -> None:
-        if total > self._archive.largest_content or count > _MOST_MEMBERS:
+        if total > _ALWAYS_ALLOWED + _LARGEST_RATIO * self.archive.size or count > _MOST_MEMBERS:
             raise FetchError(
-                f"{self._archive.name} of {human_bytes(self._archive.size)} would unpack to "
+                f"{self.archive.name} of {human_bytes(self.archive.size)} would unpack to "
                 f"{count:,} files of {human_bytes(total)}; that is no archive of videos, so it is "
                 "not unpacked"
             )
 
     def _refused(self, name: str) -> FetchError:
         return FetchError(
-            f"{self._archive.name} holds {name!r}, a link or a device; only files and folders are "
+            f"{self.archive.name} holds {name!r}, a link or a device; only files and folders are "
             "unpacked, ask its authors"
         )
+
+
+class _Joined(io.RawIOBase):
+    """Files read as one; those before the first byte that is read need not be there.
+
+    Args:
+        files: Each with its size in bytes.
+    """
+
+    def __init__(self, files: Sequence[tuple[Path, int]]) -> None:
+        self._files, self._at = files, 0
+        self._open: tuple[Path, BinaryIO] | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        size = sum(size for _, size in self._files)
+        self._at = max(
+            0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
+        )
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, at most to the end of a file."""
+        start = 0
+        for path, size in self._files:
+            if self._at < start + size:
+                if self._open is None or self._open[0] != path:
+                    self._close_open()
+                    self._open = (path, path.open("rb"))
+                stream = self._open[1]
+                stream.seek(self._at - start)
+                data = stream.read(min(len(buffer), start + size - self._at))
+                buffer[: len(data)] = data
+                self._at += len(data)
+                return len(data)
+            start += size
+        return 0
+
+    def close(self) -> None:
+        self._close_open()
+        super().close()
+
+    def _close_open(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
 
 def _is_end(stream: IO[bytes]) -> bool:

@@ -30,8 +30,8 @@ from pipeline.rows import ANSWER
 from pipeline.storage import Storage
 from pipeline.storage.seal import write_sealed
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
-from tango_core.benchmarks.outside import in_one_line
+from tango_core.benchmarks.annotated import AnnotatedBenchmark
+from tango_core.benchmarks.base import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
 
 logger = logging.getLogger(__name__)

@@ -13,21 +13,17 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from jobs.harness.predictions import answer_rows, replies_of
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
-from tango_core.benchmarks.annotations.harness_files import LmmsEvalSamples
-from tango_core.benchmarks.annotations.records import Record
-from tango_core.benchmarks.annotations.tables import read_rows
-from tango_core.benchmarks.protocols.failures import NOT_LOADED
-from tango_core.benchmarks.protocols.protocol import Protocol
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, LmmsEvalSamples, Record
+from tango_core.benchmarks.protocols.protocol import NOT_LOADED, Protocol
+from tango_core.benchmarks.tables import read_rows
 from tango_core.types import Prompt
 
 _FILE = re.compile(r"(?:.*_)?samples_(.+)\.jsonl")
@@ -73,7 +69,7 @@ def write_lmms_eval(
             **facts.metrics(record, reply),
             "input": prompt.before + prompt.after,
         }
-        by_task.setdefault(facts.task(record), []).append(sample)
+        by_task.setdefault(facts.task_of(record, benchmark.subtitles), []).append(sample)
     folder.mkdir(parents=True, exist_ok=True)
     stamp = (date or datetime.now()).strftime("%Y%m%d_%H%M%S")
     paths = []
@@ -104,7 +100,7 @@ def read_lmms_eval(
     if not paths:
         raise ValueError("no samples files given; lmms-eval writes them with --log_samples")
     facts = samples_of(benchmark)
-    questions = _Questions(benchmark.records(), facts)
+    questions = _Questions(benchmark, facts)
     samples: list[_Logged] = []
     for path in paths:
         match = _FILE.fullmatch(path.name)
@@ -151,15 +147,7 @@ def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
     """
     if benchmark.lmms_eval_samples is None:
         raise ValueError(f"benchmark {benchmark.name!r} is not in lmms-eval")
-    facts = benchmark.lmms_eval_samples
-    if benchmark.subtitles and facts.subtitled_task is not None:
-        return replace(facts, task=partial(_named, facts.subtitled_task))
-    return facts
-
-
-def _named(task: str, _: Record) -> str:
-    """The one task of all questions."""
-    return task
+    return benchmark.lmms_eval_samples
 
 
 def _input(protocol: Protocol, record: Record, subtitled: bool) -> Prompt:
@@ -190,23 +178,29 @@ class _Questions:
     """The questions of a benchmark, as samples may name them.
 
     Args:
-        records: All questions.
+        benchmark: It holds all questions.
         facts: What the benchmark states about its tasks.
     """
 
-    def __init__(self, records: Sequence[Record], facts: LmmsEvalSamples) -> None:
-        self.tasks = {facts.task(record) for record in records}
+    def __init__(self, benchmark: AnnotatedBenchmark, facts: LmmsEvalSamples) -> None:
         self._facts = facts
-        self._by_row = {(facts.task(r), str(facts.doc_id(r))): r for r in records}
+        self._by_row: dict[tuple[str, str], Record] = {}
         self._by_key: dict[str, list[Record]] = {}
-        for record in records:
-            if (key := facts.key(record)) is not None:
+        for record in benchmark.records():
+            task = facts.task_of(record, benchmark.subtitles)
+            self._by_row[task, str(facts.doc_id(record))] = record
+            if (key := self._key(record)) is not None:
                 self._by_key.setdefault(key, []).append(record)
+        self.tasks = {task for task, _ in self._by_row}
+
+    def _key(self, record: Record) -> str | None:
+        """The text by which a sample says that it is about a question."""
+        return self._facts.key_in(self._facts.metrics(record, ""))
 
     def agrees(self, sample: _Logged) -> bool:
         """Whether the row `doc_id` is a question that the sample can be about."""
         row = self._by_row.get((sample.task, sample.doc_id))
-        return row is not None and sample.key in (None, self._facts.key(row))
+        return row is not None and sample.key in (None, self._key(row))
 
     def find(self, sample: _Logged, in_order: bool) -> Sequence[Record]:
         """Return the questions that a sample may be about; exactly one if that is certain.

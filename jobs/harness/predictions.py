@@ -21,9 +21,8 @@ import pandas as pd
 from pipeline.rows import ANSWER, Row, to_table
 from pipeline.stages.declarations import ANSWER_QUESTIONS
 from pipeline.statuses import is_failed
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
-from tango_core.benchmarks.annotations.records import Record
-from tango_core.benchmarks.protocols.failures import NO_REPLY, NOT_LOADED, is_failure
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
+from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
 from tango_core.benchmarks.scoring.judge import judge
 
 

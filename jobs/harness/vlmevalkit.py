@@ -21,11 +21,9 @@ from zipfile import BadZipFile
 import pandas as pd
 
 from jobs.harness.predictions import answer_rows, replies_of
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
-from tango_core.benchmarks.annotations.harness_files import VLMEvalKitTable, plain
-from tango_core.benchmarks.annotations.records import Record
-from tango_core.benchmarks.annotations.tables import is_missing, read_rows
-from tango_core.benchmarks.protocols.failures import NO_REPLY
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, VLMEvalKitTable, plain
+from tango_core.benchmarks.protocols.protocol import NO_REPLY
+from tango_core.benchmarks.tables import is_missing, read_rows
 
 SUFFIXES = (".tsv", ".json")
 

@@ -36,7 +36,7 @@ from timing import machine, spread, timed
 
 from tango_core import combination
 from tango_core.compressors.tango import method as tango_module
-from tango_core.compressors.tango import select as tango_select
+from tango_core.compressors.tango import selection as tango_select
 from tango_core.compressors.tango.method import Tango
 from tango_core.ops.segmentation import adjacent_products
 from tango_core.types import VisualFeatures
@@ -44,8 +44,7 @@ from tango_core.types import VisualFeatures
 STAGES = {
     "similarity": (tango_module, "adjacent_products"),
     "plan": (tango_module, "plan_groups"),
-    "distances": (tango_select, "distances_in_frames"),
-    "distances ": (tango_select, "distances_between"),
+    "distances": (tango_select, "distances_between"),
     "peaks": (tango_select, "density_peaks"),
     "assign": (tango_select, "assign_to_centers"),
     "merge": (combination, "gather_weighted"),
@@ -88,7 +87,7 @@ def stage_timers(device: str) -> Iterator[dict[str, float]]:
             result = originals[stage](*args, **kwargs)
             if device != "cpu":
                 torch.cuda.synchronize()
-            spent[stage.strip()] += (time.perf_counter() - start) * 1e3
+            spent[stage] += (time.perf_counter() - start) * 1e3
             return result
 
         return run

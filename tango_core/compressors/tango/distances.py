@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.ops.blocks import take_frames
 from tango_core.ops.clustering import products_to_distances
 from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
-from tango_core.ops.transfer import upload
 
 # Floats that every core multiplies at once, in whole groups; of these, the number that it looks up
 # and rotates at once, 1.5 MB, which stay in its cache. A GPU needs 1 GB to be fully used.
@@ -44,39 +40,6 @@ class ClipTensors:
     scores: Tensor
     tables: RotationTables | None
     excluded: Tensor | None
-
-
-def distances_in_frames(clip: ClipTensors, frames: NDArray[np.int64]) -> Tensor:
-    """Squared distances between all tokens of a frame, for several frames.
-
-    Tokens of one frame share its time, and a rotation in common leaves their distances alone: the
-    time section is used as it is.
-
-    Args:
-        clip: Measured features.
-        frames: (P,) ascending frame numbers.
-
-    Returns:
-        (P, L, L) float32.
-    """
-    _, tokens_per_frame, dim = clip.tokens.shape
-    device = clip.tokens.device
-    distances = torch.empty(len(frames), tokens_per_frame, tokens_per_frame, device=device)
-    step = _at_once(tokens_per_frame * dim, len(frames), device)
-    if clip.tables is not None:
-        buffer = rotation_buffer((step, *clip.tables.grid), clip.tables)
-    for start in range(0, len(frames), step):
-        chunk = slice(start, start + step)
-        points = take_frames(clip.tokens, frames[chunk].tolist()).float()
-        if clip.tables is not None:
-            rotated = buffer[: len(points)]
-            grid = points.view(len(points), *clip.tables.grid, dim)
-            rotate(grid, clip.tables.of_grid(), out=rotated)
-            points = rotated.flatten(3).flatten(1, 2)
-        write_products(points, distances[chunk])
-    at = upload(frames, device)
-    products_to_distances(distances, 1 / clip.norms[at].clamp(min=1e-12))
-    return distances
 
 
 def distances_between(clip: ClipTensors, rows: Tensor, *, of_one_frame: bool = False) -> Tensor:

@@ -28,7 +28,7 @@ from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
 from tango_core.compressors.tango.distances import ClipTensors
-from tango_core.compressors.tango.select import select_tokens
+from tango_core.compressors.tango.selection import select_tokens
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.segmentation import (
     adjacent_products,

@@ -243,7 +243,12 @@ def is_here(source: str, revision: str | None = None) -> bool:
     if Path(os.path.expanduser(source)).exists() or not HUB_ID.fullmatch(source):
         return True
     try:
-        snapshot = Path(snapshot_download(source, revision=revision, local_files_only=True))
+        # Without patterns the client misses files that no job opens, such as README.md.
+        snapshot = Path(
+            snapshot_download(
+                source, revision=revision, allow_patterns=list(SMALL_FILES), local_files_only=True
+            )
+        )
     except EntryNotFoundError:
         return False
     found = Checkpoint(source, snapshot, snapshot.name)

@@ -7,9 +7,9 @@ from hub_server import hub_server
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
-from jobs.fetch.hub import Hub, Patience
+from jobs.fetch import hub as hub_module
+from jobs.fetch.hub import Repository
 
-QUICK = Patience(tries=3, first_wait_s=0.0)
 NAME = "datasets/owner/data"
 
 
@@ -29,6 +29,8 @@ def server(monkeypatch, tmp_path):
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):  # a busy machine is slow
             monkeypatch.setattr(constants, name, 60)
+        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1_000)
+        monkeypatch.setattr(hub_module, "_FIRST_WAIT_S", 0.0)
         close_session()
         yield state
         close_session()
@@ -36,5 +38,5 @@ def server(monkeypatch, tmp_path):
 
 @pytest.fixture
 def hub(server):
-    """`owner/data` of that hub, asked without long waits."""
-    return Hub("owner/data", "dataset", "main", QUICK)
+    """Opens `owner/data` of that hub at a revision."""
+    return lambda revision="main": Repository("owner/data", "dataset", revision)

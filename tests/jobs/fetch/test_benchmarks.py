@@ -17,7 +17,7 @@ from hub_releases import (
 )
 from rich.console import Console
 
-from jobs.fetch.data import HowToGet, data_get
+from jobs.fetch.data import data_get
 from tango_core.benchmarks import build_benchmark
 
 pytestmark = pytest.mark.slow
@@ -47,14 +47,14 @@ def test_a_benchmark_that_was_fetched_passes_its_check(server, tmp_path, case):
     server.publish(repository, make(tmp_path / "made"), branch=branch)
     console = Console(record=True, width=200, force_terminal=False)
     name = case.partition(",")[0]
-    how = HowToGet(revision=branch, yes=True)
-    assert data_get(name, tmp_path / "out", how, console) == 0
+    how = {"revision": branch, "yes": True}
+    assert data_get(name, tmp_path / "out", console, **how) == 0
     text = console.export_text()
     assert text.rstrip().endswith("complete")
     assert "missing" not in text or "withheld: missing: 1" in text
     assert not list((tmp_path / "out").rglob("*.zip"))
     server.requests.clear()
-    assert data_get(name, tmp_path / "out", how, console) == 0
+    assert data_get(name, tmp_path / "out", console, **how) == 0
     assert "all of it is here" in console.export_text()
     assert {each.path.split("/")[1] for each in server.requests} == {"api"}
 
@@ -62,8 +62,8 @@ def test_a_benchmark_that_was_fetched_passes_its_check(server, tmp_path, case):
 def test_a_release_without_videos_says_where_they_are(server, tmp_path):
     server.publish("datasets/zai-org/LVBench", lvbench_of_its_authors(tmp_path / "made"))
     console = Console(record=True, width=200, force_terminal=False)
-    how = HowToGet(repository="zai-org/LVBench", yes=True)
-    assert data_get("lvbench", tmp_path / "out", how, console) == 0
+    got = data_get("lvbench", tmp_path / "out", console, repository="zai-org/LVBench", yes=True)
+    assert got == 0
     text = console.export_text()
     assert "note: the videos are on YouTube" in text
     assert "lvbench: 3 questions can be read; videos are not on the hub, see the note" in text
@@ -76,9 +76,9 @@ def test_subtitles_are_fetched_where_they_are_asked_for(server, tmp_path):
     server.publish(VIDEOMME, files)
     root = tmp_path / "out"
     console = Console(record=True, width=200, force_terminal=False)
-    assert data_get("videomme", root, HowToGet(yes=True), console) == 0
+    assert data_get("videomme", root, console, yes=True) == 0
     with pytest.raises(FileNotFoundError, match="--only subtitles"):
         build_benchmark("videomme", root=str(root), subtitles=True)
-    assert data_get("videomme", root, HowToGet(only=("subtitles",), yes=True), console) == 0
+    assert data_get("videomme", root, console, only=["subtitles"], yes=True) == 0
     shown = build_benchmark("videomme", root=str(root), subtitles=True)
     assert [item.subtitles.text for item in shown.items()] == [cues.decode(), None]

@@ -23,7 +23,7 @@ from hub_releases import (
 )
 from rich.console import Console
 
-from jobs.fetch.data import HowToGet, data_get
+from jobs.fetch.data import data_get
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120
 VIDEOMME = "datasets/lmms-lab/Video-MME"
 LONGVIDEOBENCH = "datasets/longvideobench/LongVideoBench"
-LARGE = random.Random(0).randbytes(3_000_000)
+LARGE = random.Random(0).randbytes(30_000_000)  # the client writes 10 MiB at once
 TOKEN = "hf_goodgoodgoodgood"
 
 
@@ -94,11 +94,11 @@ def get(root, benchmark="videomme", *more):
 
 @pytest.fixture
 def held(server, tmp_path):
-    """Video-MME with a large zip, whose second megabyte is not sent yet; its published name."""
+    """Video-MME with a large zip, whose last 8 MB are not sent yet; its published name."""
     files = videomme_on_the_hub(tmp_path / "made")
     files["videos_chunked_02.zip"] = zipped({"data/aAaAaAaAaA0.mp4": LARGE})
     server.publish(VIDEOMME, files)
-    server.held["videos_chunked_02.zip"] = 1_000_000
+    server.held["videos_chunked_02.zip"] = 22_000_000
     return "videos_chunked_02.zip"
 
 
@@ -114,13 +114,13 @@ def bytes_here(root):
 def go_on(root, benchmark="videomme"):
     """Give the command again, in this process: exit code and what is printed."""
     console = Console(record=True, width=200, force_terminal=False)
-    return data_get(benchmark, root, HowToGet(yes=True), console), console.export_text()
+    return data_get(benchmark, root, console, yes=True), console.export_text()
 
 
 def stopped(run, root, signum):
     """Send a signal in the middle of a large file: exit code and standard error."""
     process = run(*get(root))
-    wait_until(lambda: bytes_here(root) > 900_000 or process.poll() is not None)
+    wait_until(lambda: bytes_here(root) > 20_000_000 or process.poll() is not None)
     os.kill(process.pid, signum)
     code, _, lines = end_of(process)
     return code, lines
@@ -149,13 +149,13 @@ def test_a_signal_ends_it_with_the_command_that_goes_on(run, held, tmp_path, sig
     command = f"tango data get videomme --root {root} --yes"
     said = [line for line in lines if line.startswith("tango: ")]
     assert said[-1].endswith(f"what was fetched is kept, go on with: {command}")
-    assert bytes_here(root) > 900_000
+    assert bytes_here(root) > 20_000_000
 
 
 def test_a_root_is_filled_by_one_process(run, held, tmp_path):
     root = tmp_path / "out"
     first = run(*get(root))
-    wait_until(lambda: bytes_here(root) > 900_000 or first.poll() is not None)
+    wait_until(lambda: bytes_here(root) > 20_000_000 or first.poll() is not None)
     code, _, lines = end_of(run(*get(root)))
     assert (code, len(lines)) == (2, 1)
     assert lines[0].startswith(f"tango: another process downloads to {root}")
@@ -167,15 +167,15 @@ def test_a_full_disk_ends_in_one_line_and_the_next_one_goes_on(server, run, held
     server.held.clear()
 
     def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (15_000_000, 15_000_000))
 
     code, _, lines = end_of(run(*get(root), preexec_fn=small_files))
     assert code == 2
-    assert lines[-1].startswith(f"tango: no room for {held} (3.0 MB) in {root}: File too large")
-    assert bytes_here(root) == 500_000
+    assert lines[-1].startswith(f"tango: no room for {held} (30.0 MB) in {root}: File too large")
+    assert bytes_here(root) == 15_000_000
     server.requests.clear()
     assert go_on(root)[0] == 1
-    assert server.gets(held) == ["bytes=500000-"]
+    assert server.gets(held) == ["bytes=15000000-"]
 
 
 def test_no_room_to_unpack_ends_in_one_line(server, run, tmp_path):
@@ -186,7 +186,7 @@ def test_no_room_to_unpack_ends_in_one_line(server, run, tmp_path):
     server.publish(LONGVIDEOBENCH, {**files, **cut("videos.tar", tarred({"videos/a": LARGE}), 8)})
 
     def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (15_000_000, 15_000_000))
 
     root = tmp_path / "out"
     code, _, lines = end_of(run(*get(root, "longvideobench"), preexec_fn=small_files))

@@ -10,7 +10,7 @@ from llava_checkpoints import build_llava, save_llava
 from rich.console import Console
 
 from jobs.fetch.hub import FetchError
-from jobs.fetch.model import HowToGetModel, model_get
+from jobs.fetch.model import model_get
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.checkpoints.directory import is_here
 
@@ -35,7 +35,7 @@ def published(server, files):
 def get(name=ID, **options):
     """Exit code and what is printed."""
     console = Console(record=True, width=200, force_terminal=False)
-    return model_get(name, HowToGetModel(yes=True, **options), console), console.export_text()
+    return model_get(name, console, yes=True, **options), console.export_text()
 
 
 def fetched(server):
@@ -108,7 +108,7 @@ def test_into_a_folder(published, tmp_path):
 
 def test_a_stopped_download_goes_on(published, files):
     (name,) = [name for name in files if name.endswith("00001-of-" + _count(files))]
-    published.cuts[name] = [1000]
+    published.cuts[name] = [2500]
     get()
     first, second = published.gets(name)
     assert first is None
@@ -134,7 +134,7 @@ def test_a_new_commit_fetches_what_changed(published, files):
 
 def test_a_dry_run_writes_nothing(published):
     console = Console(record=True, width=200, force_terminal=False)
-    assert model_get(ID, HowToGetModel(dry_run=True), console) == 0
+    assert model_get(ID, console, dry_run=True) == 0
     assert "the checkpoint: " in console.export_text()
     assert not Path(constants.HF_HUB_CACHE).exists()
 

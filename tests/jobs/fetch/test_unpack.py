@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import stat
 import tarfile
-import threading
 import zipfile
 from pathlib import Path
 
@@ -13,10 +12,8 @@ import pytest
 from hub_releases import cut, tarred, zipped
 from hub_state import digest_of
 
-from jobs.fetch.archives import Archive, archives_among
-from jobs.fetch.hub import FetchError, RemoteFile
-from jobs.fetch.journal import ArchiveJournal
-from jobs.fetch.unpack import unpack
+from jobs.fetch.hub import FetchError, RemoteFile, move
+from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
 
 MEMBERS = {f"videos/{number}.mp4": bytes([number]) * 5_000 for number in range(8)}
 
@@ -40,16 +37,20 @@ def contents(root: Path) -> dict[str, bytes]:
     }
 
 
-class AfterSome(threading.Event):
-    """Asked so often, it is set."""
+def interrupted(monkeypatch, root: Path, archive: Archive, after: int) -> None:
+    """Unpack an archive until so many members are in their places."""
+    left = iter(range(after))
 
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self._left = times
+    def move_some(source, target):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        move(source, target)
 
-    def is_set(self) -> bool:
-        self._left -= 1
-        return self._left < 0
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.fetch.unpack.move", move_some)
+        with pytest.raises(KeyboardInterrupt):
+            unpack(root, archive, keep=False)
+    assert not Unpacked(root, archive).is_complete
 
 
 KINDS = {
@@ -70,14 +71,13 @@ def test_every_kind_is_unpacked_and_removed_if_it_may(tmp_path, kind, keep):
     archive = placed(tmp_path, KINDS[kind])
     assert unpack(tmp_path, archive, keep=keep) == len(MEMBERS)
     assert contents(tmp_path) == {**MEMBERS, **(KINDS[kind] if keep else {})}
-    assert ArchiveJournal(tmp_path, archive).is_complete
+    assert Unpacked(tmp_path, archive).is_complete
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_stopped_goes_on_and_writes_nothing_twice(tmp_path, kind):
+def test_what_was_stopped_goes_on_and_writes_nothing_twice(monkeypatch, tmp_path, kind):
     archive = placed(tmp_path, KINDS[kind])
-    unpack(tmp_path, archive, keep=False, stop=AfterSome(5))
-    assert not ArchiveJournal(tmp_path, archive).is_complete
+    interrupted(monkeypatch, tmp_path, archive, 5)
     before = {path: path.stat().st_ino for path in tmp_path.glob("videos/*")}
     assert len(before) == 5
     assert unpack(tmp_path, archive, keep=False) == len(MEMBERS)
@@ -85,9 +85,9 @@ def test_what_was_stopped_goes_on_and_writes_nothing_twice(tmp_path, kind):
     assert {path: path.stat().st_ino for path in before} == before
 
 
-def test_pieces_of_a_tar_go_while_it_is_unpacked(tmp_path):
+def test_pieces_of_a_tar_go_while_it_is_unpacked(monkeypatch, tmp_path):
     archive = placed(tmp_path, KINDS["tar in pieces"])
-    unpack(tmp_path, archive, keep=False, stop=AfterSome(5))
+    interrupted(monkeypatch, tmp_path, archive, 5)
     assert [path.name for path in sorted(tmp_path.glob("clips*"))] == [
         "clips.tar.part.ac",
         "clips.tar.part.ad",
@@ -96,20 +96,21 @@ def test_pieces_of_a_tar_go_while_it_is_unpacked(tmp_path):
 
 def test_a_tar_that_was_killed_behind_its_last_member_is_complete(tmp_path):
     archive = placed(tmp_path, KINDS["tar"])
-    with ArchiveJournal(tmp_path, archive) as journal:
-        for number, (name, data) in enumerate(MEMBERS.items(), 1):
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            (tmp_path / name).write_bytes(data)
-            journal.add(tmp_path / name, len(data), number * (512 + 5120))
+    record = Unpacked(tmp_path, archive)
+    record.start()
+    for number, (name, data) in enumerate(MEMBERS.items(), 1):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+        record.add(tmp_path / name, len(data), number * (512 + 5120))
     assert unpack(tmp_path, archive, keep=False) == len(MEMBERS)
 
 
-def test_a_torn_line_of_the_journal_counts_as_not_written(tmp_path):
+def test_a_torn_line_of_the_record_counts_as_not_written(monkeypatch, tmp_path):
     archive = placed(tmp_path, KINDS["tar"])
-    unpack(tmp_path, archive, keep=False, stop=AfterSome(3))
+    interrupted(monkeypatch, tmp_path, archive, 3)
     (journal,) = tmp_path.glob(".tango-get/archives/*")
     journal.write_text(journal.read_text()[:-9])
-    assert len(ArchiveJournal(tmp_path, archive).members) == 2
+    assert len(Unpacked(tmp_path, archive).members) == 2
     assert unpack(tmp_path, archive, keep=False) == len(MEMBERS)
     assert contents(tmp_path) == MEMBERS
 
@@ -118,7 +119,7 @@ def test_a_member_that_somebody_removed_is_missed(tmp_path):
     archive = placed(tmp_path, KINDS["zip"])
     unpack(tmp_path, archive, keep=True)
     (tmp_path / "videos/3.mp4").unlink()
-    assert not ArchiveJournal(tmp_path, archive).is_complete
+    assert not Unpacked(tmp_path, archive).is_complete
     assert unpack(tmp_path, archive, keep=True) == len(MEMBERS)
     assert (tmp_path / "videos/3.mp4").exists()
 
@@ -192,7 +193,7 @@ def test_links_in_a_zip_are_refused(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".zip", ".tar.gz"])
 def test_a_bomb_is_not_unpacked(monkeypatch, tmp_path, suffix):
-    monkeypatch.setattr("jobs.fetch.archives._ALWAYS_ALLOWED", 0)
+    monkeypatch.setattr("jobs.fetch.unpack._ALWAYS_ALLOWED", 0)
     zeros = {f"videos/{number}.mp4": bytes(10**6) for number in range(3)}
     output = io.BytesIO()
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -33,7 +33,7 @@ from jobs.harness.predictions import replies_of
 from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.protocols.failures import NO_REPLY
+from tango_core.benchmarks.protocols.protocol import NO_REPLY
 
 
 @pytest.fixture(params=RELEASES, ids=lambda r: r[1].__name__)

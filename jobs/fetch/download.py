@@ -1,0 +1,222 @@
+"""Several files of a repository at once, and the record of what is here and has been checked."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shlex
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import typer
+from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+from rich.console import Console
+
+from jobs.fetch.hub import FetchError, RemoteFile, Repository, size_of
+from jobs.run.last_words import leaves_behind
+from jobs.units import human_bytes
+
+STATE = ".tango-get"
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that is to be fetched.
+
+    Attributes:
+        file: What is fetched.
+        partial: File that receives the bytes.
+        target: Where the complete file goes.
+    """
+
+    file: RemoteFile
+    partial: Path
+    target: Path
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to come."""
+        return max(0, self.file.size - max(0, size_of(self.partial)))
+
+
+class Folder:
+    """A folder that files of a repository go to, with a record of the files that were checked.
+
+    Args:
+        root: Its path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._path = root / STATE / "files.jsonl"
+        self._checked: dict[str, tuple[str, int, int]] = {}
+        for line in read_lines(self._path):
+            if isinstance(line, list) and len(line) == 4:
+                self._checked[str(line[0])] = (str(line[1]), int(line[2]), int(line[3]))
+
+    def download(self, file: RemoteFile) -> Download | None:
+        """The download of a file; `None` if it is in its place.
+
+        Raises:
+            FetchError: If its place holds another file, or is outside of the folder.
+        """
+        target = path_below(self.root, file.path, "the hub's list")
+        # Named by its content, so that a new version starts again, and by its place, because a
+        # repository may hold the same bytes twice.
+        place = hashlib.sha256(file.path.encode()).hexdigest()[:12]
+        partial = self.root / STATE / "parts" / f"{file.digest}-{place}.part"
+        if not target.exists():
+            return Download(file, partial, target)
+        stat = target.stat()
+        digest, *known = self._checked.get(file.path, ("", 0, 0))
+        if known == [stat.st_size, stat.st_mtime_ns]:
+            return None if digest == file.digest else Download(file, partial, target)
+        if not file.matches(target):
+            raise FetchError(
+                f"{target} is another file than {file.path} of the hub ({stat.st_size} bytes "
+                f"there, {file.size} on the hub); move it away, or choose another --root"
+            )
+        self.add(file, target)
+        return None
+
+    def add(self, file: RemoteFile, target: Path) -> None:
+        """Record that a file is in its place and has been checked."""
+        stat = target.stat()
+        self._checked[file.path] = (file.digest, stat.st_size, stat.st_mtime_ns)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as output:
+            output.write(json.dumps([file.path, *self._checked[file.path]]) + "\n")
+
+
+def fetch_all(
+    repository: Repository,
+    downloads: Sequence[Download],
+    jobs: int,
+    stop: threading.Event,
+    on_file: Callable[[Download], object],
+) -> None:
+    """Fetch files, some at a time; the first error ends all of them.
+
+    Args:
+        repository: Where they are.
+        downloads: In the order in which they are started.
+        jobs: Files at once.
+        stop: Set when something fails.
+        on_file: Called in this thread with every file that is in its place.
+
+    Raises:
+        FetchError: The first one.
+    """
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        futures = {
+            pool.submit(repository.fetch, each.file, each.partial, each.target, stop): each
+            for each in downloads
+        }
+        for future in as_completed(futures):
+            future.result()
+            on_file(futures[future])
+    except BaseException as error:
+        stop.set()
+        # A signal does not wait for a connection.
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+@contextmanager
+def downloading(folder: Path, *, bars: bool) -> Iterator[threading.Event]:
+    """Reserve a folder for one download, and set what an interrupted command prints.
+
+    Args:
+        folder: That receives the files.
+        bars: Whether the client draws its bars.
+
+    Yields:
+        The event that stops its threads.
+
+    Raises:
+        FetchError: If another process fills the folder, or it cannot be written.
+    """
+    leaves_behind("what was fetched is kept, go on with: " + shlex.join(["tango", *sys.argv[1:]]))
+    try:
+        (folder / STATE).mkdir(parents=True, exist_ok=True)
+        lock = (folder / STATE / "lock").open("w")
+    except OSError as error:
+        raise FetchError(f"cannot write to {folder}: {error.strerror}") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FetchError(
+                f"another process downloads to {folder}; wait for its end, or stop it"
+            ) from None
+        if bars:
+            enable_progress_bars()
+        yield threading.Event()
+        disable_progress_bars()
+
+
+def agreed(downloads: Sequence[Download], console: Console, *, yes: bool) -> bool:
+    """Whether to start a download: asks, unless the command line has answered.
+
+    Raises:
+        FetchError: If there is no terminal to ask on.
+    """
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and console.is_terminal):
+        raise FetchError("nothing was fetched: there is no terminal to ask on; add --yes")
+    return bool(typer.confirm(f"Fetch {human_bytes(total_missing(downloads))}?", default=False))
+
+
+def total_missing(downloads: Sequence[Download]) -> int:
+    """Bytes of some files that are still to come."""
+    return sum(each.missing for each in downloads)
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that are free where a folder is, or will be."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def path_below(root: Path, name: str, source: str) -> Path:
+    """The path of a name below a folder.
+
+    Args:
+        root: The folder.
+        name: As an archive or the hub writes it.
+        source: What holds the name, for the message.
+
+    Raises:
+        FetchError: If it would be anywhere else, or in the records of the download.
+    """
+    path = PurePosixPath(name)
+    first = path.parts[0] if path.parts else STATE
+    outside = path.is_absolute() or ".." in path.parts or any(each in name for each in "\\\0")
+    if outside or first.endswith(":") or first == STATE:
+        raise FetchError(
+            f"{source} holds {name!r}, which leads out of the folder it belongs in; it is not "
+            "unpacked, ask its authors"
+        )
+    return root.joinpath(*path.parts)
+
+
+def read_lines(path: Path) -> Iterator[object]:
+    """JSON values of a file with one per line; a torn last line counts as not written."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for line in text.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue

@@ -1,0 +1,323 @@
+"""Tango's selection: which tokens are kept, and into which of them every other is merged.
+
+The number of calls does not depend on the number of segments, because a GPU runs a small call in
+the time that it takes to ask for it:
+
+* salient tokens are picked in all parts of the clip at once;
+* the tokens left in a group form a pool, and pools of about one size are padded to one shape;
+* the plan is uploaded in one copy, and all sizes are known on the host, so nothing waits for the
+  device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from tango_core.compressors.tango.budgets import Part, TokenGroup
+from tango_core.compressors.tango.distances import ClipTensors, distances_between
+from tango_core.ops.clustering import assign_to_centers, density_peaks
+from tango_core.ops.merging import member_weights
+from tango_core.ops.saliency import rank_descending
+from tango_core.ops.transfer import upload_together
+
+if TYPE_CHECKING:
+    from tango_core.compressors.tango.method import Tango
+
+# A pool shares a shape with pools of at least this share of its tokens. A GPU makes this many
+# distances in less time than the hundred calls of one more shape; a CPU should make none in vain.
+LEAST_SHARE = {"cpu": 0.95, "device": 0.5}
+CHEAP_DISTANCES = {"cpu": 0, "device": 2**24}
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Kept tokens and the weighted rows they are made of.
+
+    Attributes:
+        kept: (K,) int64 ascending flat positions.
+        sources: (E,) int64 flat rows, grouped by the token they go into.
+        offsets: (K,) int64 first entry of every kept token.
+        weights: (E,) float32.
+    """
+
+    kept: Tensor
+    sources: Tensor
+    offsets: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """All parts of a plan, padded to Q parts of M positions; Q counts the parts.
+
+    Attributes:
+        plan: The parts themselves, for sizes on the host.
+        spatial: (Q, M) int64 spatial positions; padding repeats position 0.
+        sizes: (Q,) positions that are no padding.
+        frame: (Q,) frame whose positions the kept tokens take.
+        spans: (Q,) frames every token is averaged over.
+        salient: (Q,) tokens to pick.
+        candidates: (Q,) tokens to pick them among.
+        group: (Q,) number of the group.
+        keeps_left: (Q,) 1 where all tokens that are not picked are kept, too.
+    """
+
+    plan: tuple[Part, ...]
+    spatial: Tensor
+    sizes: Tensor
+    frame: Tensor
+    spans: Tensor
+    salient: Tensor
+    candidates: Tensor
+    group: Tensor
+    keeps_left: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """Groups of about one size whose left tokens are clustered.
+
+    Attributes:
+        widest: M, the most tokens left in a group.
+        num_centers: The most anchors of a group.
+        starts: (P,) first token of every group when all tokens of the clip are ordered by group,
+            those that are left first.
+        left: (P,) tokens left.
+        merged: (P,) anchors, fewer than there are tokens left.
+    """
+
+    widest: int
+    num_centers: int
+    starts: Tensor
+    left: Tensor
+    merged: Tensor
+
+
+def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango) -> Selection:
+    """Choose the kept tokens of a clip and what is merged into each.
+
+    Args:
+        clip: Measured features.
+        groups: The plan.
+        options: Of the method.
+    """
+    num_frames, tokens_per_frame, _ = clip.tokens.shape
+    total = num_frames * tokens_per_frame
+    anchors, weights = _anchors(clip, groups, options)
+    num_kept = sum(group.num_kept for group in groups)
+    num_sources = sum(
+        group.parts[0].num_frames * (group.num_kept if not group.merged else group.num_tokens)
+        for group in groups
+    )
+    order = anchors[:total].sort(stable=True)
+    targets, sources = order.values[:num_sources], order.indices[:num_sources]
+    positions = torch.arange(total + 1, device=anchors.device)
+    is_kept = torch.zeros_like(positions, dtype=torch.bool).scatter_(0, anchors, True)
+    kept = positions.masked_fill(~is_kept, total)[:total].sort().values[:num_kept]
+    return Selection(kept, sources, torch.searchsorted(targets, kept), weights[sources])
+
+
+def _anchors(
+    clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango
+) -> tuple[Tensor, Tensor]:
+    """Anchor and weight of every token of a clip.
+
+    Returns:
+        (T * L + 1,) int64 anchors, T * L for none, and (T * L + 1,) float32 weights; the last
+        entry belongs to no token.
+    """
+    num_frames, tokens_per_frame, _ = clip.tokens.shape
+    nowhere = num_frames * tokens_per_frame
+    parts, pools = _uploaded(groups, clip.tokens.device)
+    present = torch.arange(parts.spatial.shape[1], device=parts.sizes.device) < parts.sizes[:, None]
+    own = parts.frame[:, None] * tokens_per_frame + parts.spatial
+    picked = _pick(clip, parts, present, own, options)
+    stays = picked | (present & (parts.keeps_left > 0)[:, None])
+    target, weight = own.masked_fill(~stays, nowhere), stays.float()
+    if pools:
+        # One more entry takes what pads the pools.
+        target, weight = (
+            torch.cat([values.flatten(), values.new_full((1,), nothing)])
+            for values, nothing in ((target, nowhere), (weight, 0.0))
+        )
+        # By group, what is left before what is picked; padding behind all groups.
+        keys = (2 * parts.group[:, None] + picked).masked_fill(~present, 2 * len(groups))
+        entries, rows = keys.flatten().sort(stable=True).indices, own.flatten()
+        for pool in pools:
+            _merge(clip, pool, entries, rows, options, target, weight)
+        target, weight = target[:-1].view(own.shape), weight[:-1].view(own.shape)
+    anchors = torch.full((nowhere + 1,), nowhere, device=own.device)
+    weights = torch.zeros(nowhere + 1, device=own.device)
+    # A static token is the mean over the frames of its segment: equal weights.
+    longest = max(part.num_frames for part in parts.plan)
+    steps = torch.arange(longest, device=own.device)[:, None]
+    outside = ~((steps < parts.spans[:, None, None]) & present[:, None])
+    spread = own[:, None] + steps * tokens_per_frame
+    places = spread.masked_fill(outside, nowhere).flatten()
+    anchors.scatter_(0, places, target[:, None].masked_fill(outside, nowhere).flatten())
+    shares = (weight / parts.spans[:, None])[:, None].masked_fill(outside, 0.0)
+    return anchors, weights.scatter_(0, places, shares.flatten())
+
+
+def _uploaded(groups: Sequence[TokenGroup], device: torch.device) -> tuple[Parts, list[Pools]]:
+    """The plan on the device, and the groups that are clustered by size."""
+    plan = tuple(part for group in groups for part in group.parts)
+    spatial = np.zeros((len(plan), max(len(part.spatial) for part in plan)), dtype=np.int64)
+    for row, part in zip(spatial, plan, strict=True):
+        row[: len(part.spatial)] = part.spatial
+    lengths = [len(group.parts) for group in groups]
+    starts = [0, *accumulate(group.num_tokens for group in groups)]
+    clustered = [n for n, group in enumerate(groups) if 0 < group.merged < group.num_left]
+    sizes = [groups[number].num_left for number in clustered]
+    members = [[clustered[place] for place in places] for places in group_by_size(sizes, device)]
+    arrays: list[ArrayLike] = [
+        spatial,
+        [len(part.spatial) for part in plan],
+        *([getattr(part, name) for part in plan] for name in ("frame", "num_frames", "salient")),
+        [part.candidates for part in plan],
+        np.repeat(np.arange(len(groups)), lengths),
+        np.repeat([0 < group.merged == group.num_left for group in groups], lengths),
+    ]
+    for numbers in members:
+        arrays += [
+            [starts[number] for number in numbers],
+            [groups[number].num_left for number in numbers],
+            [groups[number].merged for number in numbers],
+        ]
+    uploaded = upload_together(arrays, device)
+    pools = [
+        Pools(
+            max(groups[number].num_left for number in numbers),
+            max(groups[number].merged for number in numbers),
+            *uploaded[first : first + 3],
+        )
+        for numbers, first in zip(members, range(8, len(uploaded), 3), strict=True)
+    ]
+    return Parts(plan, *uploaded[:8]), pools
+
+
+def group_by_size(sizes: Sequence[int], device: torch.device) -> list[list[int]]:
+    """Divide pools into shapes, the largest pools first.
+
+    Args:
+        sizes: Tokens of every pool.
+        device: Where they are clustered; it decides how much padding pays.
+
+    Returns:
+        Numbers of the pools of every shape; none is empty.
+    """
+    kind = "cpu" if device.type == "cpu" else "device"
+    shapes: list[list[int]] = []
+    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        largest = sizes[shapes[-1][0]] if shapes else 0
+        is_near = sizes[number] >= LEAST_SHARE[kind] * largest
+        if shapes and (is_near or (len(shapes[-1]) + 1) * largest**2 <= CHEAP_DISTANCES[kind]):
+            shapes[-1].append(number)
+        else:
+            shapes.append([number])
+    return shapes
+
+
+def _pick(clip: ClipTensors, parts: Parts, present: Tensor, own: Tensor, options: Tango) -> Tensor:
+    """(Q, M) bool, the salient tokens of every part, at most one per cluster of candidates."""
+    num_parts, num_positions = own.shape
+    num_salient = max(part.salient for part in parts.plan)
+    if not num_salient:
+        return torch.zeros_like(present)
+    num_candidates = max(part.candidates for part in parts.plan)
+    ranked = rank_descending(_scores(clip, parts, present))[:, :num_candidates]
+    slots = torch.arange(num_salient, device=own.device)
+    chosen = slots.expand(num_parts, -1)
+    if options.diverse and any(part.candidates > part.salient > 0 for part in parts.plan):
+        between = distances_between(clip, own.gather(1, ranked), of_one_frame=True)
+        chosen = _one_per_cluster(between, parts, num_salient, options.num_neighbors)
+    local = ranked.gather(1, chosen).masked_fill(slots >= parts.salient[:, None], num_positions)
+    picked = present.new_zeros(num_parts, num_positions + 1)
+    return picked.scatter_(1, local, True)[:, :num_positions]
+
+
+def _scores(clip: ClipTensors, parts: Parts, present: Tensor) -> Tensor:
+    """(Q, M) scores, averaged over a static part's frames; -inf where not to be picked."""
+    scores = clip.scores[parts.frame]
+    if max(part.num_frames for part in parts.plan) > 1:
+        frames = torch.arange(len(clip.scores), device=scores.device) - parts.frame[:, None]
+        inside = (frames >= 0) & (frames < parts.spans[:, None])
+        scores = inside.float() @ clip.scores / parts.spans[:, None]
+    eligible = present
+    if clip.excluded is not None:
+        eligible = eligible & ~clip.excluded[parts.spatial]
+    return scores.gather(1, parts.spatial).masked_fill(~eligible, -torch.inf)
+
+
+def _one_per_cluster(
+    distances: Tensor, parts: Parts, num_salient: int, num_neighbors: int
+) -> Tensor:
+    """Ranks of the most salient candidate of every cluster.
+
+    Args:
+        distances: (Q, C, C) squared, between the candidates of a part by descending score.
+        parts: Their number of candidates, and of clusters.
+        num_salient: K, the most clusters of a part.
+        num_neighbors: Neighbours that make a density.
+
+    Returns:
+        (Q, K) int64 in [0, C); without meaning from the part's number of clusters on.
+    """
+    num_candidates = distances.shape[1]
+    ranks = torch.arange(num_candidates, device=distances.device)
+    members = ranks < parts.candidates[:, None]
+    order = density_peaks(distances, num_salient, num_neighbors, members=members)
+    slots = torch.arange(num_salient, device=distances.device)
+    centers = order.masked_fill(slots >= parts.salient[:, None], num_candidates)
+    labels = assign_to_centers(distances, centers)
+    others = (labels[:, None] != slots[:, None]) | ~members[:, None]
+    return ranks.expand(others.shape).masked_fill(others, num_candidates - 1).amin(dim=-1)
+
+
+def _merge(
+    clip: ClipTensors,
+    pools: Pools,
+    entries: Tensor,
+    rows: Tensor,
+    options: Tango,
+    target: Tensor,
+    weight: Tensor,
+) -> None:
+    """Write where the tokens of some pools go, and with which weight.
+
+    Args:
+        clip: Measured features.
+        pools: The groups.
+        entries: (Q * M,) entries of the padded parts, ordered by group.
+        rows: (Q * M,) flat position of every entry.
+        options: Of the method.
+        target: (Q * M + 1,) written to.
+        weight: (Q * M + 1,) written to.
+    """
+    nowhere = clip.tokens.shape[0] * clip.tokens.shape[1]
+    places = torch.arange(pools.widest, device=rows.device)
+    members = places < pools.left[:, None]
+    others = ~members
+    slots = entries[(pools.starts[:, None] + places).clamp(max=len(entries) - 1)]
+    points = rows[slots]
+    distances = distances_between(clip, points)
+    order = density_peaks(distances, pools.num_centers, options.num_neighbors, members=members)
+    ranks = torch.arange(pools.num_centers, device=rows.device)
+    chosen = order.masked_fill(ranks >= pools.merged[:, None], pools.widest)
+    centers = chosen.sort(dim=-1).values
+    labels = assign_to_centers(distances, centers)
+    share = member_weights(labels, centers, members, options.beta)
+    writers = chosen if options.legacy_writeback else centers
+    padded = torch.cat([points, points.new_full((len(points), 1), nowhere)], dim=1)
+    found = padded.gather(1, writers.gather(1, labels))
+    slots = slots.masked_fill(others, len(target) - 1).flatten()
+    target.scatter_(0, slots, found.masked_fill(others, nowhere).flatten())
+    weight.scatter_(0, slots, share.masked_fill(others, 0.0).flatten())
