@@ -311,7 +311,7 @@ def _protocol_for(name: str) -> Protocol:
     if model_entry(name).embedded:
         from tango_core.benchmarks.shapes.questions import PROTOCOL
     else:
-        from tango_core.benchmarks.custom.benchmark import PROTOCOL
+        from tango_core.benchmarks.custom import PROTOCOL
     return PROTOCOL
 
 

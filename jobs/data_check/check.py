@@ -16,9 +16,8 @@ from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings
 from jobs.data_check.media import Bounds, Problem, check_file
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
-from tango_core.benchmarks.annotations.benchmark import AnnotatedBenchmark
-from tango_core.benchmarks.base import Defect
-from tango_core.benchmarks.outside import in_one_line
+from tango_core.benchmarks.annotated import AnnotatedBenchmark
+from tango_core.benchmarks.base import Defect, in_one_line
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 

@@ -18,7 +18,7 @@ import pandas as pd
 from jobs.config.dotted import dotted
 from jobs.config.identity import computed_part
 from jobs.explain.sides import KEY, Side
-from tango_core.benchmarks.protocols.versions import harness_of
+from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.models import MODELS
 
 Factor = Literal["prompts", "frames", "tokens", "model"]

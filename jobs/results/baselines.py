@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Comparison
-from tango_core.benchmarks.protocols.versions import harness_of
+from tango_core.benchmarks.protocols.protocol import harness_of
 
 # Digits of a digest that stand in tables; names of caches have as many.
 _SHOWN = 12

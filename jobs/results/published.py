@@ -12,7 +12,7 @@ import yaml
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Json
-from tango_core.benchmarks.protocols.versions import harness_of
+from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.options import option_names
 

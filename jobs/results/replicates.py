@@ -22,7 +22,7 @@ from jobs.results.baselines import checkpoint_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import Answers, RightWrong, against_controls
 from tango_core.analysis.correlation import rank_correlation
-from tango_core.benchmarks.protocols.versions import harness_of
+from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import Comparison, compare_paired
 from tango_core.metrics.paired_tests import LEVEL, holm_adjusted

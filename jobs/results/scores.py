@@ -16,8 +16,8 @@ import numpy.typing as npt
 from jobs.results.answer_columns import AnswerColumns, by_code
 from jobs.results.quantities import ByGroup, CrossTable, DifferencesByGroup
 from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.protocols.protocol import listed_name
 from tango_core.benchmarks.protocols.subtitles import SHOWN
-from tango_core.benchmarks.protocols.versions import listed_name
 from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Counted, Estimate, Metric, compare_clips
 

@@ -23,7 +23,7 @@ from pipeline.sources import Sources
 from pipeline.storage import Storage
 from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark
-from tango_core.benchmarks.outside import in_one_line
+from tango_core.benchmarks.base import in_one_line
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 

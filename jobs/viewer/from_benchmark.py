@@ -18,7 +18,7 @@ from pipeline.progress.resume import ASKED
 from pipeline.rows import clip_row, to_table
 from pipeline.storage.urls import is_url
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.outside import in_one_line
+from tango_core.benchmarks.base import in_one_line
 from tango_core.printable import printable_item
 
 logger = logging.getLogger(__name__)

@@ -1,32 +1,31 @@
 """Benchmarks by name: clips with questions, the protocols that ask and read, facts about tables.
 
-A benchmark is one class, which states everything about it; a public one has a room of its own with
-its questions (`benchmark.py`) and its prompts, scores and files per harness (`vlmevalkit.py`,
-`lmms_eval.py`). What benchmarks share is in `annotations` (releases of tables and videos),
-`protocols` and `scoring`. Nothing here may import a model, a method, torch, `pipeline` or `jobs`.
-A new benchmark is one file and one line in `BENCHMARKS`; see README.md.
+A benchmark is one module with one class, which states everything about it: how its release is read,
+its prompts, scores and files per harness. What benchmarks share is in `annotated.py` (releases of
+tables and videos), `tables.py`, `protocols` and `scoring`. Nothing here may import a model, a
+method, torch, `pipeline` or `jobs`. A new benchmark is one file and one line in `BENCHMARKS`; see
+README.md.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from tango_core.benchmarks.base import Benchmark, Protocol
-from tango_core.benchmarks.outside import in_one_line
+from tango_core.benchmarks.base import Benchmark, Protocol, in_one_line
 from tango_core.extensions import load_extension
 
 # name -> where its class is; imported when used, so that asking for one benchmark loads one.
 BENCHMARKS: dict[str, str] = {
-    "charades_sta": "tango_core.benchmarks.charades_sta.benchmark:CharadesSTABenchmark",
-    "custom": "tango_core.benchmarks.custom.benchmark:CustomBenchmark",
-    "longvideobench": "tango_core.benchmarks.longvideobench.benchmark:LongVideoBenchBenchmark",
-    "lvbench": "tango_core.benchmarks.lvbench.benchmark:LVBenchBenchmark",
-    "mlvu": "tango_core.benchmarks.mlvu.benchmark:MLVUBenchmark",
-    "mvbench": "tango_core.benchmarks.mvbench.benchmark:MVBenchBenchmark",
+    "charades_sta": "tango_core.benchmarks.charades_sta:CharadesSTABenchmark",
+    "custom": "tango_core.benchmarks.custom:CustomBenchmark",
+    "longvideobench": "tango_core.benchmarks.longvideobench:LongVideoBenchBenchmark",
+    "lvbench": "tango_core.benchmarks.lvbench:LVBenchBenchmark",
+    "mlvu": "tango_core.benchmarks.mlvu:MLVUBenchmark",
+    "mvbench": "tango_core.benchmarks.mvbench:MVBenchBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
-    "tempcompass": "tango_core.benchmarks.tempcompass.benchmark:TempCompassBenchmark",
-    "videomme": "tango_core.benchmarks.videomme.benchmark:VideoMMEBenchmark",
-    "videomme_v2": "tango_core.benchmarks.videomme_v2.benchmark:VideoMMEV2Benchmark",
+    "tempcompass": "tango_core.benchmarks.tempcompass:TempCompassBenchmark",
+    "videomme": "tango_core.benchmarks.videomme:VideoMMEBenchmark",
+    "videomme_v2": "tango_core.benchmarks.videomme_v2:VideoMMEV2Benchmark",
 }
 
 __all__ = [

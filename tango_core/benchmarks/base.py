@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import ClassVar
 
-from tango_core.benchmarks.facts import CrossTable, PaperColumn
-from tango_core.benchmarks.names import check_name
-from tango_core.benchmarks.protocols.plain import PLAIN
-from tango_core.benchmarks.protocols.protocol import Protocol
+from tango_core.benchmarks.protocols.protocol import (
+    PLAIN,
+    Protocol,
+    listed_name,
+    under_each_harness,
+)
 from tango_core.benchmarks.protocols.subtitles import SHOWN
-from tango_core.benchmarks.protocols.versions import listed_name, under_each_harness
 from tango_core.benchmarks.releases import Release
+from tango_core.extensions import last_line_in
 from tango_core.metrics import ACCURACY, Metric
+from tango_core.outside_code import is_outside, source_files
 from tango_core.types import VideoItem
 
-__all__ = ["Benchmark", "Defect", "Protocol"]
+__all__ = ["Benchmark", "CrossTable", "Defect", "PaperColumn", "Protocol"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,34 @@ class Defect:
     where: str
     problem: str
     fatal: bool = True
+
+
+@dataclass(frozen=True)
+class PaperColumn:
+    """The columns of a benchmark in the tables of papers on token pruning.
+
+    Attributes:
+        order: Rank among the benchmarks, the smallest first.
+        group: Group of questions whose values have a column of their own; "" for none.
+        values: These values, in the order of their columns; the overall accuracy follows them.
+    """
+
+    order: int
+    group: str = ""
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CrossTable:
+    """Two groups that a benchmark's authors break accuracy down by at once.
+
+    Attributes:
+        rows: Group whose values are the rows, e.g. `"duration"`.
+        columns: Groups that are broken down inside each row.
+    """
+
+    rows: str
+    columns: tuple[str, ...]
 
 
 class Benchmark(ABC):
@@ -190,3 +223,53 @@ class Benchmark(ABC):
     def defects(self) -> Sequence[Defect]:
         """What is wrong with the annotations, for `tango data check`."""
         return ()
+
+
+def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
+    """Refuse a name that is not allowed, and say which one was probably meant.
+
+    Args:
+        setting: The recipe key, e.g. `"benchmark.name"`.
+        value: What the user wrote.
+        allowed: All valid names.
+
+    Raises:
+        ValueError: In one line: the setting, the value, the nearest name if any, all names.
+    """
+    names = sorted(allowed)
+    if value in names:
+        return
+    near = get_close_matches(str(value).lower(), names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"unknown {setting} {value!r}; {hint}choose one of: {', '.join(names)}")
+
+
+@contextmanager
+def in_one_line(name: str, cls: type[Benchmark]) -> Iterator[None]:
+    """Turn whatever the code of a benchmark from outside raises into one line.
+
+    Args:
+        name: The recipe's `benchmark.name`.
+        cls: The class of that name; for one of this package nothing happens.
+
+    Raises:
+        ValueError: With the benchmark, the exception, and the last line of its own code that ran.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_outside(cls) or isinstance(error, MemoryError):
+            raise
+        try:
+            files = {str(path.absolute()) for path in source_files(cls).values()}
+        except ValueError:  # defined in no file
+            files = set()
+        where, is_last = last_line_in(error, files)
+        # From elsewhere, such as a file that is not there, what such a class may raise by its
+        # contract is one line already.
+        if isinstance(error, (ValueError, OSError, ModuleNotFoundError)) and not is_last:
+            raise
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+        raise ValueError(
+            f"benchmark.name {name!r} failed{where and f' ({where})'}: {what}"
+        ) from error

@@ -16,7 +16,7 @@ from numbered_videos import write_clip
 from qwen_checkpoints import build_qwen, save_qwen
 
 from tango_core import Prompt, VideoChat, build_method, decode_frames
-from tango_core.benchmarks.custom.benchmark import PROTOCOL
+from tango_core.benchmarks.custom import PROTOCOL
 from tango_core.types import Question
 
 CHOICES = ("red", "blue", "green")

@@ -25,7 +25,7 @@ from jobs.results.baselines import weights_names
 from jobs.results.cell_summary import CellSummary, have_one_headline, metric_title
 from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
-from tango_core.benchmarks.facts import PaperColumn
+from tango_core.benchmarks.base import PaperColumn
 from tango_core.metrics import ACCURACY
 
 AVERAGE, SHARE = ("", "Avg."), ("", "Perf. %")

@@ -8,9 +8,8 @@ protocol.
 Every protocol reads a reply twice. `read_choice` is our own, strict reading, the same under both:
 a reply that names no option, or several, is wrong. `harness_score` is what the harness itself
 would have counted, faults included, for comparison with tables made by it. Harnesses change: a
-protocol can be named with the version whose counting it follows (`versions.py`).
+protocol can be named with the version whose counting it follows (`VERSIONS`).
 
-The prompts and scores of one benchmark are in its own room; its class lists its protocols by name.
-This room may import `scoring` and `tango_core.types`. A new rule that several benchmarks need goes
-here, a module per harness.
+The prompts and scores of one benchmark are in its own module; its class lists its protocols by
+name. This package may import `scoring` and `tango_core.types`.
 """

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
+from tango_core.benchmarks.protocols.subtitles import SHOWN, SubtitleRule, Watched
+from tango_core.benchmarks.scoring.multiple_choice import lettered, read, read_option
 from tango_core.types import Prompt, Question, Subtitles
 
 Reword = Callable[[Prompt], Prompt]
+Score = Callable[[str, Question], float | None]
+
+LETTER_PLEASE = "Answer with the option's letter from the given choices directly."
+
+# VLMEvalKit's own text for a question that failed. Its rules read it as the answer A (Video-MME,
+# LongVideoBench), as right (MVBench) or as minus one point (MLVU); lmms-eval's models write an
+# empty text, which leaves MVBench's denominator, or a sentence with the video's path, whose letters
+# are read. The two texts below are written instead: no rule of the harness reads an option in them,
+# so that the question is wrong there as it is here.
+FAILED_REPLY = "Failed to obtain answer via API."
+# "Z" is VLMEvalKit's own letter for a reply that names no option.
+NO_REPLY = "Z (no reply was obtained)"
+# The sentence of lmms-eval's `llava_vid`, without the path.
+NOT_LOADED = "Video can not load, check the source"
+_FAILED_REPLIES = {"vlmevalkit": NO_REPLY, "lmms_eval": NOT_LOADED}
+
+# Harness -> its newest version here, and the one before the rules changed. `vlmevalkit@2026-05` is
+# VLMEvalKit by the rules of that month; only `Protocol.harness_score` differs between versions. A
+# bare name stands for the newest version; results record the name that the recipe gave.
+VERSIONS = {"vlmevalkit": ("e8e78f05", "2026-05"), "lmms_eval": ("0.7.3", "2024-10")}
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,7 @@ class Protocol:
     render: Callable[[Question], Prompt]
     read_choice: Callable[[str, Question], int | None]
     max_new_tokens: int = 16
-    harness_score: Callable[[str, Question], float | None] | None = None
+    harness_score: Score | None = None
     failed_reply: str = ""
     macro: bool = False
     wordings: tuple[tuple[str, Reword], ...] = ()
@@ -81,5 +102,98 @@ class Protocol:
 
 
 def _reworded(reword: Reword, render: Callable[..., Prompt], *asked: Any) -> Prompt:
-    """What a harness makes of a prompt for models that it asks in other words."""
     return reword(render(*asked))
+
+
+def after_clip(text: str) -> Prompt:
+    """A prompt whose whole text follows the clip."""
+    return Prompt(before="", after=text)
+
+
+def render_prompt(question: Question) -> Prompt:
+    """Put the question after the clip: text, options by line, instruction; or the text alone."""
+    if not question.choices:
+        return after_clip(question.text)
+    return after_clip("\n".join([question.text, *lettered(question.choices), LETTER_PLEASE]))
+
+
+def read_reply(reply: str, question: Question) -> int | None:
+    """Read the option a reply names by the general rules; a free-form reply names none."""
+    return read_option(reply, question.choices) if question.choices else None
+
+
+def read_choice(reply: str, question: Question) -> int | None:
+    """Read the option a reply names; `None` if it names none, or several.
+
+    Both harnesses ask for a letter, so a letter comes first even where it is also the text of
+    another option, as in six questions of MVBench ("What letter did the person write?").
+    """
+    return read(reply, question.choices, letters_first=True).choice
+
+
+PLAIN = Protocol("plain", render_prompt, read_reply, max_new_tokens=128)
+"""The protocol of a benchmark that has none of its own."""
+
+
+def in_versions(
+    name: str,
+    render: Callable[[Question], Prompt],
+    score: Score,
+    older: Score | None = None,
+    read_choice: Callable[[str, Question], int | None] = read_choice,
+    **settings: Any,
+) -> dict[str, Protocol]:
+    """List a harness's protocol under its bare name and under that of each version.
+
+    Args:
+        name: It begins with the harness's.
+        render: As in `Protocol`.
+        score: `Protocol.harness_score` by the newest rules.
+        older: The same by the rules before they changed; `None` where they did not.
+        read_choice: As in `Protocol`.
+        settings: Other attributes of the protocol.
+    """
+    harness = next(start for start in VERSIONS if name.startswith(start))
+    newest, before = VERSIONS[harness]
+    settings = {"failed_reply": _FAILED_REPLIES[harness], **settings}
+    scores = {name: score, f"{name}@{newest}": score, f"{name}@{before}": older or score}
+    return {
+        listed: Protocol(listed, render, read_choice, harness_score=counted, **settings)
+        for listed, counted in scores.items()
+    }
+
+
+def under_each_harness(protocol: Protocol) -> Mapping[str, Protocol]:
+    """The `protocols` of a benchmark that no harness has: its own one, whichever is named."""
+    return dict.fromkeys(VERSIONS, protocol)
+
+
+def harness_of(name: str) -> str:
+    """Return a protocol's name without the version: what it asks and shows depends on no more.
+
+    Subtitles stay in the name: with them other prompts are asked.
+    """
+    return name.partition("@")[0].removesuffix(SHOWN) + (SHOWN if name.endswith(SHOWN) else "")
+
+
+def listed_name(protocols: Mapping[str, Protocol], name: str) -> str:
+    """Return the name by which a benchmark lists a protocol.
+
+    Where it does not list a version of a harness, that version has the rules of the bare name.
+
+    Args:
+        protocols: Those of the benchmark, by name.
+        name: E.g. `"vlmevalkit@2026-05"`.
+    """
+    harness, _, version = name.partition("@")
+    known = version in VERSIONS.get(harness, ()) and harness in protocols
+    return harness if known and name not in protocols else name
+
+
+def is_failure(reply: str) -> bool:
+    """Whether a reply in a harness's file says that there was none; an empty reply does not."""
+    return (
+        FAILED_REPLY in reply
+        or reply.strip() == NO_REPLY
+        or (reply.startswith("Video ") and reply.endswith(NOT_LOADED.removeprefix("Video ")))
+    )

@@ -155,7 +155,6 @@ def _cues_of_ass(text: str) -> list[Cue]:
 
 
 def _ms(stamp: tuple[str, str, str, str]) -> int:
-    """Hours, minutes, seconds and a fraction in milliseconds."""
     hours, minutes, seconds, fraction = stamp
     whole = (int(hours) * 60 + int(minutes)) * 60 + int(seconds)
     return whole * 1000 + int(fraction.ljust(3, "0"))

@@ -1,4 +1,5 @@
-"""Reading replies and averaging scores: letters, free-form answers, tables of means.
+"""Reading replies: letters, free-form answers, spans of time.
 
-Imports `tango_core.types` only. A rule of one harness goes into `protocols` or a benchmark's room.
+Imports `tango_core.types` only. A rule of one harness goes into `protocols` or into the
+module of a benchmark.
 """

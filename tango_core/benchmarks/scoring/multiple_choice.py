@@ -14,6 +14,8 @@ from string import ascii_uppercase
 from typing import NamedTuple
 
 LETTERS = ascii_uppercase
+BRACKETED = "({letter}) {text}"
+"""Style of `lettered`: `["(A) red", "(B) blue"]`."""
 
 # How reasoning models end and begin their reasoning, and how they mark the answer behind it.
 _REASONING = r"(?:think|thinking|thought|reasoning|analysis)"
@@ -111,7 +113,7 @@ def letter_of(index: int) -> str:
 
 
 def lettered(choices: Sequence[str], style: str = "{letter}. {text}") -> list[str]:
-    """Write options with letters: `["A. red", "B. blue"]`, or as `"({letter}) {text}"` says."""
+    """Write options with letters: `["A. red", "B. blue"]`, or in the style `BRACKETED`."""
     return [style.format(letter=letter_of(i), text=text) for i, text in enumerate(choices)]
 
 

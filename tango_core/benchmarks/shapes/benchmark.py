@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tango_core.benchmarks.base import Benchmark
-from tango_core.benchmarks.protocols.versions import under_each_harness
+from tango_core.benchmarks.protocols.protocol import under_each_harness
 from tango_core.benchmarks.shapes.draw import WORLD_VERSION, clip_at, dense_clip_at, rng_of
 from tango_core.benchmarks.shapes.questions import (
     ASKED,

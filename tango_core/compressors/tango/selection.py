@@ -31,10 +31,10 @@ from tango_core.ops.transfer import upload_together
 if TYPE_CHECKING:
     from tango_core.compressors.tango.method import Tango
 
-# A pool shares a shape with pools of at least this share of its tokens. On a CPU what counts is the
-# arithmetic; on a GPU the hundred calls of one more shape take as long as much padding.
-CPU_LEAST_SHARE, DEVICE_LEAST_SHARE = 0.95, 0.75
-DEVICE_MOST_SHAPES = 3
+# A pool shares a shape with pools of at least this share of its tokens. A GPU makes this many
+# distances in less time than the hundred calls of one more shape; a CPU should make none in vain.
+LEAST_SHARE = {"cpu": 0.95, "device": 0.5}
+CHEAP_DISTANCES = {"cpu": 0, "device": 2**24}
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,12 +214,12 @@ def group_by_size(sizes: Sequence[int], device: torch.device) -> list[list[int]]
     Returns:
         Numbers of the pools of every shape; none is empty.
     """
-    on_cpu = device.type == "cpu"
-    share = CPU_LEAST_SHARE if on_cpu else DEVICE_LEAST_SHARE
+    kind = "cpu" if device.type == "cpu" else "device"
     shapes: list[list[int]] = []
     for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
-        is_near = bool(shapes) and sizes[number] >= share * sizes[shapes[-1][0]]
-        if is_near or (not on_cpu and len(shapes) == DEVICE_MOST_SHAPES):
+        largest = sizes[shapes[-1][0]] if shapes else 0
+        is_near = sizes[number] >= LEAST_SHARE[kind] * largest
+        if shapes and (is_near or (len(shapes[-1]) + 1) * largest**2 <= CHEAP_DISTANCES[kind]):
             shapes[-1].append(number)
         else:
             shapes.append([number])

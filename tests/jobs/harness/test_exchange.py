@@ -15,7 +15,7 @@ from jobs.harness.vlmevalkit import read_vlmevalkit
 from jobs.results.summary import read_answers
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.protocols.failures import NO_REPLY
+from tango_core.benchmarks.protocols.protocol import NO_REPLY
 
 REPLIES = ["A", "(B)", 'It is "C".\nI think', "", "Grün\t2", "D. Four", "nan"]
 COMPARED = ["video_id", "question_id", "status", "text", "choice", "answer", "correct", "groups"]

@@ -12,7 +12,7 @@ from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
 from jobs.harness.predictions import answer_rows
 from jobs.harness.vlmevalkit import read_vlmevalkit, write_vlmevalkit
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.protocols.failures import FAILED_REPLY, NO_REPLY, NOT_LOADED
+from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, NO_REPLY, NOT_LOADED
 
 
 @pytest.fixture(params=RELEASES, ids=lambda r: r[1].__name__)

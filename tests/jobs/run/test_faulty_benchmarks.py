@@ -15,8 +15,8 @@ MODULE = """
 from typing import ClassVar
 
 from tango_core.benchmarks import Benchmark, Protocol
-from tango_core.benchmarks.protocols.plain import render_prompt
-from tango_core.benchmarks.protocols.reading import read_choice
+from tango_core.benchmarks.protocols.protocol import render_prompt
+from tango_core.benchmarks.protocols.protocol import read_choice
 from tango_core.types import Question, VideoItem
 
 

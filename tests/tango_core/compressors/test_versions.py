@@ -158,7 +158,7 @@ def test_a_checkout_with_an_edited_method_has_caches_of_its_own(tmp_path):
     shutil.copytree(released.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for path in copy.rglob("*.py"):
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    with (copy / "compressors/tango/select.py").open("a") as source:
+    with (copy / "compressors/tango/selection.py").open("a") as source:
         source.write("# edited\n")
     done = subprocess.run(
         [sys.executable, "-c", PRINT_IDENTITIES], cwd=tmp_path, capture_output=True, timeout=300

@@ -7,7 +7,7 @@ import pytest
 from fresh_python import printed_by
 from releases import write_parquet, write_tsv
 
-from tango_core.benchmarks.annotations.tables import (
+from tango_core.benchmarks.tables import (
     is_missing,
     list_of,
     number_of,

@@ -14,12 +14,16 @@ from scored_releases import (
 )
 
 from tango_core.benchmarks.base import Defect
-from tango_core.benchmarks.charades_sta.lmms_eval import PROTOCOLS
-from tango_core.benchmarks.charades_sta.times import charades_span, timelens_spans
+from tango_core.benchmarks.charades_sta import (
+    CharadesSTABenchmark,
+    charades_span,
+    timelens_spans,
+)
 from tango_core.benchmarks.scoring.judge import judge
 from tango_core.benchmarks.scoring.spans import read_span, span_iou
 from tango_core.types import Question
 
+PROTOCOLS = CharadesSTABenchmark.protocols
 GOLDEN = json.loads((GOLDEN_DIR / "videomme_v2_charades_sta.json").read_text())
 LAYOUTS = [charades_text, charades_parquet, charades_parquet_of_texts]
 TIMES = GOLDEN["scores"]["charades_times"]

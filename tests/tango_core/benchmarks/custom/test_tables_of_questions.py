@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.custom.benchmark import PROTOCOL
+from tango_core.benchmarks.custom import PROTOCOL
 from tango_core.types import Question
 
 

@@ -6,14 +6,15 @@ import pytest
 from golden_files import GOLDEN_DIR
 from releases import load, longvideobench_release
 
-from tango_core.benchmarks.longvideobench.subtitles import packed
-from tango_core.benchmarks.longvideobench.vlmevalkit import PROTOCOL, PROTOCOLS
+from tango_core.benchmarks.longvideobench import LongVideoBenchBenchmark, packed
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.models import MODELS, model_entry
 from tango_core.types import Question, Subtitles
 
 GOLDEN = json.loads((GOLDEN_DIR / "longvideobench_subtitles.json").read_text(encoding="utf-8"))
 QUESTION = Question("q", GOLDEN["question"], tuple(GOLDEN["candidates"]), 0)
+PROTOCOLS = LongVideoBenchBenchmark.protocols
+PROTOCOL = PROTOCOLS["vlmevalkit"]
 FOR_INTERNVL = PROTOCOL.for_family("internvl")
 ABOUT = "starting_timestamp_for_subtitles"
 

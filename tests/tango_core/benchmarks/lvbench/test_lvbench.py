@@ -8,7 +8,7 @@ from newer_releases import LVBENCH_ROWS, lvbench_authors, lvbench_lines, lvbench
 from releases import asked, load, touch
 
 from tango_core.benchmarks.base import Defect
-from tango_core.benchmarks.lvbench.benchmark import LVBenchBenchmark
+from tango_core.benchmarks.lvbench import LVBenchBenchmark
 from tango_core.types import Question
 
 GOLDEN = json.loads((GOLDEN_DIR / "prompts_tempcompass_lvbench.json").read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from releases import (
 )
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.mvbench.tasks import ALL_TASKS
+from tango_core.benchmarks.mvbench import ALL_TASKS
 
 
 @pytest.mark.parametrize("write", [mvbench_main, mvbench_vlmevalkit])

@@ -8,8 +8,8 @@ from golden_files import GOLDEN_DIR
 from releases import PROTOCOLS
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.protocols.failures import FAILED_REPLY
-from tango_core.benchmarks.protocols.vlmevalkit import infer_option
+from tango_core.benchmarks.protocols.harnesses import infer_option
+from tango_core.benchmarks.protocols.protocol import FAILED_REPLY
 from tango_core.models.language.chat import QWEN_1_5
 from tango_core.types import Question
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from releases import PROTOCOLS
 
-from tango_core.benchmarks.protocols.failures import is_failure
+from tango_core.benchmarks.protocols.protocol import is_failure
 from tango_core.types import Question
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"

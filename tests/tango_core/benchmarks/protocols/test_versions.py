@@ -5,7 +5,7 @@ from outside_benchmarks import WHOLE_ROWS, write_modules
 from releases import mlvu_release, write_json
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.protocols.versions import harness_of, listed_name
+from tango_core.benchmarks.protocols.protocol import harness_of, listed_name
 
 DATED = ["vlmevalkit@e8e78f05", "vlmevalkit@2026-05", "lmms_eval@0.7.3", "lmms_eval@2024-10"]
 

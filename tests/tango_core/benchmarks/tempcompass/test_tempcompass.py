@@ -14,10 +14,9 @@ from newer_releases import (
 )
 from releases import asked, load, touch, write_json
 
+from tango_core.benchmarks import tempcompass as rules
 from tango_core.benchmarks.base import Defect
-from tango_core.benchmarks.tempcompass import rules
-from tango_core.benchmarks.tempcompass.benchmark import TempCompassBenchmark
-from tango_core.benchmarks.tempcompass.tasks import TASKS, YES_OR_NO, options_in
+from tango_core.benchmarks.tempcompass import TASKS, YES_OR_NO, TempCompassBenchmark, options_in
 from tango_core.types import Question
 
 GOLDEN = json.loads((GOLDEN_DIR / "prompts_tempcompass_lvbench.json").read_text(encoding="utf-8"))

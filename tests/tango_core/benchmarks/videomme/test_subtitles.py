@@ -7,9 +7,9 @@ import pytest
 from golden_files import GOLDEN_DIR
 from releases import load, mlvu_release, touch, videomme_release
 
+from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
-from tango_core.benchmarks.protocols.versions import harness_of
-from tango_core.benchmarks.videomme.benchmark import VideoMMEBenchmark
+from tango_core.benchmarks.videomme import VideoMMEBenchmark
 from tango_core.types import Question, Subtitles
 
 GOLDEN = json.loads((GOLDEN_DIR / "subtitles.json").read_text(encoding="utf-8"))

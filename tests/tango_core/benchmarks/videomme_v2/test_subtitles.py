@@ -7,7 +7,7 @@ from releases import load
 from scored_releases import OPTIONS, VIDEOMME_V2_ROWS, videomme_v2_release
 
 from tango_core.benchmarks.protocols.subtitles import Watched
-from tango_core.benchmarks.videomme_v2.benchmark import VideoMMEV2Benchmark
+from tango_core.benchmarks.videomme_v2 import VideoMMEV2Benchmark
 from tango_core.types import Subtitles
 
 PROTOCOLS = VideoMMEV2Benchmark.protocols

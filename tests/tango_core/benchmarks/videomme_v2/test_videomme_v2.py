@@ -15,8 +15,7 @@ from scored_releases import (
 )
 
 from tango_core.benchmarks.base import Defect
-from tango_core.benchmarks.videomme_v2.benchmark import VideoMMEV2Benchmark
-from tango_core.benchmarks.videomme_v2.letters import harness_letter
+from tango_core.benchmarks.videomme_v2 import VideoMMEV2Benchmark, harness_letter
 from tango_core.types import Question
 
 GOLDEN = json.loads((GOLDEN_DIR / "videomme_v2_charades_sta.json").read_text())

@@ -1,0 +1,443 @@
+"""Custom: people's own videos, from a folder or from a table of questions.
+
+Whether a video exists and can be decoded is not checked here: a video that cannot be shown becomes
+a row of the results that says so. A table that cannot be understood is refused at once, by file and
+row. See `README.md` beside this file for the columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tango_core.benchmarks.annotated import check_limit, clip_id
+from tango_core.benchmarks.base import Benchmark, Defect, check_name
+from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
+from tango_core.benchmarks.scoring.free_form import MATCHES, words
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
+from tango_core.benchmarks.tables import parted_by
+from tango_core.local_files import parse_json, read_text
+from tango_core.types import Match, Question, VideoItem
+
+logger = logging.getLogger(__name__)
+
+VIDEO_SUFFIXES = frozenset(
+    {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".flv", ".wmv", ".mpg", ".mpeg", ".ts"}
+    | {".mts", ".3gp", ".ogv", ".gif"}
+)
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
+TABLE_SUFFIXES = (".csv", ".jsonl")
+PROTOCOL = replace(PLAIN, name="custom")
+COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
+"""Columns with a meaning; every other column is a group that results are broken down by."""
+
+# Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported anyway.
+_MISSPELT_OFTEN = tuple(column for column in COLUMNS if column != "match")
+
+# "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
+_MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
+
+
+class CustomBenchmark(Benchmark):
+    """A user's own videos.
+
+    Args:
+        root: A folder of videos (also in sub-folders; a folder of images is one video), a folder
+            with a `questions.csv` or `questions.jsonl`, such a table anywhere, or one video file.
+        split: Only `"test"`.
+        seed: Ignored; the videos are what they are.
+        protocol: Any of the known names; there is one prompt and one reading rule.
+
+    Attributes:
+        misspelt: Column of the table -> the column with a meaning that was probably meant.
+
+    Raises:
+        ValueError: If `root` is missing or of no such kind, or a row cannot be understood.
+        FileNotFoundError: If `root` does not exist.
+    """
+
+    name = "custom"
+    protocols: ClassVar = under_each_harness(PROTOCOL)
+    root: Path
+
+    def __init__(
+        self,
+        root: str | None = None,
+        split: str = "test",
+        seed: int = 0,
+        protocol: str = "vlmevalkit",
+    ) -> None:
+        super().__init__(root, split, seed, protocol)
+        if not root:
+            raise ValueError(
+                "benchmark.root is missing; for custom set it to a folder of videos, "
+                "or to a .csv or .jsonl table of questions"
+            )
+        self.root = Path(root).absolute()
+        if not self.root.exists():
+            raise FileNotFoundError(f"benchmark.root {root!r} does not exist; check the path")
+        table = _table_of(self.root)
+        rows = read_rows(table) if table else []
+        self.misspelt = {name: meant for row in rows for name, meant in row.misspelt}
+        for name, meant in self.misspelt.items():
+            logger.warning(
+                "%s: column %r is taken for a group; did you mean %r?", table, name, meant
+            )
+        self._items = _clips_of_table(table, rows) if table else _clips_of_folder(self.root)
+
+    def items(self, limit: int | None = None) -> Iterator[VideoItem]:
+        """Yield the clips in the order of the table, or by name for a folder.
+
+        Raises:
+            ValueError: If `limit` is negative.
+        """
+        check_limit(limit)
+        return islice(iter(self._items), limit)
+
+    def defects(self) -> list[Defect]:
+        """Columns with nearly the name of another one; fatal if that leaves no questions."""
+        asked = any(item.questions for item in self._items)
+        return [
+            Defect(
+                str(self.root),
+                f"column {name!r} is taken for a group of results; did you mean {meant!r}?",
+                fatal=meant == "question" and not asked,
+            )
+            for name, meant in self.misspelt.items()
+        ]
+
+
+def _table_of(root: Path) -> Path | None:
+    """Return the table that `root` is or holds."""
+    if root.is_file():
+        return root if root.suffix.lower() in TABLE_SUFFIXES else None
+    tables = [root / f"questions{suffix}" for suffix in TABLE_SUFFIXES]
+    found = [table for table in tables if table.is_file()]
+    if len(found) > 1:
+        raise ValueError(
+            f"{root}: both {found[0].name} and {found[1].name} are here; "
+            "remove one, or set benchmark.root to the one you mean"
+        )
+    return found[0] if found else None
+
+
+def _clips_of_table(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
+    """Group a table's rows into clips, in the order in which clips first occur."""
+    clips: dict[tuple[str, tuple[float, float] | None], list[Row]] = {}
+    for row in rows:
+        clips.setdefault((row.video, row.clip), []).append(row)
+    unscored = sum(row.unscored for row in rows)
+    if unscored:
+        logger.warning(
+            "%s: %d free-form %s not scored; a column match (exact or contains) scores",
+            table,
+            unscored,
+            "answer is" if unscored == 1 else "answers are",
+        )
+    return [
+        VideoItem(
+            video_id=clip_id(video, clip),
+            path=video if "://" in video else os.path.join(table.parent, video),
+            clip=clip,
+            questions=tuple(row.question for row in rows if row.question),
+        )
+        for (video, clip), rows in clips.items()
+    ]
+
+
+def _clips_of_folder(root: Path) -> list[VideoItem]:
+    """Take every video below a folder, without questions."""
+    if not root.is_dir():
+        if not root.is_file() or root.suffix.lower() not in VIDEO_SUFFIXES:
+            raise ValueError(
+                f"benchmark.root {str(root)!r} is neither a folder, nor a table "
+                f"({', '.join(TABLE_SUFFIXES)}), nor a video file"
+            )
+        return [VideoItem(root.name, str(root))]
+    found = sorted(path.relative_to(root).as_posix() for path in _videos_below(root))
+    if not found and _holds_images(root):
+        return [VideoItem(root.name, str(root))]
+    if not found:
+        raise ValueError(
+            f"benchmark.root {str(root)!r} holds no videos ({', '.join(sorted(VIDEO_SUFFIXES))}), "
+            "no folders of images and no questions.csv or questions.jsonl"
+        )
+    return [VideoItem(name, str(root / name)) for name in found]
+
+
+def _videos_below(root: Path) -> Iterator[Path]:
+    """Yield video files, and folders that hold images and no video; hidden ones are skipped."""
+    visited: set[str] = set()
+    for name, folders, files in os.walk(root, followlinks=True):
+        folder = Path(name)
+        folders[:] = [other for other in folders if not other.startswith(".")]
+        if os.path.realpath(folder) in visited:  # a link that leads back
+            folders.clear()
+            continue
+        visited.add(os.path.realpath(folder))
+        visible = [Path(file) for file in files if not file.startswith(".")]
+        videos = [file for file in visible if file.suffix.lower() in VIDEO_SUFFIXES]
+        yield from (folder / file for file in videos)
+        if not videos and folder != root and _holds_images(folder):
+            folders.clear()
+            yield folder
+        elif len(videos) < len(visible):
+            logger.info("%s: %d files are no videos", folder, len(visible) - len(videos))
+
+
+def _holds_images(folder: Path) -> bool:
+    """Return whether a folder holds an image, and so may be the frames of a video."""
+    return any(
+        entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".")
+        for entry in folder.iterdir()
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a table.
+
+    Attributes:
+        video: As written.
+        clip: (start, end) in seconds, or `None` for the whole file.
+        question: `None` if the row only names a video.
+        unscored: Whether the row holds an answer to a free-form question that nothing scores.
+        misspelt: (column as written, column of `COLUMNS` that was probably meant) pairs.
+    """
+
+    video: str
+    clip: tuple[float, float] | None
+    question: Question | None
+    unscored: bool = False
+    misspelt: tuple[tuple[str, str], ...] = ()
+
+
+def read_rows(table: Path) -> list[Row]:
+    """Read a `.csv` or `.jsonl` table.
+
+    Raises:
+        ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
+            editor shows them: a CSV's header is row 1, a JSON line is its own number.
+    """
+    text = read_text(table)
+    is_csv = table.suffix.lower() == ".csv"
+    fields_of_rows = _csv_rows(text) if is_csv else _json_lines(text)
+    rows: list[Row] = []
+    row_of_id: dict[str, int] = {}
+    number = 1
+    try:
+        for fields in fields_of_rows:
+            if fields is not None:
+                row = _parse_row(fields, number)
+                if row.question and row_of_id.setdefault(row.question.id, number) != number:
+                    first = row_of_id[row.question.id]
+                    raise ValueError(f"id {row.question.id!r} is already used in row {first}")
+                rows.append(row)
+            number += 1
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"{table}, row {number}: {error}") from error
+    if not rows:
+        raise ValueError(f"{table}: no rows; give at least one with a video")
+    return rows
+
+
+def _csv_rows(text: str) -> Iterator[Mapping[str, Any] | None]:
+    """Yield one mapping per record, `None` for the header and for empty lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    for record in reader:
+        if not any(field.strip() for field in record):
+            yield None
+        elif header is None:
+            header = [name.strip() for name in record]
+            if "video" not in header:
+                raise ValueError(
+                    f"the header has no column 'video': {', '.join(header)}{parted_by(header)}"
+                )
+            if len(set(header)) < len(header):
+                raise ValueError(f"the header names a column twice: {', '.join(header)}")
+            yield None
+        elif len(record) != len(header):
+            raise ValueError(
+                f"{len(record)} fields under {len(header)} columns; "
+                "put fields that hold a comma into double quotes"
+            )
+        else:
+            yield {name: field.strip() for name, field in zip(header, record, strict=True)}
+
+
+def _json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
+    """Yield one mapping per line, `None` for empty lines."""
+    # Not splitlines: a JSON string may hold other line separators than a line feed.
+    for line in text.split("\n"):
+        if not line.strip():
+            yield None
+            continue
+        fields = parse_json(line, "this line")
+        if not isinstance(fields, dict):
+            raise ValueError(f"a line must be a JSON object, got {type(fields).__name__}")
+        yield fields
+
+
+def _parse_row(fields: Mapping[str, Any], number: int) -> Row:
+    """Turn the fields of a row into a clip and a question."""
+    video = _text(fields, "video")
+    if not video:
+        raise ValueError("no video; name a file, or leave the whole row out")
+    if video.lower().startswith(("http://", "https://")):
+        raise ValueError(f"video {video!r}: videos are not read from http and https; download it")
+    clip = _clip(fields)
+    text = _text(fields, "question")
+    choices = _choices(fields.get("options"))
+    misspelt = _misspelt(tuple(fields))
+    answer = fields.get("answer")
+    answer = None if answer is None or str(answer).strip() == "" else answer
+    if not text:
+        if choices or answer is not None:
+            meant = [f"; did you mean {name!r}?" for name, near in misspelt if near == "question"]
+            raise ValueError(f"options or an answer without a question{''.join(meant)}")
+        return Row(video, clip, None, misspelt=misspelt)
+    match = _match(_text(fields, "match"), answer, choices)
+    own_id = None if _is_nan(fields.get("id")) else fields.get("id")
+    question = Question(
+        id=str(number) if own_id is None or own_id == "" else str(own_id),
+        text=text,
+        choices=choices,
+        answer=_answer(answer, choices) if choices and answer is not None else None,
+        groups={
+            name: str(value)
+            for name, value in fields.items()
+            if name not in COLUMNS
+            and value is not None
+            and not _is_nan(value)
+            and str(value).strip()
+        },
+        accepted=_accepted(answer) if match else (),
+        match=match or "exact",
+    )
+    unscored = answer is not None and not choices and match is None
+    return Row(video, clip, question, unscored, misspelt)
+
+
+def _is_nan(value: Any) -> bool:
+    """Whether a value is what tables of numbers write for an empty cell."""
+    return isinstance(value, float) and math.isnan(value)
+
+
+@cache
+def _misspelt(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Columns that are nearly one with a meaning, which the row lacks: such a group is rare."""
+    lacking = [column for column in _MISSPELT_OFTEN if column not in names]
+    near = ((name, get_close_matches(name.lower(), lacking, 1, 0.8)) for name in names)
+    return tuple((name, found[0]) for name, found in near if name not in COLUMNS and found)
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    """Return a text field, empty if it is missing."""
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} must be text, got {value!r}")
+    return (value or "").strip()
+
+
+def _clip(fields: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the clip's bounds in seconds."""
+    bounds: list[float | None] = []
+    for name in ("start", "end"):
+        value = fields.get(name)
+        if value is None or str(value).strip() == "":
+            bounds.append(None)
+            continue
+        try:
+            seconds = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            seconds = math.nan
+        if not math.isfinite(seconds) or seconds < 0:
+            raise ValueError(f"{name} must be seconds, 0 or more, got {value!r}")
+        bounds.append(seconds)
+    start, end = bounds
+    if end is None:
+        if start is not None:
+            raise ValueError(f"start {start:g} without an end; give both in seconds")
+        return None
+    if (start or 0.0) >= end:
+        raise ValueError(f"start {start or 0.0:g} must lie before end {end:g}")
+    return start or 0.0, end
+
+
+def _choices(value: Any) -> tuple[str, ...]:
+    """Read options; letters in front of all of them are taken off."""
+    if value is None or value == "":
+        return ()
+    texts = _texts(value, "options")
+    if not 2 <= len(texts) <= len(LETTERS):
+        raise ValueError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
+    if not all(texts):
+        raise ValueError(f"option {LETTERS[texts.index('')]} is empty")
+    if all(mark.match(text) for mark, text in zip(_MARKS, texts, strict=False)):
+        texts = [mark.sub("", text, count=1) for mark, text in zip(_MARKS, texts, strict=False)]
+    return tuple(texts)
+
+
+def _match(written: str, answer: Any, choices: tuple[str, ...]) -> Match | None:
+    """Read how replies to a free-form question are compared with its answer."""
+    if not written:
+        return None
+    check_name("match", written, MATCHES)
+    if choices:
+        raise ValueError(f"match {written!r} beside options; it is for free-form questions")
+    if answer is None:
+        raise ValueError(f"match {written!r} without an answer to compare replies with")
+    return "exact" if written == "exact" else "contains"
+
+
+def _accepted(value: Any) -> tuple[str, ...]:
+    """Read the right answers to a free-form question."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    texts = _texts(str(value) if is_number else value, "answer")
+    if not texts or not all(map(words, texts)):
+        raise ValueError(f"answer {value!r}: every part needs a word that a reply could match")
+    return tuple(texts)
+
+
+def _texts(value: Any, name: str) -> list[str]:
+    """Read a list, a JSON list, or texts parted by `|`."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = parse_json(value, f"{name} {value[:200]!r}")
+    parts = value.split("|") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        raise ValueError(f"{name} must be a list or texts parted by '|', got {value!r}")
+    if any(isinstance(part, (bool, dict, list)) or part is None for part in parts):
+        raise ValueError(f"{name} must be texts or numbers, got {parts!r}")
+    return [str(part).strip() for part in parts]
+
+
+def _answer(value: Any, choices: tuple[str, ...]) -> int:
+    """Read the right option: its text, its letter, or its index from 0, in this order."""
+    text = "" if isinstance(value, bool) else str(value).strip()
+    same = [index for index, choice in enumerate(choices) if choice == text]
+    if len(same) > 1:
+        raise ValueError(f"answer {text!r} is the text of {len(same)} options; give its letter")
+    if same:
+        return same[0]
+    letter = read_letter(text, len(choices))
+    if letter is not None:
+        return letter
+    if text.isdecimal() and int(text) < len(choices):
+        return int(text)
+    raise ValueError(
+        f"answer {value!r} is none of the {len(choices)} options; "
+        f"give a letter from A to {LETTERS[len(choices) - 1]}, an index from 0 "
+        f"to {len(choices) - 1}, or an option's text"
+    )

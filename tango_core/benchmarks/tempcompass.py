@@ -1,0 +1,413 @@
+"""TempCompass: 410 short videos, five dimensions of time, four forms of asking about each.
+
+Liu et al., "TempCompass: Do Video LLMs Really Understand Videos?", 2024,
+https://arxiv.org/abs/2403.00476. Data: `lmms-lab/TempCompass` on the Hugging Face hub, and the
+folder `questions` of llyx97/TempCompass. Captioning needs a judge: its replies are recorded and not
+scored.
+
+The rules without a judge are those of the official scripts `eval_multi_choice.py`, `eval_yes_no.py`
+and `eval_caption_matching.py`, as VLMEvalKit (`vlmeval/dataset/utils/tempcompass.py`) and lmms-eval
+(`lmms_eval/tasks/tempcompass/utils.py`) copied them. Replies are not stripped there: "A" with a
+line break behind it matches no rule. Where no rule matches lmms-eval asks a judge, and counts the
+reply as wrong if none answers, which is the score here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from tango_core.benchmarks.annotated import (
+    AnnotatedBenchmark,
+    LmmsEvalSamples,
+    Record,
+    Table,
+    VLMEvalKitTable,
+    fields_of_metric,
+    find_file,
+    in_hub_cache,
+    numbers_among,
+    option_notes,
+    written_answer,
+)
+from tango_core.benchmarks.base import CrossTable
+from tango_core.benchmarks.protocols import protocol
+from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
+from tango_core.benchmarks.releases import Release, ReleasePart
+from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
+from tango_core.benchmarks.tables import Row, is_missing, list_of, read_json, read_rows, text_of
+from tango_core.types import Prompt, Question
+
+MULTI_CHOICE = "multi-choice"
+CAPTION_MATCHING = "caption_matching"
+CAPTIONING = "captioning"
+YES_NO = "yes_no"
+
+# In the order of VLMEvalKit's concatenated table.
+TASKS = (MULTI_CHOICE, CAPTION_MATCHING, CAPTIONING, YES_NO)
+DIMENSIONS = ("action", "direction", "speed", "order", "attribute_change")
+YES_OR_NO = ("yes", "no")
+
+_BEST = "\nPlease directly give the best option:"
+_ENDINGS = {
+    MULTI_CHOICE: _BEST,
+    CAPTION_MATCHING: _BEST,
+    YES_NO: "\nPlease answer yes or no:",
+    CAPTIONING: "",
+}
+_PLM_BEST = "\nOnly give the best option."
+_PLM_ENDINGS = {
+    MULTI_CHOICE: _PLM_BEST,
+    CAPTION_MATCHING: _PLM_BEST,
+    YES_NO: "\nOnly answer yes or no.",
+    CAPTIONING: "",
+}
+_DATASETS = {
+    MULTI_CHOICE: "TempCompass_MCQ",
+    CAPTION_MATCHING: "TempCompass_MCQ",
+    CAPTIONING: "TempCompass_Captioning",
+    YES_NO: "TempCompass_YorN",
+}
+
+# "A. dancing", and in two rows of the release "C.Both"; one has a space in front of the letter.
+_LETTERED = re.compile(r"\s*([A-Z])[.)]\s*(.*)", re.DOTALL)
+# "Option 1: ..", "Sentence A: ..", "Caption B: ..".
+_NAMED = re.compile(r"\s*(?:Option|Sentence|Caption) ([A-Z0-9]):\s*(.*)", re.DOTALL)
+
+_NAME = re.compile(r"\b(?:option|sentence|caption)\s+([a-z0-9])\b", re.IGNORECASE)
+# "A", "(1)", "2.", and "B) A man runs".
+_LABEL = re.compile(r"[\W_]*([A-Z0-9])(?:[\W_]*|\s*[).:]\s.*)", re.DOTALL)
+# The word alone, before a pause or a reason, or before what it is about: "no idea" and "no one" are
+# no answer.
+_OPENING = re.compile(
+    r"[\W_]*(yes|no)\b(?=[\W_]*$|\s*[,.;:!\n*\"')\]\u2013\u2014]|\s+[-(]"
+    r"|\s+(?:it|he|she|they|we|you|the|this|that|there|because|since|as|based)\b)",
+    re.IGNORECASE,
+)
+_BOTH = re.compile(
+    r"[\W_]*(yes|no)[\s,]+(?:(?:and|or)\b|(?!\1)(?:yes|no)[\W_]*$)"
+    r"|[\W_]*(yes|no)\.\s+(?!\2)(?:yes|no)[\W_]*$",
+    re.IGNORECASE,
+)
+_STATED = re.compile(r"\banswer\s*(?:is\s*:?|:)[\s\"'*]*(yes|no)\b", re.IGNORECASE)
+
+
+class Option(NamedTuple):
+    """One line of options.
+
+    Attributes:
+        line: As it stands in the question, e.g. `"Option 1: A man runs."`.
+        label: What names it: `"A"`, `"1"`.
+        text: What is offered, e.g. `"A man runs."`.
+    """
+
+    line: str
+    label: str
+    text: str
+
+
+def options_in(text: str, task: str) -> tuple[Option, ...]:
+    """Read the options that stand in a question of `multi-choice` or `caption_matching`.
+
+    Raises:
+        ValueError: If a line behind the first is no option, or there are fewer than two.
+    """
+    found = []
+    for line in filter(str.strip, text.split("\n")[1:]):
+        match = (_LETTERED if task == MULTI_CHOICE else _NAMED).fullmatch(line)
+        if match is None:
+            raise ValueError(f"line {line!r} of the question is no option")
+        found.append(Option(line, match[1], match[2]))
+    if len(found) < 2:
+        raise ValueError("the question holds fewer than two options")
+    return tuple(found)
+
+
+def render(question: Question, endings: Mapping[str, str] = _ENDINGS) -> Prompt:
+    """The question as it is in the release, options included, and the ending of its form."""
+    return after_clip(question.text + endings[question.groups["task"]])
+
+
+def read_choice(reply: str, question: Question) -> int | None:
+    """Read the option a reply names; `None` if it names none, or several, or contradicts itself.
+
+    Captioning has no options: its replies are recorded, not read.
+    """
+    task = question.groups["task"]
+    if task == MULTI_CHOICE:
+        return protocol.read_choice(reply, question)
+    if task == YES_NO:
+        return _yes_or_no(answer_part(reply))
+    return _caption(answer_part(reply), question) if task == CAPTION_MATCHING else None
+
+
+def _yes_or_no(reply: str) -> int | None:
+    """Yes or no, which must open the reply or follow "answer"; "Yes and no", "Yes, no": neither."""
+    opening = _OPENING.match(reply)
+    said = {word.lower() for word in _STATED.findall(reply)}
+    if opening:
+        said.add(opening[1].lower())
+    if len(said) != 1 or _BOTH.match(reply):
+        return None
+    return YES_OR_NO.index(said.pop())
+
+
+def _caption(reply: str, question: Question) -> int | None:
+    """The sentence that a reply repeats or names; both, where it does both, must be the same."""
+    labels = [option.label for option in options_in(question.text, CAPTION_MATCHING)]
+    named = {label.upper() for label in _NAME.findall(reply)}
+    if not named and (alone := _LABEL.fullmatch(reply)):
+        named = {alone[1]}
+    if any(name not in labels for name in named):
+        return None
+    found = {*mentioned(reply, question.choices), *(labels.index(name) for name in named)}
+    return found.pop() if len(found) == 1 else None
+
+
+def rated(reply: str, question: Question) -> float | None:
+    """1 or 0 by the rule of the question's form; `None` where only the judge could say.
+
+    Args:
+        reply: The model's text.
+        question: With the group `task`; of `captioning` nothing can be said.
+    """
+    task = question.groups["task"]
+    if question.answer is None or task == CAPTIONING:
+        return None
+    if task == YES_NO:
+        said = next((word for word in YES_OR_NO if reply.lower().startswith(word)), None)
+        return None if said is None else float(said == question.choices[question.answer])
+    lines = [option.line for option in options_in(question.text, task)]
+    answer = lines[question.answer]
+    return _multi_choice(reply, answer) if task == MULTI_CHOICE else _matching(reply, lines, answer)
+
+
+def _multi_choice(reply: str, answer: str) -> float | None:
+    """The whole line, a lone letter, or a letter before "." or ")", whose text does not count."""
+    if reply == answer:
+        return 1.0
+    if re.fullmatch(r"[A-D]", reply) or re.match(r"[A-D][.)]", reply):
+        return float(reply[0] == answer[0])
+    return None
+
+
+def _matching(reply: str, lines: list[str], answer: str) -> float | None:
+    """The line, its sentence, or its label; of several that match the last one counts."""
+    sentences = [line.split(": ")[1] for line in lines if ": " in line]
+    names = [line.split(": ")[0] for line in lines]
+    labels = [re.sub("Sentence |Option |Caption ", "", name) for name in names]
+    behind = reply.split(") ")[1] if ") " in reply else None
+    said: str | None = next((line for line in lines if line == reply), None)
+    for sentence in sentences:
+        if sentence in (reply, behind):
+            said = sentence
+    for name in (*names, *labels):
+        if name in (reply, reply.replace(".", "")):
+            said = name
+    if said is None:
+        return None
+    name = answer.split(": ")[0]
+    right = {answer, answer.split(":")[0], *answer.split(": ")[1:2], *name.split()[1:2]}
+    return float(said in right)
+
+
+def score(reply: str, question: Question) -> float | None:
+    """What the rules give without a judge: a reply that matches none is wrong.
+
+    Captions, which only the judge rates, have no score.
+    """
+    if question.answer is None:
+        return None
+    return rated(reply, question) or 0.0
+
+
+def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+    """lmms-eval's metric of all questions and of the question's dimension, which are one object."""
+    question = record.question
+    rule = rated(reply, question)
+    rated_as = {
+        "video_id": record.video_id,
+        "question": question.text,
+        "gt-answer": written_answer(record),
+        "video-llm-prediction": reply,
+        "match_success": rule is not None,
+        "rating": int(rule or 0),
+        "dim": question.groups["dimension"],
+    }
+    if question.groups["task"] == CAPTIONING:
+        del rated_as["match_success"]
+        rated_as |= {
+            "gt-answer": str(record.row.get("mc_answer") or written_answer(record)),
+            "chatgpt-reasoning": None,
+            "chatgpt-answer": None,
+            "rating": -1,  # what it writes where the judge fails
+        }
+    return {"avg_accuracy": rated_as, f"{question.groups['dimension']}_accuracy": rated_as}
+
+
+def columns(record: Record) -> dict[str, Any]:
+    """Columns of VLMEvalKit's concatenated table; those of other forms are empty.
+
+    The data set `TempCompass` is three others one after the other, which it takes apart again
+    before it rates them: `TempCompass_MCQ` (multi-choice, then caption matching), `_Captioning` and
+    `_YorN`.
+    """
+    question = record.question
+    task = question.groups["task"]
+    stem, *options = question.text.split("\n")
+    listed = task in (MULTI_CHOICE, CAPTION_MATCHING)
+    captioning = task == CAPTIONING
+    return {
+        "task_type": task,
+        "prefix": "./videos",
+        "suffix": ".mp4",
+        "video": record.video_id,
+        "question": stem if listed else question.text,
+        "answer": written_answer(record),
+        "dim": question.groups["dimension"],
+        "candidates": str(options) if listed else "",
+        "mc_question": str(record.row.get("mc_question") or "") if captioning else "",
+        "mc_answer": str(record.row.get("mc_answer") or "") if captioning else "",
+        "SUB_DATASET": _DATASETS[task],
+        "original_index": record.index if listed else record.number,
+        "index": record.index,
+    }
+
+
+# A caption and a repeated sentence are longer than a letter.
+_listed = partial(in_versions, score=score, read_choice=read_choice, max_new_tokens=128)
+_REPOSITORIES = ("lmms-lab/TempCompass", "lmms-eval/TempCompass")
+_NAMES = ("{task}/test-00000-of-00001.parquet", "{task}.json", "questions/{task}.json")
+# VLMEvalKit's tables, with the forms that each one holds.
+_TSVS = ("TempCompass_MCQ.tsv", "TempCompass_Captioning.tsv", "TempCompass_YorN.tsv")
+_PARTS = (
+    ReleasePart("annotations", tuple(f"{task}/test-*.parquet" for task in TASKS)),
+    ReleasePart("videos", ("tempcompass_videos.zip",)),
+)
+_LICENCE = "see the page of the data set; the videos are of ShutterStock, under its terms"
+
+
+class TempCompassBenchmark(AnnotatedBenchmark):
+    """TempCompass from the hub's tables, the authors' JSON files, or VLMEvalKit's three TSVs.
+
+    A form of asking whose file is absent is not asked; one must be there.
+    """
+
+    name = "tempcompass"
+    title = "TempCompass"
+    layout = (
+        "multi-choice/test-00000-of-00001.parquet or questions/multi-choice.json, the same of "
+        "caption_matching, captioning and yes_no, and videos/<video_id>.mp4"
+    )
+    folders = ("videos", "tempcompass/videos", "video", ".")
+    suffixes = (".mp4",)
+    splits: ClassVar = {"test": 7540}
+    protocols: ClassVar = {
+        **_listed("vlmevalkit", render),
+        **_listed("lmms_eval", render),
+        **_listed("lmms_eval_plm", partial(render, endings=_PLM_ENDINGS)),  # for Perception LM
+    }
+    cross_table = CrossTable("dimension", ("task",))
+    vlmevalkit_table = VLMEvalKitTable("TempCompass", columns)
+    lmms_eval_samples = LmmsEvalSamples(
+        lambda record: f"tempcompass_{record.question.groups['task'].replace('-', '_')}",
+        sample_metrics,
+        target=written_answer,
+        doc_id=lambda record: record.number,
+        key_in=fields_of_metric("avg_accuracy", "video_id", "dim", "question"),
+    )
+    releases = tuple(Release(repository, _PARTS, _LICENCE) for repository in _REPOSITORIES)
+
+    def _tables(self) -> list[Table]:
+        patterns = [*_NAMES, *(p for r in _REPOSITORIES for p in in_hub_cache(r, *_NAMES))]
+        found = {
+            task: find_file(self.root, [pattern.format(task=task) for pattern in patterns])
+            for task in TASKS
+        }
+        tables = [Table(path, _rows(path, task), task) for task, path in found.items() if path]
+        tables = tables or self._of_vlmevalkit()
+        self._numbers = numbers_among(
+            (table.task, str(row.get("video_id")), str(row.get("dim")))
+            for table in tables
+            for row in table.rows
+        )
+        return tables
+
+    def _of_vlmevalkit(self) -> list[Table]:
+        """The rows of VLMEvalKit's tables by form; at least one table must be there."""
+        first = self._find_annotations(_TSVS)
+        rows: dict[str, list[Row]] = {task: [] for task in TASKS}
+        for path in filter(Path.is_file, (self.root / name for name in _TSVS)):
+            for row in read_rows(path):
+                lines = [text_of(row, "question")]
+                if not is_missing(row.get("candidates")):
+                    lines += list_of(row, "candidates")
+                task = text_of(row, "task_type")
+                if task not in TASKS:
+                    raise ValueError(
+                        f"{path}: unknown task_type {task!r}; known are {', '.join(TASKS)}"
+                    )
+                own = {"video_id": row.get("video"), "question": "\n".join(lines)}
+                rows[task].append({**row, **own})
+        return [Table(first, own, task) for task, own in rows.items() if own or task == TASKS[0]]
+
+    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+        task, video, text = table.task, text_of(row, "video_id"), text_of(row, "question")
+        dimension, written = text_of(row, "dim"), text_of(row, "answer")
+        if dimension not in DIMENSIONS:
+            raise ValueError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
+        choices: tuple[str, ...] = ()
+        answer: int | None = None
+        notes: list[str] = []
+        if task == YES_NO:
+            choices = YES_OR_NO
+            if written.strip().lower() not in choices:
+                raise ValueError(f"answer {written!r} must be yes or no")
+            answer = choices.index(written.strip().lower())
+        elif task != CAPTIONING:
+            options = options_in(text, task)
+            choices = tuple(option.text for option in options)
+            lines = [option.line.strip() for option in options]
+            answer = lines.index(written.strip()) if written.strip() in lines else None
+            notes = option_notes(choices, answer, written)
+        return Record(
+            video_id=video,
+            path=self._video_path(video),
+            question=Question(
+                id=f"{task}/{video}/{dimension}/{self._numbers[index]}",
+                text=text,
+                choices=choices,
+                answer=answer,
+                groups={"task": task, "dimension": dimension},
+            ),
+            notes=tuple(notes),
+        )
+
+
+def _rows(path: Path, task: str) -> list[Row]:
+    """Rows of one form, from a table or from the authors' `{video: {dim: [question, ..]}}`.
+
+    Raises:
+        ValueError: If the file is neither.
+    """
+    content = read_json(path) if path.suffix == ".json" else None
+    if not isinstance(content, dict):
+        return read_rows(path)
+    try:
+        return list(_flattened(content))
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            f"{path}: must hold {{video: {{dimension: [question, ..]}}}} for {task}; "
+            "download the file again"
+        ) from error
+
+
+def _flattened(content: Mapping[str, Any]) -> Iterator[Row]:
+    """Every question with the video and the dimension that it stands under."""
+    for video, dimensions in content.items():
+        for dimension, questions in dimensions.items():
+            for question in questions:
+                yield {"video_id": video, "dim": dimension, **question}
