@@ -14,7 +14,7 @@ from jobs.training.recipe import (
     SEED_OFFSET,
     Recipe,
 )
-from tango_core.benchmarks.shapes.benchmark import ASKED
+from tango_core.benchmarks.shapes.questions import ASKED
 from tango_core.metrics import Estimate
 
 

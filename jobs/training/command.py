@@ -48,7 +48,7 @@ from jobs.training.joint import assemble
 from jobs.training.loop import Metrics, ReportProgress
 from jobs.training.recipe import MINUTES, Recipe, architecture, recipe_for
 from jobs.training.stages import Training
-from tango_core.benchmarks.shapes.benchmark import VOCABULARY
+from tango_core.benchmarks.shapes.questions import VOCABULARY
 from tango_core.models.tiny import save_tiny
 
 logger = logging.getLogger(__name__)

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tango_core.benchmarks.shapes.benchmark import (
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import (
     COLORS,
     FRAME,
+    PLATE,
     SCENES,
     SHAPES,
     Box,
     ClipDescription,
     clip_at,
     dense_clip_at,
-    render,
     rng_of,
 )
-from tango_core.benchmarks.shapes.world import PLATE
 
 PATCH = 8
 SIDE = FRAME // PATCH

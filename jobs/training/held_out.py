@@ -12,13 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from tango_core.benchmarks.shapes.benchmark import (
-    PROTOCOL,
-    TYPES,
-    ShapesBenchmark,
-    clip_at,
-    sample_moments,
-)
+from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
+from tango_core.benchmarks.shapes.questions import PROTOCOL, TYPES
+from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.compressors import build_method
 from tango_core.metrics import Estimate, accuracy_by_group, clustered_accuracy
 from tango_core.models import describe_model, load_encoder, load_language_model

@@ -14,7 +14,7 @@ from jobs.training.packing import Packed
 from jobs.training.projector import patch_states, pooled
 from jobs.training.samples import Sample, questions_of, training_clip
 from jobs.training.vision import VisionTrainer
-from tango_core.benchmarks.shapes.benchmark import render
+from tango_core.benchmarks.shapes.render import render
 
 
 class RenderedSamples:

@@ -9,7 +9,7 @@ from transformers import LlavaOnevisionConfig
 
 from jobs.training.curriculum import Phase
 from jobs.training.loop import Stage
-from tango_core.benchmarks.shapes.benchmark import ASKED, VOCABULARY
+from tango_core.benchmarks.shapes.questions import ASKED, VOCABULARY
 from tango_core.models.tiny import tiny_config
 
 FRAME_BATCH = 12

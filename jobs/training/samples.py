@@ -13,20 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.training.frames import COLOR_NAMES, MAX_COUNT, SIDE, coverage
-from tango_core.benchmarks.shapes.benchmark import (
-    NUM_MOMENTS,
+from tango_core.benchmarks.shapes.questions import (
     PROTOCOL,
-    SCENES,
-    SHAPES,
     TYPES,
     VOCABULARY,
-    ClipDescription,
-    clip_at,
     questions,
     reply_to,
+    words,
+)
+from tango_core.benchmarks.shapes.world import (
+    NUM_MOMENTS,
+    SCENES,
+    SHAPES,
+    ClipDescription,
+    clip_at,
     rng_of,
     sample_moments,
-    words,
 )
 from tango_core.models.tiny import tiny_tokenizer
 from tango_core.types import Question

@@ -42,7 +42,7 @@ from jobs.training.samples import (
     training_clip,
 )
 from jobs.training.vision import VisionTrainer
-from tango_core.benchmarks.shapes.benchmark import render
+from tango_core.benchmarks.shapes.render import render
 
 SamplesLoss = Callable[[StepSamples, Packed, int], tuple[Tensor, dict[int, list[bool]]]]
 """Loss of (samples, packed questions, step), and by type which questions were answered right."""

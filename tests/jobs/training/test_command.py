@@ -17,7 +17,8 @@ from jobs.training.command import show_progress, train_tiny
 from jobs.training.held_out import read_evaluations
 from jobs.training.projector import patch_states, pooled
 from jobs.training.recipe import FULL
-from tango_core.benchmarks.shapes.benchmark import clip_at, render, sample_moments
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.models import describe_model, load_encoder
 from tango_core.types import VideoFrames
 

@@ -8,7 +8,7 @@ import pytest
 from jobs.training.curriculum import CurriculumDataset, QuestionSampler
 from jobs.training.recipe import JOINT_PHASES, LANGUAGE_PHASES
 from jobs.training.samples import TYPE_NAMES, synthetic_sample
-from tango_core.benchmarks.shapes.benchmark import clip_at
+from tango_core.benchmarks.shapes.world import clip_at
 
 
 @pytest.mark.parametrize("phases", [LANGUAGE_PHASES, JOINT_PHASES], ids=["language", "joint"])

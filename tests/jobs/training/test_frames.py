@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jobs.training.frames import KINDS, NUM_PATCHES, PATCH, SIDE, label_patches, labelled_frame
-from tango_core.benchmarks.shapes.benchmark import SCENES, clip_at
+from tango_core.benchmarks.shapes.world import SCENES, clip_at
 
 
 def test_patches_inside_a_box_say_what_is_there_and_far_ones_say_nothing():

@@ -10,7 +10,8 @@ from jobs.training.samples import (
     training_clip,
     word_id,
 )
-from tango_core.benchmarks.shapes.benchmark import clip_at, questions
+from tango_core.benchmarks.shapes.questions import questions
+from tango_core.benchmarks.shapes.world import clip_at
 
 
 def test_scenes_are_asked_for_in_single_frames_and_where_there_are_several():
