@@ -14,14 +14,9 @@ import torch
 
 from jobs.training.data import Phase
 from jobs.training.stages import FRAME_BATCH, JOINT_PHASES, LANGUAGE_PHASES, SEED_OFFSET, Recipe
-from tango_core.benchmarks.shapes.benchmark import (
-    ASKED,
-    PROTOCOL,
-    TYPES,
-    ShapesBenchmark,
-    clip_at,
-    sample_moments,
-)
+from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
+from tango_core.benchmarks.shapes.questions import ASKED, PROTOCOL, TYPES
+from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.compressors import build_method
 from tango_core.metrics import Estimate, accuracy_by_group, clustered_accuracy
 from tango_core.models import describe_model, load_encoder, load_language_model

@@ -26,7 +26,7 @@ from jobs.training.card import (
 )
 from jobs.training.model import assemble
 from jobs.training.stages import MINUTES, Metrics, Recipe, Training, architecture, recipe_for
-from tango_core.benchmarks.shapes.benchmark import VOCABULARY
+from tango_core.benchmarks.shapes.questions import VOCABULARY
 from tango_core.models.tiny import save_tiny
 
 logger = logging.getLogger(__name__)

@@ -16,27 +16,29 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tango_core.benchmarks.shapes.benchmark import (
+from tango_core.benchmarks.shapes.questions import (
+    PROTOCOL,
+    TYPES,
+    VOCABULARY,
+    questions,
+    reply_to,
+    words,
+)
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import (
     COLORS,
     FRAME,
     NUM_MOMENTS,
-    PROTOCOL,
+    PLATE,
     SCENES,
     SHAPES,
-    TYPES,
-    VOCABULARY,
     Box,
     ClipDescription,
     clip_at,
     dense_clip_at,
-    questions,
-    render,
-    reply_to,
     rng_of,
     sample_moments,
-    words,
 )
-from tango_core.benchmarks.shapes.world import PLATE
 from tango_core.models.tiny import tiny_tokenizer
 from tango_core.types import Question
 

@@ -38,7 +38,7 @@ from jobs.training.data import (
     training_clip,
     word_id,
 )
-from tango_core.benchmarks.shapes.benchmark import render
+from tango_core.benchmarks.shapes.render import render
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.ops.saliency import pool_grid
 

@@ -44,7 +44,8 @@ from jobs.training.model import (
     patch_states,
     synthetic_tokens,
 )
-from tango_core.benchmarks.shapes.benchmark import ASKED, VOCABULARY, render
+from tango_core.benchmarks.shapes.questions import ASKED, VOCABULARY
+from tango_core.benchmarks.shapes.render import render
 from tango_core.models.tiny import tiny_config
 
 Metrics = dict[str, float]

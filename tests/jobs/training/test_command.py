@@ -13,7 +13,8 @@ from jobs.training.card import card_text, read_evaluations
 from jobs.training.command import train_tiny
 from jobs.training.model import patch_states, pooled
 from jobs.training.stages import FULL
-from tango_core.benchmarks.shapes.benchmark import clip_at, render, sample_moments
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.models import describe_model, load_encoder
 from tango_core.types import VideoFrames
 

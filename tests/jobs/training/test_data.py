@@ -31,7 +31,8 @@ from jobs.training.data import (
 )
 from jobs.training.model import LanguageTrainer, synthetic_tokens
 from jobs.training.stages import JOINT_PHASES, LANGUAGE_PHASES, architecture
-from tango_core.benchmarks.shapes.benchmark import SCENES, clip_at, questions
+from tango_core.benchmarks.shapes.questions import questions
+from tango_core.benchmarks.shapes.world import SCENES, clip_at
 from tango_core.models.language.layer_loop import LayerLoop
 
 
