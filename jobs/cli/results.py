@@ -189,14 +189,13 @@ def log_run(
     """Upload a run to MLflow, e.g. after the server was away."""
     from jobs.tracking.events import has_events
     from jobs.tracking.server import TrackingError, default_tracking_uri
-    from jobs.tracking.stored_events import run_with_events
     from jobs.tracking.upload import log_run as upload_run
     from pipeline.redaction import redacted
 
     where = place(run)
     uri = tracking_uri or default_tracking_uri(where.parent)
     try:
-        with run_with_events(where) as folder:
+        with local_copy(where, sent=lambda name: False) as folder:
             if not has_events(folder):
                 check_runs([folder])
             upload_run(folder, uri)

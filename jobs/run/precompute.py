@@ -56,8 +56,8 @@ def precompute(
     events = JsonEvents(display.events, run_dir, board) if display.events else None
     uri, every_s = tracking_uri_of(locations), job.tracking.every_s
     with (
-        desk_of(run_dir, every_s) as desk,
-        LiveRun(desk.path, uri, "precompute", every_s=every_s, board=board) as live,
+        desk_of(run_dir) as desk,
+        LiveRun(desk, uri, "precompute", every_s=every_s, board=board) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
         job_result = execute(
@@ -68,11 +68,11 @@ def precompute(
             run_dir,
             display.progress,
             run_plan=partial(run, early=early, board=board),
-            observers=[desk, live, *([events] if events else [])],
+            observers=[live, *([events] if events else [])],
             board=board,
         )
         text = json.dumps(_summary(job_result), indent=2, default=str) + "\n"
-        with results_of(run_dir, desk.path) as folder:
+        with results_of(run_dir, desk) as folder:
             Storage.at(folder).write(SUMMARY_FILE, text.encode())
         display.say(f"clips:   {counted(job_result)}")
         for name in job_result.facts.caches:

@@ -69,8 +69,8 @@ def measure(
     every_s = job.tracking.every_s
     uri = tracking_uri_of(locations)
     with (
-        desk_of(run_dir, every_s) as desk,
-        LiveRun(desk.path, uri, kind, every_s=every_s, board=board) as live,
+        desk_of(run_dir) as desk,
+        LiveRun(desk, uri, kind, every_s=every_s, board=board) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
         job_result = execute(
@@ -81,7 +81,7 @@ def measure(
             run_dir,
             display.progress,
             run_plan=partial(run, early=early, board=board),
-            observers=[desk, live, ReportModules(), *([events] if events else [])],
+            observers=[live, ReportModules(), *([events] if events else [])],
             board=board,
         )
         all_answers_are_there()
@@ -94,7 +94,7 @@ def measure(
             from jobs.results.replies import unread_notes
             from jobs.results.summary import write_summary
 
-        with results_of(run_dir, desk.path) as folder:
+        with results_of(run_dir, desk) as folder:
             summary = write_summary(folder)
             report = run_dir / write_report(folder, summary).name
         say = display.say

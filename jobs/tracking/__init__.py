@@ -1,7 +1,7 @@
 """MLflow: the run of a job while it is at work, and its results.
 
 `live.py` is what a job calls: it writes numbers to `tracking/events.jsonl` of the run directory
-(`events.py`; `stored_events.py` copies it for runs in an object store), and a thread sends them.
+(`events.py`), and a thread sends them.
 `upload.py` sends events and results, for that thread and for `tango log-run`, with the requests of
 `mlflow_runs.py`. `numbers.py` computes the numbers of a job at work, `shown.py` what MLflow shows
 of a finished run, `server.py` is the address and the client of a store.

@@ -18,8 +18,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "tracking"
 EVENTS = "events.jsonl"
-# Releases before 0.3 wrote the samples of the machine to a file of their own.
-FILES = (EVENTS, "system.jsonl")
 MAX_BYTES = 64 * 2**20
 
 Event = dict[str, Any]
@@ -83,6 +81,11 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
 def has_events(run_dir: Path) -> bool:
     """Whether a run directory holds the events of a job."""
     return (run_dir / FOLDER / EVENTS).is_file()
+
+
+def is_events_file(name: str) -> bool:
+    """Whether a file of a run holds events, by its path in the run."""
+    return name == f"{FOLDER}/{EVENTS}"
 
 
 def last_steps(run_dir: Path) -> dict[str, int]:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -18,9 +17,6 @@ from jobs.results.facts import JOB_FILE
 from jobs.tracking import shown
 from pipeline.redaction import redacted, redacted_inside
 from pipeline.runtime import process
-from pipeline.runtime.clock import Clock
-from pipeline.storage import Storage
-from pipeline.storage.leases import lease_of
 from pipeline.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -29,11 +25,9 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput, Run
 
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
-DRIVER_TAG, HEARTBEAT_TAG, DIRECTORY_TAG = "tango.driver", "tango.heartbeat", "tango.run_dir"
+DRIVER_TAG, DIRECTORY_TAG = "tango.driver", "tango.run_dir"
 PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
-SILENT_S = 900.0
-"""Without a sign of life for so long, a driver on another machine counts as dead."""
 # Limits of MLflow's stores: characters, points per request, runs that one search gives.
 _MAX_KEY, _MAX_VALUE = 250, 6000
 MAX_METRICS = PAGE = 1000
@@ -82,26 +76,11 @@ class Driver:
         """For `read`."""
         return json.dumps(asdict(self))
 
-    def is_here(self) -> bool:
-        """Whether it ran on this machine, since its last start."""
-        return bool(self.machine) and self.machine == process.machine()
-
-    def is_alive(self, tags: Mapping[str, str], clock: Clock) -> bool:
-        """Whether it can still be at work.
-
-        On another machine: it was heard of within `SILENT_S`, or a living driver has the lease of
-        the run directory, as far as that can be seen from here.
-        """
-        if self.is_here():
-            return process.is_running(self.pid) and process.started(self.pid) == self.started
-        seen = time_of(tags.get(HEARTBEAT_TAG, ""))
-        if seen is not None and (clock.now() - seen).total_seconds() <= SILENT_S:
-            return True
-        try:
-            storage = Storage.at(tags.get(DIRECTORY_TAG) or "/nowhere")
-            return lease_of(storage, clock).living() is not None
-        except (OSError, ValueError, ModuleNotFoundError):
-            return False
+    def runs_here(self) -> bool | None:
+        """Whether it is still a process of this machine; `None` if it was of another one."""
+        if not self.machine or self.machine != process.machine():
+            return None
+        return process.is_running(self.pid) and process.started(self.pid) == self.started
 
 
 @dataclass(frozen=True)
@@ -315,17 +294,3 @@ def _is_same_run(tags: Mapping[str, str], own: Mapping[str, str]) -> bool:
 def _clean(tags: Mapping[str, str]) -> dict[str, str]:
     """Tags as a store takes them."""
     return {key: redacted(value)[: shown.MAX_TAG] for key, value in tags.items()}
-
-
-def iso(time_ms: int) -> str:
-    """Milliseconds since 1970 as people read them."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds")
-
-
-def time_of(text: str) -> datetime | None:
-    """The time of a sign of life; `None` if there was none."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -19,12 +19,11 @@ from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.tracking import shown
-from jobs.tracking.events import FILES, FOLDER, Event, has_events, last_steps, read_events
+from jobs.tracking.events import EVENTS, FOLDER, Event, has_events, last_steps, read_events
 from jobs.tracking.mlflow_runs import (
     CELL_TAG,
     DIRECTORY_TAG,
     DRIVER_TAG,
-    HEARTBEAT_TAG,
     MAX_METRICS,
     NOTE_TAG,
     PAGE,
@@ -32,10 +31,8 @@ from jobs.tracking.mlflow_runs import (
     Driver,
     MlflowRuns,
     Point,
-    iso,
     nothing,
     shown_name,
-    time_of,
 )
 from jobs.tracking.server import (
     TrackingError,
@@ -47,7 +44,9 @@ from jobs.tracking.server import (
 )
 from pipeline.redaction import redacted_inside
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
+from pipeline.storage.leases import lease_of
 from tango_core.local_files import parse_json, read_text
 
 if TYPE_CHECKING:
@@ -75,41 +74,35 @@ class EventUpload:
     def __init__(self, runs: MlflowRuns, run_dir: Path) -> None:
         self.runs, self._run_dir = runs, run_dir
         self.run = ""
-        self._offsets = dict.fromkeys(FILES, 0)
-        self._state: Event = {}  # the last start or end
-        self._shows_state = True
+        self._offset = 0
+        self.state: Event = {}  # the last start or end
+        self.last_ms: int | None = None
 
     def send(self) -> None:
         """Send all new events, metrics in requests as large as the store takes."""
-        for name in FILES:
-            points: list[Point] = []
-            reached = self._offsets[name]
-            events = read_events(self._run_dir / FOLDER / name, reached)
-            for event, reached in events:
-                kind = event.get("kind")
-                if kind == "sample":
-                    when = int(event["time"]), int(event.get("step", 0))
-                    points += [(key, value, *when) for key, value in event["metrics"].items()]
-                elif kind in ("start", "end"):
-                    if kind == "start":
-                        self._start(event)
-                    self._state, self._shows_state = event, False
-                if len(points) >= MAX_METRICS:
-                    self._flush(points)
-                    points, self._offsets[name] = [], reached
-            self._flush(points)
-            self._offsets[name] = reached
-        if not self._shows_state and self.run:
+        points: list[Point] = []
+        shown = self.state
+        reached = start = self._offset
+        for event, reached in read_events(self._run_dir / FOLDER / EVENTS, start):
+            self.last_ms, kind = int(event["time"]), event.get("kind")
+            if kind == "sample":
+                when = self.last_ms, int(event.get("step", 0))
+                points += [(key, value, *when) for key, value in event["metrics"].items()]
+            elif kind in ("start", "end"):
+                if kind == "start":
+                    self._start(event)
+                self.state = event
+            if len(points) >= MAX_METRICS:
+                self._flush(points)
+                points, self._offset = [], reached
+        self._flush(points)
+        if self.state is not shown and self.run:
             self._show_state()
-
-    def look_again(self) -> None:
-        """The store was away: somebody may have marked this run as that of a dead driver."""
-        self._shows_state = False
+        self._offset = reached
 
     def _flush(self, points: Sequence[Point]) -> None:
-        """Send points, with a sign of life."""
         if points and self.run:
-            self.runs.log(self.run, metrics=points, tags={HEARTBEAT_TAG: iso(points[-1][2])})
+            self.runs.log(self.run, metrics=points, tags={})
 
     def _start(self, event: Event) -> None:
         """Make the run, or take it up again."""
@@ -118,7 +111,6 @@ class EventUpload:
             **shown.job_tags(job, str(event.get("command", ""))),
             DRIVER_TAG: str(event.get("driver", "")),
             DIRECTORY_TAG: str(event.get("directory", "")),
-            HEARTBEAT_TAG: iso(int(event["time"])),
             "num_clips": str(event.get("num_clips", "")),
         }
         note = (
@@ -133,13 +125,12 @@ class EventUpload:
 
     def _show_state(self) -> None:
         """Mark the run as at work or as ended."""
-        event = self._state
+        event = self.state
         if event["kind"] == "start":
             self.runs.run_on(self.run, str(event.get("driver", "")))
         else:
             reason = str(event.get("reason", ""))
             self.runs.end(self.run, str(event["status"]), int(event["time"]), reason)
-        self._shows_state = True
 
 
 class RunUpload:
@@ -162,7 +153,6 @@ class RunUpload:
         self._run_dir, self._uri = run_dir, tracking_uri
         self._clock, self._progress = clock, progress
         self._events: EventUpload | None = None
-        self._has_failed = False
 
     def events(self) -> EventUpload:
         """Send new events of the job.
@@ -179,41 +169,35 @@ class RunUpload:
                 experiment = experiment_id(client, EXPERIMENT, self._uri, root_uri)
                 runs = MlflowRuns(client, experiment, self._run_dir.name, self._progress)
                 self._events = EventUpload(runs, self._run_dir)
-            if self._has_failed:
-                self._events.look_again()
-            self._has_failed = True
             self._events.send()
-            self._has_failed = False
             return self._events
 
     def end_dead_runs(self) -> None:
-        """End the runs of other drivers that say RUNNING although their driver is dead.
+        """End the runs of dead processes of this machine that the store shows as RUNNING.
 
-        As their events say, where they are on this machine; otherwise as KILLED at the last sign of
-        life. Runs without our tags are other people's and stay as they are.
+        As FINISHED where their results are on disk, else as KILLED; `tango log-run` uploads what
+        the store lacks of them.
         """
         with tracking_errors():
-            events = self.events()
-            client, experiment = events.runs.client, events.runs.experiment
-            for run in client.search_runs(
-                [experiment], "attributes.status = 'RUNNING'", max_results=PAGE
+            runs = self.events().runs
+            for run in runs.client.search_runs(
+                [runs.experiment], "attributes.status = 'RUNNING'", max_results=PAGE
             ):
-                tags, name = run.data.tags, str(run.info.run_id)
-                driver = Driver.read(tags.get(DRIVER_TAG, ""))
-                if driver is None or driver.is_alive(tags, self._clock):
+                driver = Driver.read(run.data.tags.get(DRIVER_TAG, ""))
+                if driver is None or driver.runs_here() is not False:
                     continue
-                run_dir = Path(tags.get(DIRECTORY_TAG, ""))
-                is_here = driver.is_here() and run_dir.is_dir()
-                runs = MlflowRuns(client, experiment, run_dir.name)
-                if is_here and PARENT_TAG not in tags:
-                    EventUpload(runs, run_dir).send()
-                if client.get_run(name).info.status == "RUNNING":
-                    seen = time_of(client.get_run(name).data.tags.get(HEARTBEAT_TAG, ""))
-                    end_ms = int(1000 * seen.timestamp()) if seen else None
-                    if is_here and (run_dir / FACTS_FILE).is_file():
-                        runs.end(name, "FINISHED", end_ms)
-                    else:
-                        runs.end(name, "KILLED", end_ms, _DIED)
+                run_dir = Path(run.data.tags.get(DIRECTORY_TAG, ""))
+                complete = (run_dir / FACTS_FILE).is_file()
+                status, reason = ("FINISHED", "") if complete else ("KILLED", _DIED)
+                runs.end(str(run.info.run_id), status, None, reason)
+
+    def _end_if_dead(self, events: EventUpload) -> None:
+        """Mark a run without results as KILLED, unless its driver is at work here or elsewhere."""
+        driver = Driver.read(str(events.state.get("driver", "")))
+        if events.state.get("kind") != "start" or driver is None or driver.runs_here():
+            return
+        if lease_of(Storage.at(home_of(self._run_dir)), self._clock).living() is None:
+            events.runs.end(events.run, "KILLED", events.last_ms, _DIED)
 
     def everything(self) -> str:
         """Send what is left of the events, and all results; returns the id of the run.
@@ -235,7 +219,7 @@ class RunUpload:
                     events = self.events()
                     if results is not None:
                         return results.upload(events.runs)
-                    self.end_dead_runs()
+                    self._end_if_dead(events)
                     return events.run
             except TrackingError:
                 pause_s = next(pauses, None) if self._events else None
@@ -306,7 +290,6 @@ class Results:
         self._alive = {
             DRIVER_TAG: Driver.this().to_tag(),
             DIRECTORY_TAG: str(home_of(run_dir.absolute())),
-            HEARTBEAT_TAG: iso(self._now_ms),
         }
 
     def upload(self, runs: MlflowRuns) -> str:

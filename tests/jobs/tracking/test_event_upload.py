@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
-from fake_clock import START, FakeClock
+from fake_clock import FakeClock
 from live_jobs import RECIPE, finish, new_run
 
 from jobs.tracking.events import EventFile
-from jobs.tracking.mlflow_runs import DIRECTORY_TAG, DRIVER_TAG, HEARTBEAT_TAG, SILENT_S, Driver
+from jobs.tracking.mlflow_runs import DIRECTORY_TAG, DRIVER_TAG, Driver
 from jobs.tracking.server import TrackingError
 from jobs.tracking.upload import RunUpload, log_run
 from pipeline.storage import Storage
@@ -118,7 +117,7 @@ def test_a_killed_run_is_uploaded_as_far_as_it_came_and_may_be_finished_later(
     samples(run_dir, 1, 2)
     run = log_run(run_dir, store)
     killed = client.get_run(run)
-    assert (killed.info.status, killed.info.end_time) == ("KILLED", 1000), "in whole seconds"
+    assert (killed.info.status, killed.info.end_time) == ("KILLED", 1020)
     assert "driver died" in killed.data.tags["ended"]
     assert history(client, run) == [(1, 1), (2, 2)]
     finish(run_dir)
@@ -136,14 +135,6 @@ def test_results_replace_what_was_shown_on_the_way(run_dir, store, client):
     assert data.metrics["accuracy"] != 0.5, "the last point is that of the results"
     assert data.metrics["live/clips"] == 7
     assert "no results yet" not in data.tags["mlflow.note.content"]
-
-
-def test_a_run_of_an_earlier_release_has_the_samples_of_its_machine(run_dir, store, client):
-    start(run_dir, driver=DEAD)
-    event = {"kind": "sample", "time": 1500, "step": 3, "metrics": {"system/cpu": 50}}
-    EventFile(run_dir / "tracking" / "system.jsonl").write(event)
-    (run_dir / "tracking" / "sent.json").write_text('{"http://one 0": {"run": "gone"}}')
-    assert history(client, log_run(run_dir, store), "system/cpu") == [(3, 50)]
 
 
 def test_passwords_in_urls_are_neither_stored_nor_sent(tmp_path, store, client):
@@ -188,89 +179,39 @@ class TestDeadDrivers:
 
     @pytest.fixture
     def running(self, client, store, tmp_path):
-        """`running(driver, silent_s, **tags)` makes a RUNNING run and gives its id."""
+        """`running(driver, **tags)` makes a RUNNING run and gives its id."""
         own = new_run(tmp_path / "own")
         start(own)
-        upload = RunUpload(own, store, FakeClock())
+        upload = RunUpload(own, store)
 
-        def make(driver=None, silent_s=0.0, **tags):
-            seen = (START - timedelta(seconds=silent_s)).isoformat()
-            ours = {DRIVER_TAG: driver.to_tag(), HEARTBEAT_TAG: seen} if driver else {}
+        def make(driver=None, **tags):
+            ours = {DRIVER_TAG: driver.to_tag()} if driver else {}
             experiment = upload.events().runs.experiment
             return client.create_run(experiment, start_time=1, tags={**ours, **tags}).info.run_id
 
         make.upload = upload
         return make
 
-    def statuses(self, client, *runs):
-        return [client.get_run(run).info.status for run in runs]
-
-    def test_are_killed_at_their_last_sign_of_life(self, running, client):
-        dead = [
-            running(DEAD, 60.0),
-            running(replace(ME, started="1"), 60.0),  # its process id is another's now
-            running(ELSEWHERE, SILENT_S + 1),
-        ]
-        alive = [
-            running(ME, 10 * SILENT_S),  # its store was away
-            running(ELSEWHERE, SILENT_S - 1),
-            running(),  # somebody else's
-        ]
+    def test_of_this_machine_are_killed_at_the_next_start(self, running, client, tmp_path):
+        complete = new_run(tmp_path / "complete")
+        finish(complete)
+        expected = {
+            running(DEAD): "KILLED",
+            running(replace(ME, started="1")): "KILLED",  # its process id is another's now
+            running(DEAD, **{DIRECTORY_TAG: str(complete)}): "FINISHED",
+            running(ME): "RUNNING",
+            running(ELSEWHERE): "RUNNING",
+            running(): "RUNNING",  # somebody else's
+        }
         running.upload.end_dead_runs()
-        assert self.statuses(client, *dead, *alive) == ["KILLED"] * 3 + ["RUNNING"] * 3
-        ended = {client.get_run(run).info.end_time for run in dead}
-        assert max(ended) == int(1000 * (START.timestamp() - 60))
+        assert {run: client.get_run(run).info.status for run in expected} == expected
 
-    def test_end_as_recorded_where_their_events_are_here(self, running, client, tmp_path):
-        run_dir = new_run(tmp_path / "stopped")
-        start(run_dir, driver=DEAD)
-        samples(run_dir, 4)
-        end(run_dir, "FAILED", "no GPU")
-        tags = {DIRECTORY_TAG: str(run_dir), "tango.run_id": "stopped"}
-        run = running(DEAD, 60.0, **tags)
-        running.upload.end_dead_runs()
-        data = client.get_run(run)
-        assert (data.info.status, data.data.tags["ended"]) == ("FAILED", "no GPU")
-        assert data.data.metrics["live/clips"] == 4, "what the store had missed"
-
-    def test_have_finished_if_their_results_are_there(self, running, client, tmp_path):
-        run_dir = new_run(tmp_path / "complete")
-        finish(run_dir)
-        run = running(DEAD, 60.0, **{DIRECTORY_TAG: str(run_dir), "tango.run_id": "complete"})
-        running.upload.end_dead_runs()
-        assert self.statuses(client, run) == ["FINISHED"]
-
-    def test_are_not_silent_ones_whose_lease_is_renewed(self, running, client, tmp_path):
+    def test_of_another_machine_are_killed_by_log_run_unless_their_lease_lives(
+        self, store, client, tmp_path
+    ):
         run_dir = new_run(tmp_path / "shared")
-        run = running(ELSEWHERE, 10 * SILENT_S, **{DIRECTORY_TAG: str(run_dir)})
+        start(run_dir, driver=ELSEWHERE)
         FileLease(Storage.at(run_dir), FakeClock()).take()
-        running.upload.end_dead_runs()
-        assert self.statuses(client, run) == ["RUNNING"], "only the server does not hear it"
-        running.upload._clock = FakeClock(EXPIRES_S + 1)
-        running.upload.end_dead_runs()
-        assert self.statuses(client, run) == ["KILLED"]
-
-    def test_run_on_if_only_the_store_was_away(self, running, client, monkeypatch):
-        from mlflow import MlflowClient
-
-        upload = running.upload
-        run = upload.events().run
-        client.set_tag(run, "ended", "the driver died")
-        client.set_terminated(run, "KILLED")
-        with monkeypatch.context() as broken:
-            broken.setattr(MlflowClient, "log_batch", lambda *_, **__: 1 / 0)
-            samples(upload._run_dir, 1)
-            with pytest.raises(ZeroDivisionError):
-                upload.events()
-        upload.events()
-        assert self.statuses(client, run) == ["RUNNING"]
-        assert "ended" not in client.get_run(run).data.tags
-
-    def test_stay_ended_if_another_driver_took_the_run(self, running, client):
-        upload = running.upload
-        run = upload.events().run
-        client.set_tag(run, DRIVER_TAG, ELSEWHERE.to_tag())
-        client.set_terminated(run)
-        upload._events.look_again()
-        upload.events()
-        assert self.statuses(client, run) == ["FINISHED"]
+        for clock, status in ((FakeClock(), "RUNNING"), (FakeClock(EXPIRES_S + 1), "KILLED")):
+            run = log_run(run_dir, store, clock=clock)
+            assert client.get_run(run).info.status == status
