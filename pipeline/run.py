@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pipeline.errors import WorkerError
 from pipeline.executors import local
-from pipeline.executors.early import EarlyRay, connected
+from pipeline.executors.cluster import connected
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.devices import doubts
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 def run(
     plan: Plan,
     settings: Settings,
-    early: EarlyRay | None = None,
     board: JobBoard | None = None,
 ) -> Iterator[Row]:
     """Yield one `rows.RESULT` per clip of the plan, in the order in which clips are finished.
@@ -37,7 +36,6 @@ def run(
     Args:
         plan: What to do.
         settings: How to run it.
-        early: A Ray that is on its way to `settings.address`; the caller ends it.
         board: Shows what the stages have done while they work.
 
     Raises:
@@ -52,7 +50,7 @@ def run(
     for cache in plan.caches.values():
         cache.prepare()
     yield from _while_finite(
-        _on_ray(plan, settings, early, board)
+        _on_ray(plan, settings, board)
         if settings.executor == "ray"
         else local.stream(plan, settings, board)
     )
@@ -70,13 +68,11 @@ def _while_finite(results: Iterator[Row]) -> Iterator[Row]:
             raise WorkerError(f"the last {in_a_row} clips failed alike: {errors[0]}")
 
 
-def _on_ray(
-    plan: Plan, settings: Settings, early: EarlyRay | None, board: JobBoard | None
-) -> Iterator[Row]:
+def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[Row]:
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import ray_data
 
-    with connected(settings.address, early, settings.start_timeout_s) as nodes:
+    with connected(settings.address, settings.start_timeout_s) as nodes:
         settings = replace(settings, pools=pools_for(settings.pools, nodes))
         names = [stage.name for stage in stages_of(plan)]
         preflight(settings.pools, nodes, names)

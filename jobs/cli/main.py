@@ -30,6 +30,7 @@ from jobs.cli.standard_streams import code_of_output, lasting_streams
 from jobs.cli.usage_errors import run_app
 from jobs.run.last_words import how_to_go_on, last_words
 from pipeline.errors import StoreError, WorkerError
+from pipeline.executors.cluster import is_connected
 from pipeline.redaction import RedactingFilter, redacted
 from pipeline.runtime.background import LastingThread
 from pipeline.runtime.stopping import handled, leave
@@ -94,7 +95,8 @@ def main() -> None:
     """Entry point: what a user can cause, and a signal, ends in one line; see `exit_codes`."""
     with lasting_streams(), handled(last_words):
         code = code_of_output(_run())
-        if LastingThread.is_busy():  # it would hold or break an orderly end of the interpreter
+        # Both would hold or break an orderly end of the interpreter.
+        if LastingThread.is_busy() or is_connected():
             leave(code)
     sys.exit(code)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,12 +34,9 @@ from jobs.cli.options import (
 from jobs.cli.output import Json, Quiet, announce, console_of, display_of
 from jobs.cli.path_checks import check_jobs, check_methods
 from pipeline.redaction import redacted
-from pipeline.runtime.loading import loading
 
 if TYPE_CHECKING:
-    from jobs.config.recipe import Job
     from jobs.run.locations import Locations
-    from pipeline.executors.early import EarlyRay
 
 
 def _measuring(
@@ -111,14 +107,12 @@ def _evaluate(
     if dry_run.only:
         check_methods([job], recipe)
         return dry_run.estimate([one], "evaluate", locations)
-    with _early_ray([job], locations) as early:
-        check_methods([job], recipe)
-        announce([job], "evaluate", quiet)
-        with loading():
-            from jobs.run.evaluate import evaluate as run
+    check_methods([job], recipe)
+    announce([job], "evaluate", quiet)
+    from jobs.run.evaluate import evaluate as run
 
-        console = console_of(json)
-        return run(job, locations, console, early, display_of(console, quiet, json))
+    console = console_of(json)
+    return run(job, locations, console, display_of(console, quiet, json))
 
 
 def _sweep(
@@ -137,14 +131,12 @@ def _sweep(
     if dry_run.only:
         check_methods(jobs, recipe)
         return dry_run.estimate(jobs, "sweep", locations)
-    with _early_ray(jobs, locations) as early:
-        check_methods(jobs, recipe)
-        announce(jobs, "sweep", quiet)
-        with loading():
-            from jobs.run.sweep import sweep as run
+    check_methods(jobs, recipe)
+    announce(jobs, "sweep", quiet)
+    from jobs.run.sweep import sweep as run
 
-        console = console_of(json)
-        return run(jobs, locations, console, early, display_of(console, quiet, json))
+    console = console_of(json)
+    return run(jobs, locations, console, display_of(console, quiet, json))
 
 
 evaluate = _measuring(_evaluate, several=False)
@@ -184,15 +176,13 @@ def precompute(
     if how.only:
         check_methods(jobs, recipe)
         _exit(how.estimate(jobs, "precompute", locations))
-    with _early_ray(jobs, locations) as early:
-        check_methods(jobs, recipe)
-        announce(jobs, "precompute", quiet)
-        with loading():
-            from jobs.run.precompute import precompute as run
+    check_methods(jobs, recipe)
+    announce(jobs, "precompute", quiet)
+    from jobs.run.precompute import precompute as run
 
-        console = console_of(json)
-        display = display_of(console, quiet, json)
-        code = max(run(job, locations, console, early, display) for job in jobs)
+    console = console_of(json)
+    display = display_of(console, quiet, json)
+    code = max(run(job, locations, console, display) for job in jobs)
     _exit(code)
 
 
@@ -212,15 +202,6 @@ def doctor(
 
     where = _locations(output, cache, address, tracking_uri)
     _exit(run(recipe, set_, where, Console()))
-
-
-def _early_ray(
-    jobs: Sequence[Job], locations: Locations
-) -> AbstractContextManager[EarlyRay | None]:
-    """A Ray that starts beside the imports, for jobs that will certainly run on it."""
-    from jobs.run.executor import early_ray
-
-    return early_ray(jobs, locations.address)
 
 
 def _overrides(given: list[str], **flags: object) -> list[str]:

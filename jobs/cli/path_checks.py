@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.runtime.loading import loading
 from pipeline.storage.urls import Place, is_url, place, raise_if_secret
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tango_core.extensions import Kind
 
 
-@loading()
 def check_jobs(
     jobs: Sequence[Job],
     recipe: Path,

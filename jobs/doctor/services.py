@@ -34,7 +34,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
     import ray
     import torch
 
-    from pipeline.executors.early import connected
+    from pipeline.executors.cluster import connected
 
     if job is not None and not _is_on_ray(job, address):
         return _without_ray(job, address)

@@ -14,7 +14,6 @@ from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import SkippedMethod
 from jobs.run.devices import HERE, Cluster, device_of
 from pipeline.methods import raise_if_not_served
-from pipeline.runtime.loading import loading
 from pipeline.storage.mirror import Mirror, mirrored
 from pipeline.storage.urls import Url, place
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -50,7 +49,6 @@ class BuiltJob:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
-@loading()
 def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
     """Build everything a recipe names.
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from jobs.config.recipe import Job
 from jobs.run.executor import executor_of
-from pipeline.executors.early import EarlyRay
 from pipeline.resources.devices import reserves_gpus
 from tango_core.models import Device
 
@@ -21,11 +20,9 @@ class Cluster:
 
     Attributes:
         address: `None` for a Ray of our own.
-        early: A connection that is on its way.
     """
 
     address: str | None = None
-    early: EarlyRay | None = None
 
     def has_gpus(self, timeout_s: float) -> bool:
         """Whether any node has a GPU; joins the cluster if nobody has.
@@ -33,9 +30,9 @@ class Cluster:
         Raises:
             ClusterError: If it cannot be reached.
         """
-        from pipeline.executors.early import connected
+        from pipeline.executors.cluster import connected
 
-        with connected(self.address, self.early, timeout_s) as nodes:
+        with connected(self.address, timeout_s) as nodes:
             return any(node.get("GPU", 0) > 0 for node in nodes)
 
 

@@ -31,11 +31,11 @@ from jobs.run.pools import pools_of
 from jobs.run.progress import JobProgress
 from jobs.run.same_tokens import claim_caches
 from jobs.run.shards import ShardCount
-from pipeline.executors.address import raise_if_unreachable
+from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, with_lost_entries_again
 from pipeline.progress.answers import AnswerWriter
-from pipeline.progress.resume import AskedBefore, Continued, read_asked, write_asked
+from pipeline.progress.resume import Continued, read_asked, write_asked
 from pipeline.rows import Row, to_table
 from pipeline.run import run
 from pipeline.runtime import stopping
@@ -45,7 +45,7 @@ from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
 from pipeline.storage.faults import insist, patient, store_fault
-from pipeline.storage.leases import KeptLease, held, lease_of
+from pipeline.storage.leases import Lease, held
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
 
@@ -89,7 +89,7 @@ def execute(
     """
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
-    lease = lease_of(locations.open_storage(run_dir), clock)
+    lease = Lease(locations.open_storage(run_dir), clock)
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
     watching = (JobProgress(console, clock, board), *observers)
@@ -106,7 +106,7 @@ def _execute(
     observers: Sequence[Observer],
     run_plan: RunPlan,
     clock: Clock,
-    lease: KeptLease,
+    lease: Lease,
 ) -> JobResult:
     """The same, with the lease of the run."""
     claim(
@@ -198,7 +198,7 @@ def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage
     if not len(done):
         return Continued()
     try:
-        return Continued(done, AskedBefore.of(read_asked(storage)))
+        return Continued(done, read_asked(storage))
     except DamagedFileError as error:
         logger.warning("%s; whether files or questions changed since cannot be told", error)
         return Continued(done)

@@ -247,7 +247,7 @@ def _work(
 def _nodes(address: str | None) -> list[dict[str, float]]:
     """Resources of the cluster at an address, or of this machine."""
     if address is not None:
-        from pipeline.executors.early import connected
+        from pipeline.executors.cluster import connected
 
         with connected(address) as nodes:
             return nodes

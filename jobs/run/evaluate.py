@@ -11,14 +11,12 @@ from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
 from jobs.run.single import single
-from pipeline.executors.early import EarlyRay
 
 
 def evaluate(
     job: Job,
     locations: Locations,
     console: Console,
-    early: EarlyRay | None = None,
     display: Display | None = None,
 ) -> int:
     """Measure one method on one benchmark; returns the exit code.
@@ -29,5 +27,5 @@ def evaluate(
         RecipeError: If the recipe names several methods or benchmarks.
     """
     job = single(job)
-    built = build(job, Cluster(locations.address, early))
-    return measure(job, built, "evaluate", locations, display or Display.on(console), early)[0]
+    built = build(job, Cluster(locations.address))
+    return measure(job, built, "evaluate", locations, display or Display.on(console))[0]

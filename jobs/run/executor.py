@@ -1,13 +1,9 @@
-"""Which executor a job runs on, and a Ray that starts while the rest is still being imported."""
+"""Which executor a job runs on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-
 from jobs.config.recipe import Job
 from pipeline.executors.choice import Choice, choose
-from pipeline.executors.early import EarlyRay, started_early
 from pipeline.resources.devices import reserves_gpus
 
 
@@ -38,15 +34,3 @@ def _has_unused_gpu(job: Job) -> bool:
     import torch  # takes a second, which only jobs with a GPU to ask for have to wait here
 
     return torch.cuda.is_available()
-
-
-@contextmanager
-def early_ray(jobs: Sequence[Job], address: str | None) -> Iterator[EarlyRay | None]:
-    """Start Ray in the background if it is certain that a job of these runs on it.
-
-    For a command, whose process ends after the block.
-    """
-    choices = [executor_of(job, address) for job in jobs]
-    wanted = any(choice is not None and choice.executor == "ray" for choice in choices)
-    with started_early(wanted, address, last=True) as early:
-        yield early

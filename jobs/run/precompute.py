@@ -23,7 +23,6 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.run.run_job import counted, exit_code, where
 from jobs.tracking.live import LiveRun
-from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.run import run
@@ -35,7 +34,6 @@ def precompute(
     job: Job,
     locations: Locations,
     console: Console,
-    early: EarlyRay | None = None,
     display: Display | None = None,
 ) -> int:
     """Compress every clip of the recipe with every method of the recipe; returns the exit code.
@@ -46,7 +44,7 @@ def precompute(
     interruption.
     """
     job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
-    built = build(job, Cluster(locations.address, early))
+    built = build(job, Cluster(locations.address))
     methods = [name for name, _ in built.methods]
     run_dir = new_run_dir(
         job, locations.output, methods=methods, open_storage=locations.open_storage
@@ -67,7 +65,7 @@ def precompute(
             locations,
             run_dir,
             display.progress,
-            run_plan=partial(run, early=early, board=board),
+            run_plan=partial(run, board=board),
             observers=[live, *([events] if events else [])],
             board=board,
         )

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pipeline.plan import Plan
 from pipeline.rows import Row
 from pipeline.runtime.background import LastingThread
-from pipeline.runtime.loading import loading
 
 
 class ReportModules:
@@ -35,9 +34,8 @@ class ReportModules:
 def _load() -> Callable[[], None]:
     """Import them; whoever needs one that is missing says so."""
     try:
-        with loading():
-            import jobs.report.page
-            import jobs.results.summary  # noqa: F401
+        import jobs.report.page
+        import jobs.results.summary  # noqa: F401
     except ImportError:
         pass
     return lambda: None

@@ -23,11 +23,9 @@ from jobs.run.outcome import JobResult
 from jobs.run.report_modules import ReportModules
 from jobs.tracking.live import LiveRun
 from jobs.tracking.server import is_remote
-from pipeline.executors.early import EarlyRay
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.run import run
-from pipeline.runtime.loading import loading
 from pipeline.runtime.stopping import at_stop
 from pipeline.storage.urls import Place
 
@@ -40,10 +38,8 @@ def measure(
     kind: Kind,
     locations: Locations,
     display: Display,
-    early: EarlyRay | None = None,
     *,
     one_of_several: bool = False,
-    is_last: bool = True,
 ) -> tuple[int, Place]:
     """Run a job that answers questions, and show its results; MLflow gets them last of all.
 
@@ -53,9 +49,7 @@ def measure(
         kind: The command.
         locations: Where the job reads and writes.
         display: Where progress and tables go.
-        early: A Ray that is on its way, for a job that runs on it.
         one_of_several: Whether the command line stands for more runs than this one.
-        is_last: Whether no other job needs that Ray, so that it ends beside the report.
 
     Returns:
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
@@ -80,19 +74,16 @@ def measure(
             locations,
             run_dir,
             display.progress,
-            run_plan=partial(run, early=early, board=board),
+            run_plan=partial(run, board=board),
             observers=[live, ReportModules(), *([events] if events else [])],
             board=board,
         )
         all_answers_are_there()
-        if early and is_last:
-            early.close(0)
         # Not at the start: no clip waits for what plots and tables need.
-        with loading():
-            from jobs.report.page import write_report
-            from jobs.report.tables.cells import render_profile, render_table
-            from jobs.results.replies import unread_notes
-            from jobs.results.summary import write_summary
+        from jobs.report.page import write_report
+        from jobs.report.tables.cells import render_profile, render_table
+        from jobs.results.replies import unread_notes
+        from jobs.results.summary import write_summary
 
         with results_of(run_dir, desk) as folder:
             summary = write_summary(folder)

@@ -16,7 +16,6 @@ from jobs.run.directories import make_run_dir
 from jobs.run.display import Display
 from jobs.run.locations import Locations
 from jobs.run.run_job import measure
-from pipeline.executors.early import EarlyRay
 from pipeline.storage import Storage
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import Place
@@ -26,7 +25,6 @@ def sweep(
     jobs: Sequence[Job],
     locations: Locations,
     console: Console,
-    early: EarlyRay | None = None,
     display: Display | None = None,
 ) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
@@ -36,7 +34,6 @@ def sweep(
             one comparison of all.
         locations: Where the jobs read and write.
         console: Where the tables go.
-        early: A Ray that is on its way, for jobs that run on it.
         display: How progress is shown beside them.
 
     Raises:
@@ -48,7 +45,7 @@ def sweep(
             "resume each with the job.yaml in its directory"
         )
     shown, several = display or Display.on(console), len(jobs) > 1
-    cluster = Cluster(locations.address, early)
+    cluster = Cluster(locations.address)
     built = [build(job, cluster) for job in jobs]  # what the last one lacks ends all, at once
     finished = (
         finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
@@ -56,16 +53,14 @@ def sweep(
         else {}
     )
     run_dirs, code = dict(finished), exit_codes.OK
-    for number in (left := [one for one in range(len(jobs)) if one not in finished]):
+    for number in (one for one in range(len(jobs)) if one not in finished):
         own_code, run_dirs[number] = measure(
             jobs[number],
             built[number],
             "sweep",
             locations,
             shown,
-            early,
             one_of_several=several,
-            is_last=number == left[-1],
         )
         code = max(code, own_code)
     if several:

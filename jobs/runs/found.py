@@ -17,7 +17,7 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.run.directories import recipe_name
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-from pipeline.storage.leases import lease_of
+from pipeline.storage.leases import Lease
 from pipeline.storage.urls import Place, is_url, place
 
 _MARKS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE)
@@ -192,7 +192,7 @@ def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
         return False
     if run.storage.store is not None and not run.storage.store.has_conditions:
         return False  # no job can run there
-    return lease_of(run.storage, clock).living() is not None
+    return Lease(run.storage, clock).living() is not None
 
 
 def size_of(run: FoundRun) -> int:

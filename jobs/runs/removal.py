@@ -22,7 +22,7 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, find_run, is_running, named, run_at, size_of
 from jobs.units import human_bytes
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.storage.leases import LeaseError, lease_of
+from pipeline.storage.leases import Lease, LeaseError
 
 _LAST = (SUMMARY_FILE, FACTS_FILE, JOB_FILE)
 
@@ -123,7 +123,7 @@ def _remove(run: FoundRun, clock: Clock) -> None:
         LeaseError: If a driver has begun to work on it.
     """
     conditional = run.storage.store is None or run.storage.store.has_conditions
-    lease = lease_of(run.storage, clock) if conditional else None
+    lease = Lease(run.storage, clock) if conditional else None
     if lease is not None:
         try:
             lease.take()

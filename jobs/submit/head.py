@@ -15,7 +15,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
 from pipeline.errors import ClusterError
-from pipeline.executors.address import raise_if_unreachable
+from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.redaction import redacted
 
 logger = logging.getLogger(__name__)

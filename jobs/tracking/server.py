@@ -12,7 +12,6 @@ from urllib.parse import urlparse
 from urllib.request import getproxies
 
 from pipeline.redaction import redacted
-from pipeline.runtime.loading import loading
 from pipeline.storage.urls import Place
 
 if TYPE_CHECKING:
@@ -53,9 +52,8 @@ def mlflow_client(tracking_uri: str) -> MlflowClient:
         os.environ.setdefault(name, value)
     # A request whose answer was lost would make a second run; uploads are repeated as a whole.
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
-    with loading():
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
 
     try:
         return MlflowClient(tracking_uri=tracking_uri)

@@ -46,7 +46,7 @@ from pipeline.redaction import redacted_inside
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
-from pipeline.storage.leases import lease_of
+from pipeline.storage.leases import Lease
 from tango_core.local_files import parse_json, read_text
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class RunUpload:
         driver = Driver.read(str(events.state.get("driver", "")))
         if events.state.get("kind") != "start" or driver is None or driver.runs_here():
             return
-        if lease_of(Storage.at(home_of(self._run_dir)), self._clock).living() is None:
+        if Lease(Storage.at(home_of(self._run_dir)), self._clock).living() is None:
             events.runs.end(events.run, "KILLED", events.last_ms, _DIED)
 
     def everything(self) -> str:

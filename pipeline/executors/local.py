@@ -13,7 +13,6 @@ from pipeline.plan import Plan
 from pipeline.resources.devices import HALVES
 from pipeline.rows import Row
 from pipeline.runtime.background import iterate
-from pipeline.runtime.loading import loading
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, filled, stages_of
 from pipeline.statuses import has_failed
@@ -122,7 +121,6 @@ class _Stages:
             self._ready[stage.name] = Metered(started, stage.name, self._board)
         return self._ready[stage.name]
 
-    @loading()
     def _start(self, stage: Stage) -> Callable[[Row], Row]:
         """Make a stage ready.
 

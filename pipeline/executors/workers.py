@@ -21,7 +21,6 @@ from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import to_table
 from pipeline.runtime.clock import Ticker
-from pipeline.runtime.loading import loading
 from pipeline.runtime.process import leave_at_once
 from pipeline.stages.declarations import Stage
 from pipeline.streams import stream_of
@@ -67,13 +66,12 @@ class StageActor:
     def __init__(
         self, stage: Stage, arguments: dict[str, Any], ledger: Any, pool: ActorPool
     ) -> None:
-        with loading():
-            from pipeline.resources.gpu_memory import (
-                room_for,  # needs torch, which a decode worker lacks
-            )
+        from pipeline.resources.gpu_memory import (
+            room_for,  # needs torch, which a decode worker lacks
+        )
 
-            with room_for(stage.name, pool, arguments.get("model")):
-                run = stream_of(stage.load()(**arguments))
+        with room_for(stage.name, pool, arguments.get("model")):
+            run = stream_of(stage.load()(**arguments))
         bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
         self._report = WorkerReport(ledger, usage_reader())
         # Beside the clips, one of which may take minutes.

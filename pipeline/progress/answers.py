@@ -106,7 +106,7 @@ class AnswerWriter:
 
         See `drop_the_others` for answers that do not stand any more.
         """
-        self._kept = clips.digests
+        self._kept = np.array(sorted(clips.questions), dtype="S16")
 
     def drop_the_others(self) -> None:
         """Rewrite the parts that hold clips which are not kept, without them.
@@ -120,9 +120,8 @@ class AnswerWriter:
         overview = parts.overview
         for table in parts.whole_clips(only_split=True):
             self._write_kept(table, kept)
-        for index, name in enumerate(overview.names):
-            clips = overview.of_part(index)
-            split = is_in(clips, overview.split_digests)
+        for name, clips in zip(overview.names, overview.clips, strict=True):
+            split = is_in(clips, overview.split)
             stays = is_in(clips, kept) & ~split
             if (len(clips) and stays.all()) or not self.storage.exists(name):
                 continue

@@ -1,8 +1,8 @@
 """The parts of a run's answers: read one by one, checked, and handed on in tables of whole clips.
 
-No reader holds more than a few parts. Nearly every clip is in one part; a clip that is in several
-(a driver died while it tidied up, or answers were added later) is put together first, and of a row
-that is there twice the later one counts. Clips are counted by digests of their names.
+No reader holds more than a few parts. Nearly every clip is in one part; clips that are in several
+(a driver died while it tidied up, or answers were added later) come last, and of a row that is
+there twice the later one counts. Clips are counted by digests of their names.
 """
 
 from __future__ import annotations
@@ -97,34 +97,14 @@ class Overview:
     Attributes:
         names: The parts, in the order in which they were begun.
         run: Run that they belong to.
-        digests: (m,) the clips of all parts, each once per part.
-        parts: (m,) index of their part.
+        clips: Of every part the digests of its clips.
+        split: (k,) digests of the clips that are in several parts, sorted.
     """
 
     names: tuple[str, ...]
     run: str
-    digests: Digests
-    parts: Codes
-
-    @cached_property
-    def split(self) -> dict[bytes, int]:
-        """Clips that are in several parts -> index of the last one."""
-        order = np.lexsort((self.parts, self.digests))
-        digests, parts = self.digests[order], self.parts[order]
-        same = digests[1:] == digests[:-1]
-        like_next, like_previous = np.append(same, False), np.append(False, same)
-        ends = (like_previous & ~like_next).nonzero()[0].tolist()
-        return {_bytes_at(digests, at): int(parts[at]) for at in ends}
-
-    @cached_property
-    def split_digests(self) -> Digests:
-        """(k,) digests of the clips that are in several parts, sorted."""
-        return np.array(sorted(self.split), dtype="S16")
-
-    def of_part(self, index: int) -> Digests:
-        """Digests of the clips of one part."""
-        start, end = np.searchsorted(self.parts, [index, index + 1])
-        return self.digests[start:end]
+    clips: tuple[Digests, ...]
+    split: Digests
 
 
 class AnswerParts:
@@ -144,24 +124,25 @@ class AnswerParts:
     @cached_property
     def overview(self) -> Overview:
         """What is in which part: two columns and the footer of each."""
-        names = sorted(self.storage.names(".parquet"), key=_order)
         runs: list[str] = []
-        digests, parts = [np.empty(0, "S16")], [np.empty(0, np.int64)]
-        for index, name in enumerate(names):
+        found: dict[str, Digests] = {}
+        for name in sorted(self.storage.names(".parquet"), key=_order):
             try:
-                run, own = self._glance(name)
+                run, clips = self._glance(name)
             except DAMAGE:
                 # Nobody may take a part for empty because it could not be read.
-                if (sealed := self._checked(name)) is None:
-                    continue
-                run, own = sealed.run, digests_of(clips_of(sealed.table)[1])
+                sealed = self._checked(name)
+                run = sealed.run if sealed else None
+                clips = digests_of(clips_of(sealed.table)[1] if sealed else [])
             runs += [] if run is None else [run]
-            digests.append(own)
-            parts.append(np.full(len(own), index))
+            found[name] = clips
         run = run_of_folder(self.storage)
         if runs and run not in runs:  # the directory was renamed
             run = Counter(runs).most_common(1)[0][0]
-        return Overview(tuple(names), run, np.concatenate(digests), np.concatenate(parts))
+        every, counts = np.unique(
+            np.concatenate([np.empty(0, "S16"), *found.values()]), return_counts=True
+        )
+        return Overview(tuple(found), run, tuple(found.values()), every[counts > 1])
 
     def read(self, name: str) -> pa.Table | None:
         """One part, checked; `None` if it is damaged or gone, and was set aside.
@@ -220,23 +201,24 @@ class AnswerParts:
         Raises:
             DamagedFileError: As `read`.
         """
-        overview = self.overview
-        waiting = _Waiting(overview, rows)
-        ready: list[pa.Table] = []
-        for index, name in enumerate(overview.names):
-            mixed = bool(is_in(overview.of_part(index), overview.split_digests).any())
-            if only_split and not mixed:
+        overview, waiting, ready = self.overview, list[pa.Table](), list[pa.Table]()
+        for name, clips in zip(overview.names, overview.clips, strict=True):
+            is_mixed = bool(is_in(clips, overview.split).any())
+            if only_split and not is_mixed:
                 continue
             table = self.read(name)
-            if table is not None and mixed:
-                table = waiting.take(table)
+            if table is not None and is_mixed:
+                codes, own = clips_of(table)
+                waits = is_in(digests_of(own), overview.split)[codes]
+                waiting.append(table.filter(pa.array(waits)))
+                table = table.filter(pa.array(~waits))
             if table is not None and not only_split:
                 ready.append(table)
-            ready += waiting.released(index)
             if sum(map(len, ready)) >= rows:
                 yield joined(ready)
                 ready = []
-        ready += waiting.released(len(overview.names), all_of_it=True)
+        if waiting:
+            ready.append(last_of_each(joined(waiting)))
         if any(map(len, ready)):
             yield joined(ready)
 
@@ -262,35 +244,6 @@ class AnswerParts:
         logger.warning("%s; renamed to %s.damaged, its questions are asked again", error, name)
 
 
-class _Waiting:
-    """Rows of clips that are in several parts, until the last of these was read."""
-
-    def __init__(self, overview: Overview, rows: int) -> None:
-        self._overview = overview
-        self._tables: list[pa.Table] = []
-        self._rows = self._next_try = rows
-
-    def take(self, table: pa.Table) -> pa.Table:
-        """Keep the rows that must wait; return the others."""
-        codes, names = clips_of(table)
-        waits = is_in(digests_of(names), self._overview.split_digests)[codes]
-        self._tables.append(table.filter(pa.array(waits)))
-        return table.filter(pa.array(~waits))
-
-    def released(self, index: int, *, all_of_it: bool = False) -> list[pa.Table]:
-        """The clips whose last part has been read, once they are worth the sorting."""
-        if not self._tables or (not all_of_it and sum(map(len, self._tables)) < self._next_try):
-            return []
-        table = joined(self._tables)
-        codes, names = clips_of(table)
-        last = np.array([self._overview.split[clip_digest(*name)] for name in names])
-        done = (last <= index)[codes]
-        rest = table.filter(pa.array(~done))
-        self._tables = [rest] if len(rest) else []
-        self._next_try = max(self._rows, 2 * len(rest))
-        return [last_of_each(table.filter(pa.array(done)))]
-
-
 def joined(tables: list[pa.Table]) -> pa.Table:
     """One table; columns that older parts do not have are null there."""
     return pa.concat_tables(tables, promote_options="permissive")
@@ -306,11 +259,6 @@ def last_of_each(table: pa.Table) -> pa.Table:
         key = key * (len(values) + 1) + codes + 1
     last = len(key) - 1 - np.unique(key[::-1], return_index=True)[1]
     return table if len(last) == len(key) else table.take(pa.array(np.sort(last)))
-
-
-def _bytes_at(digests: Digests, at: int) -> bytes:
-    """One digest; reading an item of numpy would cut zeros at its end."""
-    return digests[at : at + 1].tobytes()
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -7,7 +7,7 @@ clips of that attempt; of a clip that is there twice the later row counts.
 
 An answer is to certain words about a certain file. A clip whose file was replaced, or whose
 questions or subtitles were edited, is asked again; one that the benchmark no longer lists has no
-place in the run. What is known of a clip takes some 50 bytes.
+place in the run. What is known of a clip takes some 300 bytes.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.progress.parts import (
-    Digests,
     clip_digest,
     clips_of,
-    digests_of,
     encoded,
     question_digest,
     run_of_folder,
@@ -103,9 +101,9 @@ def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
     found = {name: int(match[1]) for name in folder.names() if (match := _PART.fullmatch(name))}
     for name in sorted(found, key=lambda name: found[name], reverse=True):
         table = read_sealed(folder, name, must=True).table
-        for field in ASKED:
-            if field.name not in table.column_names:
-                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        for column in ASKED:
+            if column.name not in table.column_names:
+                table = table.append_column(column, pa.nulls(table.num_rows, column.type))
         yield table
 
 
@@ -114,16 +112,13 @@ class AnsweredClips:
     """Clips that have the same questions under every cell of a job, and no other cell.
 
     Attributes:
-        digests: (n,) digests of the clips, sorted.
-        questions: (n,) sum of the digests of their questions, modulo 2 ** 64.
-        counts: (n,) number of their questions.
-        failed: (n,) whether any of their answers failed.
+        questions: Digest of a clip -> sum of the digests of its questions modulo 2 ** 64, and
+            their number.
+        failed: Digests of the clips of which any answer failed.
     """
 
-    digests: Digests
-    questions: npt.NDArray[np.uint64]
-    counts: npt.NDArray[np.int64]
-    failed: npt.NDArray[np.bool_]
+    questions: Mapping[bytes, tuple[int, int]] = field(default_factory=dict)
+    failed: Set[bytes] = frozenset()
 
     @classmethod
     def of(
@@ -136,122 +131,63 @@ class AnsweredClips:
             cells: Names of the job's cells.
             keep_damaged: Whether an answer about a damaged clip is none that failed.
         """
-        parts = [_answered(table, cells, keep_damaged) for table in tables if len(table)]
-        if not parts:
-            return NOTHING_DONE
-        digests = np.concatenate([part.digests for part in parts])
-        order = np.argsort(digests)
-        return cls(
-            digests[order],
-            np.concatenate([part.questions for part in parts])[order],
-            np.concatenate([part.counts for part in parts])[order],
-            np.concatenate([part.failed for part in parts])[order],
-        )
+        questions: dict[bytes, tuple[int, int]] = {}
+        failed: set[bytes] = set()
+        for table in tables:
+            clips, names = clips_of(table)
+            codes, ids = encoded(table["question_id"])
+            known = np.array([*map(question_digest, ids), 0], np.uint64)
+            per_cell = pa.table(
+                {
+                    "clip": clips,
+                    "cell": table["cell"],
+                    "question": known[codes],
+                    "failed": are_failed(table, keep_damaged=keep_damaged),
+                    "wanted": pc.is_in(table["cell"], pa.array(cells, pa.string())),
+                }
+            ).group_by(["clip", "cell"])
+            per_clip = per_cell.aggregate(
+                [("question", "sum"), ("question", "count"), ("failed", "any"), ("wanted", "all")]
+            ).group_by("clip")
+            sums = ("question_sum", "question_count")
+            found = per_clip.aggregate(
+                [(name, kind) for name in sums for kind in ("min", "max")]
+                + [("failed_any", "any"), ("wanted_all", "all"), ("cell", "count")]
+            )
+            for row in found.to_pylist():
+                sum_, count = row["question_sum_min"], row["question_count_min"]
+                is_equal = (sum_, count) == (row["question_sum_max"], row["question_count_max"])
+                if is_equal and row["wanted_all_all"] and row["cell_count"] == len(cells):
+                    clip = clip_digest(*names[row["clip"]])
+                    questions[clip] = (sum_, count)
+                    if row["failed_any_any"]:
+                        failed.add(clip)
+        return cls(questions, failed)
 
     def __len__(self) -> int:
         """Number of clips."""
-        return len(self.digests)
+        return len(self.questions)
 
     def has(self, benchmark: str, video_id: str, questions: Iterable[str]) -> bool:
-        """Whether a clip is here with exactly these questions; see `find`."""
-        return self.find(benchmark, video_id, questions) is not None
-
-    def find(self, benchmark: str, video_id: str, questions: Iterable[str]) -> int | None:
-        """Place of a clip that is here with exactly these questions; `None` if it is not.
+        """Whether a clip is here with exactly these questions.
 
         Args:
             benchmark: Name of its benchmark.
             video_id: Its id.
             questions: Ids of the questions that are to be asked.
         """
-        digest = clip_digest(benchmark, video_id)
-        at = int(np.searchsorted(self.digests, np.bytes_(digest)))
-        if at == len(self) or self.digests[at : at + 1].tobytes() != digest:
-            return None
-        ids = list(questions)
-        total = sum(map(question_digest, ids)) % 2**64
-        return at if self.counts[at] == len(ids) and int(self.questions[at]) == total else None
+        digests = list(map(question_digest, questions))
+        found = self.questions.get(clip_digest(benchmark, video_id))
+        return found == (sum(digests) % 2**64, len(digests))
 
     def without_failed(self) -> AnsweredClips:
         """The clips of which no answer failed."""
-        return self.where(~self.failed)
+        return self.only(self.questions.keys() - self.failed)
 
-    def where(self, chosen: npt.NDArray[np.bool_]) -> AnsweredClips:
-        """The chosen clips."""
-        return replace(self, **{name: values[chosen] for name, values in vars(self).items()})
-
-
-NOTHING_DONE = AnsweredClips(
-    np.empty(0, "S16"), np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, bool)
-)
-
-
-def _answered(table: pa.Table, cells: Sequence[str], keep_damaged: bool) -> AnsweredClips:
-    """The clips of one table that have all their answers."""
-    clips, names = clips_of(table)
-    cell_codes, found = encoded(table["cell"])
-    order = {cell: index for index, cell in enumerate(cells)}
-    own_cells = np.array([order.get(name, -1) for name in found] + [-1])[cell_codes]
-    question_codes, ids = encoded(table["question_id"])
-    known = np.array([question_digest(one) for one in ids] + [0], np.uint64)[question_codes]
-    strange = np.bincount(clips[own_cells < 0], minlength=len(names)) > 0
-    bad = are_failed(table, keep_damaged=keep_damaged)
-    failed = np.bincount(clips[bad], minlength=len(names)) > 0
-    # One row per clip and one column per cell: the sum and the number of the questions there.
-    slots = (clips * len(cells) + own_cells)[own_cells >= 0]
-    shape = (len(names), len(cells))
-    added = np.zeros(shape[0] * shape[1], np.uint64)
-    np.add.at(added, slots, known[own_cells >= 0])
-    sums, counts = added.reshape(shape), np.bincount(slots, minlength=added.size).reshape(shape)
-    alike = (sums == sums[:, :1]).all(axis=1) & (counts == counts[:, :1]).all(axis=1)
-    there = AnsweredClips(digests_of(names), sums[:, 0], counts[:, 0], failed)
-    return there.where(alike & ~strange & (counts[:, 0] > 0))
-
-
-@dataclass(frozen=True)
-class AskedBefore:
-    """What a run was asked, in 24 bytes per clip.
-
-    Attributes:
-        digests: (n,) digests of the clips, sorted.
-        contents: (n,) digests of their files, bounds, questions and subtitles.
-    """
-
-    digests: Digests
-    contents: npt.NDArray[np.uint64]
-
-    @classmethod
-    def of(cls, tables: Iterable[pa.Table]) -> AskedBefore:
-        """Look through what was asked.
-
-        Args:
-            tables: As `read_asked` yields them, the newest first.
-        """
-        found: dict[bytes, int] = {}
-        for table in tables:
-            columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_NOTED)]
-            # From its last row: of a clip that is there twice the later row counts.
-            for benchmark, video, *content in reversed([*zip(*columns, strict=True)]):
-                found.setdefault(clip_digest(benchmark, video), _content(*content))
-        digests = np.array(list(found), dtype="S16")
-        order = np.argsort(digests)
-        return cls(digests[order], np.array(list(found.values()), dtype=np.uint64)[order])
-
-    def agrees(self, row: Mapping[str, Any]) -> bool:
-        """Whether a clip is what it was; `True` where nobody can tell.
-
-        Args:
-            row: Of `rows.CLIP`. The file of one that has failed cannot be compared.
-        """
-        digest = clip_digest(row["benchmark"], row["video_id"])
-        at = int(np.searchsorted(self.digests, np.bytes_(digest)))
-        if at == len(self.digests) or self.digests[at : at + 1].tobytes() != digest:
-            return True
-        if row["status"] != "ok":
-            return True
-        words = row["clip_key"], row["questions"]
-        shown = subtitles_digest(row["subtitles"])
-        return int(self.contents[at]) in (_content(*words, shown), _content(*words, None))
+    def only(self, clips: Set[bytes]) -> AnsweredClips:
+        """Some of the clips."""
+        kept = {clip: asked for clip, asked in self.questions.items() if clip in clips}
+        return AnsweredClips(kept, self.failed & clips)
 
 
 class Continued:
@@ -259,17 +195,18 @@ class Continued:
 
     Args:
         done: The clips that have all their answers.
-        asked: What they were asked.
+        asked: What they were asked, as `read_asked` yields it, the newest first.
     """
 
-    def __init__(
-        self,
-        done: AnsweredClips = NOTHING_DONE,
-        asked: AskedBefore | None = None,
-    ) -> None:
-        self._done = done
-        self._asked = asked or AskedBefore.of(())
-        self._stands = np.zeros(len(done), dtype=bool)
+    def __init__(self, done: AnsweredClips | None = None, asked: Iterable[pa.Table] = ()) -> None:
+        self._done = done or AnsweredClips()
+        self._asked: dict[bytes, int] = {}
+        self._standing: set[bytes] = set()
+        for table in asked:
+            columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_NOTED)]
+            # From its last row: of a clip that is there twice the later row counts.
+            for benchmark, video, *content in reversed([*zip(*columns, strict=True)]):
+                self._asked.setdefault(clip_digest(benchmark, video), _content(*content))
 
     def __len__(self) -> int:
         """Number of clips that have all their answers."""
@@ -282,17 +219,27 @@ class Continued:
             row: The clip as the benchmark lists it now, a row of `rows.CLIP`.
             questions: Those it lists.
         """
-        ids = (question.id for question in questions)
-        at = self._done.find(row["benchmark"], row["video_id"], ids)
-        if at is None or not self._asked.agrees(row):
+        clip = row["benchmark"], row["video_id"]
+        if not self._done.has(*clip, (one.id for one in questions)) or not self.agrees(row):
             return False
-        self._stands[at] = True
+        self._standing.add(clip_digest(*clip))
         return True
+
+    def agrees(self, row: Mapping[str, Any]) -> bool:
+        """Whether a clip is what it was; `True` where nobody can tell.
+
+        Args:
+            row: Of `rows.CLIP`. The file of one that has failed cannot be compared.
+        """
+        before = self._asked.get(clip_digest(row["benchmark"], row["video_id"]))
+        words = row["clip_key"], row["questions"]
+        same = (_content(*words, subtitles_digest(row["subtitles"])), _content(*words, None))
+        return before is None or row["status"] != "ok" or before in same
 
     @property
     def standing(self) -> AnsweredClips:
         """The clips that were kept."""
-        return self._done.where(self._stands)
+        return self._done.only(self._standing)
 
 
 _NOTED = ("clip_key", "questions", "subtitles_digest")

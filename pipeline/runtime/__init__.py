@@ -2,6 +2,6 @@
 
 `stopping.py` is what a signal does, `background.py` the thread of the executor beside the main
 thread that hears signals, `child.py` and `child_main.py` a process that can be killed, `process.py`
-processes of this machine, `loading.py` imports without a garbage collection, `clock.py` the only
-way to time. Time and files are parameters, so tests simulate faults.
+processes of this machine, `clock.py` the only way to time. Time and files are parameters, so
+tests simulate faults.
 """

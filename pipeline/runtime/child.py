@@ -16,21 +16,20 @@ import contextlib
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from pipeline.errors import WorkerError
 from pipeline.runtime.background import is_lasting
-from pipeline.runtime.child_main import FRAME_HEADER, STARTUP_LIMIT_S, Hello
+from pipeline.runtime.child_main import STARTUP_LIMIT_S
 
 T = TypeVar("T")
 
-_CHUNK = 1 << 20
 _STARTS = 3
 # Of a process that has closed its end: it is on its way, but a busy machine may be slow.
 _ENDS_WITHIN_S = 30.0
@@ -42,10 +41,6 @@ class CrashError(RuntimeError):
 
 class ChildStartError(WorkerError):
     """The child process could not be started: the environment is at fault, not an item."""
-
-
-class _KilledError(Exception):
-    """The child process was killed from outside before it could work."""
 
 
 class Child:
@@ -69,7 +64,7 @@ class Child:
         self._memory_gib = memory_gib
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
+        self._connection: Connection | None = None
         self._owner = 0
         atexit.register(self._kill_own)
 
@@ -112,7 +107,9 @@ class Child:
         with self._lock:
             self._ensure_running()
             try:
-                reply = self._exchange(request, time.monotonic() + timeout_s)
+                assert self._connection is not None
+                self._connection.send_bytes(request)
+                reply = self._reply(timeout_s)
             except TimeoutError:
                 self._kill()
                 raise TimeoutError(
@@ -142,26 +139,17 @@ class Child:
     def _ensure_running(self) -> None:
         """Start a child unless a living one of this very process (not of a forked one) is there."""
         if self._owner != os.getpid():
-            self._process, self._socket = None, None
+            self._process, self._connection = None, None
         if self._process is not None and self._process.poll() is not None:
             self._kill()
         if self._process is None:
             self._start()
 
     def _start(self) -> None:
-        """Start a child; one that somebody kills meanwhile, as if memory is short, again."""
-        for left in reversed(range(_STARTS)):
-            try:
-                self._start_once()
-            except _KilledError as error:
-                if not left:
-                    raise ChildStartError(f"{error}, {_STARTS} times in a row") from error
-            else:
-                return
+        """Start an interpreter that finds modules where this one does, and await its answer.
 
-    def _start_once(self) -> None:
-        """Start an interpreter that finds modules where this one does, and await its answer."""
-        ours, theirs = socket.socketpair()
+        One that is killed meanwhile, as if memory is short, is started again.
+        """
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
@@ -169,72 +157,61 @@ class Child:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        command = [sys.executable, "-m", "pipeline.runtime.child_main", str(theirs.fileno())]
-        try:
-            with theirs:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(theirs.fileno(),)
-                )
-        except OSError as error:
-            ours.close()
-            raise ChildStartError(f"cannot start {' '.join(command[:3])}: {error}") from error
-        self._process, self._socket, self._owner = process, ours, os.getpid()
         # The kernel's parent-death signal is tied to the thread that started the process.
-        tied = is_lasting(threading.current_thread())
-        hello = Hello(memory_gib=self._memory_gib, die_with_parent=os.getpid() if tied else None)
-        try:
-            self._exchange(pickle.dumps(hello), time.monotonic() + STARTUP_LIMIT_S)
-        except (EOFError, OSError) as error:
-            if not isinstance(error, TimeoutError):  # it has closed its end, and ends
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_ENDS_WITHIN_S)
-            killed = process.returncode == -signal.SIGKILL
-            self._kill()
-            name = f"the child process ({' '.join(command[:3])})"
-            if killed:
-                raise _KilledError(f"{name} was killed while it started") from error
-            raise ChildStartError(
-                f"{name} did not start: exit code {process.returncode}; its message is in this "
-                "worker's stderr"
-            ) from error
+        parent = os.getpid() if is_lasting(threading.current_thread()) else 0
+        program = [sys.executable, "-m", "pipeline.runtime.child_main"]
+        name = f"the child process ({' '.join(program)})"
+        for _ in range(_STARTS):
+            ours, theirs = Pipe()
+            arguments = [str(theirs.fileno()), str(self._memory_gib or 0), str(parent)]
+            try:
+                with theirs:
+                    process = subprocess.Popen(
+                        program + arguments,
+                        stdin=subprocess.DEVNULL,
+                        env=environment,
+                        pass_fds=(theirs.fileno(),),
+                    )
+            except OSError as error:
+                ours.close()
+                raise ChildStartError(f"cannot start {' '.join(program)}: {error}") from error
+            self._process, self._connection, self._owner = process, ours, os.getpid()
+            try:
+                self._reply(STARTUP_LIMIT_S)
+                return
+            except (EOFError, OSError) as error:
+                code = self._end(is_ending=not isinstance(error, TimeoutError))
+                if code != -signal.SIGKILL or isinstance(error, TimeoutError):
+                    raise ChildStartError(
+                        f"{name} did not start: exit code {code}; its message is in this worker's "
+                        "stderr"
+                    ) from error
+        raise ChildStartError(f"{name} was killed while it started, {_STARTS} times in a row")
 
-    def _exchange(self, message: bytes, deadline: float) -> bytearray:
-        """Send one message and receive one, both before `deadline`."""
-        assert self._socket is not None
-        self._set_timeout(deadline)
-        self._socket.sendall(FRAME_HEADER.pack(len(message)) + message)
-        (size,) = FRAME_HEADER.unpack(self._receive(FRAME_HEADER.size, deadline))
-        return self._receive(size, deadline)
-
-    def _receive(self, size: int, deadline: float) -> bytearray:
-        """Receive exactly `size` bytes before `deadline`."""
-        assert self._socket is not None
-        data = bytearray(size)
-        view, at = memoryview(data), 0
-        while at < size:
-            self._set_timeout(deadline)
-            count = self._socket.recv_into(view[at : at + _CHUNK])
-            if count == 0:
-                raise EOFError
-            at += count
-        return data
-
-    def _set_timeout(self, deadline: float) -> None:
-        """Let the next socket operation wait until `deadline`."""
-        assert self._socket is not None
-        left = deadline - time.monotonic()
-        if left <= 0:
+    def _reply(self, timeout_s: float) -> bytes:
+        """The next message; the child's own alarm bounds the time of one that has begun."""
+        assert self._connection is not None
+        if not self._connection.poll(timeout_s):
             raise TimeoutError
-        self._socket.settimeout(left)
+        return self._connection.recv_bytes()
+
+    def _end(self, *, is_ending: bool) -> int:
+        """End the child; its exit code.
+
+        Args:
+            is_ending: Whether it has closed its end: then it is on its way.
+        """
+        process = self._process
+        assert process is not None
+        if is_ending:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_ENDS_WITHIN_S)
+        self._kill()
+        return process.returncode
 
     def _death_reason(self, about: str, what: str, timeout_s: float) -> Exception:
         """Why the child died, as an exception; the child is cleaned up."""
-        assert self._process is not None
-        process = self._process
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDS_WITHIN_S)
-        self._kill()
-        code = process.returncode
+        code = self._end(is_ending=True)
         if code >= 0:
             return CrashError(f"{about}: the {what} exited with status {code}")
         if -code == signal.SIGALRM:
@@ -252,8 +229,8 @@ class Child:
 
     def _kill(self) -> None:
         """End the child without asking, and reap it."""
-        process, connection = self._process, self._socket
-        self._process, self._socket = None, None
+        process, connection = self._process, self._connection
+        self._process, self._connection = None, None
         if connection is not None:
             connection.close()
         if process is not None:

@@ -13,53 +13,39 @@ import os
 import pickle
 import resource
 import signal
-import socket
-import struct
 import sys
-from dataclasses import dataclass
-from typing import Any
+from multiprocessing.connection import Connection
 
-FRAME_HEADER = struct.Struct("<Q")
 STARTUP_LIMIT_S = 60.0
 # The parent kills at the time limit; the alarm is for a child whose parent has ended.
 ALARM_GRACE_S = 5
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(frozen=True)
-class Hello:
-    """The first message to a new child.
+def main(descriptor: int, memory_gib: float, parent: int) -> None:
+    """Serve calls that arrive on an inherited connection until its other end is closed.
 
-    Attributes:
-        memory_gib: Limit of the address space; `None` for no limit.
-        die_with_parent: Process id of the parent if the kernel should end the child with it, or
-            `None`.
+    Args:
+        descriptor: Of the connection.
+        memory_gib: Limit of the address space; 0 for none.
+        parent: Process with which the kernel is to end this one; 0 for none.
     """
-
-    memory_gib: float | None
-    die_with_parent: int | None
-
-
-def main(descriptor: int) -> None:
-    """Serve calls that arrive on an inherited socket until the other end is closed."""
     # Ctrl-C reaches the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    with socket.socket(fileno=descriptor) as connection:
-        message = _receive(connection)
-        if message is None:
+    if parent and sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
             return
-        hello = pickle.loads(message)
-        if hello.die_with_parent is not None:
-            _die_with(hello.die_with_parent)
-        if hello.memory_gib is not None:
-            _limit_memory(hello.memory_gib)
-        reply = pickle.dumps(os.getpid())
-        while _send(connection, reply) and (message := _receive(connection)) is not None:
-            reply = _run(message)
+    if memory_gib:
+        _limit_memory(memory_gib)
+    with Connection(descriptor) as connection, contextlib.suppress(EOFError, OSError):
+        connection.send_bytes(b"ready")
+        while True:
+            connection.send_bytes(_run(connection.recv_bytes()))
 
 
-def _run(message: bytearray) -> bytes:
+def _run(message: bytes) -> bytes:
     """Run one call; the reply is a pickled (succeeded, result or exception)."""
     try:
         function, args, timeout_s = pickle.loads(message)
@@ -104,46 +90,5 @@ def _limit_memory(memory_gib: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def _die_with(parent: int) -> None:
-    """Ask the kernel to end this process with its parent; end now if the parent has ended."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(0)
-
-
-def _send(connection: socket.socket, message: bytes) -> bool:
-    """Send one message; `False` if nobody listens any more."""
-    try:
-        connection.sendall(FRAME_HEADER.pack(len(message)))
-        connection.sendall(message)
-    except OSError:
-        return False
-    return True
-
-
-def _receive(connection: socket.socket) -> bytearray | None:
-    """Receive one message; `None` at the end of the connection."""
-    header = _receive_exactly(connection, FRAME_HEADER.size)
-    return None if header is None else _receive_exactly(connection, FRAME_HEADER.unpack(header)[0])
-
-
-def _receive_exactly(connection: socket.socket, size: int) -> bytearray | None:
-    """Receive `size` bytes; `None` if the connection ends first."""
-    data = bytearray(size)
-    view: Any = memoryview(data)
-    at = 0
-    while at < size:
-        try:
-            count = connection.recv_into(view[at:])
-        except OSError:
-            return None
-        if count == 0:
-            return None
-        at += count
-    return data
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

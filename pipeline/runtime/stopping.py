@@ -69,7 +69,6 @@ class _State:
 
 
 _state = _State()
-_finishes: list[Callable[[], None]] = []
 
 
 def _on_signal(signum: int, frame: object) -> None:
@@ -194,11 +193,8 @@ def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
     _state.installed = tuple(s for s in SIGNALS if before[s] is not signal.SIG_IGN)
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    terminal = os.dup(2)  # descriptor 2 is muted while Ray starts
     previous = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    watch = threading.Thread(
-        target=_watch, args=(ours, terminal, last_words), name="tango-stop", daemon=True
-    )
+    watch = threading.Thread(target=_watch, args=(ours, last_words), name="tango-stop", daemon=True)
     watch.start()
     signal.signal(_REMINDER, lambda *_: keep_handlers())
     signal.siginterrupt(_REMINDER, False)
@@ -210,7 +206,7 @@ def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
             raise
         stopped = error if isinstance(error, Stopped) else Stopped(_state.asked)
         run_hooks()
-        _leave_with(last_words(stopped), exit_code(stopped.signum), terminal)
+        _leave_with(last_words(stopped), exit_code(stopped.signum))
     finally:
         installed, _state.installed = _state.installed, ()
         for signum in installed:
@@ -219,22 +215,11 @@ def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
         signal.set_wakeup_fd(previous)
         theirs.close()
         watch.join()
-        os.close(terminal)
 
 
 def exit_code(signum: int) -> int:
     """As shells count: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP."""
     return 128 + signum
-
-
-@contextmanager
-def before_leaving(finish: Callable[[], None]) -> Iterator[None]:
-    """While active, `leave` calls `finish` first: what this process has said is on its way."""
-    _finishes.append(finish)
-    try:
-        yield
-    finally:
-        _finishes.remove(finish)
 
 
 def leave(code: int) -> NoReturn:
@@ -245,20 +230,18 @@ def leave(code: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the terminal may be gone
             stream.flush()
-    for finish in tuple(_finishes):
-        finish()
     end_descendants()
     os._exit(code)
 
 
-def _leave_with(line: str, code: int, terminal: int) -> NoReturn:
+def _leave_with(line: str, code: int) -> NoReturn:
     """Say the last line and end; what must be written has been written."""
     with suppress(OSError):
-        os.write(terminal, f"{line}\n".encode(errors="replace"))
+        os.write(2, f"{line}\n".encode(errors="replace"))
     leave(code)
 
 
-def _watch(signals: socket.socket, terminal: int, last_words: Callable[[Stopped], str]) -> None:
+def _watch(signals: socket.socket, last_words: Callable[[Stopped], str]) -> None:
     """Wait for a signal; then give the main thread `ENDS_WITHIN_S`.
 
     The interpreter's own C handler writes the number here at once, also while the main thread is
@@ -278,4 +261,4 @@ def _watch(signals: socket.socket, terminal: int, last_words: Callable[[Stopped]
                     return
         _state.asked = _state.asked or received[0]
         run_hooks()
-        _leave_with(last_words(Stopped(received[0])), exit_code(received[0]), terminal)
+        _leave_with(last_words(Stopped(received[0])), exit_code(received[0]))

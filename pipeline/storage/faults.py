@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import errno
 import logging
-import re
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline.errors import ClusterError, StoreError
+from pipeline.errors import StoreError
 from pipeline.runtime import stopping
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage.objects import UnavailableError
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
@@ -47,46 +47,6 @@ _ERRNOS = frozenset(
     )
     if hasattr(errno, name)
 )
-# By name, because most of these libraries are not installed: botocore, aiohttp, requests, urllib3,
-# google and azure.
-_CLASSES = frozenset(
-    (
-        *("EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError"),
-        *(
-            "ConnectionClosedError",
-            "HTTPClientError",
-            "ProxyConnectionError",
-            "ResponseStreamingError",
-        ),
-        *("ClientConnectionError", "ClientPayloadError", "ServerTimeoutError"),
-        *(
-            "ConnectionError",
-            "ConnectTimeout",
-            "ReadTimeout",
-            "NewConnectionError",
-            "ProtocolError",
-        ),
-        *("FSTimeoutError", "ServiceRequestError", "ServiceResponseError", "TransportError"),
-        *("ServiceUnavailable", "TooManyRequests", "GatewayTimeout", "InternalServerError"),
-    )
-)
-_CODES = frozenset(
-    (
-        "SlowDown",
-        "ServiceUnavailable",
-        "InternalError",
-        "RequestTimeout",
-        "Throttling",
-        "503",
-        "500",
-    )
-)
-# pyarrow's own S3 and GCS clients put all into the text.
-_TEXT = re.compile(
-    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING"
-    r"|REQUEST_TIMEOUT|UNKNOWN \(HTTP status 5\d\d\))|curlCode: \d+"
-    r"|google::cloud::Status\((UNAVAILABLE|DEADLINE_EXCEEDED)|No space left on device"
-)
 
 
 def store_fault(error: BaseException, where: str) -> str | None:
@@ -101,26 +61,14 @@ def store_fault(error: BaseException, where: str) -> str | None:
     while current is not None and current not in seen:
         seen.append(current)
         current = current.__cause__ or current.__context__
-    if not any(map(_is_of_store, seen)):
+    if not any(
+        isinstance(one, (StoreError, UnavailableError))
+        or (isinstance(one, OSError) and one.errno in _ERRNOS)
+        for one in seen
+    ):
         return None
     text = " ".join(str(error).split()) or type(error).__name__
     return text[:1000] if where in text else f"{where}: {text}"[:1000]
-
-
-def _is_of_store(error: BaseException) -> bool:
-    """Whether this very error says that a store does not work."""
-    if isinstance(error, (StoreError, ClusterError, FileNotFoundError)):
-        return isinstance(error, StoreError)
-    # A `TimeoutError` without a number may be of anything, such as a decoder that hangs.
-    if isinstance(error, OSError) and error.errno in _ERRNOS:
-        return True
-    if isinstance(error, (ConnectionError, OSError)) and _TEXT.search(str(error)):
-        return True
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):  # botocore's ClientError
-        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        return status >= 500 or response.get("Error", {}).get("Code") in _CODES
-    return any(base.__name__ in _CLASSES for base in type(error).__mro__)
 
 
 @dataclass

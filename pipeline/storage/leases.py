@@ -1,14 +1,12 @@
 """One living driver at a time for a run: a lease that is renewed, and expires with its driver.
 
-On a disk the lease with the highest number holds. Taking one creates the next number, which exactly
-one caller can do; renewing writes one's own file again. The highest number stays when it is given
-back: a driver that stood still between two steps of a renewal finds at the next one that it has
-lost its lease, also when the driver that took it has come to its end.
+The lease with the highest number holds. To take one a driver creates the file with the next number,
+which exactly one of several can do: on a disk by a hard link, in an object store by a conditional
+PUT. To renew it the driver writes its own file again. The highest number stays when the lease is
+given back, so a driver that stood still between two steps of a renewal finds at the next one that
+it has lost its lease, also when the driver that took it has ended.
 
-In an object store one object holds the lease, and only conditional PUTs change it. Who writes it
-has read the version that it replaces, so of two drivers one is refused, whatever their clocks say
-and however late a listing is. Whether a driver lives is told by the store's own clock, or, where a
-store does not tell the time, by whether the object changes while one looks on.
+Listings may lag: numbers behind the highest that is listed are asked for one by one.
 """
 
 from __future__ import annotations
@@ -16,19 +14,15 @@ from __future__ import annotations
 import json
 import logging
 import re
-import threading
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 
 from pipeline.runtime import process
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.files import Storage
-from pipeline.storage.objects import ObjectStore
-from pipeline.storage.retries import ConflictError
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +32,10 @@ PATIENCE_S = EXPIRES_S + RENEWED_EVERY_S
 """After this wait the lease of a dead driver has expired."""
 _ASKED_EVERY_S = 2.0
 RELEASED = b'{"released": true}\n'
-"""What a lease says that its driver has given back."""
+"""Content of a lease that its driver has given back."""
 # A leading dot hides it from readers of the run.
 _FILE = re.compile(r"\.lease-(\d+)\.json")
+_FIRST_FORMAT = ".lease.json"  # in stores, by earlier versions
 
 
 class LeaseError(ValueError):
@@ -69,23 +64,36 @@ class Holder:
     renewed_at: str
 
 
-class Lease(ABC):
-    """The right to write to a run.
+class Lease:
+    """The right to write to a run; ask `raise_if_lost` before every write.
+
+    On a disk a lease has expired by the dates in it, so machines that share the directory need
+    clocks that agree to within some seconds; in a store by the store's own clock.
 
     Args:
         storage: The run directory.
-        clock: Says when a lease in files has expired; for dates in messages, and for waiting.
+        clock: For dates, and for waiting.
+
+    Raises:
+        ValueError: If the store has no conditional writes.
     """
 
     def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
+        if storage.store is not None and not storage.store.has_conditions:
+            raise ValueError(
+                f"--output {storage.location}: two drivers could not be told apart there, because "
+                "no conditional writes are known for this kind of store; use s3://, gs:// or a "
+                "shared disk"
+            )
         self.storage = storage
         self._clock = clock
-        now = self._now()
+        self._number = 0
+        self._lost: LeaseError | None = None
+        now = clock.now().isoformat()
         self._me = Holder(
             uuid.uuid4().hex, process.host(), process.machine(), process.pid(), now, now
         )
 
-    @abstractmethod
     def take(self, *, steal: bool = False) -> None:
         """Get it.
 
@@ -95,41 +103,111 @@ class Lease(ABC):
         Raises:
             LeaseError: If a living driver has it.
         """
+        while True:
+            last = self._last()
+            holder = self._holder(last)
+            if holder and not steal and (left_s := self._left_s(last, holder)) >= 0:
+                raise LeaseError(
+                    f"{self.storage.location}: {self._named(holder)} works on this run; wait for "
+                    "it, or take the run over with --steal (a dead driver's lease ends by itself "
+                    f"in {left_s:.0f} s)"
+                )
+            if holder and steal:
+                logger.warning("the lease of %s is stolen", self._named(holder))
+            now = self._clock.now().isoformat()
+            self._me = replace(self._me, taken_at=now, renewed_at=now)
+            try:
+                self.storage.create_file(_name(last + 1), self._content())
+            except FileExistsError:  # another driver took it in the meantime; look again
+                continue
+            self._number = last + 1
+            return
 
-    @abstractmethod
     def renew(self) -> None:
         """Say that this driver lives.
 
         Raises:
             LeaseError: If another driver has taken it.
         """
+        self.raise_if_lost()
+        if not self._is_mine() or self.storage.exists(_name(self._number + 1)):
+            holder = self._holder(self._last())
+            by = f" by {self._named(holder)}" if holder else ""
+            raise LeaseError(
+                f"{self.storage.location}: this run was taken over{by}; this driver ends, what it "
+                "has written is kept"
+            )
+        self._me = replace(self._me, renewed_at=self._clock.now().isoformat())
+        self.storage.write(_name(self._number), self._content())
 
-    @abstractmethod
+    def renew_beside(self) -> None:
+        """One renewal beside the work; a disk that fails may be back at the next one."""
+        try:
+            self.renew()
+        except LeaseError as error:
+            self._lost = error
+        except OSError as error:
+            logger.warning("the lease of the run could not be renewed: %s", error)
+
+    def raise_if_lost(self) -> None:
+        """Raise what `renew_beside` found; costs nothing.
+
+        Raises:
+            LeaseError: If another driver has taken the run.
+        """
+        if self._lost:
+            raise self._lost
+
     def release(self) -> None:
         """Give it back; does nothing if another driver has it."""
+        if not self._is_mine():
+            return
+        self.storage.write(_name(self._number), RELEASED)
+        for number in self._numbers():  # lower: of drivers that are dead or have lost theirs
+            if number < self._number:
+                with suppress(FileNotFoundError):
+                    self.storage.delete(_name(number))
 
-    @abstractmethod
     def living(self) -> Holder | None:
         """The driver that may be at work; `None` if there is none. Nothing is written."""
+        last = self._last()
+        holder = self._holder(last)
+        return holder if holder and self._left_s(last, holder) >= 0 else None
 
-    def _is_dead(self, holder: Holder) -> bool:
-        """Whether a driver was a process of this machine that has ended."""
+    def _numbers(self) -> list[int]:
+        """Of the lease files that are listed."""
+        found = (_FILE.fullmatch(file.base_name) for file in self.storage.files())
+        return [int(one[1]) for one in found if one]
+
+    def _last(self) -> int:
+        last = max(self._numbers(), default=0)
+        while self.storage.exists(_name(last + 1)):
+            last += 1
+        return last
+
+    def _holder(self, number: int) -> Holder | None:
+        """Who has a lease; `None` if it is not there, was given back, or cannot be read."""
+        try:
+            content = json.loads(self.storage.read(_name(number)))
+            return Holder(**{field.name: content[field.name] for field in fields(Holder)})
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            return None
+
+    def _is_mine(self) -> bool:
+        holder = self._holder(self._number)
+        return holder is not None and holder.owner == self._me.owner
+
+    def _content(self) -> bytes:
+        return json.dumps(asdict(self._me)).encode()
+
+    def _left_s(self, number: int, holder: Holder) -> float:
+        """Seconds until a lease expires, negative if it has; that of a dead process here has."""
         same = holder.machine and holder.machine == self._me.machine
-        return bool(same) and not process.is_running(holder.pid)
-
-    def _taken_over(self, holder: Holder | None) -> LeaseError:
-        by = f" by {self._named(holder)}" if holder else ""
-        return LeaseError(
-            f"{self.storage.location}: this run was taken over{by}; this driver ends, what it has "
-            "written is kept"
-        )
-
-    def _refusal(self, holder: Holder, left_s: float) -> LeaseError:
-        return LeaseError(
-            f"{self.storage.location}: {self._named(holder)} works on this run; wait for it, or "
-            f"take the run over with --steal (a dead driver's lease ends by itself in "
-            f"{max(0.0, left_s):.0f} s)"
-        )
+        if same and not process.is_running(holder.pid):
+            return -1.0
+        store = self.storage.store
+        age_s = store.age_s(self.storage.path(_name(number))) if store else None
+        return EXPIRES_S - (self._age_s(holder.renewed_at) if age_s is None else age_s)
 
     def _named(self, holder: Holder) -> str:
         """A driver, for messages."""
@@ -146,305 +224,51 @@ class Lease(ABC):
         except (ValueError, TypeError):
             return float("inf")
 
-    def _now(self) -> str:
-        """The time as leases hold it."""
-        return self._clock.now().isoformat()
-
-
-class FileLease(Lease):
-    """A lease in the files of a run directory, on a local disk or NFS.
-
-    Machines that share the directory need clocks that agree to within some seconds.
-    """
-
-    _number = 0
-
-    def take(self, *, steal: bool = False) -> None:
-        """See `Lease`."""
-        while True:
-            last = max(self._numbers(), default=0)
-            holder = self._holder(last)
-            if holder and not steal and self._lives(holder):
-                raise self._refusal(holder, EXPIRES_S - self._age_s(holder.renewed_at))
-            if holder and steal:
-                logger.warning("the lease of %s is stolen", self._named(holder))
-            self._me = replace(self._me, taken_at=self._now(), renewed_at=self._now())
-            try:
-                self.storage.create_file(_name(last + 1), self._content())
-            except FileExistsError:  # another driver took it in the meantime; look again
-                continue
-            self._number = last + 1
-            return
-
-    def renew(self) -> None:
-        """See `Lease`."""
-        numbers = self._numbers()
-        holder = self._holder(self._number)
-        if max(numbers, default=0) > self._number or not holder or holder.owner != self._me.owner:
-            raise self._taken_over(self._holder(max(numbers, default=0)))
-        self._me = replace(self._me, renewed_at=self._now())
-        self.storage.write(_name(self._number), self._content())
-
-    def release(self) -> None:
-        """See `Lease`."""
-        holder = self._holder(self._number)
-        if not holder or holder.owner != self._me.owner:
-            return
-        self.storage.write(_name(self._number), RELEASED)
-        for number in self._numbers():  # lower: of drivers that are dead or have lost theirs
-            if number < self._number:
-                with suppress(FileNotFoundError):
-                    self.storage.delete(_name(number))
-
-    def living(self) -> Holder | None:
-        """The driver that may be at work; `None` if there is none. Nothing is written."""
-        holder = self._holder(max(self._numbers(), default=0))
-        return holder if holder and self._lives(holder) else None
-
-    def _numbers(self) -> list[int]:
-        """Of all lease files."""
-        found = (_FILE.fullmatch(file.base_name) for file in self.storage.files())
-        return [int(one[1]) for one in found if one]
-
-    def _holder(self, number: int) -> Holder | None:
-        """Who wrote a lease file; `None` if it is not there or nobody can read it."""
-        try:
-            return Holder(**json.loads(self.storage.read(_name(number))))
-        except (FileNotFoundError, ValueError, TypeError):
-            return None
-
-    def _content(self) -> bytes:
-        """Of our lease file."""
-        return json.dumps(asdict(self._me)).encode()
-
-    def _lives(self, holder: Holder) -> bool:
-        """Whether a driver can be at work: a dead process of this machine cannot."""
-        return not self._is_dead(holder) and self._age_s(holder.renewed_at) <= EXPIRES_S
-
-
-class KeptLease:
-    """A lease that is renewed beside the work; ask it before every write.
-
-    Args:
-        lease: Has been taken.
-        every_s: Seconds between two renewals.
-        clock: Says when they have passed.
-    """
-
-    def __init__(
-        self, lease: Lease, every_s: float = RENEWED_EVERY_S, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
-        self._lease = lease
-        self._lost: LeaseError | None = None
-        self._renewals = clock.repeat(self._renew, every_s, "tango-lease")
-
-    def raise_if_lost(self) -> None:
-        """Raise what a renewal found; costs nothing.
-
-        Raises:
-            LeaseError: If another driver has taken the run.
-        """
-        if self._lost:
-            raise self._lost
-
-    def renew(self) -> None:
-        """Look and renew now.
-
-        Raises:
-            LeaseError: If another driver has taken the run.
-        """
-        self.raise_if_lost()
-        self._lease.renew()
-
-    def start(self) -> None:
-        """Renew from now on."""
-        self._renewals.start()
-
-    def stop(self) -> None:
-        """Renew no more."""
-        self._renewals.stop()
-
-    def _renew(self) -> None:
-        """One renewal; a disk that fails may be back at the next one."""
-        if self._lost:
-            return
-        try:
-            self._lease.renew()
-        except LeaseError as error:
-            self._lost = error
-        except OSError as error:
-            logger.warning("the lease of the run could not be renewed: %s", error)
-
 
 @contextmanager
 def held(
-    lease: Lease, *, steal: bool = False, waits: bool = False, clock: Clock = SYSTEM_CLOCK
-) -> Iterator[KeptLease]:
-    """Take a lease, keep it while the block runs, and release it however the block ends.
+    lease: Lease,
+    *,
+    steal: bool = False,
+    waits: bool = False,
+    every_s: float = RENEWED_EVERY_S,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Iterator[Lease]:
+    """Take a lease, renew it while the block runs, and release it however the block ends.
 
     Args:
         lease: Of a run.
         steal: Whether a living driver loses it.
         waits: Whether to wait until the lease of a dead driver has expired: a scheduler starts the
-            next attempt within seconds, often on another machine, where nothing but time says that
-            the driver before is dead.
+            next attempt within seconds, often on another machine, where only time shows that the
+            driver before is dead.
+        every_s: Seconds between two renewals.
         clock: For the wait and the renewals.
 
     Raises:
         LeaseError: If a living driver has it.
     """
-    _take(lease, steal, PATIENCE_S if waits else 0.0, clock)
-    kept = KeptLease(lease, clock=clock)
-    kept.start()
+    started, is_logged = clock.monotonic(), False
+    while True:
+        try:
+            lease.take(steal=steal)
+            break
+        except LeaseError as error:
+            if not waits or clock.monotonic() - started >= PATIENCE_S:
+                raise
+            if not is_logged:
+                logger.info("waiting for up to %.0f s: %s", PATIENCE_S, error)
+                is_logged = True
+            clock.sleep(_ASKED_EVERY_S)
+    renewals = clock.repeat(lease.renew_beside, every_s, "tango-lease")
+    renewals.start()
     try:
-        yield kept
+        yield lease
     finally:
-        kept.stop()
+        renewals.stop()
         with suppress(OSError):  # it expires
             lease.release()
 
 
-def _take(lease: Lease, steal: bool, patience_s: float, clock: Clock) -> None:
-    """Take a lease; what refuses it is tried again until the patience ends."""
-    started, said = clock.monotonic(), False
-    while True:
-        try:
-            return lease.take(steal=steal)
-        except LeaseError as error:
-            if clock.monotonic() - started >= patience_s:
-                raise
-            if not said:
-                logger.info("waiting for up to %.0f s: %s", patience_s, error)
-                said = True
-            clock.sleep(_ASKED_EVERY_S)
-
-
 def _name(number: int) -> str:
-    """Of a lease file."""
-    return f".lease-{number:05d}.json"
-
-
-# A leading dot hides it from readers of the run.
-LEASE_FILE = ".lease.json"
-_LOOKS_EVERY_S = RENEWED_EVERY_S / 2
-
-
-def lease_of(storage: Storage, clock: Clock = SYSTEM_CLOCK) -> Lease:
-    """The lease of a run directory, wherever it is.
-
-    Raises:
-        ValueError: If the store has no conditional writes.
-    """
-    if storage.store is None:
-        return FileLease(storage, clock)
-    if not storage.store.has_conditions:
-        raise ValueError(
-            f"--output {storage.location}: two drivers could not be told apart there, because no "
-            "conditional writes are known for this kind of store; use s3://, gs:// or a shared disk"
-        )
-    return ObjectLease(storage, clock)
-
-
-class ObjectLease(Lease):
-    """A lease in one object of a run directory, in a store with conditional writes."""
-
-    def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(storage, clock)
-        assert storage.store is not None
-        self._store: ObjectStore = storage.store
-        self._path = storage.path(LEASE_FILE)
-        self._version = ""
-        self._one_at_a_time = threading.Lock()
-
-    def take(self, *, steal: bool = False) -> None:
-        """See `Lease`."""
-        while True:
-            found = self._store.read_with_version(self._path)
-            holder = _holder_in(found[0]) if found else None
-            if found and holder and not steal:
-                self._raise_if_alive(holder, found[1])
-            if holder and steal:
-                logger.warning("the lease of %s is stolen", self._named(holder))
-            self._me = replace(self._me, taken_at=self._now(), renewed_at=self._now())
-            try:
-                if found is None:
-                    self._version = self._store.create(self._path, self._content())
-                else:
-                    self._version = self._store.replace(self._path, self._content(), found[1])
-            except (FileExistsError, ConflictError):  # another driver was quicker; look again
-                continue
-            return
-
-    def renew(self) -> None:
-        """See `Lease`."""
-        with self._one_at_a_time:
-            self._me = replace(self._me, renewed_at=self._now())
-            while True:
-                try:
-                    self._version = self._store.replace(self._path, self._content(), self._version)
-                except ConflictError:
-                    self._adopt_or_raise()
-                else:
-                    return
-
-    def release(self) -> None:
-        """See `Lease`; what stays is an object that says that nobody has it."""
-        with self._one_at_a_time:
-            try:
-                self._store.replace(self._path, RELEASED, self._version)
-            except ConflictError:  # another driver has it
-                return
-
-    def _adopt_or_raise(self) -> None:
-        """Go on from an own renewal whose answer never came; another driver's ends this one."""
-        found = self._store.read_with_version(self._path)
-        holder = _holder_in(found[0]) if found else None
-        if found and holder and holder.owner == self._me.owner:
-            self._version = found[1]
-            return
-        raise self._taken_over(holder)
-
-    def _raise_if_alive(self, holder: Holder, version: str) -> None:
-        """Refuse if the holder can be at work; this may have to look on until its lease expires.
-
-        Raises:
-            LeaseError: If it is, or may be.
-        """
-        if self._is_dead(holder):
-            return
-        age_s = self._store.age_s(self._path)
-        if age_s is not None:
-            if age_s <= EXPIRES_S:
-                raise self._refusal(holder, EXPIRES_S - age_s)
-            return
-        until = self._clock.monotonic() + EXPIRES_S
-        while self._clock.monotonic() < until:
-            self._clock.sleep(_LOOKS_EVERY_S)
-            now = self._store.stat(self._path)
-            if now is None or now.version != version:
-                raise self._refusal(holder, EXPIRES_S)
-
-    def living(self) -> Holder | None:
-        """See `Lease`; where the store tells no time, whoever has it may be at work."""
-        found = self._store.read_with_version(self._path)
-        holder = _holder_in(found[0]) if found else None
-        if holder is None:
-            return None
-        if self._is_dead(holder):
-            return None
-        age_s = self._store.age_s(self._path)
-        return holder if age_s is None or age_s <= EXPIRES_S else None
-
-    def _content(self) -> bytes:
-        """Of the object; no two are equal, so that an own write is told from any other."""
-        return json.dumps({**asdict(self._me), "write": uuid.uuid4().hex}).encode()
-
-
-def _holder_in(data: bytes) -> Holder | None:
-    """Who has the lease; `None` if it was given back or nobody can read it."""
-    try:
-        content = json.loads(data)
-        content.pop("write", None)
-        return Holder(**content)
-    except (ValueError, TypeError, AttributeError):
-        return None
+    return f".lease-{number:05d}.json" if number else _FIRST_FORMAT

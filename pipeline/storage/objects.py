@@ -1,22 +1,205 @@
-"""One object store as directories of files: calls are repeated, bounded, and named in errors."""
+"""One object store as directories of files, over fsspec.
+
+The file systems are opened with bounded waits and without retries of their own: `repeated` is the
+only place that tries a request again. Credentials come from the usual chains of the process.
+"""
 
 from __future__ import annotations
 
+import errno
 import io
+import json
+import logging
+import random
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, TypeVar
+from urllib.parse import quote
 
 from pipeline.redaction import redacted
-from pipeline.storage.dialects import DIALECTS, Dialect, modified, open_filesystem
-from pipeline.storage.retries import PATIENCE, ConflictError, Patience, repeated
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CONNECT_S, READ_S = 10.0, 30.0
+PARALLEL = 16
+CONDITIONAL = frozenset({"s3", "gs", "memory"})
+"""Schemes in which of several writers that create one object exactly one succeeds."""
+
+# fsspec protocol -> the package that serves it; `jobs/extras.py` knows whose extra it is.
+_PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
+# The keys of a listing that may name the version of an object, and the time of its last change.
+_VERSIONS = ("ETag", "generation", "blob_id", "etag", "md5Hash", "content_md5")
+_TIMES = ("LastModified", "mtime", "last_modified", "created", "timeCreated")
+
+# What no second try changes.
+_FINAL = (
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError),
+    *(PermissionError, NotImplementedError, ModuleNotFoundError),
+)
+_FINAL_NUMBERS = frozenset({errno.EINVAL, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.ENOSYS})
+_NO_CREDENTIALS = frozenset(
+    (
+        *("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "RefreshError"),
+        *("TokenRetrievalError", "DefaultCredentialsError", "UnauthorizedSSOTokenError"),
+        "SSOTokenLoadError",
+    )
+)
+
+
+class UnavailableError(OSError):
+    """A store did not serve a request, however often it was tried."""
+
+
+class NoConnectionError(UnavailableError, ConnectionError):
+    """It refused the request, or failed."""
+
+
+class NoAnswerError(UnavailableError, TimeoutError):
+    """It did not answer in time."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often and how long a request is tried.
+
+    Attributes:
+        tries: In all.
+        first_s: Mean pause after the first try; every further one is twice as long.
+        longest_s: Bound of a pause.
+        deadline_s: No try begins later than this after the first one.
+    """
+
+    tries: int = 6
+    first_s: float = 0.25
+    longest_s: float = 8.0
+    deadline_s: float = 120.0
+
+
+PATIENCE = Patience()
+
+
+def repeated(operation: Callable[[], T], what: str, patience: Patience = PATIENCE) -> T:
+    """Call an operation until it succeeds, its error is final, or the patience ends.
+
+    Args:
+        operation: May be called again after any error: it reads, or writes the same bytes.
+        what: Verb and URL, for the error: `"read s3://bucket/x"`.
+        patience: How often.
+
+    Raises:
+        OSError: FileNotFoundError, FileExistsError and PermissionError as the store means them;
+            `UnavailableError` when it did not answer to the end. The text names the URL without
+            secrets.
+    """
+    started = time.monotonic()
+    for attempt in range(1, patience.tries + 1):
+        try:
+            return operation()
+        except Exception as error:
+            late = time.monotonic() - started > patience.deadline_s
+            if _is_final(error) or attempt == patience.tries or late:
+                raise _named(error, redacted(what), attempt) from error
+            logger.debug("try %d to %s: %s", attempt, redacted(what), type(error).__name__)
+            # Full jitter: workers that were refused together do not come back together.
+            time.sleep(random.uniform(0, min(patience.first_s * 2**attempt, patience.longest_s)))
+    raise AssertionError("unreachable")
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, _FINAL) or type(error).__name__ in _NO_CREDENTIALS or _is_conflict(error):
+        return True
+    if isinstance(error, OSError):
+        return error.errno in _FINAL_NUMBERS
+    library = type(error).__module__.partition(".")[0]
+    is_broken_answer = library in ("aiohttp", "botocore", "http", "requests")
+    return isinstance(error, ValueError | TypeError | KeyError) and not is_broken_answer
+
+
+def _is_conflict(error: BaseException | None) -> bool:
+    """Whether a store refused to create an object because it is there."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
+        if isinstance(error, FileExistsError) or code in ("412", "PreconditionFailed"):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _named(error: Exception, what: str, attempts: int) -> Exception:
+    """The same error as an OSError whose one line names the URL."""
+    reason = redacted(" ".join(str(error).split())) or type(error).__name__
+    name = type(error).__name__
+    if isinstance(error, ModuleNotFoundError | NotImplementedError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(f"{what}: it is not there ({reason})")
+    if _is_conflict(error):
+        return FileExistsError(f"{what}: it has been written by another program ({reason})")
+    if isinstance(error, PermissionError) or name in _NO_CREDENTIALS:
+        return PermissionError(f"{what}: refused ({reason}); check the credentials of this process")
+    tried = "" if attempts == 1 else f" {attempts} times"
+    if isinstance(error, TimeoutError) or "Timeout" in name or "TimedOut" in name:
+        return NoAnswerError(f"{what}: tried{tried}, no answer in time ({reason})")
+    if _is_final(error):
+        return OSError(f"{what}: {reason}")
+    return NoConnectionError(f"{what}: tried{tried} without success ({reason})")
+
+
+def open_filesystem(scheme: str) -> Any:
+    """The file system of a scheme; nothing is asked of the store yet.
+
+    Raises:
+        ModuleNotFoundError: If the package is not installed; its `name` says which.
+        ValueError: If nothing serves the scheme.
+    """
+    package = _PACKAGES.get(scheme)
+    if package and find_spec(package) is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    import fsspec
+
+    # A remembered listing would hide what others have written since.
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if scheme == "s3":
+        options["config_kwargs"] = {
+            "connect_timeout": CONNECT_S,
+            "read_timeout": READ_S,
+            "retries": {"total_max_attempts": 1, "mode": "standard"},
+            "max_pool_connections": 32,
+        }
+    if scheme == "gs":
+        options["timeout"] = READ_S
+    try:
+        opened = fsspec.filesystem(scheme, **options)
+    except ImportError as error:
+        package = package or getattr(error, "name", None)
+        raise ModuleNotFoundError(
+            f"{scheme}:// cannot be opened: {redacted(str(error))}", name=package
+        ) from error
+    except ValueError as error:
+        raise ValueError(
+            f"{redacted(str(error))}; use a local path, s3://, gs:// or hf://"
+        ) from error
+    if scheme == "s3":
+        opened.retries = 1
+    return opened
+
+
+def _modified(info: Mapping[str, Any]) -> datetime | None:
+    """When an object was written, with its time zone; `None` if the listing does not say."""
+    found = next((info[key] for key in _TIMES if isinstance(info.get(key), datetime)), None)
+    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
 
 
 class Ranges(io.RawIOBase):
@@ -31,11 +214,11 @@ class Ranges(io.RawIOBase):
         self._read_range, self._size, self._at = read_range, size, 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Always."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Always."""
         return True
 
     def tell(self) -> int:
@@ -64,11 +247,6 @@ class Ranges(io.RawIOBase):
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
-
-
-T = TypeVar("T")
-
-PARALLEL = 16
 
 
 @dataclass(frozen=True)
@@ -124,9 +302,9 @@ class ObjectStore:
         return hash(self.scheme)
 
     @cached_property
-    def _dialect(self) -> Dialect:
+    def _fs(self) -> Any:
         with self._opening:
-            return DIALECTS.get(self.scheme, Dialect)(open_filesystem(self.scheme))
+            return open_filesystem(self.scheme)
 
     def open(self) -> None:
         """Find out whether anything serves the scheme; nothing is asked of the store.
@@ -135,12 +313,12 @@ class ObjectStore:
             ModuleNotFoundError: If the package is not installed.
             ValueError: If nothing serves it.
         """
-        self._dialect  # noqa: B018  (opened once, by whoever is first)
+        self._fs  # noqa: B018  (opened once, by whoever is first)
 
     @property
     def has_conditions(self) -> bool:
-        """Whether `create` and `replace` hold between several writers."""
-        return DIALECTS.get(self.scheme, Dialect).has_conditions
+        """Whether `create` holds between several writers."""
+        return self.scheme in CONDITIONAL
 
     def url(self, path: str) -> str:
         """The URL of a path, for messages."""
@@ -148,15 +326,16 @@ class ObjectStore:
 
     def _do(self, verb: str, path: str, operation: Callable[[Any], T]) -> T:
         """Repeat an operation on the file system."""
-        dialect = self._dialect
-        return repeated(lambda: operation(dialect.fs), f"{verb} {self.url(path)}", self.patience)
+        fs = self._fs
+        return repeated(lambda: operation(fs), f"{verb} {self.url(path)}", self.patience)
 
     def _stored(self, info: Any) -> Stored:
         """A line of a listing of fsspec."""
-        is_file = info["type"] == "file"
-        version = self._dialect.version(info) if is_file else ""
-        path = str(info["name"]).strip("/")
-        return Stored(path, is_file, int(info.get("size") or 0), version, modified(info))
+        modified = _modified(info)
+        versions = (str(info[key]).strip('"') for key in _VERSIONS if info.get(key))
+        version = next(versions, modified.isoformat() if modified else "")
+        path, is_file = str(info["name"]).strip("/"), info["type"] == "file"
+        return Stored(path, is_file, int(info.get("size") or 0), version, modified)
 
     def listing(self, path: str) -> list[Stored]:
         """What is directly in a directory: one request for 1,000 names; empty if there is none."""
@@ -188,13 +367,14 @@ class ObjectStore:
     def stat(self, path: str) -> Stored | None:
         """One object; `None` if it is not there."""
         try:
-            return self._stored(self._do("look at", path, lambda _: self._dialect.stat(path)))
+            found = self._stored(self._do("look at", path, lambda fs: fs.info(path)))
         except FileNotFoundError:
             return None
+        return found if found.is_file else None
 
     def age_s(self, path: str) -> float | None:
-        """See `Dialect.age_s`."""
-        return self._do("look at", path, lambda _: self._dialect.age_s(path))
+        """Seconds since an object was written, by the store's clock; `None` if it tells none."""
+        return self._do("look at", path, lambda fs: _age_s(fs, self.scheme, path))
 
     def read(self, path: str) -> bytes:
         """All bytes of an object.
@@ -202,27 +382,15 @@ class ObjectStore:
         Raises:
             FileNotFoundError: If it is not there.
         """
-        return self._do("read", path, lambda _: self._dialect.read(path))
+        # In one request, where s3fs asks for the size first.
+        options = {"max_concurrency": 1} if self.scheme == "s3" else {}
+        return bytes(self._do("read", path, lambda fs: fs.cat_file(path, **options)))
 
     def read_range(self, path: str, start: int, stop: int) -> bytes:
         """Some bytes of an object."""
         if stop <= start:
             return b""
         return bytes(self._do("read", path, lambda fs: fs.cat_file(path, start=start, end=stop)))
-
-    def read_with_version(self, path: str) -> tuple[bytes, str] | None:
-        """An object and its version; `None` if it is not there."""
-        while True:
-            before = self.stat(path)
-            if before is None:
-                return None
-            try:
-                data = self.read(path)
-            except FileNotFoundError:
-                continue
-            after = self.stat(path)
-            if after and after.version == before.version:
-                return data, after.version
 
     def opened(self, path: str) -> io.RawIOBase:
         """An object to read parts of.
@@ -240,8 +408,8 @@ class ObjectStore:
         content = bytes(data)
         self._do("write", path, lambda fs: fs.pipe_file(path, content))
 
-    def create(self, path: str, data: bytes) -> str:
-        """Put an object in place that must not be there; returns its version.
+    def create(self, path: str, data: bytes) -> None:
+        """Put an object in place that must not be there.
 
         If the answer of a PUT is lost, its repetition is refused by its own success: then the
         bytes tell whose object it is. So they must not be those of another writer.
@@ -250,33 +418,10 @@ class ObjectStore:
             FileExistsError: If another writer has written it.
         """
         try:
-            return self._do("create", path, lambda _: self._dialect.create(path, data))
+            self._do("create", path, lambda fs: fs.pipe_file(path, data, mode="create"))
         except FileExistsError:
-            version = self._own(path, data)
-            if version is None:
+            if self.read(path) != data:
                 raise
-            return version
-
-    def replace(self, path: str, data: bytes, version: str) -> str:
-        """Replace an object that must have this version; returns the new one.
-
-        See `create` for lost answers.
-
-        Raises:
-            ConflictError: If another writer was here.
-        """
-        try:
-            return self._do("replace", path, lambda _: self._dialect.replace(path, data, version))
-        except (FileExistsError, FileNotFoundError, ConflictError) as error:
-            own = self._own(path, data)
-            if own is None:
-                raise ConflictError(str(error)) from error
-            return own
-
-    def _own(self, path: str, data: bytes) -> str | None:
-        """The version of an object that holds our bytes; `None` if it holds others."""
-        found = self.read_with_version(path)
-        return found[1] if found and found[0] == data else None
 
     @contextmanager
     def writing(self, path: str) -> Iterator[IO[bytes]]:
@@ -325,3 +470,21 @@ class ObjectStore:
         """Give an object another name: a copy, then the removal."""
         self._do("copy", path, lambda fs: fs.cp_file(path, new_path))
         self.delete(path)
+
+
+def _age_s(fs: Any, scheme: str, path: str) -> float | None:
+    """Seconds since an object was written, both times from one answer of the store."""
+    bucket, _, key = path.partition("/")
+    if scheme == "s3":
+        out = fs.call_s3("head_object", Bucket=bucket, Key=key)
+        date = out.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        written = out.get("LastModified")
+    elif scheme == "gs":
+        headers, content = fs.call("GET", f"b/{quote(bucket)}/o/{quote(key, safe='')}")
+        date, written = headers.get("Date"), json.loads(content).get("updated")
+        written = datetime.fromisoformat(written) if written else None
+    else:
+        return None
+    return (
+        float((parsedate_to_datetime(date) - written).total_seconds()) if date and written else None
+    )

@@ -59,7 +59,7 @@ def test_two_drivers_that_end_one_after_the_other_leave_no_event_out():
 
 def test_a_finished_run_that_rots_is_not_judged_before_a_driver_has_looked_at_it_again():
     # Found by a seed, a fault of the judgement: the driver that was to look was killed too early.
-    rotted = (Kill(at=65), Rot(at=100, kind="flip", of="part", which=9), Kill(at=110))
+    rotted = (Kill(at=65), Rot(at=92, kind="flip", of="part", which=9), Kill(at=142))
     schedule = Schedule(world="store", executor="cluster", clips=2, compacted=True, faults=rotted)
     outcome = outcome_of(schedule)
     assert not outcome.problem

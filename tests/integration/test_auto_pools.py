@@ -16,7 +16,7 @@ JOB = """
 import json, sys
 from pathlib import Path
 from jobs_for_tests import job, plan_of
-from pipeline.executors.early import connected
+from pipeline.executors.cluster import connected
 from pipeline.run import run
 from pipeline.settings import Settings
 from pipeline.resources.sizing import AutoPools, Work, pools_for

@@ -137,9 +137,9 @@ def measure(job: Job, folder: Path, *, ray: bool) -> dict[str, Any]:
 
 def hand_out(plan: Plan, settings: Settings) -> None:
     """Build the dataset that Ray would execute first; the time to start Ray itself is included."""
-    from pipeline.executors import early, ray_data
+    from pipeline.executors import cluster, ray_data
 
-    with early.connected():
+    with cluster.connected():
         first = plan.clips.slice(0, ray_data._MAX_CLIPS_AT_ONCE)
         ray_data.build(replace(plan, clips=first), settings, ledger=None)
 

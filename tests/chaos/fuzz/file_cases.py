@@ -27,7 +27,7 @@ from pipeline.cache.shards import read_index, write_index
 from pipeline.cache.tokens import TokenCache
 from pipeline.progress.parts import AnswerParts
 from pipeline.storage import Storage
-from pipeline.storage.leases import FileLease
+from pipeline.storage.leases import Lease
 from pipeline.storage.seal import read_sealed, write_sealed
 from tests.chaos.fuzz.annotation_cases import original_release, replies_of_release
 from tests.chaos.fuzz.cases import Outcome
@@ -164,7 +164,7 @@ def _read_run(root: Path, seed: int) -> str:
 
 def _readers(run: Path) -> dict[str, Callable[[], object]]:
     def take_lease() -> None:
-        lease = FileLease(Storage.at(run))
+        lease = Lease(Storage.at(run))
         lease.take()
         lease.release()
 
@@ -218,7 +218,7 @@ def _write_run(folder: Path) -> None:
         "method": {"name": "full"},
     }
     (run / "job.yaml").write_text(parse_job(recipe, "recipe").to_yaml())
-    FileLease(Storage.at(run)).take()
+    Lease(Storage.at(run)).take()
     for path in run.glob("*lease*"):
         holder = json.loads(path.read_text())
         path.write_text(json.dumps({**holder, "pid": 2**22 + 1}))

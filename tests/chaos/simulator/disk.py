@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from pipeline.storage.disk import Disk
+from pipeline.storage.files import Disk
 from tests.chaos.simulator.world import START, Process
 
 

@@ -12,7 +12,7 @@ from jobs.run.continuing import finished_of_round, unfinished_run
 from jobs.run.directories import claim, new_run_dir
 from jobs.run.outcome import FAILURE
 from pipeline.storage import Storage
-from pipeline.storage.leases import EXPIRES_S, FileLease, LeaseError, held
+from pipeline.storage.leases import EXPIRES_S, Lease, LeaseError, held
 from pipeline.storage.seal import write_sealed
 
 
@@ -133,15 +133,15 @@ def test_the_jobs_of_one_recipe_have_one_digest(tmp_path):
 
 def test_the_lease_of_a_dead_driver_is_waited_for(tmp_path):
     clock, storage = FakeClock(), Storage.at(tmp_path)
-    FileLease(storage, clock).take()  # this process lives, so that only time frees the run
-    with held(FileLease(storage, clock), waits=True, clock=clock):
+    Lease(storage, clock).take()  # this process lives, so that only time frees the run
+    with held(Lease(storage, clock), waits=True, clock=clock):
         pass
     assert EXPIRES_S <= clock.passed_s <= EXPIRES_S + 5
 
 
 def test_a_living_driver_is_not_waited_for_without_end(tmp_path):
     clock, storage = FakeClock(), Storage.at(tmp_path)
-    first = FileLease(storage, clock)
+    first = Lease(storage, clock)
     first.take()
 
     class Living(FakeClock):
@@ -152,6 +152,6 @@ def test_a_living_driver_is_not_waited_for_without_end(tmp_path):
         def monotonic(self):
             return clock.monotonic()
 
-    second = held(FileLease(storage, clock), waits=True, clock=Living())
+    second = held(Lease(storage, clock), waits=True, clock=Living())
     with pytest.raises(LeaseError, match="works on this run"), second:
         pass

@@ -13,7 +13,7 @@ from jobs.run.build import build
 from jobs.run.devices import Cluster
 from jobs.run.executor import executor_of
 from jobs.run.planning import make_settings
-from pipeline.executors import early
+from pipeline.executors import cluster
 from pipeline.resources.devices import placed
 
 BOTH = {"compress": {"num_gpus": 1}, "answer": {"num_gpus": 1}}
@@ -52,7 +52,7 @@ def nodes(monkeypatch):
             return None
 
     def has(*found):
-        monkeypatch.setattr(early, "connected", lambda *_: Joined(list(found)))
+        monkeypatch.setattr(cluster, "connected", lambda *_: Joined(list(found)))
 
     return has
 

@@ -22,7 +22,7 @@ from jobs.runs.removal import remove
 from jobs.runs.show import runs_in, runs_table
 from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.storage import Storage
-from pipeline.storage.leases import FileLease, LeaseError
+from pipeline.storage.leases import Lease, LeaseError
 
 FINISHED = "20250301-101500-shapes-llava-onevision-7b-2-methods"
 OTHER = "20250302-101500-shapes-llava-onevision-7b-2-methods"
@@ -78,7 +78,7 @@ def test_the_table_fits_eighty_columns_and_names_every_run(root, tango):
 
 def test_a_run_with_a_living_driver_is_running_and_stays(root):
     storage = Storage.at(root / STOPPED)
-    lease = FileLease(storage)
+    lease = Lease(storage)
     lease.take()
     run = find_run(STOPPED, str(root))
     assert state_of(run).state == "running"
@@ -103,7 +103,7 @@ class Later:
 
 
 def test_a_lease_that_has_expired_keeps_nothing(root):
-    FileLease(Storage.at(root / STOPPED)).take()
+    Lease(Storage.at(root / STOPPED)).take()
     name = next(one for one in os.listdir(root / STOPPED) if one.startswith(".lease"))
     path = root / STOPPED / name
     path.write_text(json.dumps({**json.loads(path.read_text()), "machine": "another"}))

@@ -14,7 +14,7 @@ from jobs.tracking.mlflow_runs import DIRECTORY_TAG, DRIVER_TAG, Driver
 from jobs.tracking.server import TrackingError
 from jobs.tracking.upload import RunUpload, log_run
 from pipeline.storage import Storage
-from pipeline.storage.leases import EXPIRES_S, FileLease
+from pipeline.storage.leases import EXPIRES_S, Lease
 
 SECRET = "s3cr3t"
 ME = Driver.this()
@@ -211,7 +211,7 @@ class TestDeadDrivers:
     ):
         run_dir = new_run(tmp_path / "shared")
         start(run_dir, driver=ELSEWHERE)
-        FileLease(Storage.at(run_dir), FakeClock()).take()
+        Lease(Storage.at(run_dir), FakeClock()).take()
         for clock, status in ((FakeClock(), "RUNNING"), (FakeClock(EXPIRES_S + 1), "KILLED")):
             run = log_run(run_dir, store, clock=clock)
             assert client.get_run(run).info.status == status

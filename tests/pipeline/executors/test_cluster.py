@@ -16,7 +16,7 @@ def test_ray_reports_no_usage_unless_the_user_asks(user, expected, monkeypatch):
         "import contextlib, ray\n"
         "from ray._common.usage.usage_lib import usage_stats_enabled\n"
         "from pipeline.errors import ClusterError\n"
-        "from pipeline.executors.early import connected\n"
+        "from pipeline.executors.cluster import connected\n"
         "with contextlib.suppress(ClusterError), connected('127.0.0.1:1'):\n"
         "    raise SystemExit('port 1 answers')\n"
         "print(usage_stats_enabled())"
@@ -30,7 +30,7 @@ def test_what_ray_says_of_a_cluster_does_not_mix_with_our_output():
     code = (
         "import ray, time\n"
         "from ray._private.utils import publish_error_to_driver\n"
-        "from pipeline.executors.early import connected\n"
+        "from pipeline.executors.cluster import connected\n"
         "with connected():\n"
         "    client = ray._private.worker.global_worker.gcs_client\n"
         "    publish_error_to_driver('node_died', 'a raylet has died', client)\n"
@@ -44,7 +44,7 @@ def test_what_ray_says_of_a_cluster_does_not_mix_with_our_output():
 def test_a_thread_that_outlives_the_job_starts_no_other_ray():
     code = (
         "import ray\n"
-        "from pipeline.executors.early import connected\n"
+        "from pipeline.executors.cluster import connected\n"
         "with connected():\n"
         "    assert ray.is_initialized()\n"
         "try:\n"

@@ -7,7 +7,6 @@ import pyarrow as pa
 from pipeline.progress.resume import (
     ASKED,
     AnsweredClips,
-    AskedBefore,
     Continued,
     read_asked,
     write_asked,
@@ -46,7 +45,7 @@ def asked(*rows):
 
 
 def test_answers_stand_to_the_same_words_about_the_same_file():
-    before = AskedBefore.of([asked(*map(row, "abc"))])
+    before = [asked(*map(row, "abc"))]
     continued = Continued(answered("a", "b", "c"), before)
     rows = [row("a"), row("b", text="Why?"), row("c", key="other")]
     kept = [continued.keeps(one, [question(one["video_id"])]) for one in rows]
@@ -55,7 +54,7 @@ def test_answers_stand_to_the_same_words_about_the_same_file():
 
 
 def test_answers_do_not_stand_under_other_subtitles():
-    before = AskedBefore.of([asked(row("a", shown="Hello."), row("b"), row("c", shown=""))])
+    before = Continued(asked=[asked(row("a", shown="Hello."), row("b"), row("c", shown=""))])
     assert before.agrees(row("a", shown="Hello."))
     assert not before.agrees(row("a", shown="Goodbye."))
     assert not before.agrees(row("a"))
@@ -68,7 +67,7 @@ def test_a_run_that_did_not_note_its_subtitles_is_compared_without_them():
     part = asked(row("a"), row("b"))
     unknown = pa.nulls(len(part), pa.string())
     part = part.set_column(part.schema.get_field_index("subtitles_digest"), "any", unknown)
-    before = AskedBefore.of([part.rename_columns(ASKED.names)])
+    before = Continued(asked=[part.rename_columns(ASKED.names)])
     assert before.agrees(row("a", shown="Hello."))
     assert not before.agrees(row("b", text="Why?"))
 
@@ -81,13 +80,13 @@ def test_a_clip_that_is_not_listed_does_not_stand():
 
 def test_the_newest_part_says_what_was_asked():
     newer, older = asked(row("a", text="New?")), asked(row("a", text="Old?"), row("b"))
-    before = AskedBefore.of([newer, older])
+    before = Continued(asked=[newer, older])
     assert before.agrees(row("a", text="New?"))
     assert not before.agrees(row("a", text="Old?"))
     assert before.agrees(row("b"))
 
 
 def test_what_cannot_be_compared_agrees():
-    before = AskedBefore.of([asked(row("a"))])
+    before = Continued(asked=[asked(row("a"))])
     assert before.agrees(row("never noted"))
     assert before.agrees(failed(row("a", key=""), "decode_failed", "no such file"))

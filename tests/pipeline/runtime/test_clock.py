@@ -13,13 +13,13 @@ from pipeline.runtime.clock import SYSTEM_CLOCK
 ROOT = Path(__file__).parents[3]
 # They ask other machines, look at source videos, installed software or the environment.
 OTHERS = {
-    "fingerprint.py", "address.py", "cgroups.py", "cluster.py", "provenance.py", "build.py",
+    "fingerprint.py", "cgroups.py", "cluster.py", "provenance.py", "build.py",
     "leases.py", "locations.py", "redaction.py",
 }  # fmt: skip
 # Processes, signals and the terminal, and times that are shown while a job runs: no result and no
 # file of a run depends on them.
 LIVE = {
-    "derived.py", "driver_report.py", "metrics.py", "quiet.py", "ray_metrics.py",
+    "derived.py", "driver_report.py", "metrics.py", "ray_metrics.py",
 }  # fmt: skip
 # Work in a directory of their own that is removed again.
 ASIDE = {"desk.py", "dry_run.py"}

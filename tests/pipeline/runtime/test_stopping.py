@@ -164,14 +164,6 @@ except BaseException as error:
     assert found == (143, [], "last words SIGTERM\n")
 
 
-def test_the_line_is_seen_while_the_descriptor_is_muted():
-    found = run("""
-os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-send("SIGTERM")
-""")
-    assert found == (143, [], "last words SIGTERM\n")
-
-
 def test_children_and_their_children_end_with_it():
     _, (pid,), _ = run("""
 import subprocess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from s3_server import new_bucket, s3_of_this_process
 
-from pipeline.storage.retries import Patience
+from pipeline.storage.objects import Patience
 
 
 @pytest.fixture(scope="module")

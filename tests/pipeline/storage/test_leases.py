@@ -1,18 +1,21 @@
-"""Who may write to a run: one driver, the living one."""
+"""Who may write to a run: one driver, the living one, on a disk and in a store."""
 
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 from fake_clock import FakeClock
 from lease_races import taken_at_once
+from s3_server import times
 
 from pipeline.storage import Storage
-from pipeline.storage.leases import EXPIRES_S, RELEASED, FileLease, KeptLease, LeaseError, held
+from pipeline.storage.leases import EXPIRES_S, RELEASED, Lease, LeaseError, held
+from pipeline.storage.objects import ObjectStore
 
 
 @pytest.fixture
@@ -21,21 +24,38 @@ def clock():
 
 
 @pytest.fixture
-def lease_of(tmp_path, clock):
+def in_store(server, bucket, patience):
+    return Storage(ObjectStore("s3", patience), f"{bucket}/runs/one")
+
+
+@pytest.fixture(params=["disk", "store"])
+def run(request, tmp_path):
+    return Storage.at(tmp_path) if request.param == "disk" else request.getfixturevalue("in_store")
+
+
+@pytest.fixture
+def lease_of(run, clock):
     """`lease_of()` makes the lease of one more driver of the run."""
-    return lambda: FileLease(Storage.at(tmp_path), clock)
+    return lambda: Lease(run, clock)
 
 
-def pretend(tmp_path, **changes):
+def contents(run):
+    return [run.read(file.base_name) for file in run.files()]
+
+
+def pretend(run, **changes):
     """Change what the lease file says of its driver."""
-    (file,) = tmp_path.iterdir()
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    (name,) = (file.base_name for file in run.files())
+    run.write(name, json.dumps(json.loads(run.read(name)) | changes).encode())
 
 
-def is_lost(kept):
-    """Whether the thread has found that another driver has the run."""
+ELSEWHERE = {"machine": "another", "host": "node7", "pid": 2**22 + 1}
+
+
+def is_lost(lease):
+    """Whether a renewal has found that another driver has the run."""
     try:
-        kept.raise_if_lost()
+        lease.raise_if_lost()
     except LeaseError:
         return True
     return False
@@ -48,12 +68,16 @@ def wait_until(condition):
         time.sleep(0.01)
 
 
-def test_a_second_driver_is_refused_in_one_line_with_host_pid_and_age(lease_of, clock):
-    lease_of().take()
+def test_a_store_without_conditional_writes_is_refused():
+    with pytest.raises(ValueError, match="zip://x: two drivers could not be told apart"):
+        Lease(Storage(ObjectStore("zip"), "x"))
+
+
+def test_a_second_driver_is_refused_in_one_line_with_host_pid_and_age(tmp_path, clock):
+    Lease(Storage.at(tmp_path), clock).take()
     clock.sleep(42)
-    second = lease_of()
     with pytest.raises(LeaseError) as refused:
-        second.take()
+        Lease(Storage.at(tmp_path), clock).take()
     host = os.uname().nodename
     text = str(refused.value)
     assert f"host {host}, pid {os.getpid()} (since 42 s, last seen 42 s ago)" in text
@@ -61,47 +85,70 @@ def test_a_second_driver_is_refused_in_one_line_with_host_pid_and_age(lease_of, 
     assert "\n" not in text
 
 
-def test_a_lease_that_is_given_back_says_so_and_is_free(lease_of, tmp_path):
-    first = lease_of()
-    first.take()
-    first.release()
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [RELEASED]
+def test_a_lease_that_is_given_back_says_so_and_is_free(lease_of, run):
     for _ in range(3):
-        second = lease_of()
-        second.take()
-        second.release()
-    assert len(list(tmp_path.iterdir())) == 1
+        lease = lease_of()
+        lease.take()
+        lease.renew()
+        assert lease.living()
+        lease.release()
+        assert lease.living() is None
+        assert contents(run) == [RELEASED]
 
 
-def test_a_lease_expires_unless_it_is_renewed(lease_of, clock):
-    first = lease_of()
+def test_a_lease_on_a_disk_expires_unless_it_is_renewed(tmp_path, clock):
+    first, second = (Lease(Storage.at(tmp_path), clock) for _ in range(2))
     first.take()
     clock.sleep(EXPIRES_S - 1)
     first.renew()
     clock.sleep(EXPIRES_S - 1)
     with pytest.raises(LeaseError):
-        lease_of().take()
+        second.take()
     clock.sleep(2)
-    lease_of().take()
+    second.take()
     with pytest.raises(LeaseError, match="was taken over by the driver on host"):
         first.renew()
 
 
-def test_a_dead_driver_of_this_machine_is_no_driver(lease_of, tmp_path):
+def test_in_a_store_the_clock_of_the_store_counts_and_no_other(in_store, monkeypatch):
+    Lease(in_store).take()
+    pretend(in_store, **ELSEWHERE)
+    assert 0 <= in_store.store.age_s(in_store.path(in_store.files()[0].base_name)) < 600
+    late = FakeClock()
+    late.passed_s = 400 * 86_400.0
+    with pytest.raises(LeaseError, match=r"the driver on host node7.*--steal"):
+        Lease(in_store, late).take()
+    monkeypatch.setattr(ObjectStore, "age_s", lambda self, path: EXPIRES_S - 1)
+    with pytest.raises(LeaseError, match="ends by itself in 1 s"):
+        Lease(in_store).take()
+    monkeypatch.setattr(ObjectStore, "age_s", lambda self, path: EXPIRES_S + 1)
+    Lease(in_store).take()
+
+
+def test_a_living_driver_of_an_earlier_version_has_the_run(in_store):
+    holder = {"owner": "x", **ELSEWHERE, "taken_at": "", "renewed_at": "", "write": "y"}
+    in_store.write(".lease.json", json.dumps(holder).encode())
+    with pytest.raises(LeaseError, match="node7"):
+        Lease(in_store).take()
+    Lease(in_store).take(steal=True)
+
+
+def test_a_dead_driver_of_this_machine_is_no_driver(lease_of, run):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     lease_of().take()
-    pretend(tmp_path, pid=dead.pid)
+    pretend(run, pid=dead.pid)
     lease_of().take()
 
 
-def test_a_driver_of_another_machine_is_dead_when_its_lease_expires(lease_of, tmp_path, clock):
-    lease_of().take()
-    pretend(tmp_path, pid=2**22 + 1, machine="another", host="node7")
+def test_a_driver_of_another_machine_is_dead_when_its_lease_expires(tmp_path, clock):
+    run = Storage.at(tmp_path)
+    Lease(run, clock).take()
+    pretend(run, **ELSEWHERE)
     with pytest.raises(LeaseError, match="host node7"):
-        lease_of().take()
+        Lease(run, clock).take()
     clock.sleep(EXPIRES_S + 1)
-    lease_of().take()
+    Lease(run, clock).take()
 
 
 def test_a_stolen_lease_is_lost_and_not_given_back_by_the_robbed(lease_of, caplog):
@@ -139,40 +186,81 @@ def test_a_robbed_driver_that_stood_still_in_a_renewal_notices_it_after_the_thie
     third.renew()
 
 
+def test_a_lease_that_is_not_listed_yet_is_seen(in_store, monkeypatch):
+    first = Lease(in_store)
+    first.take()
+    monkeypatch.setattr(ObjectStore, "listing", lambda self, path: [])
+    with pytest.raises(LeaseError):
+        Lease(in_store).take()
+    thief = Lease(in_store)
+    thief.take(steal=True)
+    with pytest.raises(LeaseError):
+        first.renew()
+    thief.renew()
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"pid": 1}'])
-def test_a_damaged_lease_file_holds_nobody_up(lease_of, tmp_path, content):
-    (tmp_path / ".lease-00003.json").write_bytes(content)
+def test_a_damaged_lease_file_holds_nobody_up(lease_of, run, content):
+    run.write(".lease-00003.json", content)
     lease = lease_of()
     lease.take()
     lease.renew()
 
 
 def test_of_many_who_ask_at_once_one_gets_it(lease_of):
-    leases = [lease_of() for _ in range(16)]
+    leases = [lease_of() for _ in range(8)]
     assert len(taken_at_once(leases)) == 1
 
 
-def test_a_thread_renews_the_lease_and_finds_the_thief(lease_of, tmp_path, clock):
+def test_two_threads_of_one_driver_may_renew_at_once(lease_of):
     lease = lease_of()
     lease.take()
-    kept = KeptLease(lease, every_s=0.01)
-    kept.start()
-    clock.sleep(50)
-    (file,) = (path for path in Path(tmp_path).iterdir() if path.suffix == ".json")
-    renewed = clock.now().isoformat()
-    wait_until(lambda: json.loads(file.read_text())["renewed_at"] == renewed)
-    kept.raise_if_lost()
-    lease_of().take(steal=True)
-    wait_until(lambda: is_lost(kept))
-    kept.stop()
+    errors = []
+
+    def renew():
+        try:
+            for _ in range(5):
+                lease.renew()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=renew) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
 
 
-def test_a_block_that_fails_gives_the_lease_back(lease_of, tmp_path):
+def test_a_lost_answer_loses_no_lease(in_store, server):
+    lease = Lease(in_store)
+    with server.with_rule(times(1, "lost answer", "PUT")):
+        lease.take()
+    # Every answer to one renewal is lost: the driver hears of a failure, the store has written.
+    with server.with_rule(times(99, "lost answer", "PUT")), suppress(OSError):
+        lease.renew()
+    lease.renew()
+    with pytest.raises(LeaseError):
+        Lease(in_store).take()
+
+
+def test_a_thread_renews_the_lease_and_finds_the_thief(tmp_path, clock):
+    run = Storage.at(tmp_path)
+    with held(Lease(run, clock), every_s=0.01) as lease:
+        clock.sleep(50)
+        renewed = clock.now().isoformat()
+        wait_until(lambda: lease.living().renewed_at == renewed)
+        lease.raise_if_lost()
+        Lease(run, clock).take(steal=True)
+        wait_until(lambda: is_lost(lease))
+
+
+def test_a_block_that_fails_gives_the_lease_back(lease_of, run):
     def fail():
-        with held(lease_of()) as kept:
-            kept.renew()
+        with held(lease_of()) as lease:
+            lease.renew()
             raise ConnectionError
 
     with pytest.raises(ConnectionError):
         fail()
-    assert [path.read_bytes() for path in tmp_path.iterdir()] == [RELEASED]
+    assert contents(run) == [RELEASED]
