@@ -10,18 +10,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
+from jobs.cli.checks import check_places
 from jobs.cli.options import (
     RUNS,
     Address,
     Cache,
     Continue,
     Controls,
+    DryRunOptions,
     Features,
     HashContent,
+    Json,
     Limit,
     Mode,
+    Only,
     Output,
+    Price,
+    Probe,
+    Quiet,
     Recipe,
     Resume,
     Set,
@@ -29,10 +35,11 @@ from jobs.cli.options import (
     Steal,
     Tracking,
     VideoCacheGib,
+    announce,
+    console_of,
+    display_of,
     expanded,
 )
-from jobs.cli.output import Json, Quiet, announce, console_of, display_of
-from jobs.cli.path_checks import check_jobs, check_methods
 from pipeline.redaction import redacted
 
 if TYPE_CHECKING:
@@ -99,17 +106,13 @@ def _evaluate(
     dry_run: DryRunOptions,
 ) -> int:
     from jobs.config.recipe import load_job
-    from jobs.run.single import single
 
     job = load_job(recipe, changes)
-    one = single(job)
-    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
+    check_places(locations.output, locations.resume, locations.cache)
     if dry_run.only:
-        check_methods([job], recipe)
-        return dry_run.estimate([one], "evaluate", locations)
-    check_methods([job], recipe)
+        return dry_run.estimate([job], "evaluate", locations)
     announce([job], "evaluate", quiet)
-    from jobs.run.evaluate import evaluate as run
+    from jobs.run.commands import evaluate as run
 
     console = console_of(json)
     return run(job, locations, console, display_of(console, quiet, json))
@@ -127,13 +130,11 @@ def _sweep(
 
     jobs = load_jobs(recipe, changes)
     resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
+    check_places(locations.output, resume, locations.cache)
     if dry_run.only:
-        check_methods(jobs, recipe)
         return dry_run.estimate(jobs, "sweep", locations)
-    check_methods(jobs, recipe)
     announce(jobs, "sweep", quiet)
-    from jobs.run.sweep import sweep as run
+    from jobs.run.commands import sweep as run
 
     console = console_of(json)
     return run(jobs, locations, console, display_of(console, quiet, json))
@@ -171,14 +172,12 @@ def precompute(
     locations = replace(
         _locations(output, cache, address, tracking_uri), recipe=redacted(str(recipe))
     )
-    check_jobs(jobs, recipe, locations.output, cache=cache)
+    check_places(locations.output, cache=cache)
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
-        check_methods(jobs, recipe)
         _exit(how.estimate(jobs, "precompute", locations))
-    check_methods(jobs, recipe)
     announce(jobs, "precompute", quiet)
-    from jobs.run.precompute import precompute as run
+    from jobs.run.commands import precompute as run
 
     console = console_of(json)
     display = display_of(console, quiet, json)

@@ -21,13 +21,11 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from jobs.config.controls import control_methods
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
-from jobs.config.for_files import raise_if_not_for_a_file
-from jobs.config.methods import cell_name, expand_method
+from jobs.config.methods import cell_name, control_methods, expand_method
 from jobs.config.model_options import flat_model, with_model_options
-from jobs.config.overrides import read_recipe, with_overrides
+from jobs.config.overrides import raise_if_not_for_a_file, read_recipe, with_overrides
 from jobs.config.sections import (
     ELSEWHERE,
     STRICT,

@@ -48,7 +48,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
 
 def _is_on_ray(job: Job, address: str | None) -> bool:
     """Whether the job runs on Ray, or may do so; in profile mode no job does."""
-    from jobs.run.executor import executor_of
+    from jobs.run.placement import executor_of
 
     choice = executor_of(job, address)
     return choice is None or choice.executor == "ray"

@@ -14,7 +14,7 @@ from rich.console import Console
 from jobs.report.tables.cells import render_profile
 from jobs.results.facts import JobFacts
 from jobs.results.summary import summarize, write_summary
-from jobs.run.evaluate import evaluate
+from jobs.run.commands import evaluate
 from jobs.run.locations import Locations
 from pipeline.settings import Settings
 from pipeline.stages.profile import ProfileCompression
