@@ -168,8 +168,6 @@ class DryRunOptions:
         return dry_run(jobs, kind, locations, Console(), how)
 
 
-logger = logging.getLogger(__name__)
-
 Quiet = Annotated[bool, typer.Option("--quiet", help="Only results, warnings and errors.")]
 Json = Annotated[
     bool,
@@ -180,17 +178,6 @@ Json = Annotated[
 def console_of(json: bool) -> Console:
     """Where people read; standard output belongs to the events if there are any."""
     return Console(stderr=json)
-
-
-def announce(jobs: Sequence[Job], command: str, quiet: bool) -> None:
-    """Say what starts, before the libraries are imported that take seconds."""
-    if quiet:
-        return
-    for job in jobs:
-        names = [name for name, _ in job.all_methods]
-        what = names[0] if len(names) == 1 else f"{len(names)} methods"
-        on = ", ".join(section.name for section in job.all_benchmarks)
-        logger.info("%s: %s on %s with %s", command, what, on, job.model.name)
 
 
 def display_of(console: Console, quiet: bool, json: bool) -> Display:

@@ -107,8 +107,7 @@ def submit(
     Ctrl-C leaves; the job goes on. The same job submitted again is found where it runs, or
     continued where it stopped.
     """
-    from jobs.config.recipe import listed_inputs, load_jobs
-    from jobs.run.commands import single
+    from jobs.config.recipe import listed_inputs, load_jobs, single_job
     from jobs.submit.package import package_files, size_line
     from jobs.submit.request import Request, default_command, raise_if_secret
 
@@ -123,7 +122,7 @@ def submit(
             "submit it with --command sweep"
         )
     if wanted == "evaluate":
-        single(loaded[0])
+        single_job(loaded[0])
     check_names(loaded)
     from jobs.submit.head import Head
     from tango_core import __version__

@@ -8,7 +8,7 @@ fields with the same dotted keys (`jobs.config.overrides`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -280,6 +280,28 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
     return job
 
 
+def single_job(job: Job) -> Job:
+    """The job that `tango evaluate` makes of a recipe.
+
+    Raises:
+        RecipeError: If the recipe names several methods or benchmarks.
+    """
+    methods = [options for _, options in job.all_methods]
+    if job.mode == "profile":
+        methods = [options for options in methods if options["name"] != _BASELINE] or methods[:1]
+    for what, number in (("methods", len(methods)), ("benchmarks", len(job.all_benchmarks))):
+        if number != 1:
+            raise RecipeError(
+                f"`tango evaluate` measures one method on one benchmark, and this recipe names "
+                f"{number} {what}; run it with `tango sweep`"
+            )
+    if job.mode == "profile" and methods[0]["name"] != _BASELINE:
+        job = replace(job, method=None, methods=({"name": _BASELINE}, methods[0]))
+    return job
+
+
+# Method with all tokens, which a profile measures beside every other one.
+_BASELINE = "full"
 # Keys under `model` that may list values: how much of a clip the model is shown.
 _INPUTS = ("num_frames", "max_pixels", "pooling_step")
 # Keys under `model` that every model has.

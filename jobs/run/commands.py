@@ -17,7 +17,6 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError
-from jobs.results.cell_summary import BASELINE
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
@@ -190,49 +189,12 @@ def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
     return exit_codes.FAILED
 
 
-def evaluate(
-    job: Job,
-    locations: Locations,
-    console: Console,
-    display: Display | None = None,
-) -> int:
-    """Measure one method on one benchmark; returns the exit code.
-
-    In profile mode all tokens are measured beside it, on the same clips: a speed-up needs both.
-
-    Raises:
-        RecipeError: If the recipe names several methods or benchmarks.
-    """
-    job = single(job)
-    built = build(job, Cluster(locations.address), locations.recipe)
-    return measure(job, built, "evaluate", locations, display or Display.on(console))[0]
-
-
-def single(job: Job) -> Job:
-    """The job that `tango evaluate` makes of a recipe.
-
-    Raises:
-        RecipeError: If the recipe names several methods or benchmarks.
-    """
-    methods = [options for _, options in job.all_methods]
-    if job.mode == "profile":
-        methods = [options for options in methods if options["name"] != BASELINE] or methods[:1]
-    for what, number in (("methods", len(methods)), ("benchmarks", len(job.all_benchmarks))):
-        if number != 1:
-            raise RecipeError(
-                f"`tango evaluate` measures one method on one benchmark, and this recipe names "
-                f"{number} {what}; run it with `tango sweep`"
-            )
-    if job.mode == "profile" and methods[0]["name"] != BASELINE:
-        job = replace(job, method=None, methods=({"name": BASELINE}, methods[0]))
-    return job
-
-
 def sweep(
     jobs: Sequence[Job],
     locations: Locations,
     console: Console,
     display: Display | None = None,
+    kind: Kind = "sweep",
 ) -> int:
     """Measure any number of methods in one streaming execution; returns the exit code.
 
@@ -242,6 +204,7 @@ def sweep(
         locations: Where the jobs read and write.
         console: Where the tables go.
         display: How progress is shown beside them.
+        kind: The command.
 
     Raises:
         RecipeError: If several jobs are to continue one run, or one names what is not there.
@@ -266,7 +229,7 @@ def sweep(
         own_code, run_dirs[number] = measure(
             jobs[number],
             built[number],
-            "sweep",
+            kind,
             locations,
             shown,
             one_of_several=several,

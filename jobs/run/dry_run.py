@@ -23,7 +23,6 @@ from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import stage_seconds, time_job
 from jobs.estimate.tokens import CellTokens, expect_tokens
 from jobs.run.build import GENERATED, build
-from jobs.run.commands import single
 from jobs.run.driver import execute
 from jobs.run.job_facts import Kind
 from jobs.run.locations import Locations
@@ -68,8 +67,6 @@ def dry_run(
     jobs: Sequence[Job], kind: Kind, locations: Locations, console: Console, how: DryRun
 ) -> int:
     """Print what each job will take; always exit code 0, because nothing has failed."""
-    if kind == "evaluate":
-        jobs = [single(job) for job in jobs]
     estimates = [estimate_job(job, kind, locations, how) for job in jobs]
     if how.as_json:
         plain = [one.to_json() for one in estimates]
