@@ -19,8 +19,6 @@ from pipeline.runtime import process
 
 if TYPE_CHECKING:
     from jobs.submit.head import Head
-    from jobs.submit.request import Resources
-
 
 jobs = typer.Typer(no_args_is_help=True, help="Jobs that were submitted to a Ray cluster.")
 
@@ -173,8 +171,8 @@ def submit(
 @jobs.command("list")
 def list_(address: Address = None, json: Json = False) -> None:
     """List the jobs of the cluster, the newest last."""
+    from jobs.submit.follow import as_json, table
     from jobs.submit.head import Head
-    from jobs.submit.listing import as_json, table
 
     head = Head(address)
     found = head.jobs()
@@ -187,8 +185,8 @@ def list_(address: Address = None, json: Json = False) -> None:
 @jobs.command()
 def status(job: JobId, address: Address = None, json: Json = False) -> None:
     """Say how a job is."""
+    from jobs.submit.follow import as_json, lines
     from jobs.submit.head import Head
-    from jobs.submit.listing import as_json, lines
 
     head = Head(address)
     details = head.details(head.find(job))
@@ -420,13 +418,12 @@ def _variables(path: Path | None, given: Any) -> dict[str, str]:
 
 def read_resources(
     num_cpus: float | None, num_gpus: float | None, memory: str | None, custom: list[str]
-) -> Resources:
-    """What the driver reserves, from the options `--entrypoint-...`.
+) -> dict[str, Any]:
+    """Arguments of Ray's `submit_job` for what the driver reserves (`--entrypoint-...`).
 
     Raises:
         ValueError: If a size or an amount is none.
     """
-    from jobs.submit.request import Resources
     from jobs.units import parse_bytes
 
     amounts: dict[str, float] = {}
@@ -441,4 +438,10 @@ def read_resources(
                 f"--entrypoint-resource {text} is not of the form NAME=AMOUNT, e.g. big_disk=1"
             ) from None
     num_bytes = None if memory is None else parse_bytes(memory, "--entrypoint-memory")
-    return Resources(num_cpus, num_gpus, num_bytes, amounts)
+    reserved = {
+        "entrypoint_num_cpus": num_cpus,
+        "entrypoint_num_gpus": num_gpus,
+        "entrypoint_memory": num_bytes,
+        "entrypoint_resources": amounts or None,
+    }
+    return {name: value for name, value in reserved.items() if value is not None}

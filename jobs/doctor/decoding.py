@@ -86,7 +86,7 @@ def embedded_model() -> CheckResult:
 @contextmanager
 def grey_clip() -> Iterator[tuple[Path, npt.NDArray[np.int64]]]:
     """A temporary video with one frame per second, and the grey level of each frame."""
-    from tango_core.benchmarks.shapes.video import write_mp4
+    from tango_core.benchmarks.shapes.benchmark import write_mp4
 
     levels = 8 + _STEP * np.arange(_NUM_FRAMES)
     frames = np.broadcast_to(levels[:, None, None, None], (_NUM_FRAMES, _SIDE, _SIDE, 3))

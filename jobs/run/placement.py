@@ -16,7 +16,7 @@ from pipeline.storage.urls import Place
 from tango_core.models import Device
 
 if TYPE_CHECKING:
-    from jobs.estimate.rates import Rates
+    from jobs.estimate.timing import Rates
 
 
 def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> Choice | None:
@@ -112,7 +112,7 @@ def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
 def earlier_rates(plan: Plan, output: Place) -> Rates:
     """What runs under an output directory measured of the plan's model on its device."""
     # Imported only here: reading tables of earlier runs takes a second to import.
-    from jobs.estimate.rates import measured
+    from jobs.estimate.timing import measured
     from jobs.run.job_facts import device_name
 
     model = plan.model
@@ -126,7 +126,7 @@ def earlier_rates(plan: Plan, output: Place) -> Rates:
 
 def work_of(plan: Plan, rates: Rates) -> Work:
     """How the stages of a plan compare, by measured rates or by rule of thumb."""
-    from jobs.estimate.counts import count
+    from jobs.estimate.sizes import count
 
     counts = count(plan)
     names = [stage.name for stage in stages_of(plan)]
