@@ -4,7 +4,7 @@ import pytest
 
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.custom import IMAGE_SUFFIXES
-from tango_core.video.readers.folder import IMAGE_SUFFIXES as DECODED_SUFFIXES
+from tango_core.video.folder import IMAGE_SUFFIXES as DECODED_SUFFIXES
 
 
 @pytest.fixture
