@@ -8,7 +8,7 @@ import pytest
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.custom import IMAGE_SUFFIXES, PROTOCOL
 from tango_core.types import Question
-from tango_core.video.readers.folder import IMAGE_SUFFIXES as DECODED_SUFFIXES
+from tango_core.video.folder import IMAGE_SUFFIXES as DECODED_SUFFIXES
 
 CSV_HEADER = "video,question,options,answer,start,end,id\n"
 MATCH_HEADER = "video,question,options,answer,match\n"
