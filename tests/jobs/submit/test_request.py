@@ -6,9 +6,9 @@ import json
 
 import pytest
 import yaml
-from jobs.cli.submit_options import read_resources
 from jobs_for_tests import job
 
+from jobs.cli.submit import read_resources
 from jobs.config.recipe import load_jobs
 from jobs.submit.request import default_command, raise_if_secret, same_job
 from jobs.submit.submit import next_id
