@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered_videos import number_of
 
-from tango_core.video.readers import pyav
-from tango_core.video.readers.errors import ReaderError
-from tango_core.video.readers.in_order import SequentialReader
-from tango_core.video.readers.probe import read_index
+from tango_core.video import pyav
+from tango_core.video.container import ReaderError
+from tango_core.video.index import read_index
+from tango_core.video.pyav import SequentialReader
 
 NAMES = ["closed_gop.mp4", "open_gop.mp4", "h265_open_gop.mp4", "vp9.webm", "variable_rate.mkv"]
 

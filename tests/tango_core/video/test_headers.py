@@ -7,7 +7,7 @@ from clips import CLIPS, WITH_DROPS, clip
 from numbered_videos import write_clip
 
 from pipeline.cache.fingerprint import source_fingerprint
-from tango_core.video.readers.revision import REVISION, decoding_revision
+from tango_core.video.headers import REVISION, decoding_revision
 
 DAMAGED_AVI = ["hole.avi", "hole_and_index.avi", "half.avi"]
 CONCERNED = {*WITH_DROPS, *DAMAGED_AVI, "hidden_frame.avi", "mirrored.mp4"} | {

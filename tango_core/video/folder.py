@@ -10,8 +10,8 @@ import numpy as np
 
 from tango_core.local_files import open_regular
 from tango_core.printable import printable
-from tango_core.video.readers.base import Indices, Picture
-from tango_core.video.readers.errors import VideoDecodeError
+from tango_core.video.container import VideoDecodeError
+from tango_core.video.reader import FrameReader, Indices, Picture, first_line
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 
@@ -32,22 +32,16 @@ def _natural_key(image: Path) -> tuple[list[tuple[int, int, str]], str]:
     return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p], image.name
 
 
-class FolderReader:
+class FolderReader(FrameReader):
     """Reads images by position; image i is shown at i / fps seconds, i counted from 0."""
 
-    name = "images"
-
     def __init__(self, path: str, fps: float):
-        self.damage: list[str] = []
-        self.problems: list[str] = []
+        super().__init__(path, "images")
         self._images = list_images(Path(path))
         if not self._images:
             kinds = ", ".join(sorted(IMAGE_SUFFIXES))
             raise VideoDecodeError(f"{path}: the directory holds no frames ({kinds})")
         self.times = np.arange(len(self._images)) / fps
-
-    def close(self) -> None:
-        """Nothing stays open between images."""
 
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield the images at `indices`; see `FrameReader`."""
@@ -59,7 +53,6 @@ class FolderReader:
                 with open_regular(image_path) as file, Image.open(file) as image:
                     yield int(index), np.asarray(image.convert("RGB"))
             except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise VideoDecodeError(
-                    f"{printable(str(image_path))}: not a readable image ({reason})"
+                    f"{printable(str(image_path))}: not a readable image ({first_line(error)})"
                 ) from error

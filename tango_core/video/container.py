@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tango_core.local_files import raise_if_not_regular
-from tango_core.video.readers.errors import VideoDecodeError
 
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
     from av.container import InputContainer
     from av.packet import Packet
     from av.video.stream import VideoStream
-
-
-def for_ffmpeg(path: str) -> str:
-    """The absolute path: FFmpeg takes what precedes a colon in a relative one for a protocol."""
-    return os.path.abspath(path)
 
 
 def raise_if_url(path: str) -> None:
@@ -37,9 +31,21 @@ def raise_if_url(path: str) -> None:
         )
 
 
+class VideoDecodeError(ValueError):
+    """A video cannot be decoded; the message is one line that names the file and the reason."""
+
+
+class DecoderUnavailableError(ValueError):
+    """The decoder that was asked for is not installed; the message says what to install."""
+
+
+class ReaderError(VideoDecodeError):
+    """One way of reading a file failed; another one may still succeed."""
+
+
 @contextmanager
 def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """Open a file and choose its video stream; every reason why that fails is told in one line.
+    """Open a file and choose its video stream; an error states the reason in one line.
 
     Raises:
         VideoDecodeError: If there is no such file, it is empty, damaged, not a video, or holds no
@@ -48,16 +54,17 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
     import av
 
     raise_if_url(path)
-    if not os.path.exists(path):
-        raise VideoDecodeError(f"{path}: no such file")
     try:
-        raise_if_not_regular(os.stat(path))
+        status = os.stat(path)
+        raise_if_not_regular(status)
+    except FileNotFoundError as error:
+        raise VideoDecodeError(f"{path}: no such file") from error
     except OSError as error:
         raise VideoDecodeError(f"{path}: {error.strerror or error}") from error
-    if os.path.getsize(path) == 0:
+    if status.st_size == 0:
         raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
     try:
-        container = av.open(for_ffmpeg(path), metadata_errors="replace")
+        container = av.open(os.path.abspath(path), metadata_errors="replace")
     except MemoryError:
         raise
     except (av.FFmpegError, OSError) as error:
@@ -96,7 +103,9 @@ def _why_unreadable(path: str, error: Exception) -> str:
 
 def _choose_stream(path: str, container: InputContainer) -> VideoStream:
     """Take FFmpeg's best video stream; a cover picture is not a video."""
-    videos = real_videos(container)
+    from av.stream import Disposition
+
+    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
     if not videos:
         kinds = sorted({str(stream.type) for stream in container.streams}) or ["nothing"]
         raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
@@ -110,10 +119,3 @@ def _choose_stream(path: str, container: InputContainer) -> VideoStream:
         )
     stream.codec_context.thread_count = 1
     return stream
-
-
-def real_videos(container: InputContainer) -> list[VideoStream]:
-    """Video streams that are not cover pictures."""
-    from av.stream import Disposition
-
-    return [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]

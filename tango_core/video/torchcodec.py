@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from typing import Any
 
 import numpy as np
 
-from tango_core.video.readers.base import Indices, Picture
-from tango_core.video.readers.container import for_ffmpeg
-from tango_core.video.readers.errors import DecoderUnavailableError, ReaderError
-from tango_core.video.readers.probe import PacketIndex
+from tango_core.video.container import DecoderUnavailableError, ReaderError
+from tango_core.video.index import PacketIndex
+from tango_core.video.reader import FrameReader, Indices, Picture, first_line
 
 # Below the distance of frames at 500 per second, above the rounding of time stamps.
 _TIME_TOLERANCE_S = 2e-3
@@ -22,10 +22,9 @@ def _decoder_class() -> Any:
     try:
         return import_module("torchcodec.decoders").VideoDecoder
     except (ImportError, OSError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DecoderUnavailableError(
-            f"decoder 'torchcodec' does not load ({reason}); pip install 'tango-video[torchcodec]' "
-            "and FFmpeg 4 to 7, or use decoder: auto"
+            f"decoder 'torchcodec' does not load ({first_line(error)}); "
+            "pip install 'tango-video[torchcodec]' and FFmpeg 4 to 7, or use decoder: auto"
         ) from error
 
 
@@ -39,19 +38,16 @@ def version() -> str:
     return f"torchcodec {metadata.version('torchcodec')}"
 
 
-class TorchcodecReader:
+class TorchcodecReader(FrameReader):
     """Random access by torchcodec, which scans all packets first and is exact to the frame."""
 
     def __init__(self, path: str, index: PacketIndex):
-        self.name = version()
-        self.damage: list[str] = []
-        self.problems: list[str] = []
-        self._path = path
+        super().__init__(path, version())
         self._index = index
         try:
             self._decoder = _decoder_class()(
-                for_ffmpeg(path),
-                stream_index=index.info.stream,
+                os.path.abspath(path),
+                stream_index=index.stream,
                 num_ffmpeg_threads=1,
                 seek_mode="exact",
             )
@@ -64,9 +60,7 @@ class TorchcodecReader:
                 times = np.array(stamps, dtype=np.float64) - index.origin_s
                 self.times = np.maximum(times, 0.0)
         except (RuntimeError, ValueError, IndexError) as error:
-            raise ReaderError(
-                f"{path}: torchcodec cannot read it ({_first_line(error)})"
-            ) from error
+            raise ReaderError(f"{path}: torchcodec cannot read it ({first_line(error)})") from error
         if (np.diff(self.times) < 0).any():
             raise ReaderError(f"{path}: torchcodec gives its frames in a wrong order")
 
@@ -84,7 +78,7 @@ class TorchcodecReader:
                 frame = self._decoder.get_frame_at(int(index))
             except (RuntimeError, IndexError) as error:
                 raise ReaderError(
-                    f"{self._path}: torchcodec failed at frame {index} ({_first_line(error)})"
+                    f"{self.path}: torchcodec failed at frame {index} ({first_line(error)})"
                 ) from error
             self._raise_if_other_frame(int(index), float(frame.pts_seconds))
             yield int(index), frame.data.permute(1, 2, 0).contiguous().numpy()
@@ -99,11 +93,6 @@ class TorchcodecReader:
         expected_s = float(self._index.shown[index] * self._index.time_base)
         if abs(pts_s - expected_s) > _TIME_TOLERANCE_S:
             raise ReaderError(
-                f"{self._path}: torchcodec returned the frame at {pts_s:.3f} s for the one at "
+                f"{self.path}: torchcodec returned the frame at {pts_s:.3f} s for the one at "
                 f"{expected_s:.3f} s"
             )
-
-
-def _first_line(error: Exception) -> str:
-    """First line of an error, or its type."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,13 @@ Indices = NDArray[np.int64]
 Picture = NDArray[np.uint8]
 
 
-class FrameReader(Protocol):
+class FrameReader(ABC):
     """An open video.
 
     Readers hold native memory: open late, close early, never keep one in a long-lived object.
 
     Attributes:
+        path: The file or folder.
         name: Library and version, e.g. `"pyav 18.1.0"`.
         times: (n,) seconds from the start of the file of every frame in display order, not
             descending.
@@ -28,11 +29,15 @@ class FrameReader(Protocol):
         problems: What went wrong without ending the job; complete once `fetch` is exhausted.
     """
 
-    name: str
     times: Times
-    damage: list[str]
-    problems: list[str]
 
+    def __init__(self, path: str, name: str):
+        self.path = path
+        self.name = name
+        self.damage: list[str] = []
+        self.problems: list[str] = []
+
+    @abstractmethod
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield (index, (h, w, 3) uint8 RGB upright picture) one at a time.
 
@@ -42,8 +47,11 @@ class FrameReader(Protocol):
         Raises:
             ReaderError: If a frame that `times` promises does not come out.
         """
-        ...
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most readers hold nothing between calls
         """Free the native resources; safe to call twice."""
-        ...
+
+
+def first_line(error: Exception) -> str:
+    """First line of an error's message, or its type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -9,9 +10,8 @@ from types import ModuleType
 
 import numpy as np
 
-from tango_core.video.readers.base import Indices, Picture, Times
-from tango_core.video.readers.container import for_ffmpeg
-from tango_core.video.readers.errors import DecoderUnavailableError, ReaderError
+from tango_core.video.container import DecoderUnavailableError, ReaderError
+from tango_core.video.reader import FrameReader, Indices, Picture, Times, first_line
 
 _SOURCE_POSITION = re.compile(r"(\[[\d:]+\]\s*)?\S+\.(cc|h):\d+:\s*")
 
@@ -41,7 +41,7 @@ def version() -> str:
     return f"decord {decord.__version__}"
 
 
-class DecordReader:
+class DecordReader(FrameReader):
     """Random access by decord, one frame at a time.
 
     An open reader decodes ahead without bound (over 1 GB within seconds on a 720p file), so it must
@@ -60,17 +60,16 @@ class DecordReader:
             ReaderError: If decord cannot open the file, or counts other frames than `times` has.
             DecoderUnavailableError: If decord is not installed.
         """
-        self.name = version()
-        self.damage: list[str] = []
-        self.problems: list[str] = []
+        super().__init__(path, version())
         decord = load()
         assert decord is not None
-        self._path = path
         self._errors: tuple[type[Exception], ...] = (decord.DECORDError, RuntimeError)
         try:
-            self._reader = decord.VideoReader(for_ffmpeg(path), ctx=decord.cpu(0), num_threads=1)
+            self._reader = decord.VideoReader(
+                os.path.abspath(path), ctx=decord.cpu(0), num_threads=1
+            )
         except self._errors as error:
-            raise ReaderError(f"{path}: decord cannot open it ({_first_line(error)})") from error
+            raise ReaderError(f"{path}: decord cannot open it ({_message(error)})") from error
         count = len(self._reader)
         if times is not None and len(times) != count:
             self.close()
@@ -80,12 +79,8 @@ class DecordReader:
     def _own_times(self, count: int) -> Times:
         """Take decord's frame times, or index / rate where they make no sense (MPEG-2, AVI)."""
         stamps = np.asarray(self._reader.get_frame_timestamp(range(count)), dtype=np.float64)
-        starts = stamps.reshape(-1, 2)[:, 0] if count else np.zeros(0)
-        if (
-            not np.isfinite(starts).all()
-            or (np.abs(starts) > 1e7).any()
-            or (np.diff(starts) < 0).any()
-        ):
+        starts = stamps.reshape(-1, 2)[:, 0]
+        if not (np.abs(starts) < 1e7).all() or (np.diff(starts) < 0).any():
             return np.arange(count) / float(self._reader.get_avg_fps() or 25.0)
         return np.maximum(starts, 0.0)
 
@@ -100,17 +95,16 @@ class DecordReader:
                 picture: Picture = self._reader[int(index)].asnumpy()
             except self._errors as error:
                 raise ReaderError(
-                    f"{self._path}: decord failed at frame {index} ({_first_line(error)})"
+                    f"{self.path}: decord failed at frame {index} ({_message(error)})"
                 ) from error
             if picture.ndim != 3 or picture.shape[2] != 3:
                 raise ReaderError(
-                    f"{self._path}: decord gives no RGB picture of a video this narrow "
+                    f"{self.path}: decord gives no RGB picture of a video this narrow "
                     f"(shape {picture.shape}); use decode.decoder: auto"
                 )
             yield int(index), picture
 
 
-def _first_line(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """First line of decord's message, without the C++ source position."""
-    line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return _SOURCE_POSITION.sub("", line)[:160]
+    return _SOURCE_POSITION.sub("", first_line(error))

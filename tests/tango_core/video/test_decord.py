@@ -3,8 +3,8 @@ import pytest
 from clips import clip
 from numbered_videos import number_of
 
-from tango_core.video.readers.decord import DecordReader, load
-from tango_core.video.readers.errors import ReaderError
+from tango_core.video.container import ReaderError
+from tango_core.video.decord import DecordReader, load
 
 pytestmark = pytest.mark.skipif(load() is None, reason="decord has no wheel here")
 

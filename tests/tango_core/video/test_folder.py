@@ -1,6 +1,6 @@
 import pytest
 
-from tango_core.video.readers.folder import FolderReader, list_images
+from tango_core.video.folder import FolderReader, list_images
 
 
 @pytest.mark.parametrize(
