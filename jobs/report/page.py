@@ -118,13 +118,13 @@ def strips(
     for cell in cells:
         full = next((one.headline for one in whole if comparable(one, cell)), None)
         score = cell.headline
-        found.append(
-            score
-            and {
-                **{end: position(getattr(score, end)) for end in ("low", "high", "value")},
-                "full": full and position(full.value),
-            }
-        )
+        ends = {} if score is None else {**vars(score), "full": full.value if full else None}
+        drawn_at = {
+            end: None if ends[end] is None else position(ends[end])
+            for end in ("low", "high", "value", "full")
+            if ends
+        }
+        found.append(drawn_at or None)
     return found
 
 
