@@ -132,4 +132,6 @@ def test_a_job_ends_in_one_line(tango, server, tmp_path):
     (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
     code, _, err = tango("evaluate", "recipe.yaml")
     assert code == 2
-    assert err.splitlines()[-1].startswith("tango: model.path owner/model: it is gated: ask for")
+    assert err.splitlines()[-1].startswith(
+        "tango: recipe.yaml: model.path owner/model: it is gated"
+    )
