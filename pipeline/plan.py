@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -27,10 +25,7 @@ from tango_core.models.base import ModelSpec
 from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
 
-logger = logging.getLogger(__name__)
-
 _ROWS_PER_CHUNK = 10_000
-_MOST_REPEATS = 2  # another job may remove entries meanwhile, too
 
 
 @dataclass(frozen=True)
@@ -221,41 +216,3 @@ def _plan_clip(
     except SourceMissingError as error:
         return failed(clip_row(benchmark, item, "", ""), DECODE_FAILED, error)
     return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)
-
-
-def with_lost_entries_again(
-    attempt: Callable[[Plan], Generator[Row, None, None]], plan: Plan
-) -> Generator[Row, None, None]:
-    """Run a plan; clips whose cache entries were removed or damaged since are run once more.
-
-    They are looked up again in every cache when the others are done, so only what is lacking is
-    computed.
-
-    Args:
-        attempt: Runs a plan; it gives one `rows.RESULT` per clip.
-        plan: What to do.
-
-    Yields:
-        One result per clip. Those with a `lost_entry` had one in every attempt.
-    """
-    for left in range(_MOST_REPEATS, -1, -1):
-        again: set[tuple[str, str]] = set()
-        with closing(attempt(plan)) as results:
-            for row in results:
-                if row.get("lost_entry") and left:
-                    again.add((row["benchmark"], row["video_id"]))
-                else:
-                    yield row
-        if not again:
-            return
-        names = zip(
-            *(plan.clips[key].to_pylist() for key in ("benchmark", "video_id")), strict=True
-        )
-        kept = plan.clips.take([index for index, name in enumerate(names) if name in again])
-        needs = {name: compressor.needs for name, compressor in plan.compressors.items()}
-        plan = replace(plan, clips=look_up(kept, plan.caches, plan.features, needs))
-        logger.info(
-            "%d clip(s) had entries in the caches that were removed or damaged since the job was "
-            "planned; these are computed again",
-            len(again),
-        )

@@ -7,7 +7,7 @@ cheaply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -33,26 +33,23 @@ from jobs.run.same_tokens import claim_caches
 from jobs.run.shards import ShardCount
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
-from pipeline.plan import Plan, with_lost_entries_again
+from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.resume import Continued, read_asked, write_asked
 from pipeline.rows import Row, to_table
-from pipeline.run import run
+from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
-from pipeline.storage.faults import insist, patient, store_fault
+from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
-
-RunPlan = Callable[[Plan, Settings], Iterator[Row]]
-"""Runs a plan; yields a `rows.RESULT` per clip as it is finished."""
 
 
 def execute(
@@ -147,16 +144,13 @@ def _execute(
     if writer:
         insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-    def attempt(left: Plan) -> Generator[Row, None, None]:
-        return patient(run_plan, left, settings, clock)
-
     # A signal is heard between two clips, so no answers are cut in the middle.
     with (
         stopping.deferred(),
         observed(observers, plan, len(finished)) as tell,
         _flushed(writer, clock),
     ):
-        for result in iterate(lambda: with_lost_entries_again(attempt, plan)):
+        for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
             lease.raise_if_lost()
             tell(result)
             if writer:

@@ -10,7 +10,8 @@ import pytest
 from fake_clock import FakeClock
 
 from pipeline.errors import ClusterError, StoreError
-from pipeline.storage.faults import IN_A_ROW, PAUSES_S, insist, patient, store_fault
+from pipeline.run import IN_A_ROW, complete
+from pipeline.storage.faults import PAUSES_S, insist, store_fault
 from pipeline.storage.objects import NoAnswerError, NoConnectionError
 
 
@@ -107,7 +108,7 @@ class Executor:
 
 def run(executor, count, clock=None):
     """Status by clip, each once."""
-    rows = list(patient(executor, FakePlan.of(count), None, clock or FakeClock()))
+    rows = list(complete(executor, FakePlan.of(count), None, clock or FakeClock()))
     found = {row["video_id"]: row["status"] for row in rows}
     assert len(found) == len(rows)
     return found
@@ -138,7 +139,7 @@ def test_a_store_that_stays_away_stops_the_job_and_no_clip_fails(count):
         [],
     )
     with pytest.raises(StoreError, match=r"^/data/cache: .*No space left.*within 60 s") as error:
-        seen.extend(patient(executor, FakePlan.of(count), None, clock))
+        seen.extend(complete(executor, FakePlan.of(count), None, clock))
     assert {row["status"] for row in seen} <= {"ok"}
     assert clock.slept_s == list(PAUSES_S)
     assert "\n" not in str(error.value)
@@ -159,7 +160,7 @@ def test_clips_that_always_meet_it_while_others_succeed_fail_alone(bad):
 def test_the_last_three_cannot_be_told_from_a_store_that_died_before_them():
     seen, executor = [], Executor(lambda name, attempt: name in {"v7", "v8", "v9"})
     with pytest.raises(StoreError):
-        seen.extend(patient(executor, FakePlan.of(10), None, FakeClock()))
+        seen.extend(complete(executor, FakePlan.of(10), None, FakeClock()))
     assert [row["status"] for row in seen] == ["ok"] * 7
 
 
@@ -177,13 +178,13 @@ def test_a_store_that_is_dead_before_the_later_attempts_begin_fails_no_clip():
 
     seen = []
     with pytest.raises(StoreError, match="Could not connect"):
-        seen.extend(patient(run_plan, FakePlan.of(50), None, FakeClock()))
+        seen.extend(complete(run_plan, FakePlan.of(50), None, FakeClock()))
     assert [row["video_id"] for row in seen] == ["v0", "v1", "v2", "v3"]
 
 
 def test_clips_that_an_executor_keeps_to_itself_are_not_waited_for():
     clock = FakeClock()
-    assert list(patient(lambda plan, settings: iter(()), FakePlan.of(5), None, clock)) == []
+    assert list(complete(lambda plan, settings: iter(()), FakePlan.of(5), None, clock)) == []
     assert clock.slept_s == []
 
 
