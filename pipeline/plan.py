@@ -17,7 +17,7 @@ from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.tokens import TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.progress.resume import Continued
-from pipeline.rows import CLIP, Row, clip_row, failed, to_table
+from pipeline.rows import CLIP, Clip, clip_of, to_table
 from pipeline.statuses import DECODE_FAILED
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
@@ -82,7 +82,7 @@ def plan_clips(
     """
     seen: set[tuple[str, str]] = set()
     chunks: list[pa.Table] = [CLIP.empty_table()]
-    pending: list[Row] = []
+    pending: list[Clip] = []
     for benchmark, item in items:
         identity = (benchmark, item.video_id)
         if identity in seen:
@@ -204,15 +204,15 @@ def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedA
 
 def _plan_clip(
     benchmark: str, item: VideoItem, hash_content: bool, identify: Callable[[str, bool], str]
-) -> Row:
-    """One row; a clip whose file cannot be read has failed before the job starts."""
+) -> Clip:
+    """A clip; one whose file cannot be read has failed before the job starts."""
     if not is_printable(item.path):
         shown = replace(item, path=printable(item.path))
         why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
-        return failed(clip_row(benchmark, shown, "", ""), DECODE_FAILED, why)
+        return clip_of(benchmark, shown).failed(DECODE_FAILED, why)
     try:
         version = identify(item.path, False) if hash_content else None
         fingerprint = identify(item.path, hash_content)
     except SourceMissingError as error:
-        return failed(clip_row(benchmark, item, "", ""), DECODE_FAILED, error)
-    return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)
+        return clip_of(benchmark, item).failed(DECODE_FAILED, error)
+    return clip_of(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)

@@ -14,7 +14,7 @@ from pipeline.plan import Plan, look_up
 from pipeline.resources.devices import doubts
 from pipeline.resources.pools import preflight
 from pipeline.resources.sizing import pools_for
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
 from pipeline.stages.declarations import stages_of
@@ -30,14 +30,14 @@ _TRIES = 3  # of a clip that meets a fault while others succeed
 _MOST_NOT_FINITE = 5
 
 ClipName = tuple[str, str]
-RunPlan = Callable[[Plan, Settings], Iterator[Row]]
-"""Runs a plan; yields a `rows.RESULT` per clip as it is finished."""
+RunPlan = Callable[[Plan, Settings], Iterator[Result]]
+"""Runs a plan; yields a result per clip as it is finished."""
 
 logger = logging.getLogger(__name__)
 
 
-def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
-    """Yield one `rows.RESULT` per clip of the plan, in the order in which clips are finished.
+def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Result]:
+    """Yield one result per clip of the plan, in the order in which clips are finished.
 
     Args:
         plan: What to do.
@@ -59,14 +59,14 @@ def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterat
     in_a_row = 0
     for row in executor(plan, settings, board):
         yield row
-        errors = [row["error"]] if row["error"] else [one["error"] for one in row["answers"]]
+        errors = [row.error] if row.error else [one["error"] for one in row.answers]
         is_nan = errors and all((e or "").startswith(NotFiniteError.__name__) for e in errors)
         in_a_row = in_a_row + 1 if is_nan else 0
         if in_a_row == _MOST_NOT_FINITE:
             raise WorkerError(f"the last {in_a_row} clips failed alike: {errors[0]}")
 
 
-def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[Row]:
+def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[Result]:
     """The distributed executor; Ray is imported only here, because that takes seconds."""
     from pipeline.executors import ray_data
 
@@ -81,7 +81,7 @@ def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[
 
 def complete(
     run_plan: RunPlan, plan: Plan, settings: Settings, clock: Clock = SYSTEM_CLOCK
-) -> Generator[Row, None, None]:
+) -> Generator[Result, None, None]:
     """Run a plan until every clip has a result; a store that is away for a while fails no clip.
 
     A stage that meets an error of a store names it in its row (`store_fault`). These rows are held
@@ -97,30 +97,31 @@ def complete(
         clock: Waits.
 
     Yields:
-        One `rows.RESULT` per clip.
+        One result per clip.
 
     Raises:
         StoreError: If the store did not come back.
     """
     watch = _Watch()
-    held: dict[ClipName, Row] = {}
+    held: dict[ClipName, Result] = {}
     lost: set[ClipName] = set()
     repeats, left = MOST_REPEATS, plan
     while left.clips.num_rows:
-        finished, fault, results = set[ClipName](), None, iter(())
+        finished, fault = set[ClipName](), None
+        results: Iterator[Result] = iter(())
         try:
             if lost:
                 left, lost = _looked_up(left), set()
             results = run_plan(left, settings)
             for row in results:
-                clip = (row["benchmark"], row["video_id"])
-                if row.get("lost_entry") and repeats:
+                clip = row.name
+                if row.lost_entry and repeats:
                     lost.add(clip)
                     continue
-                if not row.get("store_fault"):
+                if not row.store_fault:
                     watch.succeed()
                 elif not watch.is_alone(clip):
-                    held[clip], fault = row, row["store_fault"]
+                    held[clip], fault = row, row.store_fault
                     if len(watch.in_a_row) >= IN_A_ROW:
                         break
                     continue
@@ -200,7 +201,10 @@ def _looked_up(plan: Plan) -> Plan:
 
 
 def _without(
-    plan: Plan, finished: set[ClipName], unfinished: set[ClipName] | None, last: dict[ClipName, Row]
+    plan: Plan,
+    finished: set[ClipName],
+    unfinished: set[ClipName] | None,
+    last: dict[ClipName, Result],
 ) -> Plan:
     """The plan of the other clips; those that met a fault come last, so that others are tried.
 

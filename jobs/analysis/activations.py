@@ -65,7 +65,7 @@ def analyze_activations(
             try:
                 study.add(clips.encoder.trace(frames, study.layers))
             except ValueError as error:
-                raise ValueError(f"{row['video_id']}: {error}") from error
+                raise ValueError(f"{row.video_id}: {error}") from error
         clips.raise_if_none(study.ranks.num_clips)
         report = study.report(options.rule)
     except ValueError as error:

@@ -40,7 +40,7 @@ def analyze_attention(job: Job, places: Places, console: Console) -> int:
             for name, profile in profiles.items():
                 profile.add(getattr(features, name), features.grid)
         except ValueError as error:
-            raise RecipeError(f"{row['video_id']}: {error}") from error
+            raise RecipeError(f"{row.video_id}: {error}") from error
         if len(names) == 2:
             frames = zip(*(getattr(features, name).cpu().tolist() for name in names), strict=True)
             agreements += [rho for pair in frames if (rho := rank_correlation(*pair)) is not None]

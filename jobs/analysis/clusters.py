@@ -73,11 +73,11 @@ def analyze_clusters(job: Job, options: ClusterOptions, places: Places, console:
                     own[rotated] += fragmentation(labels)
                     first.setdefault(rotated, labels)
         except ValueError as error:
-            raise RecipeError(f"{row['video_id']}: {error}") from error
-        per_clip.append((row["video_id"], own[False], own[True]))
+            raise RecipeError(f"{row.video_id}: {error}") from error
+        per_clip.append((row.video_id, own[False], own[True]))
         total = {rotated: total[rotated] + own[rotated] for rotated in total}
         if len(examples) < options.examples and (pixels := clips.frames(row)) is not None:
-            examples.append(_example(row["video_id"], features, pixels, first))
+            examples.append(_example(row.video_id, features, pixels, first))
     clips.raise_if_none(len(per_clip))
     page = _page(per_clip, total, examples, options, subtitle(clips, len(per_clip)))
     return finish(page, job, clips, places.folder, console)

@@ -55,7 +55,7 @@ def analyze_coverage(job: Job, run: Path | None, places: Places, console: Consol
         for name, total in totals.items():
             video = plans[name].apply(features.tokens)
             total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
-        looked_at.setdefault(row["benchmark"], set()).add(row["video_id"])
+        looked_at.setdefault(row.benchmark, set()).add(row.video_id)
     number = sum(map(len, looked_at.values()))
     clips.raise_if_none(number)
     scores = CellScores() if run is None else cell_scores(run, looked_at)

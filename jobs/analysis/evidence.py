@@ -20,7 +20,7 @@ from jobs.analysis.page import Drawing, Page, Table
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.cell_summary import BASELINE
 from jobs.run.build import GENERATED
-from pipeline.rows import Row, questions_of
+from pipeline.rows import Clip, questions_of
 from tango_core.analysis.evidence import LEAST_PURITY, left_of
 from tango_core.benchmarks.shapes.evidence import LEAST_COVER, clip_of, sprites_asked, tokens_of
 from tango_core.types import VisualFeatures
@@ -66,7 +66,7 @@ def analyze_evidence(job: Job, run: Path | None, places: Places, console: Consol
         without += len(questions_of(row)) - len(asked)
         for name, own in found.items():
             plan = plans[name]
-            own.add(row["video_id"], asked, left_of(plan, objects), plan)
+            own.add(row.video_id, asked, left_of(plan, objects), plan)
     clips.raise_if_none(looked_at)
     if not any(own.evidence for own in found.values()):
         raise RecipeError("no question of these clips is about an object; use more clips (--limit)")
@@ -80,10 +80,10 @@ def analyze_evidence(job: Job, run: Path | None, places: Places, console: Consol
 
 
 def _objects(
-    row: Row, times: Tensor, grid: tuple[int, int], features: VisualFeatures | None
+    row: Clip, times: Tensor, grid: tuple[int, int], features: VisualFeatures | None
 ) -> tuple[list[str], Tensor]:
     """Ids of the questions about objects, and (Q, T * L) the tokens of each."""
-    clip = clip_of(row["video_id"])
+    clip = clip_of(row.video_id)
     ids, masks = [], []
     seconds = (times if features is None else features.timestamps).tolist()
     for question in questions_of(row):

@@ -61,7 +61,7 @@ def analyze_sinks(job: Job, options: SinkOptions, places: Places, console: Conso
         try:
             calibration.add(getattr(features, score), features.grid)
         except ValueError as error:
-            raise RecipeError(f"{row['video_id']}: {error}") from error
+            raise RecipeError(f"{row.video_id}: {error}") from error
     clips.raise_if_none(calibration.num_clips)
     report = calibration.report(options.rule)
     model = {"name": clips.model.name, "digest": clips.model.digest}

@@ -154,10 +154,10 @@ def _execute(
             lease.raise_if_lost()
             tell(result)
             if writer:
-                _add(writer, result["answers"], clock)
+                _add(writer, result.answers, clock)
             outcome.add(result)
-            for warning in result["warnings"] or ():
-                logger.warning("%s: %s", result["video_id"], warning)
+            for warning in result.warnings or ():
+                logger.warning("%s: %s", result.video_id, warning)
     insist(lease.renew, str(run_dir), clock)
     num_answers = None
     if writer:

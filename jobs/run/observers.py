@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 
 
 class Observer(Protocol):
@@ -22,7 +22,7 @@ class Observer(Protocol):
         """
         ...
 
-    def result(self, row: Row) -> None:
+    def result(self, row: Result) -> None:
         """A clip is finished (`rows.RESULT`)."""
         ...
 
@@ -34,10 +34,10 @@ class Observer(Protocol):
 @contextmanager
 def observed(
     observers: Sequence[Observer], plan: Plan, finished: int
-) -> Iterator[Callable[[Row], None]]:
+) -> Iterator[Callable[[Result], None]]:
     """Tell all observers of the start and the end; gives the function that tells a result."""
 
-    def tell(row: Row) -> None:
+    def tell(row: Result) -> None:
         for observer in observers:
             observer.result(row)
 

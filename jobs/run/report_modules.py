@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.runtime.background import LastingThread
 
 
@@ -21,7 +21,7 @@ class ReportModules:
     def started(self, plan: Plan, finished: int) -> None:
         """See `Observer`."""
 
-    def result(self, row: Row) -> None:
+    def result(self, row: Result) -> None:
         """The first clip is through: import."""
         if not self._begun:
             self._begun = True
