@@ -7,7 +7,6 @@ import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
 from pipeline.resources.pools import PoolError
-from pipeline.rows import Result
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
 

@@ -54,6 +54,7 @@ from pipeline_cases import (
 )
 from timing import about_machine, spread
 
+from pipeline.rows import clips_in
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO
 
 TINY: dict[str, Any] = {"name": "tiny"}
@@ -201,10 +202,10 @@ def _prefix(case: str, clips: Path, model: dict[str, Any], num_clips: int) -> di
                 started = time.perf_counter()
                 done = answer(row)
                 times[way].append((time.perf_counter() - started) * 1e3)
-                said[way] = [reply["text"] for reply in done["answers"]]
+                said[way] = [reply["text"] for reply in done.answers]
             if len(said["shared"]) != NUM_QUESTIONS:
                 raise RuntimeError(f"{row.video_id} has {len(said['shared'])} questions")
-        prompt = [reply["prompt_tokens"] for reply in done["answers"]]
+        prompt = [reply["prompt_tokens"] for reply in done.answers]
     # The first clip warms both up.
     pairs = list(zip(times["shared"], times["alone"], strict=True))[1:]
     return {
@@ -213,7 +214,7 @@ def _prefix(case: str, clips: Path, model: dict[str, Any], num_clips: int) -> di
         "figure": spread([alone / shared for shared, alone in pairs]),
         "shared_ms": spread([shared for shared, _ in pairs]),
         "one_by_one_ms": spread([alone for _, alone in pairs]),
-        "new_tokens": sum(reply["new_tokens"] for reply in done["answers"]),
+        "new_tokens": sum(reply["new_tokens"] for reply in done.answers),
         "clips": len(pairs),
     }
 
