@@ -25,7 +25,6 @@ EXTRAS = {
         "mlflow",
         "packaging",
         "pandas",
-        "pathspec",
         "psutil",
         "pyarrow",
         "pydantic",

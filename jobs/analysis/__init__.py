@@ -1,11 +1,10 @@
 """`tango analyze ...`: one module per analysis; `tango_core.analysis` does the arithmetic.
 
-What lives here: `clips.py` (the clips of a recipe, from the feature store where they are there),
-`cells.py` (the plans of its methods), `answered.py` (answers of a run), `page.py` and `templates/`
-(figures, tables, one page), `command.py` (how a command ends), `figures/` (what is drawn), and the
-analyses: `attention.py`, `sinks.py`, `activations.py`, `clusters.py`, `coverage.py` with
-`correlations.py`, `evidence.py` with `explained.py`.
+`clips.py` has the clips of a recipe (from the feature store where they are there) and the plans of
+its methods, `page.py` and `templates/` write figures, tables and one page, `figures.py` holds what
+several figures share. The analyses: `attention.py` (with `sinks`), `activations.py`, `clusters.py`,
+`coverage.py`, `evidence.py`.
 
-May import: `jobs.report` for themes and formats, `jobs.run` and the rooms below. A new analysis is
-a module here, a module there, and a command in `jobs/cli/analyze.py`.
+Imports `jobs.report` for themes and formats, `jobs.results`, `jobs.run` and what these import. A
+new analysis is a module here, one in `tango_core.analysis`, and a command in `jobs/cli/analyze.py`.
 """

@@ -1,27 +1,40 @@
-"""`tango analyze attention`: how steep a model's signals are, and where in the frame they lie."""
+"""`tango analyze attention` and `sinks`: how steep a model's signals are, and where they lie."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from jobs.analysis.clips import JobClips
-from jobs.analysis.command import Places, finish, percents, signals_of, subtitle
-from jobs.analysis.figures.attention import mean_maps, rank_maps, sorted_signals
-from jobs.analysis.figures.maps import SIGNAL_NAMES
-from jobs.analysis.page import Drawing, Page, Table
+from jobs.analysis.figures import SIGNAL_NAMES, heat_map, label, legend, mark, plain_log
+from jobs.analysis.page import Drawing, Page, Table, finish
 from jobs.config.recipe import Job, RecipeError
+from jobs.report.theme import Theme, new_figure
+from pipeline.storage import Storage
 from tango_core.analysis.attention import BAND, TOP_SHARES, SignalProfile, SignalReport
 from tango_core.analysis.correlation import rank_correlation
+from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
+from tango_core.models.sinks import PUBLISHED_SINKS
+
+# Ratio of the first to the last rank from which the axis is logarithmic.
+_STEEP = 5
 
 
-def analyze_attention(job: Job, places: Places, console: Console) -> int:
+def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console) -> int:
     """Sort and average the signals of all clips of a recipe.
 
     Args:
         job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        places: Where to read and write.
+        folder: Receives the page.
+        cache_root: Directory or URL of the caches.
         console: Where to print.
 
     Returns:
@@ -31,8 +44,8 @@ def analyze_attention(job: Job, places: Places, console: Console) -> int:
         RecipeError: If the encoder has no signal, no clip could be decoded, or clips differ in
             their grid.
     """
-    clips = JobClips(job, places.cache_root)
-    names = signals_of(clips.model)
+    clips = JobClips(job, cache_root)
+    names = _signals_of(clips)
     profiles = {name: SignalProfile(name) for name in names}
     agreements = []
     for row, features in clips.features(frozenset(names)):
@@ -44,20 +57,41 @@ def analyze_attention(job: Job, places: Places, console: Console) -> int:
         if len(names) == 2:
             frames = zip(*(getattr(features, name).cpu().tolist() for name in names), strict=True)
             agreements += [rho for pair in frames if (rho := rank_correlation(*pair)) is not None]
-    looked_at = next(iter(profiles.values())).ranks.num_clips
-    clips.raise_if_none(looked_at)
-    reports = [profile.report() for profile in profiles.values()]
-    page = _page(reports, agreements, subtitle(clips, looked_at))
-    return finish(page, job, clips, places.folder, console)
+    subtitle = clips.subtitle(next(iter(profiles.values())).ranks.num_clips)
+    reports = {SIGNAL_NAMES[name]: profile.report() for name, profile in profiles.items()}
+    return finish(_attention_page(reports, agreements, subtitle), clips, folder, console)
 
 
-def _page(reports: list[SignalReport], agreements: list[float], about: str) -> Page:
-    """What was found."""
+def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
+    """The signals of an encoder, in the order in which they are shown; or the one that is wanted.
+
+    Raises:
+        RecipeError: If it has none, or not that one.
+    """
+    model = clips.model
+    available = [name for name in SIGNAL_NAMES if name in model.provides]
+    if wanted is not None and wanted not in available:
+        raise RecipeError(
+            f"--score {wanted}: the encoder of model {model.name} provides "
+            f"{', '.join(available) or 'neither saliency nor attention'}; for saliency set "
+            "model.saliency_from"
+        )
+    if not available:
+        raise RecipeError(
+            f"the encoder of model {model.name} provides neither saliency nor attention, so there "
+            "is nothing to analyze; choose another model"
+        )
+    return available if wanted is None else [wanted]
+
+
+def _attention_page(
+    reports: dict[str, SignalReport], agreements: list[float], subtitle: str
+) -> Page:
     findings = [
-        f"{SIGNAL_NAMES[report.ranks.score]}: the highest tenth of a frame's {len(report.by_rank)} "
+        f"{name}: the highest tenth of a frame's {len(report.by_rank)} "
         f"tokens holds {100 * report.top_shares[0.1]:.0f} % of it; as spread out as "
         f"{report.effective_tokens:.0f} equally attended tokens"
-        for report in reports
+        for name, report in reports.items()
     ]
     if agreements:
         findings.append(
@@ -67,7 +101,7 @@ def _page(reports: list[SignalReport], agreements: list[float], about: str) -> P
     band = " to ".join(f"{100 * end:g}" for end in BAND)
     return Page(
         title="Attention: how steep, and where",
-        subtitle=about,
+        subtitle=subtitle,
         findings=findings,
         drawings=[
             Drawing(
@@ -76,14 +110,14 @@ def _page(reports: list[SignalReport], agreements: list[float], about: str) -> P
                 "Left: a frame's signal sorted from the most attended token on, averaged over the "
                 f"frames of a clip; line: mean over clips, band: {band} % of the clips. Right: "
                 "what the highest tokens hold together. Dashed: all tokens equal.",
-                partial(sorted_signals, reports),
+                partial(_sorted_signals, reports),
             ),
             Drawing(
                 "mean_maps",
                 "Mean maps",
                 "Mean over all frames of all clips at every position, the ten highest numbered "
                 "from the highest on. A position that is high whatever the clips show is a sink.",
-                partial(mean_maps, reports),
+                partial(_mean_maps, reports),
             ),
             Drawing(
                 "ranks",
@@ -91,75 +125,252 @@ def _page(reports: list[SignalReport], agreements: list[float], about: str) -> P
                 "Positions are ranked within a frame, 1 for the most attended. A sink ranks high "
                 "in every frame: a low mean and a small spread. Dashed: the spread if all ranks "
                 "were equally likely. Numbers: sinks by the rule of `tango analyze sinks`.",
-                partial(rank_maps, [report.ranks for report in reports]),
+                partial(_rank_maps, [report.ranks for report in reports.values()]),
             ),
         ],
-        tables=[_concentration(reports), _top_positions(reports), _every_position(reports)],
-    )
-
-
-def _concentration(reports: list[SignalReport]) -> Table:
-    """How much the highest tokens hold."""
-    return Table(
-        "concentration",
-        "What the highest tokens of a frame hold (%)",
-        "Effective tokens: exp of the entropy, averaged over frames.",
-        ["signal", *(f"top {100 * share:g} %" for share in TOP_SHARES), "effective", "of"],
-        [
-            [
-                SIGNAL_NAMES[report.ranks.score],
-                *percents([report.top_shares[share] for share in TOP_SHARES]),
-                f"{report.effective_tokens:.1f}",
-                str(len(report.by_rank)),
-            ]
-            for report in reports
+        tables=[
+            Table(
+                "concentration",
+                "What the highest tokens of a frame hold (%)",
+                "Effective tokens: exp of the entropy, averaged over frames.",
+                [
+                    {
+                        "signal": name,
+                        **{
+                            f"top {100 * s:g} %": f"{100 * report.top_shares[s]:.1f}"
+                            for s in TOP_SHARES
+                        },
+                        "effective": f"{report.effective_tokens:.1f}",
+                        "of": str(len(report.by_rank)),
+                    }
+                    for name, report in reports.items()
+                ],
+            ),
+            Table(
+                "top_positions",
+                "The ten highest positions of every mean map",
+                "Rank: mean and spread over all frames, 1 for the most attended position.",
+                [
+                    {"signal": name, "place": str(place), **_position(report, position)}
+                    for name, report in reports.items()
+                    for place, position in enumerate(report.top(), start=1)
+                ],
+            ),
+            Table(
+                "positions",
+                "Every position",
+                "As above, by position.",
+                [
+                    {"signal": name, **_position(report, position)}
+                    for name, report in reports.items()
+                    for position in range(len(report.mean_map))
+                ],
+                shown=8,
+            ),
         ],
     )
 
 
-def _top_positions(reports: list[SignalReport]) -> Table:
-    """The ten positions of the mean maps."""
-    return Table(
-        "top_positions",
-        "The ten highest positions of every mean map",
-        "Rank: mean and spread over all frames, 1 for the most attended position.",
-        ["signal", "place", "position", "row", "column", "mean signal", "mean rank", "spread"],
-        [
-            [
-                SIGNAL_NAMES[report.ranks.score],
-                str(place),
-                *_position(report, position),
-            ]
-            for report in reports
-            for place, position in enumerate(report.top(), start=1)
+def _position(report: SignalReport, position: int) -> dict[str, str]:
+    row, column = divmod(position, report.ranks.grid[1])
+    return {
+        "position": str(position),
+        "row": str(row),
+        "column": str(column),
+        "mean signal": f"{float(report.mean_map[position]):.3f}",
+        "mean rank": f"{report.ranks.rank_mean[position]:.2f}",
+        "spread": f"{report.ranks.rank_spread[position]:.2f}",
+    }
+
+
+def _sorted_signals(reports: dict[str, SignalReport], theme: Theme) -> Figure:
+    """Left the signals by rank with their band over clips, right what the first ranks hold."""
+    figure, (curves, parts) = new_figure((10.6, 4.0), theme, columns=2)
+    for (name, report), colour in zip(reports.items(), theme.series, strict=False):
+        total = len(report.by_rank)
+        ranks = np.arange(1, total + 1)
+        low, high = report.low.numpy(), report.high.numpy()
+        curves.fill_between(ranks, low, high, color=colour, alpha=0.25, linewidth=0)
+        curves.plot(ranks, report.by_rank.numpy(), color=colour, linewidth=1.8, label=name)
+        held = np.concatenate([[0.0], report.by_rank.cumsum(dim=0).numpy()]) / total
+        shares = np.arange(total + 1) / total
+        parts.plot(100 * shares, 100 * held, color=colour, linewidth=1.8, label=name)
+    curves.axhline(1, color=theme.foreground, linewidth=1, dashes=(4, 3))
+    if any(float(one.by_rank[0]) > _STEEP * float(one.by_rank[-1]) for one in reports.values()):
+        curves.set_yscale("log")
+        plain_log(curves.yaxis)
+    has_band = any(bool((one.high > one.low).any()) for one in reports.values())  # not of one clip
+    band = f"; band: {' to '.join(f'{100 * end:g}' for end in BAND)} % of the clips"
+    title = "Sorted" + band * has_band
+    label(curves, theme, title, "rank within the frame", "signal, 1 = mean of the frame")
+    parts.plot([0, 100], [0, 100], color=theme.foreground, linewidth=1, dashes=(4, 3))
+    parts.set_xlim(0, 100)
+    parts.set_ylim(0, 102)
+    x = "tokens of a frame, the highest first (%)"
+    label(parts, theme, "What they hold together", x, "part of the frame's signal (%)")
+    legend(parts, theme, loc="lower right")
+    return figure
+
+
+def _mean_maps(reports: dict[str, SignalReport], theme: Theme) -> Figure:
+    """The mean of every signal at every position, the ten highest numbered."""
+    figure, panels = new_figure((5.0 * len(reports) + 0.4, 4.4), theme, columns=len(reports))
+    for (name, report), panel in zip(reports.items(), panels, strict=True):
+        values = report.mean_map.view(report.ranks.grid).numpy()
+        title = f"{name}: mean over frames"
+        heat_map(figure, panel, values, theme, title=title, scale="signal, 1 = mean of the frame")
+        mark(panel, report.top(), report.ranks.grid[1])
+    return figure
+
+
+def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
+    """Per signal the mean rank of every position, its spread, and both against each other."""
+    figure, panels = new_figure((13.2, 4.1 * len(reports)), theme, rows=len(reports), columns=3)
+    for row, report in enumerate(reports):
+        name, (height, width) = SIGNAL_NAMES[report.score], report.grid
+        total = height * width
+        mean = 100 * np.array(report.rank_mean) / total
+        spread = 100 * np.array(report.rank_spread) / total
+        left, middle, right = panels[3 * row : 3 * row + 3]
+        for panel, values, what in ((left, mean, "mean rank"), (middle, spread, "spread of it")):
+            heat_map(
+                figure,
+                panel,
+                values.reshape(height, width),
+                theme,
+                title=f"{name}: {what}",
+                scale="% of all positions",
+                colours="viridis_r",
+            )
+            mark(panel, report.sinks, width)
+        corner = 100 * report.rule.max_mean_rank, 100 * report.rule.max_spread
+        shade: dict[str, Any] = {"facecolor": theme.series[1], "alpha": 0.18, "linewidth": 0}
+        right.add_patch(Rectangle((0, 0), *corner, **shade))
+        by_chance = 100 / 12**0.5  # of ranks in random order
+        right.axhline(by_chance, color=theme.foreground, linewidth=1, dashes=(4, 3))
+        right.text(
+            99, by_chance + 0.5, "random ranks", ha="right", fontsize=8, color=theme.foreground
+        )
+        is_sink = np.isin(np.arange(total), report.sinks)
+        right.scatter(mean, spread, s=14, color=theme.series[0], linewidths=0)
+        right.scatter(mean[is_sink], spread[is_sink], s=34, color=theme.series[1])
+        right.set_xlim(0, 100)
+        right.set_ylim(0, max(34, 1.05 * spread.max()))
+        title = f"{name}: {len(report.sinks)} sink(s) in the shaded corner"
+        label(right, theme, title, "mean rank (% of all positions)", "spread (%)")
+    return figure
+
+
+def analyze_sinks(
+    job: Job,
+    folder: Path,
+    cache_root: str,
+    console: Console,
+    *,
+    output: Path,
+    score: str | None = None,
+    rule: SinkRule | None = None,
+) -> int:
+    """Rank the positions of all frames of a recipe's clips, and write the sinks.
+
+    Clips that cannot be decoded are skipped and counted.
+
+    Args:
+        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
+        folder: Receives the page.
+        cache_root: Directory or URL of the caches.
+        console: Where to print.
+        output: File to write.
+        score: `"saliency"`, `"attention"`, or `None` for the first of these that the encoder has.
+        rule: When a position is a sink; `None` for the usual rule.
+
+    Returns:
+        0, or 1 if more clips failed than `max_failures` allows; the file is written in both cases.
+
+    Raises:
+        RecipeError: If the encoder lacks the score or no clip could be decoded, in one line.
+    """
+    clips = JobClips(job, cache_root)
+    ranked = _signals_of(clips, score)[0]
+    calibration = SinkCalibration(ranked)
+    for row, features in clips.features(frozenset({ranked})):
+        try:
+            calibration.add(getattr(features, ranked), features.grid)
+        except ValueError as error:
+            raise RecipeError(f"{row.video_id}: {error}") from error
+    subtitle = clips.subtitle(calibration.num_clips)
+    report = calibration.report(rule or SinkRule())
+    model = {"name": clips.model.name, "digest": clips.model.digest}
+    text = json.dumps(report.to_json(model), indent=2)
+    Storage.at(output.absolute().parent).write(output.name, f"{text}\n".encode())
+    width = report.grid[1]
+    page = Page(
+        title="Attention sinks",
+        subtitle=subtitle,
+        findings=describe_sinks(report, output),
+        notes=few_clips(report),
+        drawings=[
+            Drawing(
+                "ranks",
+                f"Rank of every position by {SIGNAL_NAMES[report.score]}",
+                "Positions are ranked within a frame, 1 for the most attended; a sink ranks high "
+                "in every frame, so its mean is low and its spread small (shaded corner). Dashed: "
+                "the spread if all ranks were equally likely.",
+                partial(_rank_maps, [report]),
+            )
+        ],
+        tables=[
+            Table(
+                "positions",
+                "Every position",
+                "By mean rank, 1 for the most attended position of a frame.",
+                [
+                    {
+                        "position": str(position),
+                        "row": str(position // width),
+                        "column": str(position % width),
+                        "mean rank": f"{report.rank_mean[position]:.2f}",
+                        "spread": f"{report.rank_spread[position]:.2f}",
+                        "sink": "sink" if position in report.sinks else "",
+                    }
+                    for position in np.argsort(report.rank_mean, kind="stable").tolist()
+                ],
+                shown=20,
+            )
         ],
     )
+    return finish(page, clips, folder, console)
 
 
-def _every_position(reports: list[SignalReport]) -> Table:
-    """All positions, mostly for the file."""
-    return Table(
-        "positions",
-        "Every position",
-        "As above, by position.",
-        ["signal", "position", "row", "column", "mean signal", "mean rank", "spread"],
-        [
-            [SIGNAL_NAMES[report.ranks.score], *_position(report, position)]
-            for report in reports
-            for position in range(len(report.mean_map))
-        ],
-        shown=8,
-    )
+def describe_sinks(report: SinkReport, path: Path) -> list[str]:
+    """The report as lines of text."""
+    height, width = report.grid
+    total = height * width
+    lines = [
+        f"{report.num_frames} frames of {report.num_clips} clips, {height} x {width} positions "
+        f"ranked by {report.score}",
+        f"{len(report.sinks)} sink(s): mean rank up to {report.rule.max_mean_rank * total:.1f} of "
+        f"{total}, spread up to {report.rule.max_spread * total:.1f}",
+    ]
+    lines += [
+        f"  {position:4d} = row {position // width}, column {position % width}: rank "
+        f"{report.rank_mean[position]:.1f} ± {report.rank_spread[position]:.1f}"
+        for position in report.sinks
+    ]
+    published = PUBLISHED_SINKS.get(report.grid)
+    if published is not None:
+        shared = sorted(set(published) & set(report.sinks))
+        lines.append(f"of the {len(published)} published for this grid, {len(shared)}: {shared}")
+    use = f"to use them: --set model.sinks={path}"
+    none = f"no sinks found; with {path} Tango treats all positions alike"
+    return [*lines, use if report.sinks else none]
 
 
-def _position(report: SignalReport, position: int) -> list[str]:
-    """The numbers of a position."""
-    width = report.ranks.grid[1]
+def few_clips(report: SinkReport) -> list[str]:
+    """What few clips mean for sinks, as notes."""
+    if report.num_clips >= FEWEST_CLIPS:
+        return []
     return [
-        str(position),
-        str(position // width),
-        str(position % width),
-        f"{float(report.mean_map[position]):.3f}",
-        f"{report.ranks.rank_mean[position]:.2f}",
-        f"{report.ranks.rank_spread[position]:.2f}",
+        f"{report.num_clips} clip(s) are few: a position with the same content in all of them is "
+        f"taken for a sink; use at least {FEWEST_CLIPS} different clips"
     ]

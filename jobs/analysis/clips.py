@@ -1,10 +1,10 @@
-"""The clips of a recipe one after the other: decoded and encoded, or from the feature store."""
+"""The clips of a recipe, decoded and encoded or from the feature store, and its methods' plans."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -13,16 +13,20 @@ import torch
 from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob, build
 from jobs.run.planning import items_of, videos_of
+from pipeline.cache.derived import on_cpu
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureStore, open_store
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
+from pipeline.methods import PlannedMethod, plan_methods
 from pipeline.plan import plan_clips
 from pipeline.rows import Clip, clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.compress import frames_of
 from pipeline.stages.decode import decode_video
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor
 from tango_core.models import ModelSpec, load_encoder
 from tango_core.models.base import VisionEncoder
 from tango_core.models.placement import resolve_device
@@ -101,10 +105,10 @@ class JobClips:
             needs: Signals, all of which the encoder provides.
         """
         for clip in self.rows():
-            if (features := self.features_of(clip, needs)) is not None:
+            if (features := self._features_of(clip, needs)) is not None:
                 yield clip, features
 
-    def features_of(self, clip: Clip, needs: frozenset[str]) -> VisualFeatures | None:
+    def _features_of(self, clip: Clip, needs: frozenset[str]) -> VisualFeatures | None:
         """Tokens and signals of a clip; `None` if it cannot be decoded, which is counted."""
         stored = [part for part, keys in self._parts.items() if clip.clip_key in keys]
         lacking = {TOKENS, *needs} - held_by(stored)
@@ -131,16 +135,23 @@ class JobClips:
         decoded = self._decoded(clip)
         return None if decoded is None else frames_of(decoded)
 
-    def raise_if_none(self, looked_at: int) -> None:
-        """Refuse an analysis of nothing.
+    def subtitle(self, analysed: int) -> str:
+        """Model, benchmark and clips in words.
+
+        Args:
+            analysed: Number of clips.
 
         Raises:
-            RecipeError: If no clip could be looked at.
+            RecipeError: If there are none.
         """
-        if not looked_at:
+        if not analysed:
             raise RecipeError(
                 f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
             )
+        stored = f", features of {self.num_stored} from the store" if self.num_stored else ""
+        note = f" ({self.model.note})" if self.model.note else ""
+        benchmarks = ", ".join(self.built.benchmarks)
+        return f"{self.model.name}{note} on {analysed} clip(s) of {benchmarks}{stored}"
 
     def _decoded(self, clip: Clip) -> Clip | None:
         """The decode stage, with the recipe's limits."""
@@ -177,3 +188,103 @@ class JobClips:
                 "benchmark.root"
             )
         return clips
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method with its options, as far as it acts before the language model.
+
+    Attributes:
+        name: As in answers and reports.
+        method: Entry of `METHODS`.
+        retention: Share of the tokens asked for, in (0, 1].
+        cache: Name of its token cache; cells with equal compressors share one.
+        compressor: What keeps the tokens.
+    """
+
+    name: str
+    method: str
+    retention: float
+    cache: str
+    compressor: Compressor
+
+    @property
+    def series(self) -> str:
+        """The name without the retention."""
+        return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
+
+
+class JobCells:
+    """The cells of a recipe that plan their tokens before the language model.
+
+    Args:
+        clips: Of the recipe.
+
+    Raises:
+        RecipeError: If the encoder lacks a signal that a method needs, or no cell is left.
+    """
+
+    def __init__(self, clips: JobClips) -> None:
+        try:
+            methods, compressors, _ = plan_methods(
+                clips.built.methods,
+                clips.model,
+                clips.cache_root,
+                features=None if clips.store is None else clips.store.cache,
+            )
+        except ValueError as error:
+            raise RecipeError(str(error)) from error
+        self.left_out = [one.name for one in methods if not _is_before(one)]
+        self.cells = [
+            Cell(one.name, one.method.name, one.retention, one.cache, compressors[one.cache])
+            for one in methods
+            if _is_before(one)
+        ]
+        if not self.cells:
+            raise RecipeError(
+                "no method of the recipe plans its tokens before the language model, so there is "
+                "nothing to look at; add one, e.g. {name: topk, retention: 0.1}"
+            )
+        self._clips = clips
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, in a sentence."""
+        if not self.left_out:
+            return []
+        names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
+        return [
+            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model "
+            f"or have no plan: {names}"
+        ]
+
+    def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
+        """All clips with their features, and cache -> plan on the CPU."""
+        needs = frozenset[str]().union(*(cell.compressor.needs for cell in self.cells))
+        for row, features in self._clips.features(needs):
+            plans = {cell.cache: on_cpu(cell.compressor.plan(features)) for cell in self.cells}
+            yield row, features, plans
+
+
+def _is_before(method: PlannedMethod) -> bool:
+    """Whether all that a method does is a plan before the language model."""
+    compressor = method.method.compressor
+    plans = compressor.has_plan or compressor.outer_retention >= 1
+    return method.method.pruner is None and plans
+
+
+def series_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Series -> its cells by retention, without cells that keep everything."""
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if cell.compressor.outer_retention < 1:
+            found.setdefault(cell.series, []).append(cell)
+    return {name: sorted(own, key=lambda cell: cell.retention) for name, own in found.items()}
+
+
+def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
+    """Of the retentions that almost as many series have as any, the one nearest to `near`."""
+    own = [cell.retention for one in series_of(cells).values() for cell in one]
+    most = max(map(own.count, own), default=0)
+    common = [share for share in own if own.count(share) >= 0.8 * most]
+    return min(common, key=lambda share: abs(share - near), default=1.0)

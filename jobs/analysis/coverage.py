@@ -2,39 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 from rich.console import Console
 
-from jobs.analysis.answered import CellScores, cell_scores
-from jobs.analysis.cells import Cell, JobCells, common_retention, series_of
-from jobs.analysis.clips import JobClips
-from jobs.analysis.command import Places, finish, subtitle
-from jobs.analysis.correlations import Measured, correlations
-from jobs.analysis.figures.coverage import (
-    along_the_clip,
-    beside_score,
-    over_the_frame,
-    over_tokens,
+from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention, series_of
+from jobs.analysis.figures import (
+    Points,
+    draw_series,
+    heat_map,
+    label,
+    legend_below,
+    shortened,
+    styles,
 )
-from jobs.analysis.page import Drawing, Page, Table
-from jobs.config.recipe import Job
+from jobs.analysis.page import Drawing, Page, Table, finish
+from jobs.config.recipe import Job, RecipeError
+from jobs.report.theme import Theme, legend_above, new_figure
+from jobs.results.answer_columns import AnswerColumns, metric_of, scores_of
+from jobs.results.cell_summary import SCORE
+from jobs.results.reduction import parts_of
+from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.coverage import TAIL, TIME_PARTS, CoverageTotals, nearest_kept
+from tango_core.metrics import ACCURACY
 
-# Methods whose maps are drawn.
-_MOST_MAPS = 6
+# Methods whose maps are drawn; cells that a correlation within a group is made of, at least.
+_MOST_MAPS, _FEWEST = 6, 4
+# Column of measured cells -> its name on the page.
+_MEASURES = {
+    "mean": "mean cosine",
+    "tail": f"worst {100 * TAIL:g} %",
+    "worst": "worst token",
+    "kept": "tokens kept",
+}
 
 
-def analyze_coverage(job: Job, run: Path | None, places: Places, console: Console) -> int:
+@dataclass(frozen=True)
+class CellScores:
+    """The scores of a run on some clips.
+
+    Attributes:
+        title: What readers call the score; "score" where benchmarks have different ones.
+        by_cell: Cell -> mean score of its questions, in [0, 1].
+    """
+
+    title: str = ACCURACY.title
+    by_cell: Mapping[str, float] = field(default_factory=dict)
+
+
+def cell_scores(run: Path, benchmarks: Mapping[str, Collection[str]]) -> CellScores:
+    """The scores of a run on some clips; failed and unreadable answers have 0.
+
+    Of each benchmark it is the headline, or the accuracy where that has no value per question.
+
+    Args:
+        run: Directory of a finished run.
+        benchmarks: Benchmark -> video ids of the clips that count.
+
+    Raises:
+        RecipeError: If the run was asked nothing about these clips.
+        FileNotFoundError: If it has no answers.
+        DamagedFileError: If a file of it is damaged.
+    """
+    metrics = {name: metric_of(name) for name in benchmarks}
+    found: dict[str, list[float]] = {}
+    for table in parts_of(run).whole_clips():
+        columns = AnswerColumns(table)
+        wanted = np.array([video in benchmarks.get(name, ()) for name, video in columns.clip_names])
+        for number, (benchmark, cell) in enumerate(columns.cell_names):
+            if benchmark in metrics:
+                own = (columns.cells == number) & wanted[columns.clips]
+                values = scores_of(columns, metrics[benchmark])[own]
+                found.setdefault(cell, []).extend(values[~np.isnan(values)].tolist())
+    known = {cell: fmean(own) for cell, own in found.items() if own}
+    if not known:
+        raise RecipeError(
+            f"{run} has no scored answers about these clips; give a run that asked about them"
+        )
+    titles = {metric.title for metric in metrics.values()}
+    return CellScores(titles.pop() if len(titles) == 1 else SCORE, known)
+
+
+def analyze_coverage(
+    job: Job, folder: Path, cache_root: str, console: Console, *, run: Path | None = None
+) -> int:
     """Compare all tokens of a recipe's clips with the tokens that its methods keep.
 
     Args:
         job: Its benchmarks, model, methods, limit, shard and cache are used.
-        run: A run of this recipe, whose scores are compared; `None` for none.
-        places: Where to read and write.
+        folder: Receives the page.
+        cache_root: Directory or URL of the caches.
         console: Where to print.
+        run: A run of this recipe, whose scores are compared; `None` for none.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
@@ -43,31 +109,78 @@ def analyze_coverage(job: Job, run: Path | None, places: Places, console: Consol
         RecipeError: If no clip could be decoded, a method needs a signal that the encoder lacks, or
             the run has no answers about these clips.
     """
-    clips = JobClips(job, places.cache_root)
+    clips = JobClips(job, cache_root)
     cells = JobCells(clips)
     totals = {cell.cache: CoverageTotals() for cell in cells.cells}
-    looked_at: dict[str, set[str]] = {}
-    for row in clips.rows():
-        features = clips.features_of(row, cells.needs)
-        if features is None:
-            continue
-        plans = cells.plans(features)
+    analysed: dict[str, set[str]] = {}
+    for row, features, plans in cells.planned():
         for name, total in totals.items():
             video = plans[name].apply(features.tokens)
             total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
-        looked_at.setdefault(row.benchmark, set()).add(row.video_id)
-    number = sum(map(len, looked_at.values()))
-    clips.raise_if_none(number)
-    scores = CellScores() if run is None else cell_scores(run, looked_at)
-    about = subtitle(clips, number)
-    page = _page(cells, totals, scores, about)
-    return finish(page, job, clips, places.folder, console)
+        analysed.setdefault(row.benchmark, set()).add(row.video_id)
+    subtitle = clips.subtitle(sum(map(len, analysed.values())))
+    scores = CellScores() if run is None else cell_scores(run, analysed)
+    return finish(_page(cells, totals, scores, subtitle), clips, folder, console)
+
+
+def measured(
+    cells: Sequence[Cell], totals: Mapping[str, CoverageTotals], scores: Mapping[str, float]
+) -> pd.DataFrame:
+    """A row per cell with a score: series, retention asked for, its measures and its score."""
+    rows = []
+    for cell in cells:
+        if cell.name in scores:
+            one = totals[cell.cache]
+            numbers = one.mean, one.tail, one.worst, one.retention, scores[cell.name]
+            rows.append((cell.series, cell.retention, *numbers))
+    return pd.DataFrame(rows, columns=["series", "retention", *_MEASURES, "score"])
+
+
+def correlations(cells: pd.DataFrame) -> pd.DataFrame:
+    """Rank correlation of scores with coverage: over all cells, within methods and retentions.
+
+    Args:
+        cells: As from `measured`.
+
+    Returns:
+        A row per group that is large enough: what is compared (the index), how many `cells`, and
+        rho of every measure, NaN where all numbers are equal.
+    """
+    by_retention = {f"{share!s}": own for share, own in cells.groupby("retention")}
+    groups: dict[str, list[pd.DataFrame]] = {
+        "all cells": [cells],
+        "retentions of one method (mean over methods)": [
+            own for _, own in cells.groupby("series", sort=False)
+        ],
+        "methods at one retention (mean over retentions)": list(by_retention.values()),
+        **{f"methods at retention {float(share):g}": [own] for share, own in by_retention.items()},
+    }
+    rows = {}
+    for name, parts in groups.items():
+        large = [part for part in parts if len(part) >= _FEWEST]
+        if large:
+            rhos = pd.DataFrame(
+                [
+                    {
+                        one: rank_correlation(part[one].tolist(), part["score"].tolist())
+                        for one in _MEASURES
+                    }
+                    for part in large
+                ],
+                dtype=float,
+            )
+            rows[name] = {"cells": sum(map(len, large)), **rhos.mean().to_dict()}
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["cells", *_MEASURES])
+
+
+def _rho(value: float) -> str:
+    """Two digits with a true minus; a dash for NaN."""
+    return "-" if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
 def _page(
-    cells: JobCells, totals: Mapping[str, CoverageTotals], scores: CellScores, about: str
+    cells: JobCells, totals: Mapping[str, CoverageTotals], scores: CellScores, subtitle: str
 ) -> Page:
-    """What was found."""
     series = series_of(cells.cells)
     share = common_retention(cells.cells)
     chosen = {
@@ -77,17 +190,11 @@ def _page(
         if cell.retention == share
     }
     curves = {name: [totals[cell.cache] for cell in own] for name, own in series.items()}
-    compared = [
-        Measured(cell.series, cell.retention, totals[cell.cache], scores.by_cell[cell.name])
-        for own in series.values()
-        for cell in own
-        if cell.name in scores.by_cell
-    ]
+    (other, low), *_, (name, one) = sorted([*chosen.items()] * 2, key=lambda pair: pair[1].mean)
     findings = [
         f"at retention {share:g}: highest mean cosine {name} ({one.mean:.3f} with "
         f"{100 * one.retention:.1f} % kept), lowest {other} ({low.mean:.3f} with "
         f"{100 * low.retention:.1f} %)"
-        for (name, one), (other, low) in [_extremes(chosen)]
     ]
     drawings = [
         Drawing(
@@ -96,44 +203,70 @@ def _page(
             "For every token the cosine to the nearest kept one, wherever in the clip that is; "
             "kept tokens as they enter the language model. Thin grey lines: further methods, see "
             "the table.",
-            partial(over_tokens, curves),
+            partial(_over_tokens, curves),
         ),
         Drawing(
             "along_the_clip",
             f"Along the clip, at retention {share:g}",
             f"Clips are divided into {TIME_PARTS} parts of equal length.",
-            partial(along_the_clip, chosen),
+            partial(_along_the_clip, chosen),
         ),
         Drawing(
             "over_the_frame",
             f"Over the frame, at retention {share:g}",
             "Mean over all frames above, the worst token of all clips below; one scale per row. "
             f"The first {_MOST_MAPS} methods; all are in by_place.csv.",
-            partial(over_the_frame, dict(list(chosen.items())[:_MOST_MAPS])),
+            partial(_over_the_frame, dict(list(chosen.items())[:_MOST_MAPS])),
         ),
     ]
     tables = [_cells_table(cells.cells, totals, scores)]
-    if compared:
-        found = correlations(compared, scores.title)
-        findings += found.findings
-        drawings += found.drawings
+    compared = measured([cell for own in series.values() for cell in own], totals, scores.by_cell)
+    if len(compared):
+        found = correlations(compared)
+        findings += [
+            f"rank correlation with {scores.title}, {group}: mean cosine {_rho(row['mean'])}, "
+            f"worst {100 * TAIL:g} % {_rho(row['tail'])}, worst token {_rho(row['worst'])}, "
+            f"tokens kept alone {_rho(row['kept'])} ({row['cells']:.0f} cells)"
+            for group, row in found[:3].iterrows()
+        ]
+        if len(found):
+            drawings.append(
+                Drawing(
+                    "correlation",
+                    f"Rank correlation with {scores.title}",
+                    "Spearman's rho over the cells of the run, 1 if coverage orders them as "
+                    f"{scores.title} does. Grey: what the number of tokens alone says.",
+                    partial(_correlation_bars, found, scores.title),
+                )
+            )
+            rows = [
+                {
+                    "among": str(group),
+                    "cells": f"{row['cells']:.0f}",
+                    **{title: _rho(row[one]) for one, title in _MEASURES.items()},
+                }
+                for group, row in found.iterrows()
+            ]
+            table = Table(
+                "correlation",
+                f"Rank correlation with {scores.title}",
+                f"Spearman's rho; groups of fewer than {_FEWEST} cells are left out. A dash: all "
+                "numbers are equal.",
+                rows,
+            )
+            tables.insert(0, table)
         drawings.append(
             Drawing(
                 "beside_score",
                 f"Beside {scores.title}",
                 "One point per cell of the run. Right: what the number of tokens alone says.",
-                partial(
-                    beside_score,
-                    [(one.series, one.total, one.score) for one in compared],
-                    scores.title,
-                ),
+                partial(_beside_score, compared, scores.title),
             )
         )
-        tables = [*([found.table] if found.table.rows else []), *tables]
     tables += [_by_time(cells.cells, totals), _by_place(cells.cells, totals)]
     return Page(
         title="Coverage: how well kept tokens stand for all",
-        subtitle=about,
+        subtitle=subtitle,
         findings=findings,
         notes=cells.notes,
         drawings=drawings,
@@ -141,76 +274,159 @@ def _page(
     )
 
 
-def _extremes(
-    chosen: Mapping[str, CoverageTotals],
-) -> tuple[tuple[str, CoverageTotals], tuple[str, CoverageTotals]]:
-    """The series of the highest and of the lowest mean."""
-    order = sorted(chosen.items(), key=lambda one: one[1].mean)
-    return order[-1], order[0]
-
-
 def _cells_table(
     cells: list[Cell], totals: Mapping[str, CoverageTotals], scores: CellScores
 ) -> Table:
-    """All cells."""
     rows = []
     for cell in cells:
         one = totals[cell.cache]
-        row = [
-            cell.name,
-            f"{100 * cell.retention:g}",
-            f"{100 * one.retention:.2f}",
-            f"{one.mean:.4f}",
-            f"{one.tail:.4f}",
-            f"{one.worst:.4f}",
-        ]
+        row = {
+            "cell": cell.name,
+            "asked %": f"{100 * cell.retention:g}",
+            "kept %": f"{100 * one.retention:.2f}",
+            "mean": f"{one.mean:.4f}",
+            f"worst {100 * TAIL:g} %": f"{one.tail:.4f}",
+            "worst": f"{one.worst:.4f}",
+        }
         if scores.by_cell:
             score = scores.by_cell.get(cell.name)
-            row.append("-" if score is None else f"{100 * score:.1f}")
+            row[f"{scores.title} %"] = "-" if score is None else f"{100 * score:.1f}"
         rows.append(row)
-    columns = ["cell", "asked %", "kept %", "mean", f"worst {100 * TAIL:g} %", "worst"]
     return Table(
         "coverage",
         "Every cell",
         "Cosine of a token to the nearest kept one: mean over all tokens, mean over the worst "
         f"{100 * TAIL:g} % of a clip, worst token of a clip; each averaged over clips.",
-        [*columns, *([f"{scores.title} %"] if scores.by_cell else [])],
         rows,
         shown=200,
     )
 
 
 def _by_time(cells: list[Cell], totals: Mapping[str, CoverageTotals]) -> Table:
-    """All cells along the clip."""
-    return Table(
-        "by_time",
-        "Along the clip",
-        f"Part of the clip from 1 to {TIME_PARTS}; worst: of all tokens of all clips there.",
-        ["cell", "part", "mean", "worst"],
-        [
-            [cell.name, str(part + 1), f"{mean:.4f}", f"{worst:.4f}"]
-            for cell in cells
-            for part, mean, worst in totals[cell.cache].by_time
-        ],
-        shown=8,
-    )
+    rows = [
+        {"cell": cell.name, "part": str(part + 1), "mean": f"{mean:.4f}", "worst": f"{worst:.4f}"}
+        for cell in cells
+        for part, mean, worst in totals[cell.cache].by_time
+    ]
+    caption = f"Part of the clip from 1 to {TIME_PARTS}; worst: of all tokens of all clips there."
+    return Table("by_time", "Along the clip", caption, rows, shown=8)
 
 
 def _by_place(cells: list[Cell], totals: Mapping[str, CoverageTotals]) -> Table:
-    """All cells over the frame."""
     rows = []
     for cell in cells:
-        (height, width), mean, worst = totals[cell.cache].by_place
+        _, mean, worst = totals[cell.cache].by_place
         rows += [
-            [cell.name, str(y), str(x), f"{float(mean[y, x]):.4f}", f"{float(worst[y, x]):.4f}"]
-            for y in range(height)
-            for x in range(width)
+            {
+                "cell": cell.name,
+                "row": str(y),
+                "column": str(x),
+                "mean": f"{float(mean[y, x]):.4f}",
+                "worst": f"{float(worst[y, x]):.4f}",
+            }
+            for y, x in np.ndindex(*mean.shape)
         ]
-    return Table(
-        "by_place",
-        "Over the frame",
-        "Of the grid of most frames; worst: of all tokens of all clips there.",
-        ["cell", "row", "column", "mean", "worst"],
-        rows,
-        shown=8,
-    )
+    caption = "Of the grid of most frames; worst: of all tokens of all clips there."
+    return Table("by_place", "Over the frame", caption, rows, shown=8)
+
+
+def _over_tokens(series: Mapping[str, Sequence[CoverageTotals]], theme: Theme) -> Figure:
+    """Mean cosine and that of the worst tokens over the share of tokens really kept."""
+    figure, (left, right) = new_figure((11.4, 5.0), theme, columns=2)
+    for panel, measure, title in (
+        (left, "mean", "mean over all tokens"),
+        (right, "tail", f"mean over the worst {100 * TAIL:g} %"),
+    ):
+        points: dict[str, Points] = {
+            name: [(100 * one.retention, getattr(one, measure)) for one in totals]
+            for name, totals in series.items()
+        }
+        draw_series(panel, points, theme)
+        label(panel, theme, title, "tokens kept (%)", "cosine to the nearest kept token")
+    legend_below(figure, left, theme)
+    return figure
+
+
+def _along_the_clip(totals: Mapping[str, CoverageTotals], theme: Theme) -> Figure:
+    """Mean and worst cosine in every part of the clip."""
+    figure, (left, right) = new_figure((11.4, 4.6), theme, columns=2)
+    for panel, column, title in ((left, 1, "mean"), (right, 2, "worst token of all clips")):
+        points: dict[str, Points] = {
+            name: [(100 * (part[0] + 0.5) / TIME_PARTS, part[column]) for part in one.by_time]
+            for name, one in totals.items()
+        }
+        draw_series(panel, points, theme)
+        panel.set_xlim(0, 100)
+        label(panel, theme, title, "time (% of the clip)", "cosine to the nearest kept token")
+    legend_below(figure, left, theme)
+    return figure
+
+
+def _over_the_frame(totals: Mapping[str, CoverageTotals], theme: Theme) -> Figure:
+    """Mean cosine above and worst one below at every place, methods side by side."""
+    columns = len(totals)
+    (height, width), _, _ = next(iter(totals.values())).by_place
+    tall = max(0.6, min(1.6, height / width))
+    size = 2.9 * columns + 0.4, 2 * (2.3 * tall + 0.5)
+    figure, panels = new_figure(size, theme, rows=2, columns=columns)
+    means = {name: one.by_place[1].numpy() for name, one in totals.items()}
+    worsts = {name: one.by_place[2].numpy() for name, one in totals.items()}
+    for row, (what, values) in enumerate((("mean", means), ("worst", worsts))):
+        low = min(float(value.min()) for value in values.values())
+        high = max(float(value.max()) for value in values.values())
+        limits = low, max(high, low + 1e-3)
+        for column, (name, value) in enumerate(values.items()):
+            panel = panels[row * columns + column]
+            title = f"{shortened(name, 20)}: {what}"
+            heat_map(figure, panel, value, theme, title=title, scale="", limits=limits)
+            panel.set_xlabel("")
+            panel.set_ylabel("")
+    return figure
+
+
+def _beside_score(cells: pd.DataFrame, title: str, theme: Theme) -> Figure:
+    """Score of every cell over its coverage, one colour per series."""
+    figure, panels = new_figure((13.0, 4.9), theme, columns=3)
+    known = styles(list(cells["series"].unique()), theme)
+    for panel, measure, x in zip(
+        panels,
+        ("mean", "tail", "kept"),
+        ("mean cosine", f"mean cosine of the worst {100 * TAIL:g} %", "tokens kept (share)"),
+        strict=True,
+    ):
+        for name, own in cells.groupby("series", sort=False):
+            colour, marker = known.get(str(name), (theme.foreground, "."))
+            panel.scatter(
+                own[measure],
+                100 * own["score"],
+                s=30 if name in known else 16,
+                color=colour,
+                marker=marker,
+                alpha=0.9 if name in known else 0.45,
+                linewidths=0,
+                label=shortened(str(name)) if name in known else None,
+            )
+        label(panel, theme, x=x, y=f"{title} (%)")
+    legend_below(figure, panels[0], theme, columns=5)
+    return figure
+
+
+def _correlation_bars(found: pd.DataFrame, title: str, theme: Theme) -> Figure:
+    """Rank correlations with the score: of coverage, and of the number of tokens alone."""
+    figure, (panel,) = new_figure((9.6, 1.5 + 0.78 * len(found)), theme)
+    places = np.arange(len(found))
+    colours = (*theme.series[: len(_MEASURES) - 1], theme.series[7])
+    for number, (measure, colour) in enumerate(zip(_MEASURES, colours, strict=True)):
+        shift = 0.21 * (number - (len(_MEASURES) - 1) / 2)
+        values = found[measure].tolist()
+        known = _MEASURES[measure]
+        bars = panel.barh(places + shift, values, height=0.2, color=colour, label=known)
+        texts = [_rho(value) for value in values]
+        panel.bar_label(bars, texts, padding=3, fontsize=8.5, color=theme.foreground)
+    panel.set_yticks(places, [str(group) for group in found.index])
+    panel.invert_yaxis()
+    panel.axvline(0, color=theme.foreground, linewidth=0.8)
+    panel.set_xlim(min(-0.05, found[list(_MEASURES)].min().min()), 1.1)
+    label(panel, theme, x=f"rank correlation with {title}", grid="x")
+    legend_above(figure, panel, theme)
+    return figure

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
+from rich.console import Console
 
+from jobs import exit_codes
+from jobs.analysis.clips import JobClips
 from jobs.report.formatting import Table as TextTable
 from jobs.report.theme import DARK, LIGHT, Theme, png, svg
 from pipeline.storage import Storage
@@ -42,22 +45,25 @@ class Table:
         name: Of its file, without suffix.
         title: Above it.
         caption: Below it: what the columns mean.
-        columns: Their names.
-        rows: Cells as text.
+        rows: Column -> cell as text, for every row; all rows have the same columns.
         shown: Rows on the page; the file has all.
     """
 
     name: str
     title: str
     caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Mapping[str, str]]
     shown: int = 60
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.rows[0]) if self.rows else []
 
 
 @dataclass(frozen=True)
 class Page:
-    """An analysis, finished.
+    """The page of an analysis.
 
     Attributes:
         title: Of the page.
@@ -73,12 +79,22 @@ class Page:
     findings: Sequence[str] = ()
     notes: Sequence[str] = ()
     drawings: Sequence[Drawing] = ()
-    tables: Sequence[Table] = field(default=())
+    tables: Sequence[Table] = ()
 
-    @property
-    def lines(self) -> list[str]:
-        """What is printed."""
-        return [self.subtitle, *self.findings, *(f"note: {text}" for text in self.notes)]
+
+def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
+    """Write the page, and print what was found.
+
+    Returns:
+        0, or 1 if more clips failed than `max_failures` allows.
+    """
+    path = write_page(page, folder)
+    lines = [page.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
+    if clips.num_failed:
+        lines.append(f"{clips.num_failed} clip(s) could not be decoded and are skipped")
+    for line in (*lines, f"page: {path}"):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return exit_codes.of(clips.num_failed <= clips.job.max_failures)
 
 
 def write_page(page: Page, folder: Path) -> Path:
@@ -92,19 +108,15 @@ def write_page(page: Page, folder: Path) -> Path:
     storage = Storage.at(folder)
     figures = []
     for drawing in page.drawings:
-        light, dark = drawing.draw(LIGHT), drawing.draw(DARK)
-        image = png(light)
-        storage.write(f"{drawing.name}.png", image)
+        light = drawing.draw(LIGHT)
+        images = [png(light), png(drawing.draw(DARK))]
+        storage.write(f"{drawing.name}.png", images[0])
         storage.write(f"{drawing.name}.svg", svg(light))
-        figures.append(
-            {
-                "drawing": drawing,
-                "light": base64.b64encode(image).decode(),
-                "dark": base64.b64encode(png(dark)).decode(),
-            }
-        )
+        encoded = (base64.b64encode(image).decode() for image in images)
+        figures.append({"drawing": drawing, **dict(zip(("light", "dark"), encoded, strict=True))})
     for table in page.tables:
-        storage.write(f"{table.name}.csv", TextTable(table.columns, table.rows).csv().encode())
+        rows = [list(row.values()) for row in table.rows]
+        storage.write(f"{table.name}.csv", TextTable(table.columns, rows).csv().encode())
     environment = Environment(loader=PackageLoader("jobs.analysis", "templates"), autoescape=True)
     text = environment.get_template("page.html.j2").render(page=page, figures=figures)
     storage.write(PAGE, text.encode())

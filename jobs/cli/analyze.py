@@ -12,7 +12,6 @@ from jobs.cli.options import RUNS, expanded, expanded_text
 from jobs.cli.path_checks import check_jobs, check_methods
 
 if TYPE_CHECKING:
-    from jobs.analysis.command import Places
     from jobs.config.recipe import Job
 
 analyze = typer.Typer(
@@ -74,10 +73,10 @@ def attention(
     cache: Cache = CACHE,
 ) -> None:
     """Sorted attention, mean maps, and the rank of every position."""
-    job, places = _checked(recipe, set_, limit, MOST_CLIPS, output / "attention", cache)
+    job, folder, cache_root = _checked(recipe, set_, limit, MOST_CLIPS, output / "attention", cache)
     from jobs.analysis.attention import analyze_attention
 
-    raise typer.Exit(analyze_attention(job, places, Console()))
+    raise typer.Exit(analyze_attention(job, folder, cache_root, Console()))
 
 
 @analyze.command("sinks")
@@ -104,12 +103,16 @@ def sinks(
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output.parent)
-    job, places = _checked(recipe, set_, limit, MOST_CLIPS, pages / "sinks", cache, "--pages")
-    from jobs.analysis.sinks import SinkOptions, analyze_sinks
+    job, folder, cache_root = _checked(
+        recipe, set_, limit, MOST_CLIPS, pages / "sinks", cache, "--pages"
+    )
+    from jobs.analysis.attention import analyze_sinks
     from tango_core.analysis.sinks import SinkRule
 
-    options = SinkOptions(output, score, SinkRule(max_mean_rank, max_spread))
-    raise typer.Exit(analyze_sinks(job, options, places, Console()))
+    rule = SinkRule(max_mean_rank, max_spread)
+    raise typer.Exit(
+        analyze_sinks(job, folder, cache_root, Console(), output=output, score=score, rule=rule)
+    )
 
 
 @analyze.command("activations")
@@ -129,12 +132,16 @@ def activations(
     max_spread: Spread = 0.1,
 ) -> None:
     """Activations of sinks beside those of other patches, and norms along the layers."""
-    job, places = _checked(recipe, set_, limit, MOST_FOR_PIXELS, output / "activations", CACHE)
-    from jobs.analysis.activations import ActivationOptions, analyze_activations
+    job, folder, cache_root = _checked(
+        recipe, set_, limit, MOST_FOR_PIXELS, output / "activations", CACHE
+    )
+    from jobs.analysis.activations import analyze_activations
     from tango_core.analysis.sinks import SinkRule
 
-    options = ActivationOptions(tuple(layer), SinkRule(max_mean_rank, max_spread))
-    raise typer.Exit(analyze_activations(job, options, places, Console()))
+    rule = SinkRule(max_mean_rank, max_spread)
+    raise typer.Exit(
+        analyze_activations(job, folder, cache_root, Console(), layers=layer, rule=rule)
+    )
 
 
 @analyze.command("clusters")
@@ -151,11 +158,16 @@ def clusters(
     examples: Annotated[int, typer.Option(min=0, help="Clips to draw.")] = 2,
 ) -> None:
     """Clusters of tokens with and without ST-RoPE, and how fragmented they are."""
-    job, places = _checked(recipe, set_, limit, MOST_FOR_PIXELS, output / "clusters", cache)
-    from jobs.analysis.clusters import ClusterOptions, analyze_clusters
+    job, folder, cache_root = _checked(
+        recipe, set_, limit, MOST_FOR_PIXELS, output / "clusters", cache
+    )
+    from jobs.analysis.clusters import analyze_clusters
 
-    options = ClusterOptions(share, window, examples)
-    raise typer.Exit(analyze_clusters(job, options, places, Console()))
+    raise typer.Exit(
+        analyze_clusters(
+            job, folder, cache_root, Console(), share=share, window=window, examples=examples
+        )
+    )
 
 
 @analyze.command("coverage")
@@ -168,10 +180,10 @@ def coverage(
 ) -> None:
     """How well kept tokens stand for all, without a language model; beside accuracy for a run."""
     path, run = _recipe_of(recipe)
-    job, places = _checked(path, set_, limit, MOST_CLIPS, output / "coverage", cache)
+    job, folder, cache_root = _checked(path, set_, limit, MOST_CLIPS, output / "coverage", cache)
     from jobs.analysis.coverage import analyze_coverage
 
-    raise typer.Exit(analyze_coverage(job, run, places, Console()))
+    raise typer.Exit(analyze_coverage(job, folder, cache_root, Console(), run=run))
 
 
 @analyze.command("evidence")
@@ -184,10 +196,10 @@ def evidence(
 ) -> None:
     """What methods leave of the objects asked about in the embedded world; explains a run."""
     path, run = _recipe_of(recipe)
-    job, places = _checked(path, set_, limit, MOST_CLIPS, output / "evidence", cache)
+    job, folder, cache_root = _checked(path, set_, limit, MOST_CLIPS, output / "evidence", cache)
     from jobs.analysis.evidence import analyze_evidence
 
-    raise typer.Exit(analyze_evidence(job, run, places, Console()))
+    raise typer.Exit(analyze_evidence(job, folder, cache_root, Console(), run=run))
 
 
 def _recipe_of(path: Path) -> tuple[Path, Path | None]:
@@ -212,8 +224,8 @@ def _checked(
     folder: Path,
     cache: str,
     option: str = "--output",
-) -> tuple[Job, Places]:
-    """The recipe, and where to read and write, before anything heavy is imported.
+) -> tuple[Job, Path, str]:
+    """The recipe, the page's folder and the caches, before anything heavy is imported.
 
     Args:
         recipe: The file.
@@ -235,6 +247,4 @@ def _checked(
     raise_if_unusable(folder.parent, option)
     check_jobs([job], recipe, folder)
     check_methods([job], recipe)
-    from jobs.analysis.command import Places
-
-    return job, Places(folder, Locations(place(RUNS), cache).cache_root)
+    return job, folder, Locations(place(RUNS), cache).cache_root

@@ -170,8 +170,8 @@ def submit(
 @jobs.command("list")
 def list_(address: Address = None, json: Json = False) -> None:
     """List the jobs of the cluster, the newest last."""
+    from jobs.submit.follow import as_json, table
     from jobs.submit.head import Head
-    from jobs.submit.listing import as_json, table
 
     head = Head(address)
     found = head.jobs()
@@ -184,8 +184,8 @@ def list_(address: Address = None, json: Json = False) -> None:
 @jobs.command()
 def status(job: JobId, address: Address = None, json: Json = False) -> None:
     """Say how a job is."""
+    from jobs.submit.follow import as_json, lines
     from jobs.submit.head import Head
-    from jobs.submit.listing import as_json, lines
 
     head = Head(address)
     details = head.details(head.find(job))

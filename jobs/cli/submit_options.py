@@ -6,14 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from pipeline.redaction import is_secret
-
-if TYPE_CHECKING:
-    from jobs.submit.request import Resources
 
 # Options that the client sets itself.
 _OURS = {"address", "continue_", "recipe", "set_"}
@@ -165,13 +162,12 @@ def _variables(path: Path | None, given: Any) -> dict[str, str]:
 
 def read_resources(
     num_cpus: float | None, num_gpus: float | None, memory: str | None, custom: list[str]
-) -> Resources:
-    """What the driver reserves, from the options `--entrypoint-...`.
+) -> dict[str, Any]:
+    """Arguments of Ray's `submit_job` for what the driver reserves (`--entrypoint-...`).
 
     Raises:
         ValueError: If a size or an amount is none.
     """
-    from jobs.submit.request import Resources
     from jobs.units import parse_bytes
 
     amounts: dict[str, float] = {}
@@ -186,4 +182,10 @@ def read_resources(
                 f"--entrypoint-resource {text} is not of the form NAME=AMOUNT, e.g. big_disk=1"
             ) from None
     num_bytes = None if memory is None else parse_bytes(memory, "--entrypoint-memory")
-    return Resources(num_cpus, num_gpus, num_bytes, amounts)
+    reserved = {
+        "entrypoint_num_cpus": num_cpus,
+        "entrypoint_num_gpus": num_gpus,
+        "entrypoint_memory": num_bytes,
+        "entrypoint_resources": amounts or None,
+    }
+    return {name: value for name, value in reserved.items() if value is not None}

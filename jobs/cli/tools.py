@@ -114,7 +114,6 @@ def train_tiny(
             callback=expanded_all,
         ),
     ] = [],  # noqa: B006
-    tracking_uri: Annotated[str | None, typer.Option(help="MLflow server or store.")] = None,
 ) -> None:
     """Train the embedded model from nothing."""
     from jobs.run.locations import raise_if_unusable
@@ -129,13 +128,5 @@ def train_tiny(
             "train-tiny is not in the installed package; run it in a checkout of the repository"
         ) from None
 
-    trial = train_tiny(
-        output,
-        seed=seed,
-        minutes=minutes,
-        resume=resume,
-        beside=beside,
-        tracking_uri=tracking_uri,
-        console=Console(),
-    )
+    trial = train_tiny(output, seed=seed, minutes=minutes, resume=resume, beside=beside)
     print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")

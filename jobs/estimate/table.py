@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jobs.estimate.counts import Counts
 from jobs.estimate.memory import ActorMemory
-from jobs.estimate.rates import Rates
-from jobs.estimate.timing import Timing
-from jobs.estimate.tokens import CellTokens, total_bytes
+from jobs.estimate.sizes import CellTokens, Counts, total_bytes
+from jobs.estimate.timing import Rates, Timing
 from jobs.units import human_bytes
 from pipeline.resources.pools import ActorPool, Pools
 
@@ -107,39 +105,21 @@ def _lines(estimate: Estimate) -> Iterator[str]:
     for name, one in estimate.memory.items():
         parts = {"weights": one.weights, "activations": one.activations, "keys and values": one.kv}
         words = ", ".join(f"{word} {human_bytes(size)}" for word, size in parts.items() if size)
-        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words}){_room(one)}"
+        but = ", but" if one.room is not None and one.total > one.room else ","
+        room = "" if one.room is None else f"{but} it may have {human_bytes(one.room)}"
+        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words}){room}"
         if one.refused is not None:
             yield f"          it will not start: {one.refused}"
     yield ""
-    yield from _aligned(
-        [
-            ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write", "from"),
-            *(
-                (
-                    one.name,
-                    f"{one.kept:.1f}",
-                    f"{one.total:.0f}",
-                    f"{one.prompt:.0f}",
-                    str(one.longest),
-                    human_bytes(one.clip_bytes),
-                    human_bytes(one.clip_bytes * counts.missing[one.cache]),
-                    one.source,
-                )
-                for one in estimate.cells
-            ),
-        ]
-    )
+    head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write", "from")
+    rows: list[tuple[str, ...]] = [head]
+    for cell in estimate.cells:
+        sizes = map(human_bytes, (cell.clip_bytes, cell.clip_bytes * counts.missing[cell.cache]))
+        numbers = (f"{cell.total:.0f}", f"{cell.prompt:.0f}", str(cell.longest))
+        rows.append((cell.name, f"{cell.kept:.1f}", *numbers, *sizes, cell.source))
+    yield from _aligned(rows)
     yield ""
     yield from _times(estimate)
-
-
-def _room(memory: ActorMemory) -> str:
-    """What an actor may have, beside what it takes."""
-    if memory.room is None:
-        return ""
-    return (
-        f"{', but' if memory.total > memory.room else ','} it may have {human_bytes(memory.room)}"
-    )
 
 
 def _times(estimate: Estimate) -> Iterator[str]:
@@ -165,14 +145,10 @@ def _times(estimate: Estimate) -> Iterator[str]:
         return
     gain = estimate.suggested
     after = "" if gain is None or gain.wall_s is None else f" ({human_time(gain.wall_s)})"
-    yield f"pools:    {describe_pools(estimate.pools)}{after}; `pools: auto` uses such"
-
-
-def describe_pools(pools: Pools) -> str:
-    """Pools as a recipe writes them, in one line."""
-    actors = {"compress": pools.compress, "answer": pools.answer}
-    parts = [f"{name}: {_pool(pool)}" for name, pool in actors.items()]
-    return "{" + ", ".join([f"decode: {{num_cpus: {pools.decode.num_cpus:g}}}", *parts]) + "}"
+    pools = estimate.pools  # as a recipe writes them
+    actors = f"compress: {_pool(pools.compress)}, answer: {_pool(pools.answer)}"
+    written = f"{{decode: {{num_cpus: {pools.decode.num_cpus:g}}}, {actors}}}"
+    yield f"pools:    {written}{after}; `pools: auto` uses such"
 
 
 def _pool(pool: ActorPool) -> str:

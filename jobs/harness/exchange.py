@@ -17,11 +17,12 @@ from jobs.config.methods import cell_name
 from jobs.config.overrides import read_recipe
 from jobs.config.recipe import Job, parse_job
 from jobs.config.sections import BenchmarkSection
-from jobs.harness.answers import NO_REPLIES, replies_by_cell
 from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
+from jobs.harness.vlmevalkit import read_vlmevalkit, table_of, write_vlmevalkit
 from jobs.report.page import write_report
+from jobs.results.answer_columns import AnswerColumns, by_code
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
+from jobs.results.reduction import parts_of
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import failed_rows, write_summary
 from jobs.run.directories import make_run_dir
@@ -38,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 Harness = Literal["vlmevalkit", "lmms_eval"]
 
+_COLUMNS = ("benchmark", "cell", "question_id", "status", "prompt_tokens", "text")
 _TITLES = {"vlmevalkit": "VLMEvalKit", "lmms_eval": "lmms-eval"}
 
 
@@ -83,7 +85,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
         ValueError: If the harness has none of the run's benchmarks, or questions have no answer.
     """
     facts, job = JobFacts.load(run_dir), _job_of(run_dir)
-    answers = replies_by_cell(run_dir)
+    answers = _answers_by_cell(run_dir)
     folder = output or run_dir / "export" / harness
     date, partial = datetime.now(), job.limit is not None or job.shard is not None
     paths: list[Path] = []
@@ -93,11 +95,11 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
             logger.warning("%s: not in %s; skipped", section.name, _TITLES[harness])
             continue
         for cell in (cell for cell in facts.cells if cell.benchmark == section.name):
-            rows = answers.get((section.name, cell.name), NO_REPLIES)
+            rows = answers.get((section.name, cell.name), pd.DataFrame(columns=list(_COLUMNS)))
             model = _slug(f"{facts.model}-{cell.name}")
             with in_one_line(section.name, type(benchmark)):
                 if harness == "vlmevalkit":
-                    paths.append(folder / model / f"{model}_{dataset_name(benchmark)}.tsv")
+                    paths.append(folder / model / f"{model}_{table_of(benchmark).dataset}.tsv")
                     write_vlmevalkit(rows, benchmark, paths[-1], partial=partial)
                 else:
                     paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
@@ -105,7 +107,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
         names = ", ".join(section.name for section in job.all_benchmarks)
         raise ValueError(
             f"{run_dir}: {names} is not in {_TITLES[harness]}; benchmarks that can be exported "
-            f"are {', '.join(_benchmarks_in(harness))}"
+            f"are {_benchmarks_in(harness)}"
         )
     return paths
 
@@ -196,7 +198,7 @@ def _read(
     if benchmark is None:
         raise ValueError(
             f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}; "
-            f"choose one of: {', '.join(_benchmarks_in(harness))}"
+            f"choose one of: {_benchmarks_in(harness)}"
         )
     for path in paths:
         if not path.is_file():
@@ -217,7 +219,20 @@ def _read(
             rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
     except ImportError as error:
         raise ValueError(str(error)) from error
-    return rows, paths[0].stem.removesuffix(f"_{dataset_name(benchmark)}")
+    return rows, paths[0].stem.removesuffix(f"_{table_of(benchmark).dataset}")
+
+
+def _answers_by_cell(run_dir: Path) -> dict[tuple[str, str], pd.DataFrame]:
+    """Benchmark and cell -> its answers, with the columns that decide what was replied."""
+    found: dict[tuple[str, str], list[pd.DataFrame]] = {}
+    for table in parts_of(run_dir).whole_clips():
+        columns = AnswerColumns(table)
+        names = [name for name in _COLUMNS if name in columns.table.column_names]
+        frame = columns.table.select(names).to_pandas()
+        every = columns.known("cell").nonzero()[0]
+        for cell, rows in by_code(columns.cells, every):
+            found.setdefault(columns.cell_names[cell], []).append(frame.iloc[rows])
+    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
 
 
 def _job_of(run_dir: Path) -> Job:
@@ -233,16 +248,13 @@ def _job_of(run_dir: Path) -> Job:
 
 def _is_in(name: str, harness: Harness) -> bool:
     """Whether a benchmark says what its files in a harness look like."""
-    found = benchmark_class(name)
-    if not issubclass(found, AnnotatedBenchmark):
-        return False
-    facts = {"vlmevalkit": found.vlmevalkit_table, "lmms_eval": found.lmms_eval_samples}
-    return facts[harness] is not None
+    facts = "vlmevalkit_table" if harness == "vlmevalkit" else "lmms_eval_samples"
+    return getattr(benchmark_class(name), facts, None) is not None
 
 
-def _benchmarks_in(harness: Harness) -> list[str]:
+def _benchmarks_in(harness: Harness) -> str:
     """Benchmarks of this package that a harness has."""
-    return [name for name in BENCHMARKS if _is_in(name, harness)]
+    return ", ".join(name for name in BENCHMARKS if _is_in(name, harness))
 
 
 def _opened(section: BenchmarkSection, harness: Harness) -> AnnotatedBenchmark | None:
@@ -257,7 +269,8 @@ def _opened(section: BenchmarkSection, harness: Harness) -> AnnotatedBenchmark |
         protocol=section.protocol,
         subtitles=section.subtitles,
     )
-    return benchmark if isinstance(benchmark, AnnotatedBenchmark) else None
+    assert isinstance(benchmark, AnnotatedBenchmark)
+    return benchmark
 
 
 def _slug(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Exchange answers with the two evaluation harnesses: write their files, and read theirs.
+"""Answers as the two evaluation harnesses hold them: replies to write, and rows of what is read.
 
 | harness | file | module |
 |---|---|---|
@@ -12,7 +12,8 @@ protocol, so that a run here and a run there can be compared question by questio
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -24,6 +25,79 @@ from pipeline.statuses import is_failed
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
 from tango_core.benchmarks.scoring.judge import judge
+
+
+@dataclass(frozen=True)
+class Logged:
+    """One reply in a file of a harness.
+
+    Attributes:
+        where: File, line, and how it names its question, for messages.
+        row: Where its question is in the harness's table.
+        key: A text by which it states its question; `None` for none.
+        reply: The reply; `None` for none.
+    """
+
+    where: str
+    row: Hashable
+    key: Hashable | None
+    reply: str | None
+
+
+Question = tuple[Record, Hashable, Hashable | None]
+"""A question with its row and key, as in `Logged`."""
+
+
+def match_replies(
+    logged: Sequence[Logged],
+    questions: Iterable[Question],
+    benchmark: AnnotatedBenchmark,
+    *,
+    by_row_alone: bool,
+) -> dict[str, str | None]:
+    """Find the question of every reply: question id -> reply.
+
+    A reply is about the question in its row if it does not state another one; else about the one
+    question it states. In a file of another order than the table a row says nothing about which of
+    several questions with the same text was asked.
+
+    Args:
+        logged: What the files of a run hold.
+        questions: All of the benchmark.
+        benchmark: What they are from.
+        by_row_alone: Whether a row names a question where the reply states none of the benchmark.
+
+    Raises:
+        ValueError: If a reply is about no question, may be about several, or is a second one.
+    """
+    by_row: dict[Hashable, tuple[Record, Hashable | None]] = {}
+    by_key: dict[Hashable, list[Record]] = {}
+    for record, row, key in questions:
+        by_row[row] = record, key
+        if key is not None:
+            by_key.setdefault(key, []).append(record)
+    in_order = all(one.row in by_row and one.key in (None, by_row[one.row][1]) for one in logged)
+    replies: dict[str, str | None] = {}
+    for one in logged:
+        own = [by_row[one.row][0]] if one.row in by_row else []
+        found = own
+        if one.key is None or not in_order:
+            found = by_key.get(one.key, own if by_row_alone else [])
+        if len(found) != 1:
+            problem = f"may be {len(found)} questions" if found else "is no question"
+            same = " with the same text" if found else ""
+            raise ValueError(
+                f"{one.where} {problem} of {benchmark.name}{same} under {benchmark.root}; "
+                "set the root to the copy of the release that was asked"
+            )
+        question_id = found[0].question.id
+        if question_id in replies:
+            raise ValueError(
+                f"{one.where}: a second reply to question {question_id} of {benchmark.name}; "
+                "import files of one run"
+            )
+        replies[question_id] = one.reply
+    return replies
 
 
 def replies_of(

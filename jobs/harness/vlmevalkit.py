@@ -20,15 +20,13 @@ from zipfile import BadZipFile
 
 import pandas as pd
 
-from jobs.harness.predictions import answer_rows, replies_of
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, VLMEvalKitTable, plain
+from jobs.harness.predictions import Logged, answer_rows, match_replies, replies_of
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, VLMEvalKitTable, plain
 from tango_core.benchmarks.protocols.protocol import NO_REPLY
 from tango_core.benchmarks.tables import is_missing, read_rows
 
 SUFFIXES = (".tsv", ".json")
 
-# Text of a question, name of its video.
-_Content = tuple[str, str]
 # Those that a video's name may end in; an id may hold full stops of its own.
 _VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
 
@@ -44,11 +42,6 @@ def table_of(benchmark: AnnotatedBenchmark) -> VLMEvalKitTable:
     return benchmark.vlmevalkit_table.of(benchmark.records())
 
 
-def dataset_name(benchmark: AnnotatedBenchmark) -> str:
-    """Return VLMEvalKit's name of the data set, as it stands in file names."""
-    return table_of(benchmark).dataset
-
-
 def write_vlmevalkit(
     answers: pd.DataFrame, benchmark: AnnotatedBenchmark, path: Path, *, partial: bool = False
 ) -> None:
@@ -57,7 +50,7 @@ def write_vlmevalkit(
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
         benchmark: What the questions are from.
-        path: `.tsv` or `.json`; VLMEvalKit expects `<model>_<dataset_name>`.
+        path: `.tsv` or `.json`; VLMEvalKit expects `<model>_<dataset>`.
         partial: The run was asked a part of the questions; the file holds only those.
 
     Raises:
@@ -101,59 +94,31 @@ def read_vlmevalkit(
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
     columns = table_of(benchmark).columns
-    by_index = {record.index: record for record in benchmark.records()}
-    by_content: dict[_Content, list[Record]] = {}
-    for record in benchmark.records():
-        by_content.setdefault(_content(columns(record)), []).append(record)
-    asked: list[tuple[Record | None, _Content]] = []
+    logged = []
     for number, row in enumerate(rows, start=1):
+        where = f"{path}, row {number}"
         if "index" not in row or "prediction" not in row:
             raise ValueError(
-                f"{path}, row {number}: no columns 'index' and 'prediction'; "
+                f"{where}: no columns 'index' and 'prediction'; "
                 "this is no prediction file of VLMEvalKit"
             )
-        asked.append((by_index.get(_index_of(row["index"], path, number)), _content(row)))
-    # In a file of another order an index says nothing about which of two equal questions it is.
-    in_order = all(found in by_content.get(key, []) for found, key in asked)
-    replies: dict[str, str | None] = {}
-    for number, (row, (found, key)) in enumerate(zip(rows, asked, strict=True), start=1):
-        if found is None or not in_order:
-            same = by_content.get(key, [])
-            if len(same) != 1:
-                problem = f"stands {len(same)} times in" if same else "is not a question of"
-                raise ValueError(
-                    f"{path}, row {number}: index {row['index']} asks {key[0]!r} about {key[1]!r}, "
-                    f"which {problem} {benchmark.name} under {benchmark.root}; "
-                    "set the root to the copy of the release that was asked"
-                )
-            found = same[0]
-        if found.question.id in replies:
-            raise ValueError(
-                f"{path}, row {number}: a second reply to question {found.question.id} of "
-                f"{benchmark.name}; import files of one run"
-            )
+        try:
+            index = int(float(str(row["index"])))  # spreadsheets may have made a decimal of it
+        except (ValueError, OverflowError) as error:
+            written = str(row["index"])[:60]
+            raise ValueError(f"{where}: index must be a whole number, got {written!r}") from error
+        key = _content(row)
+        asks = f"{where}: index {index}, which asks {key[0]!r} about {key[1]!r},"
         # It writes every reply as text, failures as a sentence: an empty field is an empty reply.
         reply = row["prediction"]
         missing = is_missing(reply) and reply != ""
-        replies[found.question.id] = None if missing else str(reply)
+        logged.append(Logged(asks, index, key, None if missing else str(reply)))
+    questions = ((r, r.index, _content(columns(r))) for r in benchmark.records())
+    replies = match_replies(logged, questions, benchmark, by_row_alone=False)
     return answer_rows(replies, benchmark, path.stem, path, partial=partial)
 
 
-def _index_of(value: object, path: Path, number: int) -> int:
-    """The number of a question; spreadsheets may have made a decimal of it.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    try:
-        return int(float(str(value)))
-    except (ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{path}, row {number}: index must be a whole number, got {str(value)[:60]!r}"
-        ) from error
-
-
-def _content(columns: Mapping[str, Any]) -> _Content:
+def _content(columns: Mapping[str, Any]) -> tuple[str, str]:
     """Question and video as a table of this data set names them.
 
     The video is a file in most tables, whose suffix differs between copies, and an id in others.

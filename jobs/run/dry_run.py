@@ -14,14 +14,17 @@ import torch
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.estimate.counts import Counts, count
-from jobs.estimate.features import feature_bytes
-from jobs.estimate.memory import ActorMemory, Questions, encoder_memory, language_memory
-from jobs.estimate.rates import Rates, first_answers, rates_of
-from jobs.estimate.room import refusal, room_of
+from jobs.estimate.memory import (
+    ActorMemory,
+    Questions,
+    encoder_memory,
+    language_memory,
+    refusal,
+    room_of,
+)
+from jobs.estimate.sizes import CellTokens, Counts, count, expect_tokens, feature_bytes
 from jobs.estimate.table import Estimate, render
-from jobs.estimate.timing import stage_seconds, time_job
-from jobs.estimate.tokens import CellTokens, expect_tokens
+from jobs.estimate.timing import Rates, first_answers, rates_of, stage_seconds, time_job
 from jobs.run.build import GENERATED, build
 from jobs.run.devices import Cluster
 from jobs.run.directories import new_run_dir

@@ -12,7 +12,7 @@ from pipeline.stages.declarations import stages_of
 from pipeline.storage.urls import Place
 
 if TYPE_CHECKING:
-    from jobs.estimate.rates import Rates
+    from jobs.estimate.timing import Rates
 
 
 def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
@@ -31,7 +31,7 @@ def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
 def earlier_rates(plan: Plan, output: Place) -> Rates:
     """What runs under an output directory measured of the plan's model on its device."""
     # Imported only here: reading tables of earlier runs takes a second to import.
-    from jobs.estimate.rates import measured
+    from jobs.estimate.timing import measured
     from jobs.run.provenance import device_name
 
     model = plan.model
@@ -45,7 +45,7 @@ def earlier_rates(plan: Plan, output: Place) -> Rates:
 
 def work_of(plan: Plan, rates: Rates) -> Work:
     """How the stages of a plan compare, by measured rates or by rule of thumb."""
-    from jobs.estimate.counts import count
+    from jobs.estimate.sizes import count
 
     counts = count(plan)
     names = [stage.name for stage in stages_of(plan)]

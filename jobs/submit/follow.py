@@ -1,12 +1,14 @@
-"""Show what a job on a cluster prints, until it is over; a network that fails is asked again."""
+"""Show the log and the end of a job on a cluster, and jobs as tables and lines."""
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
+from jobs.report.formatting import Table
 from jobs.submit.head import Head, HeadError, HeadLostError
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -17,49 +19,18 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 120.0
 """Seconds without any answer of the head after which a client gives up."""
-_FIRST_PAUSE_S = 1.0
+_PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 15.0
-# A connection may die without a word; a job prints a line every 15 s.
-_SILENCE_S = 60.0
 _STOPPED, _NO_CODE = 143, 2
+_HEADER = ("job", "status", "exit", "command", "recipe", "user", "started", "took")
 
 
 class LostError(HeadLostError):
     """The head did not answer for longer than `PATIENCE_S`; the job may well go on."""
 
 
-class _Printer:
-    """Writes a log that is sent again from its beginning after every new connection.
-
-    Args:
-        write: Takes each new piece of text.
-    """
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
-        self._written = 0
-        self._position = 0
-
-    def restart(self) -> None:
-        """The text that comes now is the beginning of the log."""
-        self._position = 0
-
-    def add(self, text: str) -> None:
-        """Write what was not written before."""
-        new = text[max(0, self._written - self._position) :]
-        self._position += len(text)
-        if new:
-            self._write(new)
-            self._written = self._position
-
-
 def follow(
-    head: Head,
-    job_id: str,
-    write: Callable[[str], None],
-    *,
-    patience_s: float = PATIENCE_S,
-    clock: Clock = SYSTEM_CLOCK,
+    head: Head, job_id: str, write: Callable[[str], None], *, clock: Clock = SYSTEM_CLOCK
 ) -> JobDetails:
     """Write the whole log of a job as it grows, and return when the job is over.
 
@@ -67,33 +38,38 @@ def follow(
         head: Of the cluster.
         job_id: Of the job.
         write: Takes each new piece of text.
-        patience_s: Seconds for which the head may be silent.
         clock: For the pauses.
 
     Returns:
         The job at its end.
 
     Raises:
-        LostError: If the head did not answer for `patience_s`.
+        LostError: If the head did not answer for `PATIENCE_S`.
         HeadError: If the cluster does not know the job.
     """
-    printer = _Printer(write)
-    pause_s, lost_at = _FIRST_PAUSE_S, None
+    written, pause_s, lost_at = 0, _PAUSE_S, None
     while True:
         try:
-            is_whole = _show(head, job_id, printer)
-            details = head.details(job_id)
-            if not is_whole:
-                _show_at_once(head, job_id, printer)
-            pause_s, lost_at = _FIRST_PAUSE_S, None
+            details = head.details(job_id)  # before the log, so that the log of the end is whole
+            try:
+                log = head.log(job_id)
+            except HeadLostError:
+                raise
+            except HeadError as error:  # the node that has it may be gone
+                logger.debug("%s: no log: %s", job_id, error)
+                log = ""
+            if len(log) > written:
+                write(log[written:])
+                written = len(log)
+            pause_s, lost_at = _PAUSE_S, None
             if details.status.is_terminal():
                 return details
         except HeadLostError as error:
             now = clock.monotonic()
             if lost_at is None:
                 lost_at = now
-                logger.warning("%s; asking again for %.0f s", error, patience_s)
-            elif now - lost_at >= patience_s:
+                logger.warning("%s; asking again for %.0f s", error, PATIENCE_S)
+            elif now - lost_at >= PATIENCE_S:
                 raise LostError(f"{error}; it was asked for {now - lost_at:.0f} s") from error
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         clock.sleep(pause_s)
@@ -112,48 +88,53 @@ def exit_code(details: JobDetails) -> int:
     return {"SUCCEEDED": 0, "STOPPED": _STOPPED}.get(status, _NO_CODE)
 
 
-def _show(head: Head, job_id: str, printer: _Printer) -> bool:
-    """Write what comes over one connection; whether that was all until the end of the job."""
-    printer.restart()
-    try:
-        return asyncio.run(_tail(head, job_id, printer))
-    except HeadError as error:
-        logger.debug("%s: no log over this connection: %s", job_id, error)
-        return False
+def as_plain(job: JobDetails) -> dict[str, Any]:
+    """A job as plain data, for `--json`; times are ISO 8601 in UTC, durations seconds."""
+    about = job.metadata or {}
+    start, end = (
+        at and datetime.fromtimestamp(at / 1000, UTC) for at in (job.start_time, job.end_time)
+    )
+    return {
+        "id": job.submission_id,
+        "status": str(job.status.value),
+        "exit_code": exit_code(job) if job.status.is_terminal() else None,
+        **{
+            name: about.get(f"tango_{name}")
+            for name in ("command", "recipe", "user", "version", "digest")
+        },
+        "started_at": start and start.isoformat(timespec="seconds"),
+        "ended_at": end and end.isoformat(timespec="seconds"),
+        "seconds": start and round(((end or datetime.now(UTC)) - start).total_seconds(), 1),
+        "entrypoint": job.entrypoint,
+    }
 
 
-def _show_at_once(head: Head, job_id: str, printer: _Printer) -> None:
-    """Write the log so far: some proxies let no lasting connection through.
+def table(jobs: Sequence[JobDetails]) -> str:
+    """One line per job, in their order."""
+    rows = []
+    for plain in map(as_plain, jobs):
+        started, seconds = plain["started_at"], plain["seconds"]
+        fields = [
+            plain[name] for name in ("id", "status", "exit_code", "command", "recipe", "user")
+        ]
+        fields.append(started and f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M}")
+        fields.append(seconds if seconds is None else f"{seconds:.0f} s")
+        rows.append(tuple("-" if field is None else str(field) for field in fields))
+    return "\n".join(Table(_HEADER, rows).plain(right={"exit", "took"}))
 
-    Raises:
-        HeadLostError: If the head does not answer.
-    """
-    printer.restart()
-    try:
-        printer.add(head.log(job_id))
-    except HeadLostError:
-        raise
-    except HeadError as error:  # the node that has it may be gone
-        logger.warning("a part of the log is missing: %s", error)
+
+def lines(job: JobDetails) -> str:
+    """All about one job, a line each."""
+    plain = as_plain(job)
+    message = " ".join((job.message or "").split())
+    plain["message"] = message.partition(", last available logs")[0][:500]
+    width = max(map(len, plain)) + 1
+    return "\n".join(
+        f"{name.replace('_', ' ') + ':':<{width}} {'-' if value is None else value}"
+        for name, value in plain.items()
+    )
 
 
-async def _tail(head: Head, job_id: str, printer: _Printer) -> bool:
-    """Write until the job is over; `False` if nothing came for a while."""
-    texts = head.tail(job_id)
-    coming: asyncio.Future[str] | None = None
-    try:
-        while True:
-            coming = asyncio.ensure_future(anext(texts))
-            done, _ = await asyncio.wait({coming}, timeout=_SILENCE_S)
-            if not done:
-                return False
-            try:
-                printer.add(coming.result())
-            except StopAsyncIteration:
-                return True
-    finally:
-        # However this ends, Ctrl-C included, nothing may be left waiting for the connection.
-        if coming is not None and not coming.done():
-            coming.cancel()
-            await asyncio.wait({coming})
-        await texts.aclose()
+def as_json(jobs: Sequence[JobDetails]) -> str:
+    """A list of jobs for scripts."""
+    return json.dumps([as_plain(job) for job in jobs], indent=2)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 import requests
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
@@ -201,12 +200,6 @@ class Head:
         with self._asked():
             return str(self._client.get_job_logs(job_id))
 
-    async def tail(self, job_id: str) -> AsyncGenerator[str, None]:
-        """What a job has printed from its beginning, then what it prints, until it is over."""
-        with self._asked():
-            async for text in self._client.tail_job_logs(job_id):
-                yield text
-
     def stop(self, job_id: str) -> bool:
         """Ask a job to end (SIGTERM, then SIGKILL); whether it was running."""
         with self._asked():
@@ -224,15 +217,11 @@ class Head:
             ) from error
         except (requests.JSONDecodeError, KeyError) as error:
             raise self._no_dashboard() from error
-        except (ConnectionError, requests.RequestException, aiohttp.ClientError) as error:
-            raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
-        except (TimeoutError, OSError) as error:
+        except OSError as error:  # every error of `requests` is one
             raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
         except TypeError as error:  # Ray's own checks of a runtime environment
             raise HeadError(f"--runtime-env is refused: {_short(error)}") from error
         except RuntimeError as error:
-            if "WebSocket" in str(error):
-                raise HeadLostError(f"{self.url}: {_short(error)}") from error
             if _NO_VERSION in str(error):
                 raise self._no_dashboard() from error
             raise HeadError(f"{self.url} refuses: {_short(error)}") from error

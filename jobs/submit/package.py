@@ -7,13 +7,16 @@ that the cluster has already only once.
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from jobs.submit import on_cluster
-from jobs.submit.working_dir import kept_files, working_files
 from jobs.units import human_bytes
 
 logger = logging.getLogger(__name__)
@@ -25,21 +28,22 @@ MAX_BYTES = 100_000_000
 
 _OURS = ("jobs", "pipeline", "tango_core")
 _NAMED = 5
+# In the directory of every virtual environment, whose interpreter is of no use elsewhere.
+_ENVIRONMENT = "pyvenv.cfg"
+_GIT_TIMEOUT_S = 60
+# Names of files that hold secrets, in the last two parts of a path.
+_SECRETS = (
+    *(".env", ".env.*", "*.env", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx"),
+    *("credentials", "credentials.json", "*service_account*.json", "*service-account*.json"),
+    *(".aws/config", ".docker/config.json", ".dockercfg", ".kube/config", ".huggingface/token"),
+    *("client_secret*.json", "application_default_credentials.json", ".htpasswd", "*.keytab"),
+)
+_NO_SECRETS = (".env.example", ".env.sample", ".env.template", "*.pub")
 
 
 class PackageError(ValueError):
     """What was asked to be packed cannot be; the message is one line for the user."""
-
-
-def raise_if_no_directory(working_dir: Path) -> None:
-    """Refuse what cannot be packed.
-
-    Raises:
-        PackageError: If it is no directory.
-    """
-    if not working_dir.is_dir():
-        what = "a file, not a directory" if working_dir.exists() else "no such directory"
-        raise PackageError(f"--working-dir {working_dir}: {what}")
 
 
 def package_files(
@@ -64,29 +68,94 @@ def package_files(
     if with_code:
         for name in _OURS:
             package = Path(str(import_module(name).__file__)).parent
-            for path in kept_files(package):
-                files[(Path(name) / path.relative_to(package)).as_posix()] = path
+            for path in sorted(package.rglob("*")):
+                if path.is_file() and path.suffix != ".pyc":
+                    files[(Path(name) / path.relative_to(package)).as_posix()] = path
     if working_dir is not None:
-        raise_if_no_directory(working_dir)
-        for path in include:
-            if not (working_dir / path).is_file():
-                raise PackageError(f"--include {path}: no such file in --working-dir {working_dir}")
-        found = working_files(working_dir, include)
-        if found.outside:
-            raise PackageError(
-                f"--working-dir {working_dir}: {_named(found.outside, working_dir)} "
-                f"{'is a link that leads' if len(found.outside) == 1 else 'are links that lead'} "
-                "out of it; copy what the job needs, or exclude it in a .gitignore"
-            )
-        if found.secrets:
-            logger.warning(
-                "not sent, as it looks like a secret: %s; send one with --include FILE",
-                _named(found.secrets, working_dir),
-            )
-        for path in found.files:
-            files[path.relative_to(working_dir).as_posix()] = path
+        files |= _working_files(working_dir, include)
     _raise_if_too_large(files, working_dir)
     return files
+
+
+def _working_files(root: Path, include: Sequence[Path]) -> dict[str, Path]:
+    """The files of a directory that are sent; name in the package -> file."""
+    if not root.is_dir():
+        what = "a file, not a directory" if root.exists() else "no such directory"
+        raise PackageError(f"--working-dir {root}: {what}")
+    for path in include:
+        if not (root / path).is_file():
+            raise PackageError(f"--include {path}: no such file in --working-dir {root}")
+    included = {root / path for path in include}
+    found = [*kept_files(root), *sorted(included)]
+    outside = [path for path in found if _leads_out(path, root)]
+    if outside:
+        raise PackageError(
+            f"--working-dir {root}: {_named(outside, root)} "
+            f"{'is a link that leads' if len(outside) == 1 else 'are links that lead'} out of it; "
+            "copy what the job needs, or exclude it in a .gitignore"
+        )
+    secrets = [path for path in found if looks_secret(path) and path not in included]
+    if secrets:
+        logger.warning(
+            "not sent, as it looks like a secret: %s; send one with --include FILE",
+            _named(secrets, root),
+        )
+    return {path.relative_to(root).as_posix(): path for path in found if path not in secrets}
+
+
+def kept_files(root: Path) -> Iterator[Path]:
+    """All files below a directory that git does not ignore, secrets included, in a fixed order.
+
+    Virtual environments are left out. Outside of a work tree, the `.gitignore` files in the
+    directory are applied.
+
+    Raises:
+        PackageError: If git is not installed.
+    """
+    listed = _git_ls_files(root, os.environ)
+    if listed is None:
+        with TemporaryDirectory(prefix="tango-git-") as folder:
+            subprocess.run(["git", "init", "-q", "--bare", folder], check=True)
+            around = {"GIT_DIR": folder, "GIT_WORK_TREE": str(root.absolute())}
+            listed = _git_ls_files(root, {**os.environ, **around})
+    paths = [root / name for name in listed or ()]
+    environments = {path.parent for path in paths if path.name == _ENVIRONMENT}
+    for path in paths:
+        generated = "__pycache__" in path.parts or environments.intersection(path.parents)
+        if not generated and (path.is_file() or _leads_out(path, root)):
+            yield path
+
+
+def _leads_out(path: Path, root: Path) -> bool:
+    """Whether a path is a link to something outside of a directory."""
+    return path.is_symlink() and not path.resolve().is_relative_to(root.resolve())
+
+
+def _git_ls_files(root: Path, environment: Mapping[str, str]) -> list[str] | None:
+    """Tracked and untracked files that git does not ignore; `None` outside of a work tree."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        found = subprocess.run(
+            command,
+            cwd=root,
+            env=environment,
+            capture_output=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise PackageError("--working-dir needs git, which is not installed here") from None
+    if found.returncode != 0:
+        return None
+    return sorted({os.fsdecode(name) for name in found.stdout.split(b"\0") if name})
+
+
+def looks_secret(path: Path) -> bool:
+    """Whether a file's name is one of files that hold passwords, keys or tokens."""
+    names = (path.name, f"{path.parent.name}/{path.name}")
+    if any(fnmatch(path.name, pattern) for pattern in _NO_SECRETS):
+        return False
+    return any(fnmatch(name, pattern) for name in names for pattern in _SECRETS)
 
 
 def size_line(files: Mapping[str, Path]) -> str:
@@ -103,7 +172,7 @@ def write_package(target: Path, recipe: str, files: Mapping[str, Path]) -> None:
         recipe: The resolved recipe, YAML.
         files: As from `package_files`.
     """
-    contents = {RECIPE_FILE: recipe.encode(), START_FILE: _start_script()}
+    contents = {RECIPE_FILE: recipe.encode(), START_FILE: Path(on_cluster.__file__).read_bytes()}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
         for name, path in sorted(files.items()):
             if name not in contents:
@@ -131,11 +200,6 @@ def _raise_if_too_large(files: Mapping[str, Path], working_dir: Path | None) -> 
         f"the {human_bytes(MAX_BYTES)} that a job may carry; the largest are {named}: exclude what "
         "the job does not need in a .gitignore, and put data where the cluster can read it"
     )
-
-
-def _start_script() -> bytes:
-    """The script that starts the job there; it needs the standard library alone."""
-    return Path(on_cluster.__file__).read_bytes()
 
 
 def _add(package: zipfile.ZipFile, name: str, data: bytes, mode: int) -> None:

@@ -20,33 +20,6 @@ Command = Literal["evaluate", "sweep", "precompute"]
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What the driver of a job reserves on the cluster; its pools reserve their own.
-
-    Attributes:
-        num_cpus: CPUs; `None` reserves nothing, and the driver runs on the head.
-        num_gpus: GPUs.
-        memory: Bytes.
-        custom: Custom resources by name.
-    """
-
-    num_cpus: float | None = None
-    num_gpus: float | None = None
-    memory: int | None = None
-    custom: Mapping[str, float] = field(default_factory=dict)
-
-    def arguments(self) -> dict[str, Any]:
-        """As Ray's `submit_job` takes them."""
-        named = {
-            "entrypoint_num_cpus": self.num_cpus,
-            "entrypoint_num_gpus": self.num_gpus,
-            "entrypoint_memory": self.memory,
-            "entrypoint_resources": dict(self.custom) or None,
-        }
-        return {name: value for name, value in named.items() if value is not None}
-
-
-@dataclass(frozen=True)
 class Request:
     """One job to run on a cluster.
 
@@ -62,7 +35,7 @@ class Request:
         user: Who sends it, for people.
         new: Whether an unfinished run of the same job is left alone.
         runtime_env: Ray's runtime environment, without the working directory.
-        resources: What the driver reserves.
+        resources: What the driver reserves, as Ray's `submit_job` takes it.
     """
 
     jobs: tuple[Job, ...]
@@ -75,7 +48,7 @@ class Request:
     user: str = ""
     new: bool = False
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    resources: Resources = field(default_factory=Resources)
+    resources: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:

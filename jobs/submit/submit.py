@@ -59,7 +59,7 @@ def submit(
         HeadError: If the cluster does not accept the job, or has not answered for `PATIENCE_S`.
     """
     tried: str | None = None
-    told = ""
+    reported = ""
     end = clock.monotonic() + PATIENCE_S
     with tempfile.TemporaryDirectory(prefix="tango-submit-") as folder:
         package = Path(folder) / "package.zip"
@@ -74,28 +74,24 @@ def submit(
                 if living and not request.new:
                     return Submitted(str(living[-1].submission_id), attached=True)
                 tried = next_id(request.digest, jobs)
-                if _send(request, head, tried, package):
+                accepted = head.submit(
+                    tried,
+                    entrypoint=request.entrypoint,
+                    package=str(package),
+                    runtime_env=request.runtime_env,
+                    metadata=request.metadata,
+                    resources=request.resources,
+                )
+                if accepted:
                     return Submitted(tried, attached=False)
                 tried = None
             except HeadLostError as error:
                 if clock.monotonic() >= end:
                     raise
-                if str(error) != told:
+                if str(error) != reported:
                     logger.warning("%s; asking again for up to %.0f s", error, PATIENCE_S)
-                told = str(error)
+                reported = str(error)
             clock.sleep(_PAUSE_S)
-
-
-def _send(request: Request, head: Head, job_id: str, package: Path) -> bool:
-    """Start a job under an id; `False` if another client has just taken the id."""
-    return head.submit(
-        job_id,
-        entrypoint=request.entrypoint,
-        package=str(package),
-        runtime_env=request.runtime_env,
-        metadata=request.metadata,
-        resources=request.resources.arguments(),
-    )
 
 
 def next_id(digest: str, jobs: Iterable[JobDetails]) -> str:

@@ -1,48 +1,280 @@
-"""The stages of a training: which part of the model is trained on which samples."""
+"""The stages of a training: lengths, learning rates, what each trains on what, and the loop."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from transformers import LlavaOnevisionConfig
 
-from jobs.training.curriculum import (
+from jobs.training.data import (
     QUESTIONS_PER_CLIP,
-    CurriculumDataset,
-    MakeSample,
-    Phase,
-    QuestionSampler,
-    StepSamples,
-)
-from jobs.training.frames import Batch, FrameBatches
-from jobs.training.joint import JointTrainer, RenderedSamples
-from jobs.training.language import LanguageTrainer, accuracy_by_type, synthetic_tokens
-from jobs.training.loop import Metrics, ReportProgress, Stage, run_stage
-from jobs.training.packing import Packed, PromptAndReply, pack
-from jobs.training.projector import fit_projector, patch_states
-from jobs.training.recipe import (
-    DIGIT_SHARE,
-    FRAME_BATCH,
-    JOINT_PHASES,
-    LANGUAGE_PHASES,
-    SEED_OFFSET,
-    Recipe,
-    architecture,
-)
-from jobs.training.samples import (
     TOKENS_PER_FRAME,
+    Batch,
+    CurriculumDataset,
+    FrameBatches,
+    MakeSample,
+    Packed,
+    Phase,
+    PromptAndReply,
+    QuestionSampler,
     Sample,
+    StepSamples,
+    pack,
     synthetic_sample,
     token_targets,
     training_clip,
 )
-from jobs.training.vision import VisionTrainer
-from tango_core.benchmarks.shapes.benchmark import render
+from jobs.training.model import (
+    JointTrainer,
+    LanguageTrainer,
+    RenderedSamples,
+    VisionTrainer,
+    accuracy_by_type,
+    fit_projector,
+    patch_states,
+    synthetic_tokens,
+)
+from tango_core.benchmarks.shapes.questions import ASKED, VOCABULARY
+from tango_core.benchmarks.shapes.render import render
+from tango_core.models.tiny import tiny_config
+
+Metrics = dict[str, float]
+"""Value by name."""
+ReportProgress = Callable[[str, int, int, Metrics], None]
+"""Called with stage, step, number of steps, and mean metrics since the last call."""
+
+# Batches that may be ready in advance.
+_PREPARED = 8
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Length and learning rate of a stage.
+
+    Attributes:
+        name: Name of its files.
+        steps: Optimiser steps.
+        rate: Highest learning rate; linear warm-up, then cosine decay to 3 % of it.
+        warmup: Steps of warm-up.
+        every: Steps between checkpoints and reports.
+    """
+
+    name: str
+    steps: int
+    rate: float
+    warmup: int = 200
+    every: int = 50
+
+
+def run_stage(
+    stage: Stage,
+    model: nn.Module,
+    batches: Dataset[Any],
+    loss_of: Callable[[Any, int], tuple[Tensor, Metrics]],
+    directory: Path,
+    report: ReportProgress,
+    state: dict[str, Any] | None = None,
+) -> None:
+    """Train `model` in place, from the last checkpoint in `directory` if there is one.
+
+    Args:
+        stage: Its length and learning rate.
+        model: Its parameters that need gradients are trained.
+        batches: Batch by step; made in one other process while the current step runs.
+        loss_of: Loss of a batch at a step, and metrics to report.
+        directory: Holds `<stage>.pt` and `<stage>.jsonl`.
+        report: Called at every checkpoint.
+        state: Further values to save and restore, changed in place by `loss_of`.
+    """
+    path, log = directory / f"{stage.name}.pt", directory / f"{stage.name}.jsonl"
+    state = {} if state is None else state
+    optimizer = _optimizer(model, stage.rate)
+    first = 0
+    if path.is_file():
+        saved = torch.load(path, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        state.update(saved["state"])
+        first = saved["step"]
+    _truncate_log(log, first)
+    loader: DataLoader[Any] = DataLoader(
+        batches,
+        batch_size=None,
+        sampler=range(first, stage.steps),
+        num_workers=1,
+        prefetch_factor=_PREPARED,
+    )
+    model.train()
+    since_report: list[Metrics] = []
+    for step, batch in enumerate(loader, start=first):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(stage, step)
+        loss, metrics = loss_of(batch, step)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        since_report.append({"loss": float(loss.detach()), **metrics})
+        done = step + 1
+        if done % stage.every == 0 or done == stage.steps:
+            means = mean_metrics(since_report)
+            since_report = []
+            with log.open("a") as lines:
+                lines.write(json.dumps({"step": done, **means}) + "\n")
+            content = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "state": state,
+                "step": done,
+            }
+            save_atomically(content, path)
+            report(stage.name, done, stage.steps, means)
+    model.eval()
+
+
+def learning_rate(stage: Stage, step: int) -> float:
+    """Learning rate of a step."""
+    if step < stage.warmup:
+        return stage.rate * (step + 1) / stage.warmup
+    progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
+    return stage.rate * (0.03 + 0.97 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
+
+
+def _truncate_log(log: Path, step: int) -> None:
+    """Delete the lines that a stopped training wrote after its last checkpoint."""
+    if log.is_file():
+        lines = log.read_text().splitlines(keepends=True)
+        log.write_text("".join(one for one in lines if json.loads(one)["step"] <= step))
+
+
+def mean_metrics(steps: list[Metrics]) -> Metrics:
+    """Mean of every metric over the steps where it is a number."""
+    means = {}
+    for name in dict.fromkeys(key for one in steps for key in one):
+        values = [one[name] for one in steps if name in one and not math.isnan(one[name])]
+        if values:
+            means[name] = sum(values) / len(values)
+    return means
+
+
+def save_atomically(content: object, path: Path) -> None:
+    """Write a file completely or not at all."""
+    temporary = path.with_suffix(".tmp")
+    torch.save(content, temporary)
+    os.replace(temporary, path)
+
+
+def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
+    """AdamW with weight decay for matrices only."""
+    trained = [value for value in model.parameters() if value.requires_grad]
+    groups = [
+        {"params": [value for value in trained if value.ndim >= 2], "weight_decay": 0.05},
+        {"params": [value for value in trained if value.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)
+
+
+FRAME_BATCH = 12
+"""Frames per step of the vision stages; larger batches learn less per minute on a CPU."""
+DIGIT_SHARE = 0.6
+"""Share of the icons of dense frames that are replaced by digits, from the second stage on."""
+SEED_OFFSET = 1_000_000
+"""Added to the seed for clips that no earlier stage has used."""
+MINUTES = 90.0
+"""Longest time of the full recipe on two free cores."""
+
+_ALL_KINDS = (*ASKED, "object", "count")
+LANGUAGE_PHASES = (
+    Phase(0.20, {1: 1.0}, open_share=0.75, kinds=_ALL_KINDS),
+    Phase(0.50, {1: 0.15, 2: 0.85}, open_share=0.4, kinds=_ALL_KINDS),
+    Phase(0.70, {1: 0.1, 2: 0.3, 4: 0.6}, open_share=0.3, kinds=_ALL_KINDS),
+    Phase(1.00, {1: 0.1, 2: 0.1, 4: 0.3, 8: 0.5}, open_share=0.25, kinds=_ALL_KINDS),
+)
+"""Curriculum on synthetic tokens: single frames without options first, longer clips later.
+
+The order of scenes is learned from two frames; from four or more it takes several times as long.
+"""
+JOINT_PHASES = (
+    Phase(0.35, {1: 0.3, 2: 0.1, 4: 0.4, 8: 0.2}, open_share=0.1, kinds=ASKED),
+    Phase(1.00, {1: 0.1, 4: 0.2, 8: 0.6, 16: 0.1}, open_share=0.0, kinds=ASKED),
+)
+"""Curriculum on rendered frames, with the types of questions that the benchmark asks."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Lengths of the stages.
+
+    Attributes:
+        vision: Trains the tower on labelled frames.
+        vision_digits: The same, on frames with more digits.
+        vision_repeat: The same once more, with a new learning-rate schedule.
+        language: Trains the language model on synthetic tokens.
+        joint: Trains projector and language model on rendered frames.
+        fit_frames: Frames for the initial fit of the projector.
+    """
+
+    vision: Stage
+    vision_digits: Stage
+    vision_repeat: Stage
+    language: Stage
+    joint: Stage
+    fit_frames: int = 400
+
+    @property
+    def stages(self) -> tuple[Stage, Stage, Stage, Stage, Stage]:
+        """The stages in order."""
+        return self.vision, self.vision_digits, self.vision_repeat, self.language, self.joint
+
+    def record(self) -> dict[str, Any]:
+        """The recipe by the names of its stages, as written to `training.json`."""
+        stages = {stage.name: asdict(stage) for stage in self.stages}
+        return {**stages, "fit_frames": self.fit_frames}
+
+
+FULL = Recipe(
+    vision=Stage("vision", steps=2200, rate=1.5e-3),
+    vision_digits=Stage("digits", steps=900, rate=1e-3, warmup=50),
+    vision_repeat=Stage("again", steps=700, rate=8e-4, warmup=50),
+    language=Stage("drawn", steps=1400, rate=2e-3),
+    joint=Stage("seen", steps=1000, rate=1e-3, warmup=50),
+)
+"""The recipe of the shipped weights. The names of stages are those of files and MLflow metrics."""
+
+
+def recipe_for(minutes: float) -> Recipe:
+    """Shorten the stages for less time than the full recipe takes; the model is then worse.
+
+    Raises:
+        ValueError: If the time is not positive.
+    """
+    if not minutes > 0:
+        raise ValueError(f"--minutes must be larger than 0, got {minutes:g}")
+    share = min(1.0, minutes / MINUTES)
+    vision, digits, repeat, language, joint = (_shorten(stage, share) for stage in FULL.stages)
+    return Recipe(vision, digits, repeat, language, joint, FULL.fit_frames)
+
+
+def _shorten(stage: Stage, share: float) -> Stage:
+    """A stage with a share of its steps."""
+    steps, warmup = (max(1, round(share * number)) for number in (stage.steps, stage.warmup))
+    return replace(stage, steps=steps, warmup=warmup)
+
+
+def architecture() -> LlavaOnevisionConfig:
+    """Configuration of the embedded model, with its vocabulary."""
+    return tiny_config(len(VOCABULARY))
+
 
 SamplesLoss = Callable[[StepSamples, Packed, int], tuple[Tensor, dict[int, list[bool]]]]
 """Loss of (samples, packed questions, step), and by type which questions were answered right."""

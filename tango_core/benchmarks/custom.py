@@ -10,25 +10,25 @@ from __future__ import annotations
 import csv
 import io
 import logging
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import check_limit, clip_id
+from tango_core.benchmarks.annotated import Clip, check_limit, clip_id
 from tango_core.benchmarks.base import Benchmark, Defect, check_name
 from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
 from tango_core.benchmarks.scoring.free_form import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
-from tango_core.benchmarks.tables import parted_by
+from tango_core.benchmarks.tables import is_missing, number_of, parted_by
 from tango_core.local_files import parse_json, read_text
-from tango_core.types import Match, Question, VideoItem
+from tango_core.types import Question, VideoItem
+
+Fields = Mapping[str, Any]
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +41,6 @@ TABLE_SUFFIXES = (".csv", ".jsonl")
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
-
-# Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported anyway.
-_MISSPELT_OFTEN = tuple(column for column in COLUMNS if column != "match")
 
 # "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
 _MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
@@ -87,14 +84,18 @@ class CustomBenchmark(Benchmark):
         self.root = Path(root).absolute()
         if not self.root.exists():
             raise FileNotFoundError(f"benchmark.root {root!r} does not exist; check the path")
+        self.misspelt: dict[str, str] = {}
         table = _table_of(self.root)
-        rows = read_rows(table) if table else []
-        self.misspelt = {name: meant for row in rows for name, meant in row.misspelt}
+        if table is None:
+            self._items = _clips_of_folder(self.root)
+            return
+        rows = _read_rows(table)
+        self.misspelt = _misspelt({name for _, fields in rows for name in fields})
         for name, meant in self.misspelt.items():
             logger.warning(
                 "%s: column %r is taken for a group; did you mean %r?", table, name, meant
             )
-        self._items = _clips_of_table(table, rows) if table else _clips_of_folder(self.root)
+        self._items = _clips_of_table(table, rows, self.misspelt)
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -132,12 +133,31 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _clips_of_table(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
-    """Group a table's rows into clips, in the order in which clips first occur."""
-    clips: dict[tuple[str, tuple[float, float] | None], list[Row]] = {}
-    for row in rows:
-        clips.setdefault((row.video, row.clip), []).append(row)
-    unscored = sum(row.unscored for row in rows)
+def _clips_of_table(
+    table: Path, rows: Sequence[tuple[int, Fields]], misspelt: Mapping[str, str]
+) -> list[VideoItem]:
+    """Group a table's rows into clips, in the order in which clips first occur.
+
+    Raises:
+        ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
+            editor shows them: a CSV's header is row 1, a JSON line is its own number.
+    """
+    clips: dict[tuple[str, Clip], list[Question]] = {}
+    row_of_id: dict[str, int] = {}
+    unscored = 0
+    for number, fields in rows:
+        try:
+            video, clip = _video(fields), _clip(fields)
+            questions = clips.setdefault((video, clip), [])
+            question = _question(fields, number, misspelt)
+            if question is None:
+                continue
+            if (first := row_of_id.setdefault(question.id, number)) != number:
+                raise ValueError(f"id {question.id!r} is already used in row {first}")
+            questions.append(question)
+            unscored += not (question.choices or question.accepted or _answer_in(fields) is None)
+        except ValueError as error:
+            raise ValueError(f"{table}, row {number}: {error}") from error
     if unscored:
         logger.warning(
             "%s: %d free-form %s not scored; a column match (exact or contains) scores",
@@ -150,9 +170,9 @@ def _clips_of_table(table: Path, rows: Sequence[Row]) -> list[VideoItem]:
             video_id=clip_id(video, clip),
             path=video if "://" in video else os.path.join(table.parent, video),
             clip=clip,
-            questions=tuple(row.question for row in rows if row.question),
+            questions=tuple(questions),
         )
-        for (video, clip), rows in clips.items()
+        for (video, clip), questions in clips.items()
     ]
 
 
@@ -204,146 +224,103 @@ def _holds_images(folder: Path) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One row of a table.
-
-    Attributes:
-        video: As written.
-        clip: (start, end) in seconds, or `None` for the whole file.
-        question: `None` if the row only names a video.
-        unscored: Whether the row holds an answer to a free-form question that nothing scores.
-        misspelt: (column as written, column of `COLUMNS` that was probably meant) pairs.
-    """
-
-    video: str
-    clip: tuple[float, float] | None
-    question: Question | None
-    unscored: bool = False
-    misspelt: tuple[tuple[str, str], ...] = ()
-
-
-def read_rows(table: Path) -> list[Row]:
-    """Read a `.csv` or `.jsonl` table.
+def _read_rows(table: Path) -> list[tuple[int, Fields]]:
+    """Rows of a `.csv` or `.jsonl` table, with their numbers; empty lines are skipped.
 
     Raises:
-        ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
-            editor shows them: a CSV's header is row 1, a JSON line is its own number.
+        ValueError: As `_clips_of_table`.
     """
-    text = read_text(table)
-    is_csv = table.suffix.lower() == ".csv"
-    fields_of_rows = _csv_rows(text) if is_csv else _json_lines(text)
-    rows: list[Row] = []
-    row_of_id: dict[str, int] = {}
-    number = 1
+    text, is_csv = read_text(table), table.suffix.lower() == ".csv"
+    # Not splitlines: a JSON string may hold other line separators than a line feed.
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True) if is_csv else text.split("\n")
+    rows: list[tuple[int, Fields]] = []
+    header: list[str] = []
+    number = 0
     try:
-        for fields in fields_of_rows:
-            if fields is not None:
-                row = _parse_row(fields, number)
-                if row.question and row_of_id.setdefault(row.question.id, number) != number:
-                    first = row_of_id[row.question.id]
-                    raise ValueError(f"id {row.question.id!r} is already used in row {first}")
-                rows.append(row)
-            number += 1
-    except (ValueError, csv.Error) as error:
+        for number, line in enumerate(lines, start=1):
+            if not "".join(line).strip():
+                continue
+            if isinstance(line, str):
+                fields = parse_json(line, "this line")
+                if not isinstance(fields, dict):
+                    raise ValueError(f"a line must be a JSON object, got {type(fields).__name__}")
+                rows.append((number, fields))
+            elif not header:
+                header = [name.strip() for name in line]
+                if "video" not in header:
+                    raise ValueError(
+                        f"the header has no column 'video': {', '.join(header)}{parted_by(header)}"
+                    )
+                if len(set(header)) < len(header):
+                    raise ValueError(f"the header names a column twice: {', '.join(header)}")
+            elif len(line) != len(header):
+                raise ValueError(
+                    f"{len(line)} fields under {len(header)} columns; "
+                    "put fields that hold a comma into double quotes"
+                )
+            else:
+                own = {name: field.strip() for name, field in zip(header, line, strict=True)}
+                rows.append((number, own))
+    except csv.Error as error:
+        raise ValueError(f"{table}, row {number + 1}: {error}") from error
+    except ValueError as error:
         raise ValueError(f"{table}, row {number}: {error}") from error
     if not rows:
         raise ValueError(f"{table}: no rows; give at least one with a video")
     return rows
 
 
-def _csv_rows(text: str) -> Iterator[Mapping[str, Any] | None]:
-    """Yield one mapping per record, `None` for the header and for empty lines."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header: list[str] | None = None
-    for record in reader:
-        if not any(field.strip() for field in record):
-            yield None
-        elif header is None:
-            header = [name.strip() for name in record]
-            if "video" not in header:
-                raise ValueError(
-                    f"the header has no column 'video': {', '.join(header)}{parted_by(header)}"
-                )
-            if len(set(header)) < len(header):
-                raise ValueError(f"the header names a column twice: {', '.join(header)}")
-            yield None
-        elif len(record) != len(header):
-            raise ValueError(
-                f"{len(record)} fields under {len(header)} columns; "
-                "put fields that hold a comma into double quotes"
-            )
-        else:
-            yield {name: field.strip() for name, field in zip(header, record, strict=True)}
+def _misspelt(names: set[str]) -> dict[str, str]:
+    """Columns that are nearly one with a meaning, which the table lacks: such a group is rare."""
+    # Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported anyway.
+    lacking = [column for column in COLUMNS if column not in (*names, "match")]
+    near = {n: get_close_matches(n.lower(), lacking, 1, 0.8) for n in sorted(names - {*COLUMNS})}
+    return {name: found[0] for name, found in near.items() if found}
 
 
-def _json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
-    """Yield one mapping per line, `None` for empty lines."""
-    # Not splitlines: a JSON string may hold other line separators than a line feed.
-    for line in text.split("\n"):
-        if not line.strip():
-            yield None
-            continue
-        fields = parse_json(line, "this line")
-        if not isinstance(fields, dict):
-            raise ValueError(f"a line must be a JSON object, got {type(fields).__name__}")
-        yield fields
-
-
-def _parse_row(fields: Mapping[str, Any], number: int) -> Row:
-    """Turn the fields of a row into a clip and a question."""
+def _video(fields: Fields) -> str:
     video = _text(fields, "video")
     if not video:
         raise ValueError("no video; name a file, or leave the whole row out")
     if video.lower().startswith(("http://", "https://")):
         raise ValueError(f"video {video!r}: videos are not read from http and https; download it")
-    clip = _clip(fields)
-    text = _text(fields, "question")
-    choices = _choices(fields.get("options"))
-    misspelt = _misspelt(tuple(fields))
-    answer = fields.get("answer")
-    answer = None if answer is None or str(answer).strip() == "" else answer
+    return video
+
+
+def _question(fields: Fields, number: int, misspelt: Mapping[str, str]) -> Question | None:
+    """The question of a row; `None` if it only names a video."""
+    text, choices, answer = _text(fields, "question"), _choices(fields), _answer_in(fields)
     if not text:
         if choices or answer is not None:
-            meant = [f"; did you mean {name!r}?" for name, near in misspelt if near == "question"]
+            meant = [f"; did you mean {n!r}?" for n, near in misspelt.items() if near == "question"]
             raise ValueError(f"options or an answer without a question{''.join(meant)}")
-        return Row(video, clip, None, misspelt=misspelt)
-    match = _match(_text(fields, "match"), answer, choices)
-    own_id = None if _is_nan(fields.get("id")) else fields.get("id")
-    question = Question(
-        id=str(number) if own_id is None or own_id == "" else str(own_id),
+        return None
+    match = _text(fields, "match")
+    if match:
+        check_name("match", match, MATCHES)
+        if choices:
+            raise ValueError(f"match {match!r} beside options; it is for free-form questions")
+        if answer is None:
+            raise ValueError(f"match {match!r} without an answer to compare replies with")
+    given = {name: str(value) for name, value in fields.items() if not is_missing(value)}
+    return Question(
+        id=given.get("id", str(number)),
         text=text,
         choices=choices,
-        answer=_answer(answer, choices) if choices and answer is not None else None,
-        groups={
-            name: str(value)
-            for name, value in fields.items()
-            if name not in COLUMNS
-            and value is not None
-            and not _is_nan(value)
-            and str(value).strip()
-        },
+        answer=_index(answer, choices) if choices and answer is not None else None,
+        groups={n: value for n, value in given.items() if n not in COLUMNS and value.strip()},
         accepted=_accepted(answer) if match else (),
-        match=match or "exact",
+        match="contains" if match == "contains" else "exact",
     )
-    unscored = answer is not None and not choices and match is None
-    return Row(video, clip, question, unscored, misspelt)
 
 
-def _is_nan(value: Any) -> bool:
-    """Whether a value is what tables of numbers write for an empty cell."""
-    return isinstance(value, float) and math.isnan(value)
+def _answer_in(fields: Fields) -> Any:
+    """What a row says in `answer`; `None` for nothing."""
+    answer = fields.get("answer")
+    return None if answer is None or str(answer).strip() == "" else answer
 
 
-@cache
-def _misspelt(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Columns that are nearly one with a meaning, which the row lacks: such a group is rare."""
-    lacking = [column for column in _MISSPELT_OFTEN if column not in names]
-    near = ((name, get_close_matches(name.lower(), lacking, 1, 0.8)) for name in names)
-    return tuple((name, found[0]) for name, found in near if name not in COLUMNS and found)
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
+def _text(fields: Fields, name: str) -> str:
     """Return a text field, empty if it is missing."""
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
@@ -351,22 +328,9 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     return (value or "").strip()
 
 
-def _clip(fields: Mapping[str, Any]) -> tuple[float, float] | None:
+def _clip(fields: Fields) -> Clip:
     """Return the clip's bounds in seconds."""
-    bounds: list[float | None] = []
-    for name in ("start", "end"):
-        value = fields.get(name)
-        if value is None or str(value).strip() == "":
-            bounds.append(None)
-            continue
-        try:
-            seconds = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            seconds = math.nan
-        if not math.isfinite(seconds) or seconds < 0:
-            raise ValueError(f"{name} must be seconds, 0 or more, got {value!r}")
-        bounds.append(seconds)
-    start, end = bounds
+    start, end = _seconds(fields, "start"), _seconds(fields, "end")
     if end is None:
         if start is not None:
             raise ValueError(f"start {start:g} without an end; give both in seconds")
@@ -376,8 +340,22 @@ def _clip(fields: Mapping[str, Any]) -> tuple[float, float] | None:
     return start or 0.0, end
 
 
-def _choices(value: Any) -> tuple[str, ...]:
+def _seconds(fields: Fields, name: str) -> float | None:
+    value = fields.get(name)
+    if value is None or str(value).strip() == "":
+        return None
+    try:
+        seconds = number_of(fields, name)
+    except (ValueError, OverflowError):
+        seconds = -1.0
+    if seconds < 0:
+        raise ValueError(f"{name} must be seconds, 0 or more, got {value!r}")
+    return seconds
+
+
+def _choices(fields: Fields) -> tuple[str, ...]:
     """Read options; letters in front of all of them are taken off."""
+    value = fields.get("options")
     if value is None or value == "":
         return ()
     texts = _texts(value, "options")
@@ -388,18 +366,6 @@ def _choices(value: Any) -> tuple[str, ...]:
     if all(mark.match(text) for mark, text in zip(_MARKS, texts, strict=False)):
         texts = [mark.sub("", text, count=1) for mark, text in zip(_MARKS, texts, strict=False)]
     return tuple(texts)
-
-
-def _match(written: str, answer: Any, choices: tuple[str, ...]) -> Match | None:
-    """Read how replies to a free-form question are compared with its answer."""
-    if not written:
-        return None
-    check_name("match", written, MATCHES)
-    if choices:
-        raise ValueError(f"match {written!r} beside options; it is for free-form questions")
-    if answer is None:
-        raise ValueError(f"match {written!r} without an answer to compare replies with")
-    return "exact" if written == "exact" else "contains"
 
 
 def _accepted(value: Any) -> tuple[str, ...]:
@@ -423,7 +389,7 @@ def _texts(value: Any, name: str) -> list[str]:
     return [str(part).strip() for part in parts]
 
 
-def _answer(value: Any, choices: tuple[str, ...]) -> int:
+def _index(value: Any, choices: tuple[str, ...]) -> int:
     """Read the right option: its text, its letter, or its index from 0, in this order."""
     text = "" if isinstance(value, bool) else str(value).strip()
     same = [index for index, choice in enumerate(choices) if choice == text]

@@ -13,12 +13,10 @@ from jobs_for_tests import job
 from qwen3_checkpoints import build_qwen3, save_qwen3
 from rich.console import Console
 
-from jobs.analysis.activations import ActivationOptions, analyze_activations
-from jobs.analysis.attention import analyze_attention
-from jobs.analysis.clusters import ClusterOptions, analyze_clusters
-from jobs.analysis.command import Places
+from jobs.analysis.activations import analyze_activations
+from jobs.analysis.attention import analyze_attention, analyze_sinks
+from jobs.analysis.clusters import analyze_clusters
 from jobs.analysis.coverage import analyze_coverage
-from jobs.analysis.sinks import SinkOptions, analyze_sinks
 from tango_core import decode_frames, load_encoder
 from tango_core.analysis.sinks import SinkRule
 from tango_core.benchmarks import build_benchmark
@@ -67,7 +65,7 @@ def recipe(folder):
 
 @pytest.fixture
 def places(folder, tmp_path):
-    return Places(tmp_path / "page", str(folder / "cache"))
+    return tmp_path / "page", str(folder / "cache")
 
 
 def rows_of(path):
@@ -76,22 +74,22 @@ def rows_of(path):
 
 
 def test_attention(recipe, places):
-    assert analyze_attention(recipe, places, QUIET) == 0
+    assert analyze_attention(recipe, *places, QUIET) == 0
     num_tokens = MODELS[recipe.model.name][4]
-    rows = rows_of(places.folder / "positions.csv")
+    rows = rows_of(places[0] / "positions.csv")
     for signal in ("p-attn", "attn"):
         values = [float(row["mean signal"]) for row in rows if row["signal"] == signal]
         assert len(values) == num_tokens
         assert all(value > 0 for value in values)
     for name in ("sorted", "mean_maps", "ranks"):
-        assert (places.folder / f"{name}.png").stat().st_size > 10_000
+        assert (places[0] / f"{name}.png").stat().st_size > 10_000
 
 
 def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_path):
     file = tmp_path / "sinks.json"
     # With rules that every position meets, so that there are some.
-    options = SinkOptions(file, "attention", SinkRule(max_mean_rank=0.5, max_spread=1))
-    assert analyze_sinks(recipe, options, places, QUIET) == 0
+    options = {"score": "attention", "rule": SinkRule(max_mean_rank=0.5, max_spread=1)}
+    assert analyze_sinks(recipe, *places, QUIET, output=file, **options) == 0
     found = json.loads(file.read_text())
     _, _, settings, _, num_tokens, *_ = MODELS[folder.name]
     assert math.prod(found["grid"]) == num_tokens
@@ -106,32 +104,32 @@ def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_pat
 def test_activations(recipe, places):
     *_, side, num_layers = MODELS[recipe.model.name]
     layers = (0, num_layers)
-    assert analyze_activations(recipe, ActivationOptions(layers), places, QUIET) == 0
-    rows = rows_of(places.folder / "activations.csv")
+    assert analyze_activations(recipe, *places, QUIET, layers=layers) == 0
+    rows = rows_of(places[0] / "activations.csv")
     assert {int(row["layer"]) for row in rows} == set(layers)
     for layer in layers:
         own = [row for row in rows if int(row["layer"]) == layer]
         assert sum(int(row["positions"]) for row in own) == side * side
         assert all(float(row["top 1"]) >= float(row["top 2"]) > 0 for row in own)
-    norms = rows_of(places.folder / "norms.csv")
+    norms = rows_of(places[0] / "norms.csv")
     assert {int(row["layer"]) for row in norms} == set(range(num_layers + 1))
 
 
 def test_clusters(recipe, places):
-    options = ClusterOptions(share=0.25, window=2, examples=1)
-    assert analyze_clusters(recipe, options, places, QUIET) == 0
+    options = {"share": 0.25, "window": 2, "examples": 1}
+    assert analyze_clusters(recipe, *places, QUIET, **options) == 0
     _, _, _, num_positions, num_tokens, *_ = MODELS[recipe.model.name]
-    total = rows_of(places.folder / "fragmentation.csv")[0]
+    total = rows_of(places[0] / "fragmentation.csv")[0]
     windows = NUM_CLIPS * num_positions // 2
     assert (total["clip"], total["clusters"]) == ("all", str(windows * (2 * num_tokens // 4)))
-    assert (places.folder / "maps_1.png").stat().st_size > 10_000
+    assert (places[0] / "maps_1.png").stat().st_size > 10_000
 
 
 def test_coverage(recipe, places):
     said = io.StringIO()
-    assert analyze_coverage(recipe, None, places, Console(file=said, width=200)) == 0
+    assert analyze_coverage(recipe, *places, Console(file=said, width=200)) == 0
     assert "1 cell(s) left out, which drop tokens inside the language model" in said.getvalue()
-    cells = {row["cell"]: row for row in rows_of(places.folder / "coverage.csv")}
+    cells = {row["cell"]: row for row in rows_of(places[0] / "coverage.csv")}
     assert cells["full"]["worst"] == "1.0000"
     for cell, share in (("tango r=0.3", 30), ("topk r=0.1", 10)):
         assert float(cells[cell]["kept %"]) == pytest.approx(share, abs=5)

@@ -123,9 +123,7 @@ def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(
 
 def test_filling_the_cache_answers_nothing(shapes, tmp_path):
     small = job(shapes, executor="local", methods=FIVE, limit=2)
-    results: list[Result] = list(
-        run_plan(plan_of(small, tmp_path, answer=False), Settings("local"))
-    )
+    results = list(run_plan(plan_of(small, tmp_path, answer=False), Settings("local")))
     assert [result.answers for result in results] == [[], []]
     outcome, _ = run(small, tmp_path.parent / "other")
     assert outcome.num_encoded == 2, "another cache directory shares nothing"

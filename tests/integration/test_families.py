@@ -16,10 +16,9 @@ from qwen_checkpoints import build_qwen, save_qwen
 from releases import longvideobench_release
 from rich.console import Console
 
-from jobs.analysis.command import Places
-from jobs.analysis.sinks import SinkOptions, analyze_sinks
+from jobs.analysis.attention import analyze_sinks
 from jobs.config.recipe import parse_job
-from jobs.estimate.tokens import expect_tokens
+from jobs.estimate.sizes import expect_tokens
 from jobs.report.compare import compared_runs, report_runs
 from jobs.report.controls import control_notes
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
@@ -253,10 +252,10 @@ def test_planning_counts_all_four_rows_of_a_token(made, tmp_path):
 
 
 def test_sinks_are_found_on_it(made, tmp_path):
-    options = SinkOptions(tmp_path / "sinks.json", "attention")
-    places = Places(tmp_path / "page", str(tmp_path / "cache"))
+    places = tmp_path / "page", str(tmp_path / "cache")
+    options = {"output": tmp_path / "sinks.json", "score": "attention"}
     recipe = recipe_of(made, "qwen3")
-    assert analyze_sinks(recipe, options, places, Console(file=io.StringIO())) == 0
+    assert analyze_sinks(recipe, *places, Console(file=io.StringIO()), **options) == 0
     assert json.loads((tmp_path / "sinks.json").read_text())["grid"] == [5, 5]
 
 

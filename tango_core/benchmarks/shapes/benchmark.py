@@ -15,71 +15,32 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+import os
+import secrets
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from tango_core.benchmarks.annotated import check_limit
 from tango_core.benchmarks.base import Benchmark
 from tango_core.benchmarks.protocols.protocol import under_each_harness
-from tango_core.benchmarks.shapes.draw import WORLD_VERSION, clip_at, dense_clip_at, rng_of
-from tango_core.benchmarks.shapes.questions import (
-    ASKED,
-    PROTOCOL,
-    TYPES,
-    VOCABULARY,
-    pick,
-    questions,
-    reply_to,
-    words,
-)
+from tango_core.benchmarks.shapes.questions import ASKED, PROTOCOL, pick, questions
 from tango_core.benchmarks.shapes.render import render
-from tango_core.benchmarks.shapes.video import CRF, PRESET, write_mp4, write_once
 from tango_core.benchmarks.shapes.world import (
-    CAMERAS,
-    COLORS,
     FRAME,
     NUM_MOMENTS,
-    SCENES,
     SECONDS_PER_MOMENT,
-    SHAPES,
-    Box,
+    WORLD_VERSION,
     ClipDescription,
-    Scene,
-    Sprite,
-    sample_moments,
+    clip_at,
+    rng_of,
 )
 from tango_core.types import VideoItem
-
-__all__ = [
-    "ASKED",
-    "CAMERAS",
-    "COLORS",
-    "FRAME",
-    "NUM_MOMENTS",
-    "PROTOCOL",
-    "SCENES",
-    "SECONDS_PER_MOMENT",
-    "SHAPES",
-    "TYPES",
-    "VOCABULARY",
-    "Box",
-    "ClipDescription",
-    "Scene",
-    "ShapesBenchmark",
-    "Sprite",
-    "clip_at",
-    "dense_clip_at",
-    "pick",
-    "questions",
-    "render",
-    "reply_to",
-    "rng_of",
-    "sample_moments",
-    "words",
-    "write_mp4",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +49,8 @@ NUM_CLIPS = {"train": 1000, "validation": 100, "test": 200}
 QUESTIONS_PER_CLIP = 5
 """Questions per clip, of different types; clips of one scene can be asked three to five."""
 FPS = Fraction(1 / SECONDS_PER_MOMENT)
+CRF = 18
+PRESET = "medium"
 DEFAULT_ROOT = "data/shapes"
 
 _PARAMETERS = {
@@ -168,8 +131,7 @@ class ShapesBenchmark(Benchmark):
 
     def _number(self, limit: int | None) -> int:
         """Clips of the split, or the first `limit` of them."""
-        if limit is not None and limit < 0:
-            raise ValueError(f"limit must be 0 or more, got {limit}")
+        check_limit(limit)
         number = NUM_CLIPS[self.split]
         return number if limit is None else min(limit, number)
 
@@ -199,3 +161,51 @@ class ShapesBenchmark(Benchmark):
 def _write_clip(clip: ClipDescription, path: Path) -> None:
     """Render a clip into a file."""
     write_mp4(path, render(clip), FPS)
+
+
+def write_once(path: Path, write: Callable[[Path], object]) -> None:
+    """Make a file unless it is there; it appears complete or not at all.
+
+    Several processes may do so at once: the first one to finish wins. A link, unlike a rename,
+    never replaces a file, so its time of change, which caches go by, stays.
+
+    Args:
+        path: Where the file shall be; its directory exists.
+        write: Writes the content to the path it is given, a hidden file in the same directory.
+    """
+    if path.exists():
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        write(temporary)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without hard links
+            os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_mp4(path: Path, frames: npt.NDArray[np.uint8], fps: Fraction) -> None:
+    """Encode frames with x264 as yuv420p.
+
+    Equal frames give equal bytes on one machine: one thread, no dates and no versions in the file.
+
+    Args:
+        path: The file, whatever its suffix.
+        frames: (F, h, w, 3) uint8 RGB, h and w even.
+        fps: Frames per second.
+    """
+    import av
+
+    with av.open(str(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
+        stream = container.add_stream("libx264", rate=fps)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.thread_count = 1
+        stream.options = {"crf": str(CRF), "preset": PRESET, "flags": "+bitexact"}
+        for pixels in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())

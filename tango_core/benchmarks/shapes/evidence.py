@@ -13,13 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tango_core.benchmarks.shapes.draw import clip_at
 from tango_core.benchmarks.shapes.world import (
     FRAME,
     SECONDS_PER_MOMENT,
     SHAPES,
     Box,
     ClipDescription,
+    clip_at,
 )
 from tango_core.types import Question
 

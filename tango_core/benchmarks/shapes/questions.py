@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from numpy.random import Generator
 
-from tango_core.benchmarks.base import Protocol
+from tango_core.benchmarks.protocols.protocol import Protocol
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered, read_option
-from tango_core.benchmarks.shapes.draw import DIRECTIONS, rng_of
 from tango_core.benchmarks.shapes.world import (
     COLORS,
+    DIRECTIONS,
     FRAME,
     SCENES,
     SHAPES,
     ClipDescription,
     Sprite,
+    rng_of,
     sample_moments,
 )
 from tango_core.types import Prompt, Question

@@ -26,7 +26,13 @@ def page_of(title="Analysis"):
         notes=["a note"],
         drawings=[Drawing("curve", HOSTILE, HOSTILE, drawn)],
         tables=[
-            Table("numbers", HOSTILE, "", ["name", "x"], [["=1+1", "2"], [HOSTILE, "3"]], shown=1)
+            Table(
+                "numbers",
+                HOSTILE,
+                "",
+                [{"name": "=1+1", "x": "2"}, {"name": HOSTILE, "x": "3"}],
+                shown=1,
+            )
         ],
     )
 

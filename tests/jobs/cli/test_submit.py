@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
-from fake_head import JOB, endless, fake_head, whole
+from fake_head import JOB, fake_head
 from typer.main import get_command
 
 from jobs.cli import main
@@ -235,7 +235,7 @@ def test_without_an_address_there_is_nowhere_to_send_it(tango, recipe, monkeypat
 
 
 def test_jobs_are_listed_shown_and_end_with_their_code(tango):
-    with fake_head(tails=[whole], status="FAILED", exit_code=7) as head:
+    with fake_head(status="FAILED", exit_code=7) as head:
         where = ["--address", head.url]
         code, out, _ = tango("jobs", "list", *where)
         assert (code, out.split()[8:12]) == (0, [JOB, "FAILED", "7", "sweep"])
@@ -257,7 +257,7 @@ def test_a_log_that_nobody_reads_any_more_is_not_followed_to_its_end(tango, monk
     readable, writable = os.pipe()
     os.close(readable)
     with (
-        fake_head(tails=[endless], status="RUNNING", exit_code=None) as head,
+        fake_head(status="RUNNING", exit_code=None) as head,
         open(writable, "w") as unread,
     ):
         monkeypatch.setattr(sys, "stdout", unread)
@@ -267,7 +267,7 @@ def test_a_log_that_nobody_reads_any_more_is_not_followed_to_its_end(tango, monk
 
 
 def test_an_interpreter_that_is_not_there_is_explained(tango):
-    with fake_head(tails=[whole], status="FAILED", exit_code=127) as head:
+    with fake_head(status="FAILED", exit_code=127) as head:
         code, _, err = tango("jobs", "logs", "-f", JOB, "--address", head.url)
     assert code == 127
     assert "name it with --python" in err

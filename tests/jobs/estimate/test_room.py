@@ -8,8 +8,7 @@ import pytest
 import torch
 from jobs_for_tests import job
 
-from jobs.estimate.memory import Questions, encoder_memory, language_memory
-from jobs.estimate.room import refusal, room_of
+from jobs.estimate.memory import Questions, encoder_memory, language_memory, refusal, room_of
 from jobs.estimate.table import render
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations

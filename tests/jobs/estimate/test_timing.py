@@ -6,10 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.estimate.counts import Counts
-from jobs.estimate.rates import CellRates, Rates
-from jobs.estimate.timing import RAY_START_S, stage_seconds, time_job
-from jobs.estimate.tokens import CellTokens
+from jobs.estimate.sizes import CellTokens, Counts
+from jobs.estimate.timing import RAY_START_S, CellRates, Rates, stage_seconds, time_job
 from pipeline.resources.pools import ActorPool, Pools
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
@@ -21,8 +19,7 @@ CELLS = tuple(
 
 def rates(**cells):
     made = {
-        name: CellRates(0.5, seconds, 50, 100, tokens, 2, None, 10)
-        for name, (seconds, tokens) in cells.items()
+        name: CellRates(0.5, seconds, 50, 100, tokens) for name, (seconds, tokens) in cells.items()
     }
     return Rates(0.2, 1.0, made, ("run",), 3.0)
 

@@ -30,7 +30,7 @@ from releases import (
 
 from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
 from jobs.harness.predictions import replies_of
-from jobs.harness.vlmevalkit import dataset_name, read_vlmevalkit, write_vlmevalkit
+from jobs.harness.vlmevalkit import read_vlmevalkit, table_of, write_vlmevalkit
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.protocols.protocol import NO_REPLY
@@ -45,12 +45,12 @@ def benchmark(request, tmp_path):
 @pytest.mark.parametrize("suffix", [".tsv", ".json"])
 def test_a_run_survives_the_way_through_vlmevalkit(benchmark, suffix, tmp_path):
     answers = make_answers(benchmark)
-    path = tmp_path / "work" / f"model_{dataset_name(benchmark)}{suffix}"
+    path = tmp_path / "work" / f"model_{table_of(benchmark).dataset}{suffix}"
     write_vlmevalkit(answers, benchmark, path)
     back = read_vlmevalkit(path, benchmark)
     pd.testing.assert_frame_equal(back[COMPARED], answers[COMPARED])
     assert list(back.columns) == ANSWER.names
-    assert set(back["cell"]) == {f"model_{dataset_name(benchmark)}"}
+    assert set(back["cell"]) == {f"model_{table_of(benchmark).dataset}"}
 
 
 def test_a_run_survives_the_way_through_lmms_eval(benchmark, tmp_path):
@@ -243,7 +243,7 @@ class TestMistakes:
     def test_predictions_for_another_benchmark(self, videomme, tmp_path):
         rows = [{"index": 0, "video": "v", "question": "Else?", "prediction": "A"}]
         write_json(tmp_path / "x.json", rows)
-        with pytest.raises(ValueError, match=r"index 0 asks 'Else\?' about 'v', which is not a"):
+        with pytest.raises(ValueError, match=r"asks 'Else\?' about 'v', is no question"):
             read_vlmevalkit(tmp_path / "x.json", videomme)
 
     def test_a_spreadsheet_without_its_package(self, videomme, tmp_path, monkeypatch):

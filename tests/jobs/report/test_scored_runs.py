@@ -18,7 +18,7 @@ from scored_answers import (
     write_scored_run,
 )
 
-from jobs.analysis.answered import cell_scores
+from jobs.analysis.coverage import cell_scores
 from jobs.explain.command import HowToExplain, explanations
 from jobs.notebook import load_run
 from jobs.report.compare import report_runs

@@ -10,54 +10,34 @@ from types import SimpleNamespace
 
 import pytest
 from fake_clock import FakeClock
-from fake_head import JOB, endless, fake_head, half, whole
+from fake_head import JOB, fake_head
 
 from jobs.submit.follow import LostError, exit_code, follow
 from jobs.submit.head import Head, HeadError
 
 
-def shown(head, **options):
-    """What `follow` writes, and the job at its end."""
-    texts = []
-    details = follow(Head(head.url), JOB, texts.append, clock=FakeClock(), **options)
-    return "".join(texts), details
-
-
 def test_a_log_comes_once_and_whole():
-    with fake_head(tails=[whole], exit_code=7, status="FAILED") as head:
-        text, details = shown(head)
-    assert text == head.log
+    texts = []
+    with fake_head(logs=["one\n", "one\ntwo\nth"], exit_code=None, status="RUNNING") as head:
+
+        def write(text):
+            texts.append(text)
+            if len(texts) == 2:
+                head.status, head.exit_code = "FAILED", 7
+
+        details = follow(Head(head.url), JOB, write, clock=FakeClock())
+    assert texts == ["one\n", "two\nth", "ree\n"]
     assert exit_code(details) == 7
 
 
-def test_a_connection_that_breaks_is_made_again_and_nothing_is_shown_twice():
-    with fake_head(tails=[half, half, whole], status="RUNNING", exit_code=None) as head:
-
-        async def end(request, socket, log):
-            head.status, head.exit_code = "SUCCEEDED", 0
-            await whole(request, socket, log)
-
-        head.tails[-1] = end
-        text, details = shown(head)
-        assert sum(path.endswith("/tail") for path in head.asked) == 3
-    assert text == head.log
-    assert exit_code(details) == 0
-
-
-def test_a_proxy_without_lasting_connections_is_no_obstacle():
-    with fake_head(tails=[]) as head:
-        text, _ = shown(head)
-    assert text == head.log
-
-
 def test_a_head_that_is_away_for_a_moment_is_asked_again(caplog):
-    with fake_head(tails=[whole]) as head:
+    with fake_head() as head:
         client = Head(head.url)
         head.broken = 5
         texts = []
         with caplog.at_level(logging.WARNING):
             follow(client, JOB, texts.append, clock=FakeClock())
-    assert "".join(texts) == head.log
+    assert texts == [head.log]
     (line,) = caplog.messages
     assert "does not answer" in line
     assert "asking again for 120 s" in line
@@ -66,7 +46,7 @@ def test_a_head_that_is_away_for_a_moment_is_asked_again(caplog):
 def test_ctrl_c_leaves_the_job_and_says_how_to_see_it_again():
     command = [sys.executable, "-m", "jobs.cli.entry", "jobs", "logs", "-f", JOB, "--address"]
     with (
-        fake_head(tails=[endless], status="RUNNING", exit_code=None) as head,
+        fake_head(status="RUNNING", exit_code=None) as head,
         subprocess.Popen(
             [*command, head.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process,
@@ -81,7 +61,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_see_it_again():
 
 
 def test_a_head_that_stays_away_is_one_line():
-    with fake_head(tails=[whole]) as head:
+    with fake_head() as head:
         client = Head(head.url)
     clock = FakeClock()
     with pytest.raises(LostError, match="does not answer") as error:

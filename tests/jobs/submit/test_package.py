@@ -14,11 +14,12 @@ from jobs.submit.package import (
     RECIPE_FILE,
     START_FILE,
     PackageError,
+    kept_files,
+    looks_secret,
     package_files,
     size_line,
     write_package,
 )
-from jobs.submit.working_dir import kept_files, looks_secret, working_files
 
 TREE = {
     ".gitignore": "*.log\nbuild/\n/data\n!important.log\n",
@@ -122,6 +123,17 @@ def test_the_code_of_this_installation_goes_along(tmp_path):
     assert target.stat().st_size < 20_000_000
 
 
+def test_the_code_goes_along_where_git_ignores_the_installation(tmp_path, monkeypatch):
+    code = tmp_path / ".venv" / "installed_package"
+    code.mkdir(parents=True)
+    (code / "__init__.py").touch()
+    (tmp_path / ".gitignore").write_text(".venv\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    monkeypatch.syspath_prepend(code.parent)
+    monkeypatch.setattr(package, "_OURS", ("installed_package",))
+    assert list(package_files(None, with_code=True)) == ["installed_package/__init__.py"]
+
+
 def test_a_directory_that_is_too_large_is_refused_with_its_largest_files(
     tree, tmp_path, monkeypatch
 ):
@@ -147,17 +159,15 @@ def names_of(tree, paths):
     return {path.relative_to(tree).as_posix() for path in paths}
 
 
-@pytest.mark.parametrize("in_git", [True, False])
-def test_rules_above_the_directory_hold(tree, in_git):
+def test_rules_above_the_directory_hold(tree):
     inner = tree / "deep" / "inner"
     inner.mkdir()
     (tree / ".gitignore").write_text("*.log\nprivate.txt\n")
     for name in ("private.txt", "secret.py", "method.py"):
         (inner / name).touch()
-    if in_git:
-        subprocess.run(["git", "init", "-q", tree], check=True)
-        (tree / ".git/info/exclude").write_text("method.py\n")
-    assert names_of(inner, kept_files(inner)) == (set() if in_git else {"method.py"})
+    subprocess.run(["git", "init", "-q", tree], check=True)
+    (tree / ".git/info/exclude").write_text("method.py\n")
+    assert names_of(inner, kept_files(inner)) == set()
 
 
 @pytest.mark.parametrize("in_git", [True, False])
@@ -168,7 +178,7 @@ def test_what_looks_like_a_secret_is_left_out_and_named(tree, in_git, caplog):
         (tree / name).touch()
     if in_git:
         subprocess.run(["git", "init", "-q", tree], check=True)
-    assert names_of(tree, working_files(tree).secrets) == secrets
+    assert not secrets & package_files(tree).keys()
     sent = package_files(tree, include=[Path(".env")])
     assert secrets & sent.keys() == {".env"}
     assert {".env.example", "id_rsa.pub", "keys.py", "tokenizer.json"} <= sent.keys()

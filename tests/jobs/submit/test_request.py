@@ -8,8 +8,9 @@ import pytest
 import yaml
 from jobs_for_tests import job
 
+from jobs.cli.submit_options import read_resources
 from jobs.config.recipe import load_jobs
-from jobs.submit.request import Resources, default_command, raise_if_secret, same_job
+from jobs.submit.request import default_command, raise_if_secret, same_job
 from jobs.submit.submit import next_id
 
 
@@ -66,8 +67,8 @@ def test_a_password_in_a_url_is_refused_and_not_repeated():
 
 
 def test_what_the_driver_reserves():
-    assert Resources().arguments() == {}
-    assert Resources(2, 0.5, 1000, {"disk": 1}).arguments() == {
+    assert read_resources(None, None, None, []) == {}
+    assert read_resources(2, 0.5, "1kB", ["disk=1"]) == {
         "entrypoint_num_cpus": 2,
         "entrypoint_num_gpus": 0.5,
         "entrypoint_memory": 1000,

@@ -1,23 +1,20 @@
-"""A whole training of a few steps: model, card, evaluations, MLflow."""
+"""A whole training of a few steps: model, card, evaluations."""
 
 from __future__ import annotations
 
-import io
-import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from short_training import SHORT, one_thread, training
 
-from jobs.training.card import card_text
-from jobs.training.command import show_progress, train_tiny
-from jobs.training.held_out import read_evaluations
-from jobs.training.projector import patch_states, pooled
-from jobs.training.recipe import FULL
-from tango_core.benchmarks.shapes.benchmark import clip_at, render, sample_moments
+from jobs.training.card import card_text, read_evaluations
+from jobs.training.command import train_tiny
+from jobs.training.model import patch_states, pooled
+from jobs.training.stages import FULL
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.models import describe_model, load_encoder
 from tango_core.types import VideoFrames
 
@@ -32,8 +29,7 @@ def _one_thread():
 def model(tmp_path_factory):
     """A whole training of a few steps."""
     output = tmp_path_factory.mktemp("model")
-    evaluation = train_tiny(output, recipe=SHORT, clips=2)
-    return output, evaluation
+    return output, train_tiny(output, recipe=SHORT, clips=2)
 
 
 def test_a_training_leaves_a_model_a_card_and_its_figures(model):
@@ -46,7 +42,6 @@ def test_a_training_leaves_a_model_a_card_and_its_figures(model):
     assert f"| {evaluation.overall.num_questions} | 2 |" in card
     for kind in evaluation.by_type:
         assert f"`{kind}`" in card
-    assert (output / "mlflow.db").is_file()
     assert 0 < evaluation.object_share < 1
     assert 0 < evaluation.saliency_share < 1
 
@@ -82,18 +77,6 @@ def test_evaluations_are_read_back_as_they_were(model):
     assert [(one.seed, one.num_frames) for one in evaluations] == [(0, 8), (0, 16), (1, 8)]
 
 
-def test_curves_and_accuracy_are_in_mlflow(model):
-    from mlflow import MlflowClient
-
-    output, evaluation = model
-    client = MlflowClient(tracking_uri=f"sqlite:///{output / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("tango-train-tiny")
-    (run,) = client.search_runs([experiment.experiment_id])
-    assert run.data.metrics["accuracy"] == pytest.approx(evaluation.overall.value)
-    assert [one.step for one in client.get_metric_history(run.info.run_id, "drawn/loss")] == [2, 4]
-    assert run.data.params["seed"] == "0"
-
-
 def test_a_training_is_not_overwritten_and_not_continued_with_other_options(model):
     output, _ = model
     with pytest.raises(ValueError, match="--resume"):
@@ -116,24 +99,3 @@ def test_the_saved_model_makes_the_tokens_that_were_trained_with(model):
         expected = pooled(joint.projector(states))
     tokens = features.tokens.flatten(0, -2)
     torch.testing.assert_close(tokens, expected.flatten(0, 1), atol=0.02, rtol=0.02)
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_terminal_gets_bars_and_a_log_gets_lines(terminal, caplog):
-    out = io.StringIO()
-    console = Console(file=out, width=120, force_terminal=terminal)
-    with caplog.at_level(logging.INFO), show_progress(console) as report:
-        report("vision", 1, 3, {"loss": 2.0, "loss/kind": 1.0})
-        report("vision", 2, 3, {"loss": 1.5, "loss/kind": 0.7})
-        report("vision", 3, 3, {"loss": 1.25, "loss/kind": 0.5})
-    lines = [record.getMessage() for record in caplog.records]
-    if terminal:
-        assert not lines
-        assert "3/3" in out.getvalue()
-        assert "loss 1.25" in out.getvalue()
-    else:
-        assert out.getvalue() == ""
-        assert lines == [
-            "vision: step 1 of 3, loss 2.00",
-            "vision: step 3 of 3, loss 1.25",
-        ]

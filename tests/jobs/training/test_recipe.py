@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.training.loop import Stage, learning_rate
-from jobs.training.recipe import FULL, MINUTES, recipe_for
+from jobs.training.stages import FULL, MINUTES, Stage, learning_rate, recipe_for
 
 
 def test_less_time_shortens_every_stage():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from jobs.training.frames import frame_batch, labelled_frame
-from jobs.training.recipe import architecture
-from jobs.training.vision import VisionTrainer
+from jobs.training.data import frame_batch, labelled_frame
+from jobs.training.model import VisionTrainer
+from jobs.training.stages import architecture
 
 
 def test_heads_of_the_first_block_attend_to_their_neighbours():

@@ -3,7 +3,8 @@
 import pytest
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.shapes.benchmark import clip_at, pick, questions, rng_of
+from tango_core.benchmarks.shapes.questions import pick, questions
+from tango_core.benchmarks.shapes.world import clip_at, rng_of
 
 
 @pytest.fixture

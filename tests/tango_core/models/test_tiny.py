@@ -3,7 +3,7 @@ import pytest
 import torch
 from transformers import LlavaOnevisionForConditionalGeneration
 
-from tango_core.benchmarks.shapes.benchmark import VOCABULARY
+from tango_core.benchmarks.shapes.questions import VOCABULARY
 from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model, tiny
 from tango_core.types import Prompt, VideoFrames

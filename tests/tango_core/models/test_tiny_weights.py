@@ -6,7 +6,8 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from tango_core.benchmarks.shapes import benchmark as shapes
+from tango_core.benchmarks.shapes import questions, world
+from tango_core.benchmarks.shapes.render import render
 from tango_core.compressors import build_method
 from tango_core.metrics import clustered_accuracy
 from tango_core.models import describe_model, load_encoder, load_language_model
@@ -28,20 +29,20 @@ def answered(spec):
     keep_all = build_method("full").compressor
     rows = []
     for index in range(NUM_CLIPS):
-        clip = shapes.clip_at("test", 0, index)
-        moments = shapes.sample_moments(clip.num_moments, NUM_FRAMES)
-        seconds = np.array(moments) * shapes.SECONDS_PER_MOMENT
+        clip = world.clip_at("test", 0, index)
+        moments = world.sample_moments(clip.num_moments, NUM_FRAMES)
+        seconds = np.array(moments) * world.SECONDS_PER_MOMENT
         video = keep_all.compress(
-            encoder.encode(VideoFrames(shapes.render(clip, moments), seconds), frozenset())
+            encoder.encode(VideoFrames(render(clip, moments), seconds), frozenset())
         )
-        asked = shapes.pick(shapes.questions(clip), 5, shapes.rng_of("test", 0, index, "pick"))
-        prompts = [shapes.PROTOCOL.render(question) for question in asked]
+        asked = questions.pick(questions.questions(clip), 5, world.rng_of("test", 0, index, "pick"))
+        prompts = [questions.PROTOCOL.render(question) for question in asked]
         answers = language_model.answer(video, prompts, max_new_tokens=8)
         rows += [
             (
                 question.groups["type"],
                 index,
-                shapes.PROTOCOL.read_choice(reply.text, question) == question.answer,
+                questions.PROTOCOL.read_choice(reply.text, question) == question.answer,
             )
             for question, reply in zip(asked, answers, strict=True)
         ]

@@ -13,8 +13,9 @@ import pytest
 
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.shapes import benchmark as shapes
-from tango_core.benchmarks.shapes import video as shapes_video
-from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark, clip_at, render
+from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 from tango_core.video import FrameSpec, decode_frames
 
 GENERATE = """
@@ -83,7 +84,7 @@ def test_a_file_holds_the_moments_that_were_drawn(tmp_path):
 def test_the_project_s_decoder_sees_the_sampled_moments(tmp_path):
     (item,) = ShapesBenchmark(str(tmp_path)).items(1)
     frames = decode_frames(item.path, FrameSpec(num_frames=8, size=(128, 128)))
-    moments = shapes.sample_moments(16, 8)
+    moments = sample_moments(16, 8)
     np.testing.assert_allclose(frames.timestamps, [moment * 0.5 for moment in moments])
     drawn = render(clip_at("test", 0, 0), moments)
     assert np.abs(frames.pixels.astype(float) - drawn).mean() < 6
@@ -114,7 +115,7 @@ def test_a_writer_that_fails_leaves_nothing_behind(tmp_path):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        shapes_video.write_once(tmp_path / "clip.mp4", fail)
+        shapes.write_once(tmp_path / "clip.mp4", fail)
     assert files(tmp_path) == []
 
 
@@ -125,7 +126,7 @@ def test_the_first_writer_wins_and_its_file_stays_untouched(tmp_path):
         target.write_text("first")
         aside.write_text("second")
 
-    shapes_video.write_once(target, overtaken)
+    shapes.write_once(target, overtaken)
     assert target.read_text() == "first"
     assert files(tmp_path) == [target]
 

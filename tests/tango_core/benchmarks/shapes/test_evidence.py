@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark, clip_at, questions, render
+from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
 from tango_core.benchmarks.shapes.evidence import clip_of, cover_of, sprites_asked, tokens_of
-from tango_core.benchmarks.shapes.world import SECONDS_PER_MOMENT, Box
+from tango_core.benchmarks.shapes.questions import questions
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import SECONDS_PER_MOMENT, Box, clip_at
 
 CLIPS = [clip_at("test", 0, index) for index in range(60)]
 

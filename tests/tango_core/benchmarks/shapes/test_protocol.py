@@ -3,7 +3,7 @@
 import pytest
 
 from tango_core.benchmarks.scoring.multiple_choice import letter_of
-from tango_core.benchmarks.shapes.benchmark import PROTOCOL, VOCABULARY, reply_to, words
+from tango_core.benchmarks.shapes.questions import PROTOCOL, VOCABULARY, reply_to, words
 from tango_core.types import Question
 
 

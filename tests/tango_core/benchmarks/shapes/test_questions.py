@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 from shapes_oracle import Oracle
 
-from tango_core.benchmarks.shapes.benchmark import ASKED, TYPES, clip_at, questions, sample_moments
+from tango_core.benchmarks.shapes.questions import ASKED, TYPES, questions
+from tango_core.benchmarks.shapes.world import clip_at, sample_moments
 
 
 @pytest.mark.parametrize("num_frames", [8, 16])

@@ -7,19 +7,19 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from tango_core.benchmarks.shapes.benchmark import (
+from tango_core.benchmarks.shapes.render import render
+from tango_core.benchmarks.shapes.world import (
     CAMERAS,
     COLORS,
     FRAME,
     NUM_MOMENTS,
     SCENES,
     SHAPES,
+    WORLD_VERSION,
     clip_at,
     dense_clip_at,
-    render,
     sample_moments,
 )
-from tango_core.benchmarks.shapes.draw import WORLD_VERSION
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,456 @@
+"""The parts of the model in training: vision tower, language model, projector, and all together.
+
+Names of parameters are keys of checkpoints: they stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    AutoModel,
+    LlavaOnevisionConfig,
+    LlavaOnevisionForConditionalGeneration,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
+from transformers.models.llava_onevision.modeling_llava_onevision import (
+    LlavaOnevisionMultiModalProjector,
+)
+
+from jobs.training.data import (
+    HEADS,
+    NUM_PATCHES,
+    PHRASES,
+    PROMPT_START,
+    SIDE,
+    TARGET_WORDS,
+    TYPE_NAMES,
+    Batch,
+    Packed,
+    Sample,
+    questions_of,
+    training_clip,
+    word_id,
+)
+from tango_core.benchmarks.shapes.render import render
+from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.ops.saliency import pool_grid
+
+# Loss weight of the class "nothing": most patches show background, and would dominate the loss.
+_NOTHING_WEIGHT = 0.12
+_NEIGHBOURS = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+# Scale of the initial queries and keys of every block.
+_BLOCK_SCALES = (0.8, 1.2, 1.2)
+
+
+class VisionTrainer(nn.Module):
+    """A tower with linear heads that only training needs.
+
+    Args:
+        config: Of the tower, which has a pooling head.
+    """
+
+    places: Tensor
+
+    def __init__(self, config: SiglipVisionConfig) -> None:
+        super().__init__()
+        self.tower: Any = SiglipVisionModel._from_config(config, attn_implementation="sdpa")
+        self.read_patch = nn.Linear(config.hidden_size, sum(HEADS.values()))
+        self.read_frame = nn.Linear(config.hidden_size, PHRASES)
+        initialise_tower(self.tower)
+        self.register_buffer("places", grid_places())
+
+    def forward(self, pixels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        """Outputs by head (B, N, outputs) and of frames (B, PHRASES), from (B, H, W, 3) uint8."""
+        out = self.tower(pixel_values=normalise(pixels))
+        patches = self.read_patch(out.last_hidden_state)
+        parts = torch.split(patches, list(HEADS.values()), dim=-1)
+        return dict(zip(HEADS, parts, strict=True)), self.read_frame(out.pooler_output)
+
+    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+        """Sum of the losses of all heads; losses and accuracies on patches of objects by head."""
+        patches, frame = self(batch["pixels"])
+        losses = {}
+        for name in ("kind", "color", "digit"):
+            weight = torch.ones(HEADS[name])
+            weight[0] = _NOTHING_WEIGHT
+            losses[name] = F.cross_entropy(
+                patches[name].flatten(0, 1), batch[name].flatten(), weight=weight
+            )
+        losses["count"] = 0.5 * F.cross_entropy(
+            patches["count"].flatten(0, 1), batch["count"].flatten()
+        )
+        scene = batch["scene"][:, None].expand(-1, NUM_PATCHES)
+        losses["scene"] = 0.3 * F.cross_entropy(patches["scene"].flatten(0, 1), scene.flatten())
+        losses["place"] = 0.5 * (patches["place"] - self.places).square().mean()
+        losses["frame"] = 4 * F.binary_cross_entropy_with_logits(
+            frame, batch["phrases"], pos_weight=torch.tensor(4.0)
+        )
+        metrics = {f"loss/{name}": float(value.detach()) for name, value in losses.items()}
+        for name in ("kind", "color", "digit", "count"):
+            labelled = batch[name] > (-1 if name == "count" else 0)
+            hits = patches[name].argmax(-1)[labelled] == batch[name][labelled]
+            metrics[f"accuracy/{name}"] = float(hits.float().mean()) if len(hits) else float("nan")
+        metrics["accuracy/scene"] = float((patches["scene"].argmax(-1) == scene).float().mean())
+        return torch.stack(list(losses.values())).sum(), metrics
+
+
+def normalise(pixels: Tensor) -> Tensor:
+    """(B, H, W, 3) uint8 to (B, 3, H, W) float32 in [-1, 1]."""
+    return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def grid_places() -> Tensor:
+    """(N, 2) row and column of every patch, from -1 to 1."""
+    line = (2 * torch.arange(SIDE) + 1) / SIDE - 1
+    return torch.stack(torch.meshgrid(line, line, indexing="ij"), dim=-1).reshape(-1, 2)
+
+
+@torch.no_grad()
+def initialise_tower(tower: Any) -> None:
+    """Initialise positions as sines and cosines, and heads that attend to neighbouring patches.
+
+    Every head of the first block attends to another neighbour, those of the second block to patches
+    twice as far away. Half of the last block's heads attend to neighbours; the others are random.
+    """
+    config = tower.config
+    size = config.hidden_size // config.num_attention_heads
+    frequencies = torch.tensor([1.5, 1.0, 0.6, 0.3])
+    line = torch.arange(SIDE)[:, None] * frequencies
+    waves = torch.cat([line.sin(), line.cos()], dim=1)
+    rows = waves[:, None].expand(SIDE, SIDE, -1)
+    columns = waves[None].expand(SIDE, SIDE, -1)
+    places = torch.cat([rows, columns], dim=-1).reshape(SIDE * SIDE, -1)
+    table = tower.embeddings.position_embedding.weight
+    table.normal_(0, 0.02)
+    table[:, : places.shape[1]] += 1.5 * places
+    # At first nothing else writes into the entries of the positions. Normalisation subtracts the
+    # mean of a patch from all entries: one more entry stays zero, and the heads subtract it again.
+    zero = places.shape[1]
+    kept = zero + 1
+    table[:, zero] = 0
+    tower.embeddings.patch_embedding.weight.mul_(0.5)
+    tower.embeddings.patch_embedding.weight[:kept] = 0
+    tower.embeddings.patch_embedding.bias[:kept] = 0
+    for block in tower.encoder.layers:
+        block.self_attn.out_proj.weight[:kept] = 0
+        block.mlp.fc2.weight[:kept] = 0
+    for layer, (reach, local) in enumerate(((1, 8), (2, 8), (1, 4))):
+        attention = tower.encoder.layers[layer].self_attn
+        for head in range(local):
+            here = slice(head * size, (head + 1) * size)
+            down, right = _NEIGHBOURS[head]
+            shift = torch.block_diag(  # type: ignore[no-untyped-call]
+                _rotation(reach * down * frequencies), _rotation(reach * right * frequencies)
+            )
+            for projection, matrix in (
+                (attention.q_proj, shift),
+                (attention.k_proj, torch.eye(16)),
+            ):
+                projection.weight[here] = 0
+                projection.weight[here, :zero] = _BLOCK_SCALES[layer] * matrix
+                projection.weight[here, zero] = -_BLOCK_SCALES[layer] * matrix.sum(dim=1)
+                projection.bias[here] = 0
+
+
+def _rotation(angles: Tensor) -> Tensor:
+    """(8, 8) matrix that adds the given angles to those of sines and cosines."""
+    sine, cosine = torch.diag(angles.sin()), torch.diag(angles.cos())
+    return torch.cat([torch.cat([cosine, sine], dim=1), torch.cat([-sine, cosine], dim=1)])
+
+
+# Scales of the initial weights: of queries and keys, and of what attention copies.
+_MATCH_SCALE = 1.3
+_COPY_SCALE = 0.25
+_OFFSET_BIAS = 4.5
+
+
+class LanguageTrainer(nn.Module):
+    """Language model, tied output projection and newline token of the embedded model.
+
+    Args:
+        config: Of the whole model.
+
+    Attributes:
+        meaning: (len(TARGET_WORDS), D) initial embeddings of the words of synthetic tokens.
+    """
+
+    meaning: Tensor
+
+    def __init__(self, config: LlavaOnevisionConfig) -> None:
+        super().__init__()
+        text = config.text_config
+        self.language_model: Any = AutoModel.from_config(text, attn_implementation="sdpa")
+        self.image_newline = nn.Parameter(torch.randn(text.hidden_size) / text.hidden_size**0.5)
+        head = nn.Linear(text.hidden_size, text.vocab_size, bias=False)
+        head.weight = self.language_model.embed_tokens.weight
+        self.lm_head = head
+        self.register_buffer("meaning", torch.empty(len(TARGET_WORDS), text.hidden_size))
+        initialise_language_model(self.language_model)
+        with torch.no_grad():
+            rows = [word_id(word) for word in TARGET_WORDS]
+            self.meaning.copy_(self.language_model.embed_tokens.weight[rows])
+
+    def forward(self, visual: Tensor, packed: Packed) -> Tensor:
+        """Predict the words of all replies.
+
+        Args:
+            visual: (B, T * TOKENS_PER_FRAME, D) tokens of the clips.
+            packed: Their questions.
+
+        Returns:
+            (R, vocabulary) logits.
+        """
+        embed = self.language_model.embed_tokens
+        hidden = torch.cat(
+            [
+                embed(torch.tensor(PROMPT_START)).expand(len(visual), -1, -1),
+                visual,
+                self.image_newline.expand(len(visual), 1, -1),
+                embed(packed.text),
+            ],
+            dim=1,
+        )
+        layer_loop = LayerLoop(self.language_model, self.lm_head)
+        states = layer_loop.run(hidden, packed.positions, mask=packed.mask)
+        return layer_loop.logits(states[packed.rows, packed.columns])
+
+    def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
+        """Cross-entropy of the replies' words; and by type, which questions were answered right.
+
+        A question counts as right if all words of its reply are right.
+        """
+        logits = self(visual, packed)
+        loss = F.cross_entropy(logits.float(), packed.targets)
+        hits = (logits.argmax(-1) == packed.targets).long()
+        right = torch.ones(len(packed.kinds), dtype=torch.long)
+        right.scatter_reduce_(0, packed.question, hits, "amin")
+        by_kind: dict[int, list[bool]] = {}
+        for kind, hit in zip(packed.kinds, right.tolist(), strict=True):
+            by_kind.setdefault(kind, []).append(bool(hit))
+        return loss, by_kind
+
+
+def accuracy_by_type(by_kind: dict[int, list[bool]]) -> dict[str, float]:
+    """Share of right answers by type."""
+    return {f"right/{TYPE_NAMES[kind]}": sum(hits) / len(hits) for kind, hits in by_kind.items()}
+
+
+@torch.no_grad()
+def initialise_language_model(model: Any) -> None:
+    """Initialise attention so that every head copies from tokens with equal content.
+
+    Words get orthogonal embeddings. Queries and keys have equal orthogonal weights; the output
+    weights are the transposed value weights. In the first layer two heads attend to the token one
+    and two positions before, by biases alone.
+    """
+    text = model.config
+    width, heads, size = text.hidden_size, text.num_attention_heads, text.head_dim
+    weight = model.embed_tokens.weight
+    weight.normal_(0, width**-0.5)
+    used = min(width, len(weight))
+    weight[:used] = _orthogonal(used, width)
+    for index, layer in enumerate(model.layers):
+        attention = layer.self_attn
+        for head in range(heads):
+            here = slice(head * size, (head + 1) * size)
+            match, copy = _orthogonal(size, width), _orthogonal(size, width)
+            attention.q_proj.weight[here] = _MATCH_SCALE * match
+            attention.k_proj.weight[here] = _MATCH_SCALE * match
+            attention.v_proj.weight[here] = copy
+            attention.o_proj.weight[:, here] = _COPY_SCALE * copy.T
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+            projection.bias.zero_()
+        if index == 0:
+            for head in (0, 1):
+                _attend_before(attention, head, size, head + 1, model.rotary_emb.inv_freq)
+        for projection in (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj):
+            projection.weight.normal_(0, 0.5 * projection.weight.shape[1] ** -0.5)
+        layer.mlp.down_proj.weight.mul_(0.5)
+
+
+def _attend_before(attention: Any, head: int, size: int, offset: int, frequencies: Tensor) -> None:
+    """Make a head attend to the token `offset` positions before, independent of its content."""
+    here = slice(head * size, (head + 1) * size)
+    attention.q_proj.weight[here] = 0
+    attention.k_proj.weight[here] = 0
+    angles = offset * frequencies
+    attention.q_proj.bias[here] = _OFFSET_BIAS * torch.cat([angles.cos(), -angles.sin()])
+    attention.k_proj.bias[here] = _OFFSET_BIAS * torch.cat(
+        [torch.ones(size // 2), torch.zeros(size // 2)]
+    )
+
+
+def _orthogonal(rows: int, columns: int) -> Tensor:
+    """(rows, columns) with orthonormal rows (or columns, if these are fewer)."""
+    return nn.init.orthogonal_(torch.empty(rows, columns))
+
+
+def synthetic_tokens(
+    embeddings: Tensor, weights: Sequence[Tensor], noise: torch.Generator
+) -> Tensor:
+    """Noisy visual tokens from `token_targets`.
+
+    Args:
+        embeddings: (len(TARGET_WORDS), D) embeddings of the words.
+        weights: Per clip (T * TOKENS_PER_FRAME, len(TARGET_WORDS)).
+        noise: Source of random numbers.
+
+    Returns:
+        (B, T * TOKENS_PER_FRAME, D).
+    """
+    batch = torch.stack(list(weights))
+    scale = 0.7 + 0.6 * torch.rand(*batch.shape[:2], 1, generator=noise)
+    tokens = scale * (batch @ embeddings)
+    return tokens + 0.05 * torch.randn(tokens.shape, generator=noise)
+
+
+# Scales of the outputs that the first layer repeats.
+_HEAD_SCALES = {"kind": 0.3, "color": 0.3, "digit": 0.3, "count": 0.3, "scene": 0.3, "place": 2.0}
+_RIDGE = 1e-3
+
+
+def pooled(values: Tensor) -> Tensor:
+    """Pool (F, N, C) patches to (F, TOKENS_PER_FRAME, C) tokens as the model does."""
+    return pool_grid(values, (SIDE, SIDE), "bilinear")
+
+
+@torch.no_grad()
+def patch_states(trainer: VisionTrainer, pixels: Tensor) -> Tensor:
+    """Input of the projector, (F, N, D): states of the tower before its last normalisation."""
+    tower = trainer.tower
+    hidden: Tensor = tower.embeddings(normalise(pixels))
+    for block in tower.encoder.layers:
+        hidden = block(hidden, attention_mask=None)
+    return hidden
+
+
+@torch.no_grad()
+def fit_projector(
+    config: LlavaOnevisionConfig, trainer: VisionTrainer, states: Tensor, targets: Tensor
+) -> tuple[LlavaOnevisionMultiModalProjector, float]:
+    """Build a projector whose pooled outputs are close to given tokens.
+
+    The first layer repeats the tower's linear heads (each class minus "nothing", places in both
+    signs); its remaining rows are random. The second layer is a ridge regression.
+
+    Args:
+        config: Of the whole model.
+        trainer: A trained tower with its heads.
+        states: (F, N, D) from `patch_states`.
+        targets: (F, TOKENS_PER_FRAME, D) the wanted tokens.
+
+    Returns:
+        The projector, and the share of the targets' variance that it explains.
+    """
+    projector = LlavaOnevisionMultiModalProjector(config)
+    rows, biases = _head_weights(trainer, states)
+    width = projector.linear_1.weight.shape[0]
+    rows, biases = rows[:width], biases[:width]
+    centre = states.mean(dim=(0, 1))
+    spread = states.flatten(0, 1).std(dim=0).norm()
+    random = nn.init.orthogonal_(torch.empty(width - len(rows), rows.shape[1])) * 6 / spread
+    projector.linear_1.weight.copy_(torch.cat([rows, random]))
+    projector.linear_1.bias.copy_(torch.cat([biases, -random @ centre]))
+    features = pooled(F.gelu(projector.linear_1(states))).flatten(0, 1)
+    ones = torch.ones(len(features), 1)
+    design = torch.cat([features, ones], dim=1).double()
+    wanted = targets.flatten(0, 1).double()
+    gram = design.T @ design / len(design)
+    gram += _RIDGE * torch.diag(gram.diagonal())
+    solution = torch.linalg.solve(gram, design.T @ wanted / len(design))
+    projector.linear_2.weight.copy_(solution[:-1].T.float())
+    projector.linear_2.bias.copy_(solution[-1].float())
+    residual = (wanted - design @ solution).square().sum()
+    explained = 1 - residual / (wanted - wanted.mean(dim=0)).square().sum()
+    return projector, float(explained)
+
+
+def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and biases of the heads, for states before the tower's last normalisation.
+
+    The normalisation divides by a norm that differs between patches; its mean is used for all.
+    """
+    norm = trainer.tower.post_layernorm
+    centred = states - states.mean(dim=-1, keepdim=True)
+    scale = (centred.square().mean(dim=-1) + norm.eps).rsqrt().mean()
+    weight, bias = trainer.read_patch.weight, trainer.read_patch.bias
+    parts = torch.split(weight, list(HEADS.values()))
+    offsets = torch.split(bias, list(HEADS.values()))
+    rows, biases = [], []
+    for name, part, offset in zip(HEADS, parts, offsets, strict=True):
+        if name == "place":
+            part, offset = torch.cat([part, -part]), torch.cat([offset, -offset])
+        elif name in ("kind", "color", "digit"):
+            part, offset = part[1:] - part[:1], offset[1:] - offset[:1]
+        else:
+            part, offset = part - part.mean(dim=0), offset - offset.mean()
+        rows.append(_HEAD_SCALES[name] * part)
+        biases.append(_HEAD_SCALES[name] * offset)
+    row, shift = torch.cat(rows), torch.cat(biases)
+    folded = row * norm.weight * scale
+    folded = folded - folded.mean(dim=1, keepdim=True)
+    return folded, shift + row @ norm.bias
+
+
+class RenderedSamples:
+    """Makes samples from rendered clips: `visual` is the input of the projector, in float16.
+
+    Args:
+        vision: A trained tower; it stays as it is.
+    """
+
+    def __init__(self, vision: VisionTrainer) -> None:
+        self.vision = vision
+
+    def __call__(self, seed: int, index: int, num_frames: int) -> Sample:
+        """Render a clip and run the tower: (T, N, D)."""
+        clip, moments = training_clip(seed, index, num_frames)
+        states = patch_states(self.vision, torch.from_numpy(render(clip, moments)))
+        return Sample(questions_of(clip, moments), states.numpy().astype(np.float16))
+
+
+class JointTrainer(nn.Module):
+    """Projector and language model.
+
+    Args:
+        projector: Of the whole model.
+        language: Trained on synthetic tokens.
+    """
+
+    def __init__(self, projector: nn.Module, language: LanguageTrainer) -> None:
+        super().__init__()
+        self.projector = projector
+        self.decoder = language  # the name is part of the keys of checkpoints
+
+    def visual(self, samples: Sequence[Sample]) -> Tensor:
+        """(B, T * TOKENS_PER_FRAME, D) tokens of samples from `RenderedSamples`."""
+        states = torch.from_numpy(np.stack([one.visual for one in samples])).float()
+        tokens = pooled(self.projector(states.flatten(0, 1)))
+        return tokens.reshape(len(samples), -1, tokens.shape[-1])
+
+    def loss(
+        self, samples: Sequence[Sample], packed: Packed
+    ) -> tuple[Tensor, dict[int, list[bool]]]:
+        """As `LanguageTrainer.loss`, from the states of the tower."""
+        return self.decoder.loss(self.visual(samples), packed)
+
+
+@torch.no_grad()
+def assemble(
+    config: LlavaOnevisionConfig, vision: VisionTrainer, joint: JointTrainer
+) -> LlavaOnevisionForConditionalGeneration:
+    """Build the whole model from its trained parts; heads that only training needs are dropped."""
+    whole = LlavaOnevisionForConditionalGeneration(config)
+    whole.model.vision_tower.load_state_dict(vision.tower.state_dict())
+    whole.model.multi_modal_projector.load_state_dict(joint.projector.state_dict())
+    whole.model.language_model.load_state_dict(joint.decoder.language_model.state_dict())
+    whole.model.image_newline.copy_(joint.decoder.image_newline)
+    whole.tie_weights()
+    return whole.eval()
