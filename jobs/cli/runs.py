@@ -129,6 +129,6 @@ def replicates(
 
 def _width() -> int | None:
     """Columns that a table may take."""
-    from jobs.run.display import Display
+    from jobs.run.progress import Display
 
     return Display.on(Console()).table_width

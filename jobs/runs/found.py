@@ -14,7 +14,7 @@ from jobs.config.overrides import recipe_of
 from jobs.config.recipe import parse_job
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
-from jobs.run.directories import recipe_name
+from jobs.run.run_dirs import recipe_name
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease

@@ -94,4 +94,4 @@ def test_a_command_ends_in_one_line(monkeypatch, capsys, server, tmp_path):
         main()
     assert stop.value.code == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(f"tango: model.path {ID}: it is gated: ask for access on")
+    assert last.startswith(f"tango: recipe.yaml: model.path {ID}: it is gated: ask for access on")
