@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.console import Console
 
+from tango_core.errors import InputError
+
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
     from jobs.run.locations import Locations
@@ -51,9 +53,9 @@ class DryRunOptions:
         }
         if not self.only and any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
-            raise ValueError(f"{names} belongs to an estimate; add --dry-run")
+            raise InputError(f"{names} belongs to an estimate; add --dry-run")
         if self.only and self.continues:
-            raise ValueError("--dry-run is about a whole job: leave out --resume and --continue")
+            raise InputError("--dry-run is about a whole job: leave out --resume and --continue")
 
     def estimate(
         self,

@@ -34,6 +34,7 @@ from jobs.cli.options import (
 from jobs.cli.output import Json, Quiet, announce, console_of, display_of
 from jobs.cli.path_checks import check_jobs, check_methods
 from pipeline.redaction import redacted
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.run.locations import Locations
@@ -75,7 +76,7 @@ def _measuring(
         video_cache_gib: VideoCacheGib = None,
     ) -> None:
         if controls and not several:
-            raise ValueError(
+            raise InputError(
                 "--controls adds methods, and `tango evaluate` measures one; use "
                 "`tango sweep --controls`"
             )

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from pipeline.redaction import holds_credentials, redacted
+from tango_core.errors import InputError
 
 
 def expanded(path: Path | None) -> Path | None:
@@ -28,7 +29,7 @@ def expanded_text(place: str | None) -> str | None:
     if not place:
         raise typer.BadParameter("it is empty")
     if holds_credentials(place):
-        raise ValueError(
+        raise InputError(
             f"{redacted(place)}: take the credentials out of the URL; object stores find them in "
             "the environment or in their own files (AWS_PROFILE, ~/.aws, "
             "GOOGLE_APPLICATION_CREDENTIALS)"

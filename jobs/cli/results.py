@@ -16,6 +16,7 @@ from jobs.run.locations import raise_if_unusable
 from pipeline.redaction import redacted
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import is_url, place
+from tango_core.errors import InputError
 
 data = typer.Typer(no_args_is_help=True, help="Fetch the files of a benchmark, and look at them.")
 
@@ -222,7 +223,7 @@ def data_check(
 ) -> None:
     """Check every row and every file before a job needs them."""
     if root is not None and is_url(root):
-        raise ValueError(
+        raise InputError(
             f"{redacted(root)}: data check opens every file, which needs a disk; copy the release "
             "to one, or start a job with a small --limit"
         )

@@ -14,6 +14,7 @@ from jobs.cli.path_checks import check_names
 from jobs.cli.standard_streams import has_no_reader
 from jobs.cli.submit_options import read_resources, read_runtime_env, split_options
 from pipeline.runtime import process
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.submit.head import Head
@@ -114,7 +115,7 @@ def submit(
     loaded = load_jobs(recipe, changes, elsewhere=True)
     wanted = command or default_command(loaded)
     if wanted == "evaluate" and len(loaded) > 1:
-        raise ValueError(
+        raise InputError(
             f"{recipe}: model.{' and model.'.join(listed_inputs(loaded))} lists several values; "
             "submit it with --command sweep"
         )
@@ -235,7 +236,7 @@ def _watch(head: Head, job_id: str, write: Callable[[str], None]) -> None:
     try:
         details = follow(head, job_id, write)
     except LostError as error:
-        raise ValueError(
+        raise InputError(
             f"{error}; the job goes on unless the head is gone: {how}; submitting it again "
             "continues it"
         ) from error

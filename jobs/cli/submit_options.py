@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from pipeline.redaction import is_secret
+from tango_core.errors import InputError
 
 # Options that the client sets itself.
 _OURS = {"address", "continue_", "recipe", "set_"}
@@ -46,7 +47,7 @@ def split_options(
         if one.name in parsed.params and parsed.get_parameter_source(one.name).name == "COMMANDLINE"
     }
     if "address" in given:
-        raise ValueError(
+        raise InputError(
             "--address behind -- is not for submitted jobs: they join the cluster they are "
             "submitted to; remove it"
         )
@@ -87,11 +88,11 @@ def read_runtime_env(
         try:
             content = load_yaml(path.read_bytes()) or {}
         except YamlError as error:
-            raise ValueError(f"--runtime-env {path} {error}") from error
+            raise InputError(f"--runtime-env {path} {error}") from error
         except OSError as error:
-            raise ValueError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
+            raise InputError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
         if not isinstance(content, dict) or "working_dir" in content:
-            raise ValueError(
+            raise InputError(
                 f"--runtime-env {path}: a mapping such as {{pip: [...], env_vars: {{...}}}} is "
                 "needed, without working_dir: that is --working-dir"
             )
@@ -117,9 +118,9 @@ def _given(option: str, variables: Sequence[str]) -> dict[str, str]:
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not name:
-            raise ValueError(f"{option} {variable} names no variable; write {option} NAME=VALUE")
+            raise InputError(f"{option} {variable} names no variable; write {option} NAME=VALUE")
         if not equals and name not in os.environ:
-            raise ValueError(
+            raise InputError(
                 f"{option} {name} is not set here; set it, or write {option} {name}=VALUE"
             )
         found[name] = value if equals else os.environ[name]
@@ -134,7 +135,7 @@ def _raise_if_secret(option: str, values: Mapping[str, str]) -> None:
     """
     names = sorted(name for name, value in values.items() if is_secret(name, value))
     if names:
-        raise ValueError(
+        raise InputError(
             f"{option}: {', '.join(names)} looks like a secret, and everybody who reaches the "
             "dashboard can read what is sent with a job; set it on the nodes (their environment, a "
             "secret of Kubernetes, the file that the service reads there: ~/.mlflow/credentials, "
@@ -151,7 +152,7 @@ def _variables(path: Path | None, given: Any) -> dict[str, str]:
     if not isinstance(given, dict) or any(
         not isinstance(value, (str, int, float)) for value in given.values()
     ):
-        raise ValueError(
+        raise InputError(
             f"--runtime-env {path}: env_vars is a mapping of names to values: {{NAME: value}}"
         )
     return {
@@ -178,7 +179,7 @@ def read_resources(
                 raise ValueError
             amounts[name] = float(amount)
         except ValueError:
-            raise ValueError(
+            raise InputError(
                 f"--entrypoint-resource {text} is not of the form NAME=AMOUNT, e.g. big_disk=1"
             ) from None
     num_bytes = None if memory is None else parse_bytes(memory, "--entrypoint-memory")

@@ -11,6 +11,7 @@ from rich.console import Console
 from jobs.cli.completion import method_names, model_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
 from jobs.cli.path_checks import check_method, check_model, check_video
+from tango_core.errors import InputError
 
 
 def ask(
@@ -124,7 +125,7 @@ def train_tiny(
     except ModuleNotFoundError as error:
         if error.name != "jobs.training":
             raise
-        raise ValueError(
+        raise InputError(
             "train-tiny is not in the installed package; run it in a checkout of the repository"
         ) from None
 

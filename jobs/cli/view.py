@@ -12,6 +12,7 @@ from jobs.cli.options import RUNS, expanded, expanded_text
 from jobs.cli.path_checks import check_cache_root, check_runs
 from jobs.run.last_words import leaves_behind
 from pipeline.storage.urls import place
+from tango_core.errors import InputError
 
 
 def view(
@@ -59,7 +60,7 @@ def view(
     if cache is not None:
         check_cache_root(cache)
     if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
-        raise ValueError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
+        raise InputError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command
 
     places = [place(run) for run in runs or []] or [command.newest_run(Path(str(RUNS)))]

@@ -8,6 +8,7 @@ from typing import Any
 
 from jobs.config.errors import RecipeError
 from jobs.config.method_names import shipped_methods
+from tango_core.errors import InputError, UserError
 from tango_core.extensions import announced, is_reference, load_extension, short_name
 from tango_core.wrong_options import raise_if_missing, raise_if_no_share, raise_if_unknown
 
@@ -71,7 +72,7 @@ def raise_if_unknown_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -
             continue
         given = [key for key in options if key != "name"]
         if "num_layers" in given:
-            raise ValueError(f"method {cell!r} has no option 'num_layers'; the model has it")
+            raise InputError(f"method {cell!r} has no option 'num_layers'; the model has it")
         raise_if_unknown(name, given, shipped[name].names)
         raise_if_missing(name, given, shipped[name].required)
         raise_if_too_large(cell, options)
@@ -80,7 +81,7 @@ def raise_if_unknown_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -
             try:
                 raise_if_no_share("retention", float(retention))
             except ValueError as error:
-                raise ValueError(f"method {cell!r}: {error}") from error
+                raise InputError(f"method {cell!r}: {error}") from error
 
 
 def raise_if_too_large(cell: str, options: Mapping[str, Any]) -> None:
@@ -91,7 +92,7 @@ def raise_if_too_large(cell: str, options: Mapping[str, Any]) -> None:
     """
     for option, value in options.items():
         if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
-            raise ValueError(f"method {cell!r}: {option} must be at most {LARGEST}, got {value}")
+            raise InputError(f"method {cell!r}: {option} must be at most {LARGEST}, got {value}")
 
 
 def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
@@ -108,10 +109,10 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
     for name, options in methods:
         for option in ("num_layers", "model"):
             if option in options:
-                raise ValueError(f"method {name!r} has no option {option!r}; the model has it")
+                raise InputError(f"method {name!r} has no option {option!r}; the model has it")
         try:
             build_method(**options)
-        except (TypeError, ValueError) as error:
+        except UserError as error:
             text = str(error)
             named = text if text.startswith(("method ", "unknown ")) else f"method {name!r}: {text}"
             raise RecipeError(named) from error

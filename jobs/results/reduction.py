@@ -19,6 +19,7 @@ from jobs.results.replies import FailureReasons, ReadingCounts
 from jobs.results.totals import CellTotals, Distribution, TotalsOfTable
 from pipeline.progress.parts import AnswerParts, Digests, digests_of, is_in, question_digest
 from pipeline.storage.copies import home_of
+from tango_core.errors import MissingFileError
 
 
 class TableReader(Protocol):
@@ -125,7 +126,7 @@ def parts_of(run_dir: Path) -> AnswerParts:
     """
     parts = AnswerParts(run_dir / "answers")
     if not parts.overview.names:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{home_of(run_dir)} holds no answers/*.parquet; "
             f"continue the run with --resume {resumed_as(run_dir)}"
         )

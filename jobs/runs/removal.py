@@ -23,6 +23,7 @@ from jobs.runs.found import FoundRun, find_run, is_running, named, run_at, size_
 from jobs.units import human_bytes
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.leases import Lease, LeaseError
+from tango_core.errors import InputError
 
 _LAST = (SUMMARY_FILE, FACTS_FILE, JOB_FILE)
 
@@ -77,7 +78,7 @@ def _raise_if_link(run: FoundRun) -> None:
         ValueError: If the run is one.
     """
     if isinstance(run.place, Path) and run.place.is_symlink():
-        raise ValueError(
+        raise InputError(
             f"{run.place} is a link to {os.readlink(run.place)}; name that directory itself, or "
             "remove the link with rm"
         )
@@ -92,13 +93,13 @@ def _raise_if_more(run: FoundRun) -> None:
     if isinstance(run.place, Path):
         folder, here = run.place.resolve(), Path.cwd().resolve()
         if folder == here or folder in here.parents:
-            raise ValueError(
+            raise InputError(
                 f"{run.place} is the working directory or above it, nothing was removed; go "
                 "elsewhere and name it from there"
             )
     inside = [one for name in run.storage.folders() if (one := run_at(run.place / name))]
     if inside:
-        raise ValueError(
+        raise InputError(
             f"{run.place} holds other runs ({named(inside)}), nothing was removed; remove those "
             "by their names, and what a report wrote beside them with rm"
         )
@@ -111,7 +112,7 @@ def _agreed(number: int, console: Console) -> bool:
         ValueError: If there is no terminal to ask on.
     """
     if not (sys.stdin.isatty() and console.is_terminal):
-        raise ValueError("nothing was removed: there is no terminal to ask on; add --yes")
+        raise InputError("nothing was removed: there is no terminal to ask on; add --yes")
     what = "this run" if number == 1 else f"these {number} runs"
     return bool(typer.confirm(f"Remove {what} for good?", default=False))
 

@@ -18,6 +18,7 @@ from jobs.viewer.contents import contents
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
 from jobs.viewer.server import POLICY, SITE
 from pipeline.redaction import redacted
+from tango_core.errors import InputError
 from tango_core.printable import printable
 
 LIST_ROWS = 20_000
@@ -88,10 +89,10 @@ def _page() -> str:
 def _prepare_folder(folder: Path) -> None:
     """Refuse a directory with other things in it, and empty an earlier export."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--export {folder} is a file; name a directory")
+        raise InputError(f"--export {folder} is a file; name a directory")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if there and not (folder / "data").is_dir():
-        raise ValueError(f"--export {folder} holds other files; name a new or empty directory")
+        raise InputError(f"--export {folder} holds other files; name a new or empty directory")
     (folder / PAGE_FILE).unlink(missing_ok=True)
     for name in ("data", "frames"):
         shutil.rmtree(folder / name, ignore_errors=True)

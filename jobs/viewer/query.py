@@ -12,6 +12,7 @@ from typing import Any
 from jobs.results.quantities import Json
 from jobs.viewer.index import OUTCOMES, STATUSES, QuestionIndex
 from jobs.viewer.runs import Column
+from tango_core.errors import InputError
 
 PAGE = 50
 COMPARED = ("lost", "won", "differ")
@@ -69,11 +70,11 @@ class Filter:
             ("sort", last.get("sort", "order"), list(SORTS)),
         ):
             if value not in allowed:
-                raise ValueError(
+                raise InputError(
                     f"{name} {value!r}: choose one of {', '.join(filter(None, allowed))}"
                 )
         if not (page.isascii() and page.isdigit() and len(page) < 10):
-            raise ValueError(f"page {page!r}: give a number from 0")
+            raise InputError(f"page {page!r}: give a number from 0")
         return cls(
             text=last.get("q", ""),
             reply=last.get("reply", ""),

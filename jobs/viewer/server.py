@@ -23,6 +23,7 @@ from jobs.viewer.clips import ClipPages, NoSuchClipError, num_sprites, seen_to_j
 from jobs.viewer.contents import contents
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
 from jobs.viewer.query import Filter, listed, neighbours
+from tango_core.errors import InputError
 
 SITE = Path(__file__).parent / "site"
 HOSTS = ["127.0.0.1", "localhost"]
@@ -137,7 +138,7 @@ def _columns(request: Request, there: int) -> list[int]:
     given = request.query_params.get("columns", "")
     numbers = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
     if not numbers or any(number >= there for number in numbers):
-        raise ValueError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
+        raise InputError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
     return list(dict.fromkeys(numbers))
 
 

@@ -21,6 +21,7 @@ from pipeline.statuses import DAMAGED
 from pipeline.storage.faults import store_fault
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import ChangedError, VideoCache, changed
+from tango_core.errors import InputError
 from tango_core.local_files import has_identity
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
@@ -71,7 +72,7 @@ def decode_video(
         ValueError: If `memory_gib` is below `MIN_MEMORY_GIB`.
     """
     if memory_gib < MIN_MEMORY_GIB:
-        raise ValueError(
+        raise InputError(
             f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, to load the decoders, "
             f"got {memory_gib}"
         )
@@ -201,7 +202,7 @@ def _local(row: dict[str, Any], videos: VideoCache | None) -> Iterator[str]:
             raise ChangedError(_changed(row))
         return
     if videos is None:
-        raise ValueError(f"{path} is in a store, and no place for fetched videos is set")
+        raise InputError(f"{path} is in a store, and no place for fetched videos is set")
     with videos.fetched(path, version or fingerprint) as local:
         yield local
 

@@ -43,6 +43,7 @@ from tango_core.benchmarks.tables import (
     read_rows,
     text_of,
 )
+from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.types import Prompt, Question, Subtitles
 
@@ -267,7 +268,7 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
         if self.split != "test_wo_gt" or not is_missing(row.get("correct_choice")):
             answer = int(number_of(row, "correct_choice"))
             if not 0 <= answer < len(choices):
-                raise ValueError(f"correct_choice {answer} is none of the {len(choices)} options")
+                raise InputError(f"correct_choice {answer} is none of the {len(choices)} options")
         return Record(
             video_id=file.rpartition(".")[0] or file,
             path=self._video_path(file),
@@ -303,7 +304,7 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
             begins_s = number_of(record.row, "starting_timestamp_for_subtitles")
             length_s = number_of(record.row, "duration")
         except ValueError as error:
-            raise ValueError(f"question {record.question.id}: {error}") from error
+            raise InputError(f"question {record.question.id}: {error}") from error
         return packed(read_text(Path(path), errors="replace"), begins_s, length_s)
 
 
@@ -318,5 +319,5 @@ def _choices(row: Row) -> tuple[str, ...]:
             break
         options.append(str(value))
     if not options:
-        raise ValueError("no candidates and no option0")
+        raise InputError("no candidates and no option0")
     return tuple(options)

@@ -31,6 +31,7 @@ from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, lettered
 from tango_core.benchmarks.tables import Row, is_missing, list_of, text_of
+from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
 
@@ -154,7 +155,7 @@ def _questions(table: Table) -> Iterator[Row]:
     for number, row in enumerate(table.rows, start=1):
         asked = row.get("qa", [row])
         if not isinstance(asked, list) or not all(isinstance(one, Mapping) for one in asked):
-            raise ValueError(
+            raise InputError(
                 f"{table.path}, line {number}: qa must be a list of questions; "
                 "download the file again"
             )
@@ -169,5 +170,5 @@ def _question(row: Row) -> tuple[str, tuple[str, ...]]:
         return text, list_of(row, "options")
     both = options_in(text)
     if both is None:
-        raise ValueError("the question has no lines '(A) ..' and there is no list of options")
+        raise InputError("the question has no lines '(A) ..' and there is no list of options")
     return both

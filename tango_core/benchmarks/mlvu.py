@@ -53,6 +53,7 @@ from tango_core.benchmarks.tables import (
     read_rows,
     text_of,
 )
+from tango_core.errors import InputError, MissingFileError
 from tango_core.types import Prompt, Question
 
 # task -> stem of its JSON file and name of its folder of videos
@@ -223,7 +224,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
         files = {task: first.parent / f"{stem}.json" for task, stem in TASKS.items()}
         missing = [path.name for path in files.values() if not path.is_file()]
         if missing:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"MLVU annotations under {first.parent} are incomplete, "
                 f"missing {', '.join(missing)}; expected layout: {self.layout}"
             )
@@ -235,7 +236,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
         task = table.task or text_of(row, "task_type")
         task = "needle" if task == "findNeedle" else task
         if task not in TASKS:
-            raise ValueError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
+            raise InputError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
         text, choices = _question(row)
         written = answer_text_of(row)
         answer = _answer(written, choices, is_letter="video_name" in row)
@@ -273,7 +274,7 @@ def _question(row: Row) -> tuple[str, tuple[str, ...]]:
         if (both := options_in(text)) is not None:
             return both
         if is_missing(row.get("candidates")):
-            raise ValueError("the question has no lines '(A) ...' and there are no candidates")
+            raise InputError("the question has no lines '(A) ...' and there are no candidates")
     return text, list_of(row, "candidates")
 
 

@@ -16,6 +16,7 @@ from tango_core.compressors.finite import raise_if_missing, raise_if_not_finite,
 from tango_core.compressors.layer_context import LayerContext, Pruned
 from tango_core.compressors.options import raise_if_below
 from tango_core.compressors.released import edited_digest
+from tango_core.errors import InputError
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.precision import full_precision
@@ -309,7 +310,7 @@ class LayerPruner(ABC):
                 or the average cannot be met.
         """
         if not self.layer < num_layers:
-            raise ValueError(
+            raise InputError(
                 f"layer must be below the language model's {num_layers} layers, got {self.layer}"
             )
         return (self.layer,)

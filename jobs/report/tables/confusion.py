@@ -11,6 +11,7 @@ import pandas as pd
 from jobs.report.formatting import Table, markdown_text
 from jobs.results.answer_columns import OK, AnswerColumns
 from jobs.results.scores import read_groups
+from tango_core.errors import InputError
 
 NO_OPTION = "no option"
 _SHOWN = 3
@@ -39,7 +40,7 @@ class Confusions:
             ValueError: If they come from a version that did not write down the options.
         """
         if "answer_text" not in columns.table.column_names:
-            raise ValueError(
+            raise InputError(
                 f"the answers of {columns.cell_names[0][1]!r} hold no texts of options: they were "
                 "written by an earlier version; run it again for --confusion"
             )
@@ -80,7 +81,7 @@ def confusion_table(parts: Sequence[tuple[str, Confusions, tuple[str, str]]]) ->
     known = sorted({name for _, counted, _ in parts for name in counted.known_groups})
     group = parts[0][1].group
     if group not in known:
-        raise ValueError(
+        raise InputError(
             f"--confusion {group!r} is no group of these questions; choose one of: "
             f"{', '.join(known) or 'none'}"
         )

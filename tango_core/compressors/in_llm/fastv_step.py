@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
+from tango_core.errors import InputError
 from tango_core.ops.budgets import ceil_share
 from tango_core.ops.saliency import top_positions
 
@@ -32,7 +33,7 @@ class FastVStep(LayerPruner):
         """Check the options."""
         super().__post_init__()
         if self.layer < 1:
-            raise ValueError(
+            raise InputError(
                 f"layer must be 1 or larger, since layer - 1 gives the attention; got {self.layer}"
             )
 

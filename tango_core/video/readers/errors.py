@@ -1,11 +1,13 @@
 """What can be wrong with a video or with the library that should read it."""
 
+from tango_core.errors import InputError
 
-class VideoDecodeError(ValueError):
+
+class VideoDecodeError(InputError):
     """A video cannot be decoded; the message is one line that names the file and the reason."""
 
 
-class DecoderUnavailableError(ValueError):
+class DecoderUnavailableError(InputError):
     """The decoder that was asked for is not installed; the message says what to install."""
 
 
