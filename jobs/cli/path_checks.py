@@ -194,7 +194,7 @@ def check_video(video: str) -> None:
         raise MissingFileError(f"video {video}: no such file or directory")
     path = Path(os.path.expanduser(video))
     if path.is_dir():
-        from tango_core.video.readers.folder import list_images
+        from tango_core.video.folder import list_images
 
         if not list_images(path):
             raise InputError(
@@ -204,7 +204,7 @@ def check_video(video: str) -> None:
     elif path.is_file() and path.stat().st_size == 0:
         raise InputError(f"video {video}: the file is empty (0 bytes); copy it again")
     else:  # a FIFO or a device is refused there, too
-        from tango_core.video.readers.container import opened
+        from tango_core.video.container import opened
 
         with opened(str(path)):
             pass

@@ -14,9 +14,9 @@ from typing import Literal
 from PIL import Image, UnidentifiedImageError
 
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
-from tango_core.video.readers.extent import LOSS_SLACK_S, LOSS_SLACK_SHARE
-from tango_core.video.readers.folder import list_images
-from tango_core.video.readers.probe import read_index
+from tango_core.video.decode import LOSS_SLACK_S, LOSS_SLACK_SHARE
+from tango_core.video.folder import list_images
+from tango_core.video.index import read_index
 
 Kind = Literal[
     "missing", "unreadable", "truncated", "damaged", "length", "bounds", "timeout", "crash"
@@ -82,7 +82,7 @@ def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float])
     """Read all packets, then decode at both ends."""
     index = read_index(path)
     problems = []
-    announced = index.info.duration_s or 0.0
+    announced = index.duration_s or 0.0
     if index.trusted and len(index.shown):
         frames_end = max(index.end_s, float(index.times[-1]))
         if announced - frames_end > max(LOSS_SLACK_S, LOSS_SLACK_SHARE * announced):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from jobs.extras import how_to_install
@@ -18,7 +17,6 @@ from pipeline.runtime.child import Child
 Status = Literal["ok", "note", "problem"]
 
 _STYLES: dict[Status, str] = {"ok": "green", "note": "yellow", "problem": "bold red"}
-_STATUS_WIDTH, _SUBJECT_WIDTH = 7, 14
 
 
 @dataclass(frozen=True)
@@ -92,13 +90,14 @@ def _run(child: Child, check: Check) -> CheckResult:
             about=check.subject,
             what="check",
         )
-    except (ValueError, OSError) as error:
-        return problem(_one_line(str(error) or type(error).__name__))
-    except ModuleNotFoundError as error:
-        return problem(how_to_install(error) or _named(error))
     # Any error is what the user wants to know, and the remaining checks must still run.
     except Exception as error:
-        return problem(_named(error))
+        named = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            named = how_to_install(error) or named
+        elif isinstance(error, (ValueError, OSError)):
+            named = str(error) or type(error).__name__
+        return problem(_one_line(named))
 
 
 def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) -> CheckResult:
@@ -109,23 +108,9 @@ def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) ->
 
 
 def print_result(subject: str, result: CheckResult, console: Console) -> None:
-    """Print one result; wrapped in columns on a terminal, as a single line elsewhere."""
-    text = _one_line(result.text)
-    if not console.is_terminal:
-        line = f"{result.status:<{_STATUS_WIDTH}} {subject:<{_SUBJECT_WIDTH}} {text}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-        return
-    row = Table.grid(padding=(0, 1))
-    row.add_column(width=_STATUS_WIDTH)
-    row.add_column(width=_SUBJECT_WIDTH)
-    row.add_column(overflow="fold")
-    row.add_row(Text(result.status, style=_STYLES[result.status]), subject, Text(text))
-    console.print(row)
-
-
-def _named(error: Exception) -> str:
-    """The name of an error and its text, in one line."""
-    return _one_line(f"{type(error).__name__}: {error}")
+    """Print one result as a line."""
+    line = Text.assemble((f"{result.status:<8}", _STYLES[result.status]), f"{subject:<15}")
+    console.print(line + _one_line(result.text), highlight=False, soft_wrap=True)
 
 
 def _one_line(text: str) -> str:

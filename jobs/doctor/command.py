@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError, load_jobs
-from jobs.doctor import decoding, machine, services, storage
+from jobs.doctor import machine
 from jobs.doctor import recipe as recipes
 from jobs.doctor.checks import Check, CheckResult, ok, print_result, problem, run_checks
 from jobs.run.locations import Locations
@@ -60,16 +60,15 @@ def checks_for(job: Job | None, where: Locations) -> list[Check]:
         Check("accelerators", machine.accelerators),
         Check("CPUs", machine.cpus),
         Check("memory", machine.memory),
-        Check("shared memory", machine.shared_memory),
-        Check("output", storage.writable, (str(where.output), "--output")),
-        Check("cache", storage.writable, (where.cache_root, cache)),
-        Check("temporary", storage.temporary),
-        Check("MLflow", services.tracking, (uri,)),
+        Check("output", recipes.writable, (str(where.output), "--output")),
+        Check("cache", recipes.writable, (where.cache_root, cache)),
+        Check("temporary", recipes.temporary),
+        Check("MLflow", recipes.tracking, (uri,)),
         *(
-            Check(name, decoding.video_decoder, (name, chosen))
+            Check(name, machine.video_decoder, (name, chosen))
             for name in ("decord", "pyav", "torchcodec")
         ),
-        Check("embedded model", decoding.embedded_model),
+        Check("embedded model", machine.embedded_model),
     ]
     if job is not None:
         checks += [
@@ -80,7 +79,7 @@ def checks_for(job: Job | None, where: Locations) -> list[Check]:
                 for section in job.all_benchmarks
             ),
         ]
-    return [*checks, Check("Ray", services.ray_pools, (job, where.address))]
+    return [*checks, Check("Ray", recipes.ray_pools, (job, where.address))]
 
 
 def _read(recipe: Path, changes: Sequence[str]) -> tuple[Job | None, CheckResult]:

@@ -1,13 +1,21 @@
-"""Python, packages, GPUs, CPUs and memory of this machine or its container."""
+"""Python, packages, GPUs, CPUs, memory and video decoders; the embedded model on one question."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 from packaging.requirements import Requirement
 
 from jobs.doctor.checks import CheckResult, note, ok, problem
@@ -15,14 +23,14 @@ from jobs.memory import available_memory
 from jobs.units import human_bytes
 from pipeline.resources.cgroups import CGROUPS, num_cpus
 
+if TYPE_CHECKING:
+    from tango_core.types import VideoFrames
+    from tango_core.video import DecoderName
+
 PACKAGE = "tango-video"
-SHARED_MEMORY = Path("/dev/shm")
 
 # A driver, one worker per stage and Ray itself, with the embedded model.
 _LITTLE_MEMORY = 4 * 2**30
-# Ray's object store: its share of the free memory, the size up to which Ray moves it to a disk
-# without a warning, and its largest size.
-_STORE_SHARE, _STORE_ON_DISK, _STORE_MAX = 0.3, 10**10, 200 * 10**9
 _MAX_LISTED = 3
 _NEEDED_EXTRAS = ("models", "pipeline", "jobs")
 
@@ -117,27 +125,78 @@ def memory() -> CheckResult:
     return ok(text)
 
 
-def shared_memory(directory: Path = SHARED_MEMORY) -> CheckResult:
-    """Compare the free space of /dev/shm with the size of Ray's object store."""
-    if not directory.is_dir():
-        return ok(f"there is no {directory}: Ray keeps its objects in files")
-    free = shutil.disk_usage(directory).free
-    wanted = object_store(free, available_memory()[1])
-    text = f"{directory} has {human_bytes(free)} free, Ray takes up to {human_bytes(wanted)}"
-    if free < wanted:
-        return note(
-            f"{text}: it will keep objects on disk, which is slow; give the container "
-            f"--shm-size={wanted * 1.1 / 1e9:.0f}g"
-        )
-    return ok(text)
+# Every frame has one grey level. H.264 changes a level by one or two, far less than half a step.
+_NUM_FRAMES, _SIDE, _STEP = 24, 64, 10
 
 
-def object_store(shared: int, available: int) -> int:
-    """Bytes that Ray reserves for its object store by default.
+def video_decoder(name: DecoderName, chosen: str = "auto") -> CheckResult:
+    """Decode all frames of a small clip, then some of them, and compare their contents.
 
     Args:
-        shared: Bytes free in /dev/shm.
-        available: Bytes of free memory.
+        name: The decoder.
+        chosen: The recipe's `decode.decoder`.
     """
-    largest = min(_STORE_MAX, max(_STORE_ON_DISK, int(0.95 * shared)))
-    return min(int(_STORE_SHARE * available), largest)
+    from tango_core.video import (
+        DecoderUnavailableError,
+        FrameSpec,
+        decode_frames,
+        decoder_versions,
+    )
+
+    try:
+        version = decoder_versions(name)
+    except DecoderUnavailableError as error:
+        if name == chosen:
+            return problem(str(error))
+        if find_spec(name) is None:
+            return ok(f"not installed; only decode.decoder: {name} needs it")
+        return note(str(error))
+    with grey_clip() as (path, levels):
+        for number in (_NUM_FRAMES, 5):
+            frames = decode_frames(str(path), FrameSpec(num_frames=number, decoder=name))
+            if not frames_match(frames, levels):
+                return problem(
+                    f"{version} returns the wrong frames; set decode.decoder to another one"
+                )
+    return ok(f"{version} reads H.264, all frames and selected frames")
+
+
+def frames_match(frames: VideoFrames, levels: npt.NDArray[np.int64]) -> bool:
+    """Whether every frame has the grey level of its timestamp, and no frame comes twice."""
+    seconds = np.rint(frames.timestamps).astype(int)
+    expected = levels[seconds][:, None, None, None]
+    largest_error = np.abs(frames.pixels.astype(int) - expected).max()
+    return len(set(seconds)) == len(seconds) and bool(largest_error < _STEP / 2)
+
+
+def embedded_model() -> CheckResult:
+    """Ask the embedded model one question about a generated clip."""
+    from tango_core.ask import VideoChat
+    from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
+    from tango_core.models.placement import resolve_device
+
+    device = resolve_device("auto")
+    with tempfile.TemporaryDirectory() as directory:
+        (item,) = ShapesBenchmark(root=directory).items(1)
+        question = item.questions[0]
+        chat = VideoChat("tiny")
+        answer = chat.ask(item.path, question.text, question.choices, method="tango", retention=0.5)
+    text = f"{question.text} {answer.text.strip()!r} on the {str(device).upper()}"
+    if chat.spec.note:
+        return note(f"{text}; {chat.spec.note}")
+    if answer.choice != question.answer:
+        return note(f"{text}: wrong, which can happen; `tango evaluate` measures how often")
+    return ok(f"{text}: right")
+
+
+@contextmanager
+def grey_clip() -> Iterator[tuple[Path, npt.NDArray[np.int64]]]:
+    """A temporary video with one frame per second, and the grey level of each frame."""
+    from tango_core.benchmarks.shapes.benchmark import write_mp4
+
+    levels = 8 + _STEP * np.arange(_NUM_FRAMES)
+    frames = np.broadcast_to(levels[:, None, None, None], (_NUM_FRAMES, _SIDE, _SIDE, 3))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "clip.mp4"
+        write_mp4(path, frames.astype(np.uint8), Fraction(1))
+        yield path, levels

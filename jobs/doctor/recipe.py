@@ -1,18 +1,148 @@
-"""The model, the methods and the benchmark files that a recipe names."""
+"""Places that a job writes to, MLflow, Ray, and what its recipe names."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.doctor.checks import CheckResult, note, ok, problem
-from jobs.doctor.storage import writable
 from jobs.units import human_bytes
+from pipeline.resources.cgroups import num_cpus
+from pipeline.storage import Storage
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
     from jobs.config.sections import BenchmarkSection
+
+# All tokens of one clip of a 7B model take 45 MB: this is room for 20 and for 200 clips.
+_TOO_LITTLE, _LITTLE = 10**9, 10**10
+# Ray moves no objects to a disk that is fuller than this.
+_FULL_FOR_RAY = 0.95
+
+
+def writable(location: str, setting: str) -> CheckResult:
+    """Write a small file, read it back, delete it, and report the free space.
+
+    No directory is created: if the location does not exist yet, the nearest existing parent is
+    checked.
+
+    Args:
+        location: Local path or URL.
+        setting: The option or key that the user can change.
+    """
+    if "://" in location and not location.startswith("file://"):
+        _write_and_remove(Storage.at(location))
+        return ok(f"{location} can be written to")
+    directory = Path(Storage.at(location).root)
+    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
+    if not existing.is_dir():
+        return problem(f"{existing} is not a directory; choose another {setting}")
+    try:
+        _write_and_remove(Storage.at(str(existing)))
+    except OSError as error:
+        return problem(
+            f"{existing} cannot be written to ({error.strerror or error}); choose another {setting}"
+        )
+    about = f"{directory}, {'' if directory == existing else 'will be created, '}"
+    free = shutil.disk_usage(existing).free
+    if free < _TOO_LITTLE:
+        return problem(
+            f"{about}only {human_bytes(free)} free; free some space or choose another {setting}"
+        )
+    text = f"{about}{human_bytes(free)} free"
+    return note(f"{text}: little for token caches") if free < _LITTLE else ok(text)
+
+
+def temporary() -> CheckResult:
+    """As `writable`, for the directory of Ray's logs and of objects that do not fit in memory."""
+    directory = tempfile.gettempdir()
+    result = writable(directory, "directory with the environment variable TMPDIR")
+    usage = shutil.disk_usage(directory)
+    share = 1 - usage.free / usage.total
+    if result.status != "problem" and share > _FULL_FOR_RAY:
+        return note(f"{directory} is {share:.1%} full: Ray moves no objects there above 95 %")
+    return result
+
+
+def _write_and_remove(storage: Storage) -> None:
+    """Write, read and delete a small file; raises what the file system raises."""
+    name = f".tango-doctor-{uuid.uuid4().hex}"
+    storage.write(name, b"tango")
+    try:
+        if storage.read(name) != b"tango":
+            raise OSError(f"{storage.root} does not give back what was written")
+    finally:
+        storage.delete(name)
+
+
+def tracking(uri: str) -> CheckResult:
+    """Send one request to an MLflow server or store."""
+    from jobs.tracking.server import raise_if_unreachable
+
+    try:
+        answered = raise_if_unreachable(uri)
+    except OSError as error:
+        return problem(f"{uri}: {error}; runs can be logged later with `tango log-run`")
+    return ok(f"{uri} {'answers' if answered else 'will be created by the first run'}")
+
+
+def ray_pools(job: Job | None, address: str | None) -> CheckResult:
+    """Check that the pools of a recipe fit the cluster, or this machine.
+
+    Without an address no Ray is started: CPUs and GPUs of this machine are counted as Ray counts.
+
+    Args:
+        job: The recipe; `None` to check Ray alone.
+        address: Address of a running cluster; `None` for a Ray that the job starts.
+    """
+    import ray
+    import torch
+
+    from jobs.run.executor import executor_of
+    from pipeline.executors.cluster import connected
+    from tango_core.models.placement import resolve_device
+
+    choice = None if job is None else executor_of(job, address)
+    if job is not None and choice is not None and choice.executor != "ray":
+        device = resolve_device(job.model.device)
+        if address is not None:
+            return note(
+                f"--address {address} is not used: set executor to ray and mode to throughput"
+            )
+        return ok(f"not used: one process on the {str(device).upper()}")
+    if address is None:
+        nodes = [{"CPU": float(num_cpus()), "GPU": float(torch.cuda.device_count())}]
+        return _fit(job, nodes, f"{ray.__version__}, started here with {_resources(nodes)}")
+    with connected(address) as nodes:
+        about = f"{ray.__version__}, {address} has {_resources(nodes)} on {len(nodes)} node(s)"
+        return _fit(job, nodes, about)
+
+
+def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckResult:
+    """The same check of the pools that the job does when it starts."""
+    from pipeline.resources.devices import doubts
+    from pipeline.resources.pools import preflight
+    from pipeline.stages.declarations import STAGES
+
+    if job is None:
+        return ok(about)
+    if isinstance(job.pools, str):
+        return ok(f"{about}; pools: auto shares them out")
+    names = [stage.name for stage in STAGES]
+    preflight(job.pools, nodes, names)
+    if doubtful := list(doubts(job.model.device, job.pools, nodes, names)):
+        return note(f"{about}; {'; '.join(doubtful)}")
+    return ok(f"{about}; the recipe's pools fit")
+
+
+def _resources(nodes: list[dict[str, float]]) -> str:
+    """CPUs and GPUs of all nodes together."""
+    cpus, gpus = (sum(node.get(kind, 0) for node in nodes) for kind in ("CPU", "GPU"))
+    return f"{cpus:g} CPUs and {gpus:g} GPUs"
 
 
 def model(job: Job) -> CheckResult:
@@ -112,17 +242,8 @@ def _download_result(missing: list[tuple[str, str | None]]) -> CheckResult:
             f"{os.environ.get('HF_HUB_OFFLINE', '1')} forbids the download; run {commands} where "
             "there is a network, and set model.path to the directory"
         )
-    for source, revision in missing:
-        _ask_hub(source, revision)
-    return note(f"{names} will be downloaded, and the hub gives it; {commands} does so now")
-
-
-def _ask_hub(source: str, revision: str | None) -> None:
-    """Ask the hub for a checkpoint's configuration, once and without its content.
-
-    Raises:
-        FetchError: If it does not give it.
-    """
     from jobs.fetch.hub import Repository
 
-    Repository(source, "model", revision or "main").raise_if_closed("config.json")
+    for source, revision in missing:
+        Repository(source, "model", revision or "main").raise_if_closed("config.json")
+    return note(f"{names} will be downloaded, and the hub gives it; {commands} does so now")

@@ -22,8 +22,8 @@ from jobs.report.notes import (
 )
 from jobs.report.page import REPORT_FILE, render_html, write_report
 from jobs.report.shards import RunGroup, grouped, joined
-from jobs.report.tables.confusion import Confusions
 from jobs.report.tables.files import write_confusion, write_tables
+from jobs.results.answer_table import merged_reasons
 from jobs.results.baselines import full_index, unpaired_notes, with_baselines
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import RightWrong
@@ -31,7 +31,7 @@ from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.outcomes import compare_cells
 from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
 from jobs.results.reduction import Reduction, questions_asked, reduce_runs
-from jobs.results.replies import FailureList, FailureReasons, are_ranked, rule_notes, unread_notes
+from jobs.results.replies import FailureList, are_ranked, rule_notes, unread_notes
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import save_summary, summarize_reduced
 from pipeline.progress.parts import Digests
@@ -47,7 +47,6 @@ class LoadedRun:
     facts: JobFacts
     reduction: Reduction
     summary: RunSummary
-    confusions: Confusions | None
 
 
 # A cell and the run it is of.
@@ -78,7 +77,6 @@ def compared_runs(
     run_dirs: Sequence[Path],
     *,
     baselines: Sequence[str] = (),
-    confusion: str | None = None,
     on: On = "common",
     across: bool = True,
 ) -> ComparedRuns:
@@ -87,7 +85,6 @@ def compared_runs(
     Args:
         run_dirs: Finished runs; shards of one job become one.
         baselines: What every cell is compared with besides `full`; see `with_baselines`.
-        confusion: Group of the questions whose confusions are counted; `None` for none.
         on: `"common"`, or `"all"` to let every run count all of its questions.
         across: Whether cells are compared with `full` of another run if theirs has none.
 
@@ -98,7 +95,7 @@ def compared_runs(
     """
     groups = grouped(run_dirs)
     about_questions, only = _common(groups, on)
-    runs = tuple(_load(group, only, confusion) for group in groups)
+    runs = tuple(_load(group, only) for group in groups)
     if len(runs) == 1 and not groups[0].shards:
         found = answers_in(runs[0].summary.cells)
         about_questions = lost_answers_notes(runs[0].facts, found, run_dirs)
@@ -146,13 +143,11 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
     return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
 
 
-def _load(group: RunGroup, only: Mapping[str, Digests] | None, confusion: str | None) -> LoadedRun:
+def _load(group: RunGroup, only: Mapping[str, Digests] | None) -> LoadedRun:
     """Read and summarise one run, or the shards of one job."""
     facts = group.merged_facts()
-    counted = None if confusion is None else Confusions(confusion)
-    readers = [] if counted is None else [counted]
-    reduction = reduce_runs(group.folders, facts.mode, only=only, readers=readers)
-    return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts), counted)
+    reduction = reduce_runs(group.folders, facts.mode, only=only)
+    return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts))
 
 
 def _paired_cells(pairs: Sequence[_Pair]) -> list[CellSummary]:
@@ -225,17 +220,12 @@ def report_runs(
             f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
             "with --output when there are several"
         )
-    found = compared_runs(
-        run_dirs, baselines=baselines, confusion=confusion, on=on, across=output is not None
-    )
+    found = compared_runs(run_dirs, baselines=baselines, on=on, across=output is not None)
     runs, cells, notes = found.runs, found.cells, list(found.notes)
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
-    counted = [
-        run.confusions for run in runs for _ in run.summary.cells if run.confusions is not None
-    ]
-    if counted:
-        write_confusion(cells, counted, folder)
+    if confusion is not None:
+        write_confusion(cells, [run.reduction for run, _ in _pairs(runs)], confusion, folder)
     write_tables(cells, folder, published=published, notes=notes)
     if output is None:
         save_summary(runs[0].summary, folder)
@@ -283,7 +273,7 @@ def _summary(
         skipped=facts.skipped,
         counts=QuestionCounts.total(run.summary.counts for run in runs),
         cache=CacheCounts.total(run.summary.cache for run in runs),
-        failures=FailureList.of(FailureReasons().merge(run.reduction.failures for run in runs)),
+        failures=FailureList.of(merged_reasons(run.reduction.table.failures() for run in runs)),
         cells=tuple(cells),
     )
 

@@ -145,23 +145,12 @@ class AnswerColumns:
         return np.where((self.bits & OK) > 0, scores, 0.0)
 
     @cached_property
-    def per_cell(self) -> Codes:
-        """(n,) number of every row's clip under its cell."""
-        return np.asarray(self.clips * max(1, len(self.cell_names)) + self.cells)
-
-    @cached_property
     def questions(self) -> tuple[Codes, Codes, list[str]]:
         """The questions: (n,) number of every row's, (q,) first row of each, and their ids."""
         codes, ids = encoded(self.table["question_id"])
         both = self.clips * (len(ids) + 1) + codes
         _, first, numbers = np.unique(both, return_index=True, return_inverse=True)
         return numbers.astype(np.int64), first, [ids[code] for code in codes[first].tolist()]
-
-
-def first_of(keys: Codes, among: Mask) -> Codes:
-    """Rows that are the first of their key among some rows, in order."""
-    rows = among.nonzero()[0]
-    return np.sort(rows[np.unique(keys[rows], return_index=True)[1]])
 
 
 def by_code(codes: Codes, rows: Codes) -> Iterator[tuple[int, Codes]]:

@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.results.answer_columns import PRESENT, RIGHT, SCORED, AnswerColumns, Mask, Values
+from jobs.results.answer_table import FIRST_TOKEN, AnswerTable
 from jobs.results.quantities import Comparison, DifferencesByGroup
-from jobs.results.scores import HarnessScores, QuestionGroups, read_groups
-from jobs.results.totals import FIRST_TOKEN, sum_of
+from jobs.results.scores import QuestionGroups, read_groups
 from pipeline.progress.parts import Codes, Digests, digests_of, question_digest
 from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.protocols.protocol import listed_name
+from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Metric, Questions, compare_clips
 
@@ -36,20 +38,19 @@ class Outcomes:
     Args:
         benchmark: Entry of `BENCHMARKS`.
         profile: Whether times are compared question by question.
+        table: Receives the answers, too.
 
     Attributes:
         metrics: Those of the benchmark, the headline first.
         cells: Name of a cell -> its number.
         groups: The different sets of groups that questions have, in the order in which they occur.
-        harness: What the harness of the protocol makes of the replies.
     """
 
-    def __init__(self, benchmark: str, *, profile: bool) -> None:
+    def __init__(self, benchmark: str, *, profile: bool, table: AnswerTable | None = None) -> None:
         self.cells: dict[str, int] = {}
         self.groups: list[Mapping[str, str]] = []
-        self.harness = HarnessScores(benchmark)
-        self._benchmark = benchmark
-        self.metrics = tuple(facts_of(benchmark).metrics)
+        self._benchmark, self._facts, self._table = benchmark, facts_of(benchmark), table
+        self.metrics = tuple(self._facts.metrics)
         with_scores = any(metric.reads_scores for metric in self.metrics)
         with_harness = self.metrics[0].unit != "question"
         # Name -> a number per question and cell, where one is needed.
@@ -73,7 +74,8 @@ class Outcomes:
         bits = np.zeros((len(self.cells), len(ids)), np.uint8)
         bits[slots] = columns.bits
         groups = self._groups_of(columns)
-        self.harness.add(columns, self.groups, groups)
+        if self._table:
+            self._table.add(self._benchmark, columns, self._num_clips, groups)
         part = {
             "bits": bits,
             "clip": (columns.clips[first] + self._num_clips).astype(np.int32),
@@ -93,7 +95,7 @@ class Outcomes:
             parts.append(kept)
         for names, parts in self._times.items() if self._profile else ():
             times = np.full(bits.shape, np.nan)
-            times[slots] = sum_of(columns, names)
+            times[slots] = sum(columns.numbers(name) for name in names)
             parts.append(times)
 
     def _groups_of(self, columns: AnswerColumns) -> npt.NDArray[np.int32]:
@@ -123,11 +125,24 @@ class Outcomes:
     def harness_value(self, cell: str, protocol: str) -> float | None:
         """What the harness of the protocol would print for a cell; `None` if it is not known."""
         if "harness" not in self._numbers:
-            return self.harness.value(cell, protocol)
+            return self._mean_harness_score(cell, protocol)
         scores = self._kept("harness", cell)
         assert scores is not None
         counts, values = self.metrics[0].count(self._asked(~np.isnan(scores), scores == 1, None))
         return float(values[counts].mean()) if counts.any() else None
+
+    def _mean_harness_score(self, cell: str, protocol: str) -> float | None:
+        """A share, in [-1, 1] where imported failures of VLMEvalKit cost a point."""
+        found = self._table.harness_scores(self._benchmark, cell) if self._table else []
+        name = listed_name(self._facts.protocols, protocol.removesuffix(SHOWN))
+        known, group = self._facts.protocols.get(name), self._facts.macro_group
+        sums: dict[str, tuple[float, int]] = {}
+        for number, total, count in found:
+            value = self.groups[number].get(group, "") if group and known and known.macro else "all"
+            before, counted = sums.get(value, (0.0, 0))
+            sums[value] = before + total, counted + count
+        means = [total / count for value, (total, count) in sums.items() if value]
+        return sum(means) / len(means) if means else None
 
     def _asked(self, scored: Mask, right: Mask, scores: Values | None) -> Questions:
         """The questions with what became of them."""

@@ -2,81 +2,47 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.results.answer_columns import FAILED_BIT, AnswerColumns
+from jobs.results.answer_columns import AnswerColumns
+from jobs.results.answer_table import AnswerTable
 from jobs.results.facts import resumed_as
 from jobs.results.outcomes import Outcomes, question_keys
-from jobs.results.replies import FailureReasons, ReadingCounts
-from jobs.results.totals import CellTotals, Distribution, TotalsOfTable
 from pipeline.progress.parts import AnswerParts, Digests, digests_of, is_in, question_digest
 from pipeline.storage.copies import home_of
 from tango_core.errors import MissingFileError
 
 
-class TableReader(Protocol):
-    """Something else that wants to see the answers while they are read."""
-
-    def add(self, columns: AnswerColumns) -> None:
-        """Take some answers."""
-
-
 class Reduction:
-    """What is kept of answers: outcomes per question, and sums.
+    """What is kept of answers: outcomes per question, and a table for everything else.
 
     Args:
         mode: `"throughput"` or `"profile"`; decides what counts as a measurement.
 
     Attributes:
         outcomes: Benchmark -> right and wrong.
-        totals: (benchmark, cell) -> sums.
-        shared: Stages that one pass serves for all cells, with their measurements.
-        failures: Why answers failed.
-        readings: How replies were read.
+        table: All answers.
     """
 
     def __init__(self, mode: str) -> None:
         self.profile = mode == "profile"
         self.outcomes: dict[str, Outcomes] = {}
-        self.totals: dict[tuple[str, str], CellTotals] = {}
-        self.shared: dict[str, Distribution] = {}
-        self.failures = FailureReasons()
-        self.readings = ReadingCounts()
+        self.table = AnswerTable()
 
-    def add(self, table: pa.Table) -> AnswerColumns:
+    def add(self, table: pa.Table) -> None:
         """Take the answers about some clips, which come in no other table."""
-        columns = AnswerColumns(table)
-        totals = [self.totals.setdefault(name, CellTotals()) for name in columns.cell_names]
-        TotalsOfTable(columns, totals, self.shared, profile=self.profile).add()
-        self.failures.add(columns)
-        self.readings.add(columns)
-        benchmarks = dict.fromkeys(benchmark for benchmark, _ in columns.cell_names)
+        benchmarks = table["benchmark"].unique().to_pylist()
         for name in benchmarks:
-            own = columns if len(benchmarks) == 1 else AnswerColumns(_of(columns.table, name))
+            columns = AnswerColumns(table if len(benchmarks) == 1 else _of(table, name))
             if name not in self.outcomes:
-                self.outcomes[name] = Outcomes(name, profile=self.profile)
-            self.outcomes[name].add(own)
-        return columns
-
-    @property
-    def counted_clips(self) -> Counter[str]:
-        """Clips in all and failed ones, over all benchmarks and cells."""
-        counts: Counter[str] = Counter()
-        for outcomes in self.outcomes.values():
-            failed = np.zeros(outcomes.num_questions, dtype=bool)
-            for cell in outcomes.cells:
-                failed |= (outcomes.bits(cell) & FAILED_BIT) > 0
-            counts["all"] += outcomes.num_clips
-            counts["failed"] += len(np.unique(outcomes.clip[failed]))
-        return counts
+                self.outcomes[name] = Outcomes(name, profile=self.profile, table=self.table)
+            self.outcomes[name].add(columns)
 
 
 def reduce_table(answers: pd.DataFrame | pa.Table, mode: str) -> Reduction:
@@ -92,7 +58,6 @@ def reduce_runs(
     mode: str,
     *,
     only: Mapping[str, Digests] | None = None,
-    readers: Sequence[TableReader] = (),
 ) -> Reduction:
     """Read and check the answers of a run, or of several runs that have no clip in common.
 
@@ -101,7 +66,6 @@ def reduce_runs(
         mode: `"throughput"` or `"profile"`.
         only: Benchmark -> sorted digests of the questions that count; benchmarks that are not
             named count as a whole.
-        readers: See the same answers.
 
     Raises:
         DamagedFileError: If a file is damaged.
@@ -112,9 +76,7 @@ def reduce_runs(
         for table in parts_of(folder).whole_clips():
             table = table if only is None else _chosen(table, only)
             if len(table):
-                columns = reduction.add(table)
-                for reader in readers:
-                    reader.add(columns)
+                reduction.add(table)
     return reduction
 
 

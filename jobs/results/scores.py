@@ -13,11 +13,8 @@ from itertools import pairwise, product
 import numpy as np
 import numpy.typing as npt
 
-from jobs.results.answer_columns import AnswerColumns, by_code
 from jobs.results.quantities import ByGroup, CrossTable, DifferencesByGroup
 from tango_core.benchmarks import facts_of
-from tango_core.benchmarks.protocols.protocol import listed_name
-from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Counted, Estimate, Metric, compare_clips
 
@@ -207,57 +204,3 @@ class _Labels:
             np.bincount(pairs, minlength=size).astype(np.float64),
             np.bincount(pairs, weights=values[counts], minlength=size).astype(np.float64),
         )
-
-
-class HarnessScores:
-    """What the protocol's harness would print for the answers, faults included.
-
-    A harness may count questions that have no right option; the strict accuracy does not.
-    """
-
-    def __init__(self, benchmark: str) -> None:
-        self._facts = facts_of(benchmark)
-        # Cell -> value of the group that the benchmark averages over -> sum and number of scores.
-        self._sums: dict[str, dict[str | None, tuple[float, int]]] = {}
-
-    def add(self, columns: AnswerColumns, groups: Groups, codes: Ints) -> None:
-        """Take some answers; `harness_score` may be absent (runs of earlier versions).
-
-        Args:
-            columns: The answers.
-            groups: The different sets of groups.
-            codes: (n,) number of every answer's set.
-        """
-        if not columns.has("harness_score"):
-            return
-        scores, group = columns.numbers("harness_score"), self._facts.macro_group
-        sets, which = np.unique(codes, return_inverse=True)
-        of_set = [groups[one].get(group) if group else None for one in sets.tolist()]
-        numbers = {value: number for number, value in enumerate(dict.fromkeys(of_set))}
-        values, own = list(numbers), np.array([numbers[value] for value in of_set])[which]
-        for cell, rows in by_code(columns.cells, (~np.isnan(scores)).nonzero()[0]):
-            sums = self._sums.setdefault(columns.cell_names[cell][1], {})
-            for number, part in by_code(own, rows):
-                value = values[number]
-                total, count = sums.get(value, (0.0, 0))
-                sums[value] = (total + sum(scores[part].tolist()), count + len(part))
-
-    def value(self, cell: str, protocol: str) -> float | None:
-        """The harness's mean score of a cell.
-
-        Args:
-            cell: Name of the cell.
-            protocol: Name of the protocol the questions were put under.
-
-        Returns:
-            A share, in [-1, 1] where imported failures of VLMEvalKit cost a point; `None` if no
-            score is known.
-        """
-        sums = self._sums.get(cell, {})
-        name = listed_name(self._facts.protocols, protocol.removesuffix(SHOWN))
-        known = self._facts.protocols.get(name)
-        if self._facts.macro_group and known and known.macro:
-            means = [total / count for value, (total, count) in sums.items() if value is not None]
-            return sum(means) / len(means) if means else None
-        count = sum(count for _, count in sums.values())
-        return sum(total for total, _ in sums.values()) / count if count else None

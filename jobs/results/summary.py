@@ -17,6 +17,7 @@ from jobs.results.answer_columns import (
     SCORED,
     UNPARSED,
 )
+from jobs.results.answer_table import CellTotals
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.outcomes import Bits, Outcomes, compare_cells
@@ -24,7 +25,6 @@ from jobs.results.quantities import QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.replies import FailureList
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
-from jobs.results.totals import CellTotals
 from pipeline.progress.answers import read_answers as read_all
 from pipeline.statuses import FAILED
 from pipeline.storage import Storage
@@ -62,12 +62,20 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
     """`summarize` of answers that were read before."""
     known = {cell.benchmark for cell in facts.cells}
     groups = {name: _Benchmark.of(reduction.outcomes.get(name), name, facts) for name in known}
+    totals = reduction.table.totals(profile=reduction.profile)
     cells = tuple(
-        _summarize_cell(groups[cell.benchmark], reduction, cell, facts) for cell in facts.cells
+        _summarize_cell(
+            groups[cell.benchmark],
+            reduction,
+            cell,
+            facts,
+            totals.get((cell.benchmark, cell.name), CellTotals()),
+        )
+        for cell in facts.cells
     )
-    total = CellTotals.total(list(reduction.totals.values()), reduction.shared)
+    total = totals[None, None]
     answers = _run_counts(reduction)
-    counts, cache, latency_ms = answers, total.cache, total.latencies()
+    counts, cache, latency_ms = answers, total.cache, total.latency_ms
     peak_gib, peak_of = _peak(total, facts)
     cell = main_cell(cells, facts.kind)
     if len(cells) > 1 and cell is not None:
@@ -87,7 +95,7 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         work=facts.work,
         peak_gib=peak_gib,
         peak_of=peak_of,
-        failures=FailureList.of(reduction.failures),
+        failures=FailureList.of(reduction.table.failures()),
         cells=cells,
     )
 
@@ -139,7 +147,7 @@ class _Benchmark:
 
 
 def _summarize_cell(
-    own: _Benchmark, reduction: Reduction, cell: CellFacts, facts: JobFacts
+    own: _Benchmark, reduction: Reduction, cell: CellFacts, facts: JobFacts, totals: CellTotals
 ) -> CellSummary:
     """The summary of one cell."""
     outcomes, groups = own.outcomes, own.outcomes.question_groups
@@ -150,7 +158,6 @@ def _summarize_cell(
         metric.name: metric.estimate(outcomes.per_clip(*own), outcomes.per_clip(own.counts))
         for metric, own in counted.items()
     }
-    totals = reduction.totals.get((cell.benchmark, cell.name), CellTotals())
     total, kept, with_newlines = (
         totals.tokens_total,
         totals.tokens_kept,
@@ -178,7 +185,7 @@ def _summarize_cell(
         scores_by={metric.name: groups.by_group(metric, n) for metric, n in counted.items()},
         cross=groups.cross(headline, counted[headline]),
         counts=counts,
-        readings=reduction.readings.of(cell.benchmark, cell.name),
+        readings=reduction.table.readings(cell.benchmark, cell.name),
         retention_requested=cell.retention,
         retention_actual=actual,
         retention_with_newlines=with_newlines / total if total and with_newlines else None,
@@ -187,7 +194,7 @@ def _summarize_cell(
         tokens_kept=kept,
         tokens_with_newlines=with_newlines,
         clip_text_tokens=totals.clip_text_tokens,
-        latency_ms=totals.latencies(),
+        latency_ms=totals.latency_ms,
         cache=totals.cache,
         throughput=totals.throughput(counts.num_clips, counts.num_questions, None),
         prefill_tflops=totals.prefill_tflops(cell, facts.llm),
@@ -214,8 +221,7 @@ def _answered(headline: Metric, counted: Counted, bits: Bits) -> float | None:
 
 def _peak(totals: CellTotals, facts: JobFacts) -> tuple[float | None, str | None]:
     """Peak memory and whose it is; what a run says about itself counts where no row has any."""
-    gib, owner = totals.peak
-    return (facts.peak_gib if gib is None else gib), owner
+    return (facts.peak_gib if totals.peak_gib is None else totals.peak_gib), totals.peak_of
 
 
 def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
@@ -249,10 +255,13 @@ def _run_counts(reduction: Reduction) -> QuestionCounts:
             ),
         ]
     )
-    clips = reduction.counted_clips
+    outcomes = reduction.outcomes.values()
+    failed = [np.any([one.bits(cell) & FAILED_BIT for cell in one.cells], 0) for one in outcomes]
     return replace(
         every,
-        num_clips=clips["all"],
-        num_failed_clips=clips["failed"],
-        num_different=sum(one.num_questions for one in reduction.outcomes.values()),
+        num_clips=sum(one.num_clips for one in outcomes),
+        num_failed_clips=sum(
+            len(np.unique(one.clip[lost])) for one, lost in zip(outcomes, failed, strict=True)
+        ),
+        num_different=sum(one.num_questions for one in outcomes),
     )

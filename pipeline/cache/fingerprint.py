@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tango_core.local_files import identity
-from tango_core.video.readers.revision import decoding_revision
+from tango_core.video.headers import decoding_revision
 
 
 class SourceMissingError(FileNotFoundError):

@@ -18,19 +18,12 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import (
-    AnnotatedBenchmark,
-    LmmsEvalSamples,
-    Record,
-    Sample,
-    Table,
-    in_hub_cache,
-    numbers_among,
-)
+from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.protocols.protocol import after_clip, in_versions, read_reply
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
-from tango_core.benchmarks.tables import Row, number_of, read_rows, text_of
+from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.metrics import MEAN_IOU, RECALL_03, RECALL_05, RECALL_07
@@ -163,7 +156,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     return {name: {key: reply} for name in _METRICS}
 
 
-def key_in(sample: Sample) -> str | None:
+def key_in(sample: annotated.Sample) -> str | None:
     """Video, sentence and times that a sample states; older versions log them as `submission`."""
     stated = (sample.get(name) for name in (*_METRICS, "submission"))
     return next((str(next(iter(one))) for one in stated if isinstance(one, dict) and one), None)
@@ -185,8 +178,8 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
         *_PARQUETS,
         "charades_sta_test.json",
         "charades_sta_test.jsonl",
-        *in_hub_cache("lmms-eval/charades_sta", *_PARQUETS),
-        *in_hub_cache("lmms-lab/charades_sta", *_PARQUETS),
+        *annotated.in_hub_cache("lmms-eval/charades_sta", *_PARQUETS),
+        *annotated.in_hub_cache("lmms-lab/charades_sta", *_PARQUETS),
     )
     # Of Charades; lmms-eval below HF_HOME/charades_sta and below HF_HOME.
     folders = ("Charades_v1_480", "charades_sta/Charades_v1_480", "Charades_v1", "videos", ".")
@@ -207,7 +200,7 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
     }
     metrics = (MEAN_IOU, RECALL_03, RECALL_05, RECALL_07)
     unlisted_groups = (REPEATED,)
-    lmms_eval_samples = LmmsEvalSamples(
+    lmms_eval_samples = annotated.LmmsEvalSamples(
         "temporal_grounding_charades", sample_metrics, target=written_times, key_in=key_in
     )
     releases = (
@@ -224,8 +217,8 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
 
     def _tables(self) -> list[Table]:
         path = self._find_annotations(self.annotations)
-        rows = _lines(path) if path.suffix == ".txt" else read_rows(path)
-        self._numbers = numbers_among(str(row.get("video")) for row in rows)
+        rows = _lines(path) if path.suffix == ".txt" else tables.read_rows(path)
+        self._numbers = annotated.numbers_among(str(row.get("video")) for row in rows)
         # For lmms-eval rows are the same that agree in these columns.
         same = ("video", "caption", "timestamp")
         last = {tuple(str(row.get(name)) for name in same): at for at, row in enumerate(rows)}
@@ -235,7 +228,7 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         if "line" in row:
             raise InputError(f"must be 'VIDEO start end##sentence', got {row['line'][:60]!r}")
-        file, caption = PurePosixPath(text_of(row, "video")), text_of(row, "caption")
+        file, caption = PurePosixPath(tables.text_of(row, "video")), tables.text_of(row, "caption")
         video = file.stem if file.suffix.lower() in self.suffixes else str(file)
         start, end = _times(row)
         notes = [f"start {start:g} s is after end {end:g} s; swapped"] if start > end else []
@@ -293,7 +286,7 @@ def _times(row: Row) -> Span:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise InputError(f"timestamp must be [start, end], got {row.get('timestamp')!r}")
     times = {"start": value[0], "end": value[1]}
-    start, end = number_of(times, "start"), number_of(times, "end")
+    start, end = tables.number_of(times, "start"), tables.number_of(times, "end")
     if min(start, end) < 0:
         raise InputError(f"timestamp must not be negative, got {row.get('timestamp')!r}")
     return start, end

@@ -17,32 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import (
-    AnnotatedBenchmark,
-    LmmsEvalSamples,
-    Record,
-    Table,
-    VLMEvalKitTable,
-    fields_of_metric,
-    in_hub_cache,
-    option_notes,
-    right_letter,
-    written_answer,
-)
+from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import CrossTable, PaperColumn
 from tango_core.benchmarks.protocols.harnesses import OPTION_PHRASES, first_capital, letter_score
 from tango_core.benchmarks.protocols.protocol import after_clip, in_versions, render_prompt
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release, ReleasePart
-from tango_core.benchmarks.tables import (
-    Row,
-    is_missing,
-    length_of,
-    list_of,
-    number_of,
-    read_rows,
-    text_of,
-)
+from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.types import Prompt, Question, Subtitles
@@ -96,7 +78,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
             "id": question.id,
             "duration_group": int(question.groups["duration"]),
             "question_category": question.groups["category"],
-            "answer": right_letter(record),
+            "answer": annotated.right_letter(record),
             "parsed_pred": lmms_eval_letter(reply),
         },
         "submission": {question.id: reply},
@@ -231,16 +213,16 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     }
     paper_column = PaperColumn(3)
     cross_table = CrossTable("duration", ("category",))
-    vlmevalkit_table = VLMEvalKitTable("LongVideoBench", columns)
-    lmms_eval_samples = LmmsEvalSamples(
+    vlmevalkit_table = annotated.VLMEvalKitTable("LongVideoBench", columns)
+    lmms_eval_samples = annotated.LmmsEvalSamples(
         "longvideobench_val_v",
         sample_metrics,
         target=lambda record: (
-            written_answer(record)
+            annotated.written_answer(record)
             if record.question.answer is None
             else str(record.question.answer)
         ),
-        key_in=fields_of_metric("lvb_acc", "id"),
+        key_in=annotated.fields_of_metric("lvb_acc", "id"),
     )
     releases = (
         Release(
@@ -257,39 +239,41 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
 
     def _tables(self) -> list[Table]:
         names = _HIDDEN if self.split == "test_wo_gt" else _VALIDATION
-        in_cache = in_hub_cache("longvideobench/LongVideoBench", *names)
+        in_cache = annotated.in_hub_cache("longvideobench/LongVideoBench", *names)
         path = self._find_annotations([*names, *in_cache])
-        return [Table(path, read_rows(path))]
+        return [Table(path, tables.read_rows(path))]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        file = text_of(row, "video_path").removeprefix("./").removeprefix("videos/")
+        file = tables.text_of(row, "video_path").removeprefix("./").removeprefix("videos/")
         choices = _choices(row)
         answer = None
-        if self.split != "test_wo_gt" or not is_missing(row.get("correct_choice")):
-            answer = int(number_of(row, "correct_choice"))
+        if self.split != "test_wo_gt" or not tables.is_missing(row.get("correct_choice")):
+            answer = int(tables.number_of(row, "correct_choice"))
             if not 0 <= answer < len(choices):
                 raise InputError(f"correct_choice {answer} is none of the {len(choices)} options")
         return Record(
             video_id=file.rpartition(".")[0] or file,
             path=self._video_path(file),
             question=Question(
-                id=text_of(row, "id"),
-                text=text_of(row, "question"),
+                id=tables.text_of(row, "id"),
+                text=tables.text_of(row, "question"),
                 choices=choices,
                 answer=answer,
                 groups={
-                    "duration": str(int(number_of(row, "duration_group"))),
-                    "category": text_of(row, "question_category"),
+                    "duration": str(int(tables.number_of(row, "duration_group"))),
+                    "category": tables.text_of(row, "question_category"),
                 },
             ),
-            notes=() if answer is None else tuple(option_notes(choices, answer)),
-            length_s=length_of(row, "duration"),  # duration_group only names a class
+            notes=() if answer is None else tuple(annotated.option_notes(choices, answer)),
+            length_s=tables.length_of(row, "duration"),  # duration_group only names a class
         )
 
     def subtitle_path(self, record: Record) -> str | None:
         """Where the `.json` file of a question's video is; `None` for a video without."""
         name = record.row.get("subtitle_path")
-        return None if is_missing(name) else self.media.find(self.subtitle_folders, [str(name)])
+        return (
+            None if tables.is_missing(name) else self.media.find(self.subtitle_folders, [str(name)])
+        )
 
     def _subtitles_of(self, record: Record) -> Subtitles:
         """Read them, and say where the video begins in them, which is the same for its questions.
@@ -301,8 +285,8 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
         if path is None:
             return Subtitles(None)
         try:
-            begins_s = number_of(record.row, "starting_timestamp_for_subtitles")
-            length_s = number_of(record.row, "duration")
+            begins_s = tables.number_of(record.row, "starting_timestamp_for_subtitles")
+            length_s = tables.number_of(record.row, "duration")
         except ValueError as error:
             raise InputError(f"question {record.question.id}: {error}") from error
         return packed(read_text(Path(path), errors="replace"), begins_s, length_s)
@@ -310,12 +294,12 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
 
 def _choices(row: Row) -> tuple[str, ...]:
     """Read options: a list in JSON and TSV; `option0` to `option4`, ended by "N/A", in Parquet."""
-    if not is_missing(row.get("candidates")):
-        return list_of(row, "candidates")
+    if not tables.is_missing(row.get("candidates")):
+        return tables.list_of(row, "candidates")
     options: list[str] = []
     for number in range(5):
         value = row.get(f"option{number}")
-        if is_missing(value) or value == "N/A":
+        if tables.is_missing(value) or value == "N/A":
             break
         options.append(str(value))
     if not options:

@@ -14,23 +14,13 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import (
-    AnnotatedBenchmark,
-    LmmsEvalSamples,
-    Record,
-    Table,
-    form_notes,
-    in_hub_cache,
-    index_of_letter,
-    numbers_among,
-    option_notes,
-    options_in,
-)
+from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.protocols.harnesses import ranked_score
 from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, lettered
-from tango_core.benchmarks.tables import Row, is_missing, list_of, text_of
+from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
@@ -66,7 +56,7 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         f"data/{_META}",
         "lvbench.jsonl",
         "lvbench.json",
-        *in_hub_cache("lmms-eval/LVBench", *_PARQUETS),
+        *annotated.in_hub_cache("lmms-eval/LVBench", *_PARQUETS),
     )
     folders = (
         *("", "videos", "all_videos"),
@@ -81,7 +71,7 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         ),
     }
     several_valued: ClassVar = ("type",)
-    lmms_eval_samples = LmmsEvalSamples("lvbench", sample_metrics)
+    lmms_eval_samples = annotated.LmmsEvalSamples("lvbench", sample_metrics)
     releases = (
         Release(
             "lmms-eval/LVBench",
@@ -106,39 +96,43 @@ class LVBenchBenchmark(AnnotatedBenchmark):
     def _tables(self) -> list[Table]:
         (table,) = super()._tables()
         rows = list(_questions(table))
-        self._numbers = numbers_among(self._video_of(row) for row in rows)
+        self._numbers = annotated.numbers_among(self._video_of(row) for row in rows)
         return [replace(table, rows=rows)]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        text_of(row, *_VIDEO_COLUMNS)
+        tables.text_of(row, *_VIDEO_COLUMNS)
         video = self._video_of(row)
         text, choices = _question(row)
-        answer = index_of_letter(text_of(row, "answer").strip().strip("()."), choices)
-        notes = option_notes(choices, answer)
-        if is_missing(row.get("options")):
-            written = text_of(row, "question").removeprefix(f"{text}\n")
-            notes += form_notes(choices, written, BRACKETED)
+        answer = annotated.index_of_letter(
+            tables.text_of(row, "answer").strip().strip("()."), choices
+        )
+        notes = annotated.option_notes(choices, answer)
+        if tables.is_missing(row.get("options")):
+            written = tables.text_of(row, "question").removeprefix(f"{text}\n")
+            notes += annotated.form_notes(choices, written, BRACKETED)
         types = row.get("question_type")
-        if not is_missing(types) and not isinstance(types, str):
-            types = ", ".join(list_of(row, "question_type"))
+        if not tables.is_missing(types) and not isinstance(types, str):
+            types = ", ".join(tables.list_of(row, "question_type"))
         groups = {"type": types, "category": row.get("type")}
         uid = row.get("uid")
         return Record(
             video_id=video,
             path=self._video_path(video),
             question=Question(
-                id=f"{video}-{self._numbers[index]}" if is_missing(uid) else str(uid),
+                id=f"{video}-{self._numbers[index]}" if tables.is_missing(uid) else str(uid),
                 text=text,
                 choices=choices,
                 answer=answer,
-                groups={name: str(own) for name, own in groups.items() if not is_missing(own)},
+                groups={
+                    name: str(own) for name, own in groups.items() if not tables.is_missing(own)
+                },
             ),
             notes=tuple(notes),
         )
 
     def _video_of(self, row: Row) -> str:
         """Id of a row's video, which may hold full stops of its own: only a suffix is none."""
-        names = (row[name] for name in _VIDEO_COLUMNS if not is_missing(row.get(name)))
+        names = (row[name] for name in _VIDEO_COLUMNS if not tables.is_missing(row.get(name)))
         path = PurePosixPath(str(next(names, "")))
         return path.stem if path.suffix.lower() in self.suffixes else path.name
 
@@ -165,10 +159,10 @@ def _questions(table: Table) -> Iterator[Row]:
 
 def _question(row: Row) -> tuple[str, tuple[str, ...]]:
     """Text and options, which are a list of their own or lines "(A) .." of the question."""
-    text = text_of(row, "question")
-    if not is_missing(row.get("options")) and row["options"] != []:
-        return text, list_of(row, "options")
-    both = options_in(text)
+    text = tables.text_of(row, "question")
+    if not tables.is_missing(row.get("options")) and row["options"] != []:
+        return text, tables.list_of(row, "options")
+    both = annotated.options_in(text)
     if both is None:
         raise InputError("the question has no lines '(A) ..' and there is no list of options")
     return both

@@ -18,41 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import (
-    AnnotatedBenchmark,
-    BlankRowError,
-    LmmsEvalSamples,
-    Record,
-    Table,
-    VLMEvalKitTable,
-    fields_of_metric,
-    find_file,
-    in_hub_cache,
-    index_of_text,
-    option_notes,
-    options_in,
-    right_letter,
-    text_answer_columns,
-)
+from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import PaperColumn
-from tango_core.benchmarks.protocols.harnesses import (
-    infers,
-    ranked_letter,
-    ranked_score,
-    with_bracketed_options,
-)
+from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, LETTERS, letter_of, lettered
-from tango_core.benchmarks.tables import (
-    Row,
-    answer_text_of,
-    is_missing,
-    length_of,
-    list_of,
-    read_rows,
-    text_of,
-)
+from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError, MissingFileError
 from tango_core.types import Prompt, Question
 
@@ -75,7 +48,7 @@ _BEST = "Only give the best option."
 
 def render_vlmevalkit(question: Question) -> Prompt:
     """VLMEvalKit: the task without a line break, the clip, the question."""
-    return Prompt(before=_TASK, after=f"{with_bracketed_options(question)}\n{_BEST}")
+    return Prompt(before=_TASK, after=f"{harnesses.with_bracketed_options(question)}\n{_BEST}")
 
 
 def render_lmms_eval(question: Question) -> Prompt:
@@ -108,12 +81,12 @@ def score_vlmevalkit(reply: str, question: Question, stated: bool = True) -> flo
     if question.answer is None:
         return 0.0
     right = before_bracket(reply) == letter_of(question.answer)
-    return float(right or infers(reply, question, stated=stated))
+    return float(right or harnesses.infers(reply, question, stated=stated))
 
 
 def score_lmms_eval(reply: str, question: Question) -> float:
     """1 if the ranked formats give the right letter."""
-    return ranked_score(reply, question) or 0.0
+    return harnesses.ranked_score(reply, question) or 0.0
 
 
 def score_lmms_eval_2024_10(reply: str, question: Question) -> float:
@@ -131,8 +104,8 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
         "mlvu_percetion_score": {
             "question_id": _table_text(record.question),
             "task_type": record.question.groups["task"],
-            "pred_answer": ranked_letter(reply),
-            "answer": right_letter(record),
+            "pred_answer": harnesses.ranked_letter(reply),
+            "answer": annotated.right_letter(record),
         }
     }
 
@@ -144,7 +117,7 @@ def columns(record: Record) -> dict[str, Any]:
         "task_type": task,
         "prefix": f"./MLVU/video/{TASKS[task]}",
         "duration": record.row.get("duration", ""),
-        **text_answer_columns(record),
+        **annotated.text_answer_columns(record),
     }
 
 
@@ -170,7 +143,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
         "test-*.parquet",
         "mlvu_dev.*json*",
         "mlvu_dev.parquet",
-        *in_hub_cache("sy1998/MLVU_dev", "data/test-*.parquet"),
+        *annotated.in_hub_cache("sy1998/MLVU_dev", "data/test-*.parquet"),
     )
     splits: ClassVar = {"test": 2174, "dev": 2174}
     protocols: ClassVar = {
@@ -187,12 +160,12 @@ class MLVUBenchmark(AnnotatedBenchmark):
     paper_column = PaperColumn(4)
     macro_group = "task"
     macro_title = "M-Avg"
-    vlmevalkit_table = VLMEvalKitTable("MLVU_MCQ", columns)
-    lmms_eval_samples = LmmsEvalSamples(
+    vlmevalkit_table = annotated.VLMEvalKitTable("MLVU_MCQ", columns)
+    lmms_eval_samples = annotated.LmmsEvalSamples(
         "mlvu_dev",
         sample_metrics,
         # The name of the metric differs between versions.
-        key_in=fields_of_metric("mlvu", "task_type", "question_id"),
+        key_in=annotated.fields_of_metric("mlvu", "task_type", "question_id"),
         by_doc_id=False,
     )
     # Only the seven tasks with options: the release also has two that are answered in free text.
@@ -218,7 +191,9 @@ class MLVUBenchmark(AnnotatedBenchmark):
 
     def _tables(self) -> list[Table]:
         stems = TASKS.values()
-        first = find_file(self.root, [f"{f}/{stem}.json" for f in _JSON_FOLDERS for stem in stems])
+        first = annotated.find_file(
+            self.root, [f"{f}/{stem}.json" for f in _JSON_FOLDERS for stem in stems]
+        )
         if first is None:
             return super()._tables()
         files = {task: first.parent / f"{stem}.json" for task, stem in TASKS.items()}
@@ -228,19 +203,19 @@ class MLVUBenchmark(AnnotatedBenchmark):
                 f"MLVU annotations under {first.parent} are incomplete, "
                 f"missing {', '.join(missing)}; expected layout: {self.layout}"
             )
-        return [Table(path, read_rows(path), task) for task, path in files.items()]
+        return [Table(path, tables.read_rows(path), task) for task, path in files.items()]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         if all(not str(row.get(name) or "").strip() for name in ("question", "answer")):
-            raise BlankRowError("question and answer are empty")
-        task = table.task or text_of(row, "task_type")
+            raise annotated.BlankRowError("question and answer are empty")
+        task = table.task or tables.text_of(row, "task_type")
         task = "needle" if task == "findNeedle" else task
         if task not in TASKS:
             raise InputError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
         text, choices = _question(row)
-        written = answer_text_of(row)
+        written = tables.answer_text_of(row)
         answer = _answer(written, choices, is_letter="video_name" in row)
-        path = Path(self._path(TASKS[task], text_of(row, "video", "video_name")))
+        path = Path(self._path(TASKS[task], tables.text_of(row, "video", "video_name")))
         in_task_folder = path.parent.name in TASKS.values()
         videos = path.parent.parent if in_task_folder else path.parent
         return Record(
@@ -253,8 +228,8 @@ class MLVUBenchmark(AnnotatedBenchmark):
                 answer=answer,
                 groups={"task": task},
             ),
-            notes=tuple(option_notes(choices, answer, written)),
-            length_s=length_of(row, "duration"),
+            notes=tuple(annotated.option_notes(choices, answer, written)),
+            length_s=tables.length_of(row, "duration"),
         )
 
     def _path(self, stem: str, file: str) -> str:
@@ -269,13 +244,13 @@ class MLVUBenchmark(AnnotatedBenchmark):
 
 def _question(row: Row) -> tuple[str, tuple[str, ...]]:
     """Read text and options; lmms-eval's table holds both in one field, "(A) .." line by line."""
-    text = text_of(row, "question")
+    text = tables.text_of(row, "question")
     if "video_name" in row:
-        if (both := options_in(text)) is not None:
+        if (both := annotated.options_in(text)) is not None:
             return both
-        if is_missing(row.get("candidates")):
+        if tables.is_missing(row.get("candidates")):
             raise InputError("the question has no lines '(A) ...' and there are no candidates")
-    return text, list_of(row, "candidates")
+    return text, tables.list_of(row, "candidates")
 
 
 def _answer(written: str, choices: tuple[str, ...], is_letter: bool) -> int | None:
@@ -283,4 +258,4 @@ def _answer(written: str, choices: tuple[str, ...], is_letter: bool) -> int | No
     if is_letter and re.fullmatch(r"\(?[A-Z]\)?", written.strip()):
         index = LETTERS.index(written.strip("() "))
         return index if index < len(choices) else None
-    return index_of_text(written, choices)
+    return annotated.index_of_text(written, choices)

@@ -19,33 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import (
-    AnnotatedBenchmark,
-    LmmsEvalSamples,
-    Record,
-    Table,
-    VLMEvalKitTable,
-    clip_id,
-    index_of_text,
-    option_notes,
-    text_answer_columns,
-    written_answer,
-)
+from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import PaperColumn
 from tango_core.benchmarks.protocols.harnesses import infers, with_bracketed_options
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of, lettered
-from tango_core.benchmarks.tables import (
-    Row,
-    answer_text_of,
-    is_missing,
-    list_of,
-    number_of,
-    read_json,
-    read_rows,
-    text_of,
-)
+from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError, MissingFileError
 from tango_core.types import Prompt, Question
 
@@ -213,7 +194,7 @@ def columns(record: Record) -> dict[str, Any]:
         "bound": task.bounded,
         "start": start,
         "end": end,
-        **text_answer_columns(record),
+        **annotated.text_answer_columns(record),
     }
 
 
@@ -258,14 +239,14 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         **in_versions("lmms_eval", render_lmms_eval, score_lmms_eval),
     }
     paper_column = PaperColumn(2)
-    vlmevalkit_table = VLMEvalKitTable(
-        "MVBench", columns, VLMEvalKitTable("MVBench_MP4", columns_of_cut_clips)
+    vlmevalkit_table = annotated.VLMEvalKitTable(
+        "MVBench", columns, annotated.VLMEvalKitTable("MVBench_MP4", columns_of_cut_clips)
     )
-    lmms_eval_samples = LmmsEvalSamples(
+    lmms_eval_samples = annotated.LmmsEvalSamples(
         lambda record: f"mvbench_{TASK_OF[record.question.groups['task']].stem}",
         sample_metrics,
         target=lambda record: (
-            written_answer(record)
+            annotated.written_answer(record)
             if record.question.answer is None
             else record.question.choices[record.question.answer]
         ),
@@ -289,7 +270,7 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         self._first_row: dict[str, int] = {}
         path = self._find_annotations(self.annotations)
         if path.suffix == ".tsv":
-            rows = read_rows(path)
+            rows = tables.read_rows(path)
             for at, row in enumerate(rows):
                 if (task := TASK_OF.get(str(row.get("task_type")))) is not None:
                     self._first_row.setdefault(task.stem, at)
@@ -303,32 +284,32 @@ class MVBenchBenchmark(AnnotatedBenchmark):
                 f"MVBench annotations under {path.parent} are incomplete, missing "
                 f"{', '.join(missing)}; expected layout: {self.layout}"
             )
-        return [Table(file, read_rows(file), task) for task, file in files.items()]
+        return [Table(file, tables.read_rows(file), task) for task, file in files.items()]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        task_name = table.task or text_of(row, "task_type")
+        task_name = table.task or tables.text_of(row, "task_type")
         if task_name not in TASK_OF:
             raise InputError(f"unknown task {task_name!r}")
         task = TASK_OF[task_name]
-        file = text_of(row, "video")
-        choices = list_of(row, "candidates")
-        written = answer_text_of(row)
-        answer = index_of_text(written, choices)
+        file = tables.text_of(row, "video")
+        choices = tables.list_of(row, "candidates")
+        written = tables.answer_text_of(row)
+        answer = annotated.index_of_text(written, choices)
         folder = table.folder or str(row.get("prefix") or "")
         path, is_cut = self._locate(task, file, folder, table.path.name in _CUT_FILES)
         clip = None if is_cut or not task.bounded else _bounds(row)
         inner = Path(file).parent.as_posix().removeprefix(".")
         name = "/".join(filter(None, [task.cut if is_cut else task.source, inner, Path(path).stem]))
-        notes = option_notes(choices, answer, written)
+        notes = annotated.option_notes(choices, answer, written)
         if clip is not None and clip[0] == clip[1]:
             notes.append(f"the clip starts and ends at {clip[0]:g} s: one frame")
         return Record(
-            video_id=clip_id(name, clip),
+            video_id=annotated.clip_id(name, clip),
             path=path,
             clip=clip,
             question=Question(
                 id=f"{task.stem}-{number - self._first_row.get(task.stem, 0)}",
-                text=text_of(row, "question"),
+                text=tables.text_of(row, "question"),
                 choices=choices,
                 answer=answer,
                 groups={"task": task.name},
@@ -367,9 +348,9 @@ class MVBenchBenchmark(AnnotatedBenchmark):
 
 def _bounds(row: Row) -> tuple[float, float]:
     """Return a clip's bounds in seconds."""
-    if is_missing(row.get("start")) or is_missing(row.get("end")):
+    if tables.is_missing(row.get("start")) or tables.is_missing(row.get("end")):
         raise InputError("no start and end, which this task needs")
-    start, end = number_of(row, "start"), number_of(row, "end")
+    start, end = tables.number_of(row, "start"), tables.number_of(row, "end")
     if not 0 <= start <= end:
         raise InputError(f"bounds must satisfy 0 <= start <= end, got {start:g} and {end:g}")
     return start, end
@@ -377,7 +358,7 @@ def _bounds(row: Row) -> tuple[float, float]:
 
 def _one_json(path: Path) -> list[Table]:
     """Read the branch `video`'s file: `{"root": {task: folder}, "meta": {task: [rows]}}`."""
-    content: Any = read_json(path)
+    content: Any = tables.read_json(path)
     meta = content.get("meta") if isinstance(content, dict) else None
     folders = (content.get("root") or {}) if isinstance(content, dict) else None
     if not isinstance(meta, dict) or not isinstance(folders, dict):

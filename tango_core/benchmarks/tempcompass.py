@@ -20,25 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from tango_core.benchmarks.annotated import (
-    AnnotatedBenchmark,
-    LmmsEvalSamples,
-    Record,
-    Table,
-    VLMEvalKitTable,
-    fields_of_metric,
-    find_file,
-    in_hub_cache,
-    numbers_among,
-    option_notes,
-    written_answer,
-)
+from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import CrossTable
 from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
-from tango_core.benchmarks.tables import Row, is_missing, list_of, read_json, read_rows, text_of
+from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
@@ -52,20 +41,14 @@ TASKS = (MULTI_CHOICE, CAPTION_MATCHING, CAPTIONING, YES_NO)
 DIMENSIONS = ("action", "direction", "speed", "order", "attribute_change")
 YES_OR_NO = ("yes", "no")
 
-_BEST = "\nPlease directly give the best option:"
-_ENDINGS = {
-    MULTI_CHOICE: _BEST,
-    CAPTION_MATCHING: _BEST,
-    YES_NO: "\nPlease answer yes or no:",
-    CAPTIONING: "",
-}
-_PLM_BEST = "\nOnly give the best option."
-_PLM_ENDINGS = {
-    MULTI_CHOICE: _PLM_BEST,
-    CAPTION_MATCHING: _PLM_BEST,
-    YES_NO: "\nOnly answer yes or no.",
-    CAPTIONING: "",
-}
+
+def _endings(best: str, yes_no: str) -> Mapping[str, str]:
+    return {MULTI_CHOICE: best, CAPTION_MATCHING: best, YES_NO: yes_no, CAPTIONING: ""}
+
+
+_ENDINGS = _endings("\nPlease directly give the best option:", "\nPlease answer yes or no:")
+# Those that lmms-eval uses for Perception LM.
+_PLM_ENDINGS = _endings("\nOnly give the best option.", "\nOnly answer yes or no.")
 _DATASETS = {
     MULTI_CHOICE: "TempCompass_MCQ",
     CAPTION_MATCHING: "TempCompass_MCQ",
@@ -232,7 +215,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     rated_as = {
         "video_id": record.video_id,
         "question": question.text,
-        "gt-answer": written_answer(record),
+        "gt-answer": annotated.written_answer(record),
         "video-llm-prediction": reply,
         "match_success": rule is not None,
         "rating": int(rule or 0),
@@ -241,7 +224,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     if question.groups["task"] == CAPTIONING:
         del rated_as["match_success"]
         rated_as |= {
-            "gt-answer": str(record.row.get("mc_answer") or written_answer(record)),
+            "gt-answer": str(record.row.get("mc_answer") or annotated.written_answer(record)),
             "chatgpt-reasoning": None,
             "chatgpt-answer": None,
             "rating": -1,  # what it writes where the judge fails
@@ -267,7 +250,7 @@ def columns(record: Record) -> dict[str, Any]:
         "suffix": ".mp4",
         "video": record.video_id,
         "question": stem if listed else question.text,
-        "answer": written_answer(record),
+        "answer": annotated.written_answer(record),
         "dim": question.groups["dimension"],
         "candidates": str(options) if listed else "",
         "mc_question": str(record.row.get("mc_question") or "") if captioning else "",
@@ -312,25 +295,30 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         **_listed("lmms_eval_plm", partial(render, endings=_PLM_ENDINGS)),  # for Perception LM
     }
     cross_table = CrossTable("dimension", ("task",))
-    vlmevalkit_table = VLMEvalKitTable("TempCompass", columns)
-    lmms_eval_samples = LmmsEvalSamples(
+    vlmevalkit_table = annotated.VLMEvalKitTable("TempCompass", columns)
+    lmms_eval_samples = annotated.LmmsEvalSamples(
         lambda record: f"tempcompass_{record.question.groups['task'].replace('-', '_')}",
         sample_metrics,
-        target=written_answer,
+        target=annotated.written_answer,
         doc_id=lambda record: record.number,
-        key_in=fields_of_metric("avg_accuracy", "video_id", "dim", "question"),
+        key_in=annotated.fields_of_metric("avg_accuracy", "video_id", "dim", "question"),
     )
     releases = tuple(Release(repository, _PARTS, _LICENCE) for repository in _REPOSITORIES)
 
     def _tables(self) -> list[Table]:
-        patterns = [*_NAMES, *(p for r in _REPOSITORIES for p in in_hub_cache(r, *_NAMES))]
+        patterns = [
+            *_NAMES,
+            *(p for r in _REPOSITORIES for p in annotated.in_hub_cache(r, *_NAMES)),
+        ]
         found = {
-            task: find_file(self.root, [pattern.format(task=task) for pattern in patterns])
+            task: annotated.find_file(
+                self.root, [pattern.format(task=task) for pattern in patterns]
+            )
             for task in TASKS
         }
         tables = [Table(path, _rows(path, task), task) for task, path in found.items() if path]
         tables = tables or self._of_vlmevalkit()
-        self._numbers = numbers_among(
+        self._numbers = annotated.numbers_among(
             (table.task, str(row.get("video_id")), str(row.get("dim")))
             for table in tables
             for row in table.rows
@@ -342,11 +330,11 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         first = self._find_annotations(_TSVS)
         rows: dict[str, list[Row]] = {task: [] for task in TASKS}
         for path in filter(Path.is_file, (self.root / name for name in _TSVS)):
-            for row in read_rows(path):
-                lines = [text_of(row, "question")]
-                if not is_missing(row.get("candidates")):
-                    lines += list_of(row, "candidates")
-                task = text_of(row, "task_type")
+            for row in tables.read_rows(path):
+                lines = [tables.text_of(row, "question")]
+                if not tables.is_missing(row.get("candidates")):
+                    lines += tables.list_of(row, "candidates")
+                task = tables.text_of(row, "task_type")
                 if task not in TASKS:
                     raise InputError(
                         f"{path}: unknown task_type {task!r}; known are {', '.join(TASKS)}"
@@ -356,8 +344,12 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         return [Table(first, own, task) for task, own in rows.items() if own or task == TASKS[0]]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        task, video, text = table.task, text_of(row, "video_id"), text_of(row, "question")
-        dimension, written = text_of(row, "dim"), text_of(row, "answer")
+        task, video, text = (
+            table.task,
+            tables.text_of(row, "video_id"),
+            tables.text_of(row, "question"),
+        )
+        dimension, written = tables.text_of(row, "dim"), tables.text_of(row, "answer")
         if dimension not in DIMENSIONS:
             raise InputError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
         choices: tuple[str, ...] = ()
@@ -373,7 +365,7 @@ class TempCompassBenchmark(AnnotatedBenchmark):
             choices = tuple(option.text for option in options)
             lines = [option.line.strip() for option in options]
             answer = lines.index(written.strip()) if written.strip() in lines else None
-            notes = option_notes(choices, answer, written)
+            notes = annotated.option_notes(choices, answer, written)
         return Record(
             video_id=video,
             path=self._video_path(video),
@@ -394,9 +386,9 @@ def _rows(path: Path, task: str) -> list[Row]:
     Raises:
         ValueError: If the file is neither.
     """
-    content = read_json(path) if path.suffix == ".json" else None
+    content = tables.read_json(path) if path.suffix == ".json" else None
     if not isinstance(content, dict):
-        return read_rows(path)
+        return tables.read_rows(path)
     try:
         return list(_flattened(content))
     except (AttributeError, TypeError) as error:

@@ -15,35 +15,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tango_core.benchmarks.annotated import (
-    VIDEO_SUFFIXES,
-    AnnotatedBenchmark,
-    LmmsEvalSamples,
-    Record,
-    Table,
-    VLMEvalKitTable,
-    fields_of_metric,
-    form_notes,
-    in_hub_cache,
-    index_of_letter,
-    numbers_among,
-    option_notes,
-    right_letter,
-)
+from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import CrossTable, PaperColumn
-from tango_core.benchmarks.protocols.harnesses import (
-    MERGED_PHRASES,
-    first_capital,
-    for_internvl,
-    letter_score,
-    ranked_letter,
-    ranked_score,
-)
+from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, after_clip, in_versions
 from tango_core.benchmarks.protocols.subtitles import Cue, SubtitleRule, Watched, cues_of_srt
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, letter_of, lettered
-from tango_core.benchmarks.tables import Row, is_missing, list_of, text_of
+from tango_core.benchmarks.tables import Row
 from tango_core.types import Prompt, Question, Subtitles
 
 GROUPS = ("duration", "domain", "sub_category", "task_type")
@@ -186,7 +166,7 @@ def choose_lmms_eval(subtitles: Subtitles, watched: Watched, num_frames: int = 3
 def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task."""
     groups = record.question.groups
-    letter = ranked_letter(reply)
+    letter = harnesses.ranked_letter(reply)
     return {
         "videomme_perception_score": {
             "question_id": record.question.id,
@@ -195,8 +175,8 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
             "sub_category": groups["sub_category"],
             "task_category": groups["task_type"],
             "pred_answer": letter,
-            "answer": right_letter(record),
-            "score": float(letter == right_letter(record)),
+            "answer": annotated.right_letter(record),
+            "score": float(letter == annotated.right_letter(record)),
             "videoID": record.video_id,
         }
     }
@@ -221,9 +201,14 @@ def columns(record: Record) -> dict[str, Any]:
     }
 
 
-_first_capital_score = partial(letter_score, partial(first_capital, letters="ABCD"))
-_older_score = partial(letter_score, partial(first_capital, letters="ABCD", phrases=MERGED_PHRASES))
-_in_lmms_eval = partial(in_versions, score=ranked_score, older=_older_score)
+_first_capital_score = partial(
+    harnesses.letter_score, partial(harnesses.first_capital, letters="ABCD")
+)
+_older_score = partial(
+    harnesses.letter_score,
+    partial(harnesses.first_capital, letters="ABCD", phrases=harnesses.MERGED_PHRASES),
+)
+_in_lmms_eval = partial(in_versions, score=harnesses.ranked_score, older=_older_score)
 _PARQUET = "videomme/test-00000-of-00001.parquet"
 _PARTS = (
     ReleasePart("annotations", ("videomme/test-*.parquet",)),
@@ -245,11 +230,11 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
         "Video-MME.tsv",
         "videomme.json",
         "videomme.jsonl",
-        *in_hub_cache("lmms-lab/Video-MME", _PARQUET),
+        *annotated.in_hub_cache("lmms-lab/Video-MME", _PARQUET),
     )
     # The release and VLMEvalKit; lmms-eval below HF_HOME/videomme and below HF_HOME.
     folders = ("video", "data", "videos", "videomme/data", ".")
-    suffixes = VIDEO_SUFFIXES
+    suffixes = annotated.VIDEO_SUFFIXES
     subtitle_folders = ("subtitle", "subtitles", "videomme/subtitle", "../subtitle")
     splits: ClassVar = {"test": 2700}
     protocols: ClassVar = {
@@ -257,7 +242,7 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
             "vlmevalkit",
             render_vlmevalkit,
             _first_capital_score,
-            wordings=(("internvl", for_internvl),),
+            wordings=(("internvl", harnesses.for_internvl),),
             subtitles=SubtitleRule(choose_vlmevalkit, render_vlmevalkit_subtitled),
         ),
         **_in_lmms_eval(
@@ -278,11 +263,11 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
     }
     paper_column = PaperColumn(1, "duration", ("short", "medium", "long"))
     cross_table = CrossTable("duration", ("domain", "sub_category", "task_type"))
-    vlmevalkit_table = VLMEvalKitTable("Video-MME", columns)
-    lmms_eval_samples = LmmsEvalSamples(
+    vlmevalkit_table = annotated.VLMEvalKitTable("Video-MME", columns)
+    lmms_eval_samples = annotated.LmmsEvalSamples(
         "videomme",
         sample_metrics,
-        key_in=fields_of_metric("videomme_perception_score", "question_id"),
+        key_in=annotated.fields_of_metric("videomme_perception_score", "question_id"),
         subtitled_task="videomme_w_subtitle",
     )
     releases = (
@@ -292,30 +277,35 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
 
     def _tables(self) -> list[Table]:
         (table,) = super()._tables()
-        self._numbers = numbers_among(row.get("videoID") or row.get("video") for row in table.rows)
+        self._numbers = annotated.numbers_among(
+            row.get("videoID") or row.get("video") for row in table.rows
+        )
         return [table]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         # VLMEvalKit's table calls the YouTube id `video` and has no question ids.
-        video = text_of(row, "videoID", "video")
-        written = list_of(row, "options" if "options" in row else "candidates")
+        video = tables.text_of(row, "videoID", "video")
+        written = tables.list_of(row, "options" if "options" in row else "candidates")
         choices = tuple(
             re.sub(rf"^\(?{letter}[.):]\)?\s*", "", option)
             for letter, option in zip(LETTERS, written, strict=False)
         )
-        answer = index_of_letter(text_of(row, "answer").strip(), choices)
+        answer = annotated.index_of_letter(tables.text_of(row, "answer").strip(), choices)
         own_id = row.get("question_id")
         return Record(
             video_id=video,
             path=self._video_path(video),
             question=Question(
-                id=f"{video}-{self._numbers[index]}" if is_missing(own_id) else str(own_id),
-                text=text_of(row, "question"),
+                id=f"{video}-{self._numbers[index]}" if tables.is_missing(own_id) else str(own_id),
+                text=tables.text_of(row, "question"),
                 choices=choices,
                 answer=answer,
-                groups={name: text_of(row, name) for name in GROUPS},
+                groups={name: tables.text_of(row, name) for name in GROUPS},
             ),
-            notes=(*option_notes(choices, answer), *form_notes(choices, "\n".join(written))),
+            notes=(
+                *annotated.option_notes(choices, answer),
+                *annotated.form_notes(choices, "\n".join(written)),
+            ),
         )
 
     def subtitle_path(self, record: Record) -> str | None:

@@ -13,26 +13,9 @@ from collections import defaultdict
 from functools import partial
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import (
-    VIDEO_SUFFIXES,
-    AnnotatedBenchmark,
-    LmmsEvalSamples,
-    Record,
-    Table,
-    VLMEvalKitTable,
-    fields_of_metric,
-    form_notes,
-    in_hub_cache,
-    index_of_letter,
-    option_notes,
-    right_letter,
-)
-from tango_core.benchmarks.protocols.harnesses import (
-    OPTION_PHRASES,
-    first_capital,
-    for_internvl,
-    letter_score,
-)
+from tango_core.benchmarks import annotated
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
+from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release, ReleasePart
@@ -66,7 +49,7 @@ REASON_FIRST = (
 )
 QWEN3_VL = "Answer with the option letter only."
 _DELETED = (
-    *(*OPTION_PHRASES, "Final Answer:", "Best answer:"),
+    *(*harnesses.OPTION_PHRASES, "Final Answer:", "Best answer:"),
     *("Best option:", "Answer:", "Option:"),
 )
 # Columns that the release fills in a group's last row.
@@ -122,7 +105,7 @@ def harness_letter(reply: str) -> str:
 
     "He holds a book" is H, and "Based on the video C" is B.
     """
-    return first_capital(reply, "ABCDEFGH", _DELETED)
+    return harnesses.first_capital(reply, "ABCDEFGH", _DELETED)
 
 
 def stated(row: Row, name: str) -> str | None:
@@ -132,7 +115,7 @@ def stated(row: Row, name: str) -> str | None:
 
 def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     """The metric of a question in lmms-eval; groups are made of them later."""
-    letter, right = harness_letter(reply), right_letter(record)
+    letter, right = harness_letter(reply), annotated.right_letter(record)
     return {
         "videomme_v2_score": {
             "video_id": record.video_id,
@@ -167,7 +150,7 @@ def columns(record: Record) -> dict[str, Any]:
     }
 
 
-_listed = partial(in_versions, score=partial(letter_score, harness_letter))
+_listed = partial(in_versions, score=partial(harnesses.letter_score, harness_letter))
 
 
 class VideoMMEV2Benchmark(AnnotatedBenchmark):
@@ -181,11 +164,11 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
         "Video-MME-v2.tsv",
         "videomme_v2.json",
         "videomme_v2.jsonl",
-        *in_hub_cache("MME-Benchmarks/Video-MME-v2", "test.parquet"),
+        *annotated.in_hub_cache("MME-Benchmarks/Video-MME-v2", "test.parquet"),
     )
     # The release and VLMEvalKit; lmms-eval below HF_HOME/videomme_v2 and below HF_HOME.
     folders = ("video", "videos", "data", "videomme_v2/data", "videomme_v2", ".")
-    suffixes = VIDEO_SUFFIXES
+    suffixes = annotated.VIDEO_SUFFIXES
     subtitle_folders = (
         *("subtitle", "subtitle/subtitle"),
         *("videomme_v2/subtitle", "videomme_v2/subtitle/subtitle"),
@@ -195,14 +178,14 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
         **_listed(
             "vlmevalkit",
             render_vlmevalkit,
-            wordings=(("internvl", for_internvl),),
+            wordings=(("internvl", harnesses.for_internvl),),
             subtitles=SubtitleRule(all_words, render_vlmevalkit_subtitled),
         ),
         **_listed(
             "vlmevalkit_reasoning",
             partial(render_vlmevalkit, instruction=REASON_FIRST),
             max_new_tokens=4096,
-            wordings=(("internvl", for_internvl),),
+            wordings=(("internvl", harnesses.for_internvl),),
             subtitles=SubtitleRule(
                 all_words, partial(render_vlmevalkit_subtitled, instruction=REASON_FIRST)
             ),
@@ -227,11 +210,11 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
     }
     metrics = (GROUP_SCORE, ACCURACY)
     unlisted_groups = (POSITION,)
-    vlmevalkit_table = VLMEvalKitTable("Video-MME-v2", columns)
-    lmms_eval_samples = LmmsEvalSamples(
+    vlmevalkit_table = annotated.VLMEvalKitTable("Video-MME-v2", columns)
+    lmms_eval_samples = annotated.LmmsEvalSamples(
         "videomme_v2",
         sample_metrics,
-        key_in=fields_of_metric("videomme_v2_score", "question_id"),
+        key_in=annotated.fields_of_metric("videomme_v2_score", "question_id"),
         subtitled_task="videomme_v2_w_subtitle",
     )
     # Archives are unpacked into the root, as lmms-eval does.
@@ -279,8 +262,8 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
         video = self._videos[index]
         written = text_of(row, "options")
         choices = _options(written)
-        answer = index_of_letter(text_of(row, "answer").strip(), choices)
-        notes = option_notes(choices, answer)
+        answer = annotated.index_of_letter(text_of(row, "answer").strip(), choices)
+        notes = annotated.option_notes(choices, answer)
         if (there := len(self._places[video])) != GROUP_SIZE:
             notes.append(f"{there} of {GROUP_SIZE} questions of the group; it has no group score")
         groups = self._groups_of(video, self._positions[index])
@@ -294,7 +277,7 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
                 answer=answer,
                 groups=groups,
             ),
-            notes=(*notes, *form_notes(choices, written)),
+            notes=(*notes, *annotated.form_notes(choices, written)),
         )
 
     def _groups_of(self, video: str, position: int) -> dict[str, str]:

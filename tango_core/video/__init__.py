@@ -1,13 +1,12 @@
-"""From a video file to frames: sampling rules, size, choice of decoder (`readers/`).
+"""From a video file to frames: sampling rules, size, one module per decoder.
 
 Imports `tango_core.types` only, and neither torch nor ray: decode workers stay small. A new decoder
-is a module in `readers/` and a line in `decode.py` and in `frame_spec.py`.
+is a module and a line in `decode.py` and in `frame_spec.py`.
 """
 
-from tango_core.video.decode import decode_frames, decoder_versions, probe, resize
+from tango_core.video.container import DecoderUnavailableError, VideoDecodeError
+from tango_core.video.decode import decode_frames, decoder_versions, resize
 from tango_core.video.frame_spec import DECODERS, DecoderName, FrameSpec
-from tango_core.video.readers.errors import DecoderUnavailableError, VideoDecodeError
-from tango_core.video.readers.probe import VideoInfo
 
 __all__ = [
     "DECODERS",
@@ -15,9 +14,7 @@ __all__ = [
     "DecoderUnavailableError",
     "FrameSpec",
     "VideoDecodeError",
-    "VideoInfo",
     "decode_frames",
     "decoder_versions",
-    "probe",
     "resize",
 ]

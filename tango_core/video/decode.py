@@ -14,19 +14,22 @@ import numpy as np
 
 from tango_core.errors import InputError
 from tango_core.types import ClipSource, VideoFrames
+from tango_core.video import decord, pyav
+from tango_core.video.container import ReaderError, VideoDecodeError
+from tango_core.video.folder import FolderReader
 from tango_core.video.frame_spec import DECODERS, DecoderName, FrameSpec
-from tango_core.video.readers import decord, pyav
-from tango_core.video.readers.base import FrameReader, Picture, Times
-from tango_core.video.readers.errors import ReaderError, VideoDecodeError
-from tango_core.video.readers.extent import locate_clip
-from tango_core.video.readers.folder import FolderReader
-from tango_core.video.readers.in_order import SequentialReader
-from tango_core.video.readers.orientation import is_mirrored
-from tango_core.video.readers.probe import PacketIndex, VideoInfo, read_index
-from tango_core.video.sampling import frame_indices, numbered_window
+from tango_core.video.headers import is_mirrored
+from tango_core.video.index import PacketIndex, read_index
+from tango_core.video.reader import FrameReader, Picture, Times
+from tango_core.video.sampling import clip_window, frame_indices, numbered_window
 
 # Pixel formats of the profile High 4:4:4, which decord reads wrong.
 _HIGH_444 = ("yuv444", "yuvj444", "gbr")
+
+# A header's length is rounded, and in Matroska it may be that of the sound: below this, nothing is
+# missing.
+LOSS_SLACK_S = 0.5
+LOSS_SLACK_SHARE = 0.02
 
 
 def decode_frames(
@@ -112,19 +115,10 @@ def decoder_versions(decoder: DecoderName) -> str:
     if decoder == "pyav":
         return pyav.version()
     if decoder == "torchcodec":
-        from tango_core.video.readers import torchcodec
+        from tango_core.video import torchcodec
 
         return torchcodec.version()
     raise InputError(f"unknown decoder {decoder!r}; choose one of: {', '.join(DECODERS)}")
-
-
-def probe(path: str) -> VideoInfo:
-    """Describe a video file from its header and packets; nothing is decoded.
-
-    Raises:
-        VideoDecodeError: If the file cannot be opened as a video.
-    """
-    return read_index(os.fspath(path)).info
 
 
 def resize(picture: Picture, size: tuple[int, int]) -> Picture:
@@ -153,7 +147,7 @@ def _candidates(
             "use decode.decoder: auto"
         )
     if spec.decoder == "torchcodec":
-        from tango_core.video.readers.torchcodec import TorchcodecReader
+        from tango_core.video.torchcodec import TorchcodecReader
 
         return [partial(TorchcodecReader, path, index), *_pyav_readers(path, index)]
     if spec.decoder == "decord":
@@ -163,18 +157,18 @@ def _candidates(
 
 def _pyav_readers(path: str, index: PacketIndex) -> list[Callable[[], FrameReader]]:
     """PyAV by time stamps where they can be trusted, and in the order of the file."""
-    in_order = partial(SequentialReader, path, index)
+    in_order = partial(pyav.SequentialReader, path, index)
     return [partial(pyav.IndexedReader, path, index), in_order] if index.trusted else [in_order]
 
 
 def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callable[[], FrameReader]:
     """Open decord as far as it tells when its frames are shown, and say what is in doubt."""
-    doubt = index.info.decord_doubt
+    doubt = index.decord_doubt
     if doubt is None:
         return partial(decord.DecordReader, path, index.times)
-    if index.info.codec == "h264" and index.info.pixel_format.startswith(_HIGH_444):
+    if index.codec == "h264" and index.pixel_format.startswith(_HIGH_444):
         raise VideoDecodeError(
-            f"{path}: decord decodes H.264 4:4:4 ({index.info.pixel_format}) to wrong pictures "
+            f"{path}: decord decodes H.264 4:4:4 ({index.pixel_format}) to wrong pictures "
             "behind the first keyframe; use decode.decoder: auto"
         )
     warnings.append(f"decord may return neighbouring frames on this file: {doubt}")
@@ -183,7 +177,7 @@ def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callab
     if index.reordered:
         raise VideoDecodeError(
             f"{path}: decord does not tell when its frames are shown (dropped frames in "
-            f"{index.info.container}); use decode.decoder: auto"
+            f"{index.container}); use decode.decoder: auto"
         )
     return partial(decord.DecordReader, path, index.seconds(index.numbers))
 
@@ -198,10 +192,9 @@ def _decode_file(
 ) -> VideoFrames:
     """Decode one clip with one reader."""
     with closing(open_reader()) as reader:
-        by_number = spec.sampling == "middles"
-        window, notes = locate_clip(path, reader.times, index, clip, spec.num_frames, by_number)
+        window, notes = _locate_clip(path, reader.times, index, clip, spec)
         warnings = (*warnings, *notes)
-        frames = _collect(path, reader, spec, window, warnings, index.info.rate, clip[0])
+        frames = _collect(path, reader, spec, window, warnings, index.rate, clip[0])
     lost = [
         f"the file has lost frames between {before:.2f} s and {after:.2f} s"
         for before, after in index.seconds(index.holes)
@@ -229,7 +222,11 @@ def _collect(
     size: tuple[int, int] | None = None
     source: ClipSource | None = None
     for _, picture in reader.fetch(unique):
-        size = size or _target_size(path, picture, spec, len(positions))
+        if size is None:
+            try:
+                size = spec.frame_size(picture.shape[0], picture.shape[1], len(positions))
+            except ValueError as error:
+                raise VideoDecodeError(f"{path}: {error}") from error
         source = source or ClipSource(duration_s, picture.shape[0])
         pictures.append(resize(picture, size))
     if len(pictures) != len(unique):
@@ -258,15 +255,72 @@ def _duration(times: Times, rate: float | None) -> float:
     return float(times[-1] - times[0]) + step
 
 
-def _target_size(path: str, picture: Picture, spec: FrameSpec, num_frames: int) -> tuple[int, int]:
-    """Size of every frame of this clip, which its first frame decides."""
-    height, width = picture.shape[:2]
-    try:
-        return spec.frame_size(height, width, num_frames)
-    except ValueError as error:
-        raise VideoDecodeError(f"{path}: {error}") from error
-
-
 def _counted(problems: Sequence[str]) -> list[str]:
     """Say every problem once, with how often it occurred."""
     return [text if n == 1 else f"{text}, {n} times" for text, n in Counter(problems).items()]
+
+
+def _locate_clip(
+    path: str, times: Times, index: PacketIndex, clip: tuple[float, float], spec: FrameSpec
+) -> tuple[tuple[int, int], Sequence[str]]:
+    """Find the frames of a clip, and compare them with what the header announces.
+
+    Args:
+        path: For messages.
+        times: (n,) seconds of the frames that can be decoded.
+        index: What header and packets say.
+        clip: (start, end) in seconds; the end may be infinite.
+        spec: Says how many frames are wanted, and whether bounds are numbers of frames at the
+            average rate, if it is known.
+
+    Returns:
+        Positions (first, one past the last) into `times`, and warnings.
+
+    Raises:
+        VideoDecodeError: If there are no frames, the clip starts behind the last one, or the file
+            was cut off and fewer frames than wanted are left of a clip that had more.
+    """
+    num_frames = spec.num_frames
+    if len(times) == 0:
+        reason = "the file is probably truncated"
+        if index.container.startswith("webp"):
+            reason = "FFmpeg does not decode animated WebP; convert it, for example to mp4"
+        raise VideoDecodeError(f"{path}: 0 of {num_frames} frames decoded; {reason}")
+    start, end = clip
+    frames_end = _end_of_frames(times, index)
+    announced_end = max(index.duration_s or 0.0, frames_end)
+    cut_off = announced_end - frames_end > max(LOSS_SLACK_S, LOSS_SLACK_SHARE * announced_end)
+    if start > announced_end:
+        raise VideoDecodeError(
+            f"{path}: the clip starts at {start:g} s but the video ends at {announced_end:.2f} s; "
+            "check the clip's bounds"
+        )
+    rate = index.rate
+    if spec.sampling == "middles" and rate:
+        window = numbered_window(len(times), start, end, rate, first=0)
+    else:
+        window = clip_window(times, start, end)
+    if not cut_off:
+        return window, ()
+    extent = f"frames end at {frames_end:.2f} s of {announced_end:.2f} s announced"
+    if start > frames_end:
+        raise VideoDecodeError(
+            f"{path}: the clip starts at {start:g} s but {extent}; the file is probably truncated"
+        )
+    num_left = window[1] - window[0]
+    num_lost = round((min(end, announced_end) - frames_end) * (rate or 25.0))
+    if num_lost <= 0:
+        return window, ()
+    if num_left < min(num_frames, num_left + num_lost):
+        raise VideoDecodeError(
+            f"{path}: {num_left} of {num_frames} frames decoded; the file is probably truncated"
+        )
+    return window, (extent,)
+
+
+def _end_of_frames(times: Times, index: PacketIndex) -> float:
+    """Time at which the last frame stops being shown, in seconds; a final still may last long."""
+    if index.trusted and times[-1] >= index.times[-1]:
+        return max(index.end_s, float(times[-1]))
+    step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
+    return float(times[-1]) + (step or 1.0 / (index.rate or 25.0))

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from jobs.report.formatting import Table, latex_notes, markdown_notes
 from jobs.report.tables.breakdowns import (
+    all_scores,
     breakdowns_csv,
     breakdowns_markdown,
     differences_csv,
     scores_csv,
-    scores_markdown,
 )
 from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown, grid_markdown
-from jobs.report.tables.confusion import Confusions, confusion_markdown, confusion_table
-from jobs.report.tables.labels import labels
+from jobs.report.tables.confusion import confusion_markdown, confusion_table
 from jobs.report.tables.paper import paper_table
 from jobs.results.cell_summary import CellSummary
+from jobs.results.reduction import Reduction
 
 
 def write_tables(
@@ -47,7 +47,7 @@ def write_tables(
         "breakdowns.csv": breakdowns_csv(cells),
     }
     if any(len(cell.scores) > 1 for cell in cells):
-        texts |= {"scores.md": scores_markdown(cells) + "\n", "scores.csv": scores_csv(cells)}
+        texts |= {"scores.md": all_scores(cells).markdown() + "\n", "scores.csv": scores_csv(cells)}
     if differences := differences_csv(cells):
         texts["differences_by_group.csv"] = differences
     for name, text in texts.items():
@@ -55,24 +55,21 @@ def write_tables(
 
 
 def write_confusion(
-    cells: Sequence[CellSummary], counted: Sequence[Confusions], folder: Path
+    cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str, folder: Path
 ) -> None:
     """Write `confusion.md` and `confusion.csv`.
 
     Args:
         cells: Cells of one run or of several.
-        counted: What was counted in the run of every cell.
+        reductions: Answers of the run of every cell.
+        group: Group of the questions.
         folder: Receives the files.
 
     Raises:
         ValueError: As `confusion_table`.
     """
-    parts = [
-        (label, one, (cell.benchmark, cell.name))
-        for label, one, cell in zip(labels(cells), counted, cells, strict=True)
-    ]
-    table = confusion_table(parts)
-    markdown = confusion_markdown(table, counted[0].group)
+    table = confusion_table(cells, reductions, group)
+    markdown = confusion_markdown(table, group)
     (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
     rows_of_table = table.itertuples(index=False, name=None)
     text = Table(list(table.columns), list(rows_of_table)).csv()

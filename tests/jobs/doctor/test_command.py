@@ -15,7 +15,6 @@ MACHINE = (
     "accelerators",
     "CPUs",
     "memory",
-    "shared memory",
     "output",
     "cache",
     "temporary",

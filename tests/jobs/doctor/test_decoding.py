@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from doctor_results import result_of
 
-from jobs.doctor import decoding
+from jobs.doctor import machine as decoding
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames, decoder_versions
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -75,19 +74,13 @@ def test_a_gpu_is_named_with_its_memory():
     assert "bfloat16" in result.text
 
 
-def test_cpus_and_objects_are_counted_as_ray_counts_them(monkeypatch):
+def test_cpus_are_counted_as_ray_counts_them(monkeypatch):
     from ray._private import utils
 
     # Ray does not see that a process is bound to some of them, as these tests may be.
     everything = set(range(os.cpu_count()))
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: everything, raising=False)
     assert machine.num_cpus() == utils.get_num_cpus(override_docker_cpu_warning=True)
-    for shared in (2**26, 40 * 10**9, 10**12):
-        # Other processes change the free space of the real one at any time.
-        monkeypatch.setattr(utils, "get_shared_memory_bytes", lambda shared=shared: shared)
-        for available in (10**9, 10**11, 10**13):
-            ours = machine.object_store(shared, available)
-            assert ours == utils.resolve_object_store_memory(available)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +121,3 @@ def test_a_container_has_the_memory_of_its_limit(tmp_path):
     assert machine.available_memory(tmp_path) == (3 * 10**9, 2 * 10**9)
     (tmp_path / "memory.max").write_text("max\n")
     assert machine.available_memory(tmp_path)[0] > 3 * 10**9
-
-
-def test_without_shared_memory_ray_keeps_objects_in_files(tmp_path):
-    assert machine.shared_memory(tmp_path / "none").status == "ok"
-    assert "free, Ray takes" in machine.shared_memory(Path("/dev/shm")).text

@@ -10,7 +10,7 @@ import pytest
 import torch
 from doctor_results import job, result_of
 
-from jobs.doctor import services
+from jobs.doctor import recipe as services
 from jobs.doctor.checks import CheckResult
 
 

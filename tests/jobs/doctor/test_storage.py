@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from doctor_results import result_in_a_new_process, result_of
 
-from jobs.doctor import storage
+from jobs.doctor import recipe as storage
 from jobs.doctor.checks import CheckResult
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 
 from jobs.results.facts import JobFacts
 from jobs.results.reduction import Reduction, parts_of, questions_asked, reduce_runs
 from jobs.results.summary import summarize, summarize_reduced
-from jobs.results.totals import Distribution
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import ANSWER, to_table
 from pipeline.storage import Storage
@@ -115,44 +113,6 @@ def test_groups_of_a_categorical_column_are_read(tmp_path):
     names = ["benchmark", "video_id", "cell", "status", "groups", "cache"]
     frame = answers.astype(dict.fromkeys(names, "category"))
     assert_alike(plain(summarize(frame, facts)), plain(summarize(answers, facts)))
-
-
-class TestDistribution:
-    VALUES = np.random.default_rng(0).lognormal(3, 1, 20_000)
-
-    def of(self, values, exact_up_to, pieces=7):
-        found = Distribution(exact_up_to)
-        for part in np.array_split(values, pieces):
-            found.add(part)
-        return found
-
-    def test_is_exact_up_to_its_limit(self):
-        stats = self.of(self.VALUES, len(self.VALUES)).stats()
-        series = pd.Series(self.VALUES)
-        assert (stats.p50, stats.p90, stats.p95) == tuple(series.quantile([0.5, 0.9, 0.95]))
-        assert (stats.mean, stats.n) == (pytest.approx(series.mean(), rel=1e-14), 20_000)
-
-    @pytest.mark.parametrize("exact_up_to", [0, 100, 19_999])
-    def test_is_right_to_a_twentieth_of_a_percent_above_it(self, exact_up_to):
-        stats = self.of(self.VALUES, exact_up_to).stats()
-        exact = self.of(self.VALUES, len(self.VALUES)).stats()
-        for name in ("p50", "p90", "p95"):
-            assert getattr(stats, name) == pytest.approx(getattr(exact, name), rel=6e-4)
-        assert stats.mean == pytest.approx(exact.mean, rel=1e-13)
-
-    def test_distributions_add_up(self):
-        first, second = self.VALUES[:5_000], self.VALUES[5_000:]
-        for one, two in ((9_000, 9_000), (9_000, 100), (100, 100), (10**6, 10**6)):
-            total = self.of(first, one)
-            total.merge(self.of(second, two))
-            stats = total.stats()
-            assert stats.n == 20_000
-            assert stats.p90 == pytest.approx(np.quantile(self.VALUES, 0.9), rel=6e-4)
-
-    def test_zeros_and_huge_values_have_a_bin(self):
-        stats = self.of(np.array([0.0] * 10 + [1e300]), 2, pieces=1).stats()
-        assert stats.p50 < 1e-8
-        assert self.of(np.array([]), 2, pieces=1).stats() is None
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import pytest
 from clips import clip
 from numbered_videos import numbers_of
 
-from tango_core.video import FrameSpec, decode_frames, probe
+from tango_core.video import FrameSpec, decode_frames
+from tango_core.video.index import read_index
 
 
 @pytest.mark.parametrize("decoder", ["auto", "pyav"])
@@ -36,7 +37,7 @@ def test_bounds_count_from_the_first_frame_that_an_edit_list_shows():
 
 def test_a_still_at_the_end_is_shown_as_long_as_the_file_says():
     path = str(clip("long_last_frame.mp4"))
-    assert probe(path).duration_s == pytest.approx(119 / 24 + 9)
+    assert read_index(path).duration_s == pytest.approx(119 / 24 + 9)
     frames = decode_frames(path, FrameSpec(4), (8.0, 10.0))
     assert numbers_of(frames.pixels) == [119] * 4
     assert frames.warnings == ()

@@ -7,11 +7,10 @@ import pytest
 from clips import CLIPS, SHOWN, WITH_DROPS, clip
 from numbered_videos import CLOSED_GOP, numbers_of, write_clip
 
-from tango_core.video import FrameSpec, decode_frames
-from tango_core.video.readers import pyav
-from tango_core.video.readers.errors import ReaderError
-from tango_core.video.readers.in_order import SequentialReader
-from tango_core.video.readers.probe import read_index
+from tango_core.video import FrameSpec, decode_frames, pyav
+from tango_core.video.container import ReaderError
+from tango_core.video.index import read_index
+from tango_core.video.pyav import SequentialReader
 
 HEALTHY = [*SHOWN, *WITH_DROPS, "hidden_frame.webm", "hidden_frame.avi", "old_x264.mp4"]
 CUT_OFF = ["half.mp4", "half.mkv", "half.avi"]

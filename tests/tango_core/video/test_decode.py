@@ -10,8 +10,9 @@ from fresh_python import printed_by
 from numbered_videos import draw, numbers_of, write_clip, write_rotated
 from PIL import Image
 
-from tango_core.video import FrameSpec, decode_frames, probe
-from tango_core.video.readers.errors import VideoDecodeError
+from tango_core.video import FrameSpec, decode_frames
+from tango_core.video.container import VideoDecodeError
+from tango_core.video.index import read_index
 
 
 @pytest.mark.parametrize("decoder", ["auto", "pyav"])
@@ -45,7 +46,7 @@ def test_a_clock_that_begins_late_does_not_make_a_whole_file_a_truncated_one(tmp
     frames = decode_frames(path, FrameSpec(40))
     np.testing.assert_allclose(frames.timestamps, np.arange(40) / 10, atol=1e-3)
     assert frames.warnings == ()
-    assert probe(path).duration_s == pytest.approx(4.0, abs=0.11)
+    assert read_index(path).duration_s == pytest.approx(4.0, abs=0.11)
     last = decode_frames(path, FrameSpec(4), (3.9, 60.0))
     assert numbers_of(last.pixels) == [39] * 4
     with pytest.raises(VideoDecodeError, match=r"starts at 5 s but the video ends at 4\.00 s"):

@@ -8,15 +8,15 @@ from clips import clip, shown_numbers
 from fresh_python import printed_by
 from numbered_videos import numbers_of
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, decoder_versions, probe
-from tango_core.video.readers import decord
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, decoder_versions, decord
+from tango_core.video.index import read_index
 
 needs_decord = pytest.mark.skipif(decord.load() is None, reason="decord has no wheel here")
 
 
 @pytest.mark.parametrize("name", ["closed_gop.mp4", "closed_gop.mkv", "faststart.mp4"])
 def test_auto_is_pyav_even_where_decord_is_exact(name):
-    assert probe(str(clip(name))).decord_doubt is None
+    assert read_index(str(clip(name))).decord_doubt is None
     assert decode_frames(str(clip(name)), FrameSpec(4)).decoder == decoder_versions("pyav")
     assert decoder_versions("auto") == f"auto({decoder_versions('pyav')})"
 
@@ -36,7 +36,7 @@ def test_auto_is_pyav_even_where_decord_is_exact(name):
     ],
 )
 def test_what_decord_does_not_read_exactly_is_known(name, doubt):
-    assert probe(str(clip(name))).decord_doubt == doubt
+    assert read_index(str(clip(name))).decord_doubt == doubt
 
 
 @needs_decord

@@ -5,8 +5,8 @@ import pytest
 from clips import AFTER_DROPS, WITH_DROPS, clip
 from numbered_videos import numbers_of
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, probe
-from tango_core.video.readers import decord
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, decord
+from tango_core.video.index import read_index
 
 EXACT_BY_DECORD = ("drops_cinepak.avi", "drops_mjpeg.avi", "drops_mpeg4.avi", "drops_vp9.avi")
 
@@ -26,7 +26,7 @@ def test_a_clip_behind_drops_holds_the_frames_of_its_seconds(name):
 
 
 def test_length_and_rate_count_what_was_dropped():
-    assert probe(str(clip("drops_cinepak.avi"))).rate == pytest.approx(7.5)
+    assert read_index(str(clip("drops_cinepak.avi"))).rate == pytest.approx(7.5)
     frames = decode_frames(str(clip("drops_cinepak.avi")), FrameSpec(4))
     assert frames.source.duration_s == pytest.approx(8.0)
 

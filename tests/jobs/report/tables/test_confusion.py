@@ -1,18 +1,19 @@
 """What is mistaken for what."""
 
+from dataclasses import replace
+
 import pandas as pd
-import pyarrow as pa
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import report_runs
 from jobs.report.tables.confusion import (
     NO_OPTION,
-    Confusions,
     confusion_markdown,
     confusion_table,
 )
-from jobs.results.answer_columns import AnswerColumns
+from jobs.results.reduction import reduce_table
+from jobs.results.summary import summarize_reduced
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -21,7 +22,7 @@ def rows_of(*answers):
     """Rows of one cell from (type, right, reply); `None` as the reply is one without an option."""
     return pd.DataFrame(
         {
-            "benchmark": "b",
+            "benchmark": "shapes",
             "video_id": [f"v{number // 2}" for number in range(len(answers))],
             "question_id": [f"q{number}" for number in range(len(answers))],
             "groups": [f'{{"type": "{kind}"}}' for kind, _, _ in answers],
@@ -34,10 +35,12 @@ def rows_of(*answers):
 
 def confusions(parts, group):
     """The table of some cells: name and rows of each."""
-    counted = Confusions(group)
+    cells, reductions = [], []
     for name, rows in parts:
-        counted.add(AnswerColumns(pa.Table.from_pandas(rows.assign(cell=name))))
-    return confusion_table([(name, counted, ("b", name)) for name, _ in parts])
+        facts = facts_of(replace(cell("full"), name=name))
+        reductions.append(reduce_table(rows.assign(cell=name), facts.mode))
+        cells += summarize_reduced(reductions[-1], facts).cells
+    return confusion_table(cells, reductions, group)
 
 
 FULL = rows_of(

@@ -1,13 +1,14 @@
 """Prompts byte for byte, and what each harness makes of replies as models really write them."""
 
 import json
-import pickle
+from collections import Counter
 
 import pytest
 from golden_files import GOLDEN_DIR
 from releases import PROTOCOLS
 
-from tango_core.benchmarks import build_benchmark
+from tango_core.benchmarks import benchmark_class, build_benchmark
+from tango_core.benchmarks.annotated import options_in
 from tango_core.benchmarks.protocols.harnesses import infer_option
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY
 from tango_core.models.language.chat import QWEN_1_5
@@ -15,6 +16,7 @@ from tango_core.types import Question
 
 GOLDEN = json.loads((GOLDEN_DIR / "prompts.json").read_text(encoding="utf-8"))
 NEWER = json.loads((GOLDEN_DIR / "prompts_tempcompass_lvbench.json").read_text(encoding="utf-8"))
+SCORED = json.loads((GOLDEN_DIR / "videomme_v2_charades_sta.json").read_text(encoding="utf-8"))
 QUESTION = Question(
     "q", "What does the man hold?", ("A cup.", "A bag.", "A book.", "A pen."), answer=1
 )
@@ -28,56 +30,102 @@ LMMS_EVAL = {
 BENCHMARKS = sorted(PROTOCOLS)
 
 
+def rendered(benchmark, protocol, question):
+    """The prompt of one protocol."""
+    return benchmark_class(benchmark).protocols[protocol].render(question)
+
+
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_vlmevalkit_places_the_same_text_around_the_clip(benchmark):
-    parts = GOLDEN["vlmevalkit"][benchmark]["parts"]
+def test_vlmevalkit_s_conversations_are_the_published_ones(benchmark):
+    """Around the clip, for LLaVA, Qwen and Qwen3-VL (two temporal patches of two tokens)."""
+    golden, prompt = GOLDEN["vlmevalkit"][benchmark], rendered(benchmark, "vlmevalkit", QUESTION)
+    parts = golden["parts"]
     clip = parts.index("V")
-    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
     assert prompt.before == "".join(parts[:clip])
     assert prompt.after == "".join(parts[clip + 1 :])
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_vlmevalkit_conversation_with_llava_is_the_published_one(benchmark):
-    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
-    conversation = QWEN_1_5.left() + "<image>" + QWEN_1_5.right(prompt)
-    assert conversation == GOLDEN["vlmevalkit"][benchmark]["llava_onevision"]
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_vlmevalkit_user_turn_for_qwen_is_the_published_one(benchmark):
-    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
-    clip = "<|vision_start|><|video_pad|><|vision_end|>"
-    conversation = QWEN_1_5.opening + prompt.before + clip + prompt.after + QWEN_1_5.closing
-    assert conversation == GOLDEN["vlmevalkit"][benchmark]["qwen2_5_vl"]
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_vlmevalkit_user_turn_for_qwen3_vl_has_its_parts_in_the_benchmarks_order(benchmark):
-    """Two temporal patches of two tokens; no system turn, no outer marks."""
-    golden = NEWER["qwen3_vl"][benchmark]
+    assert QWEN_1_5.left() + "<image>" + QWEN_1_5.right(prompt) == golden["llava_onevision"]
+    patch = "<|vision_start|><|video_pad|><|vision_end|>"
+    qwen = QWEN_1_5.opening + prompt.before + patch + prompt.after + QWEN_1_5.closing
+    assert qwen == golden["qwen2_5_vl"]
     patch = "<|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
     clip = f"<0.2 seconds>{patch}<1.2 seconds>{patch}"
-    prompt = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
     user = f"<|im_start|>user\n{prompt.before}{clip}{prompt.after}<|im_end|>\n"
-    assert f"{user}<|im_start|>assistant\n" == golden["turn"]
+    assert f"{user}<|im_start|>assistant\n" == NEWER["qwen3_vl"][benchmark]["turn"]
 
 
-@pytest.mark.parametrize("task", sorted(LMMS_EVAL))
-def test_lmms_eval_asks_the_same_text(task):
-    prompt = PROTOCOLS[LMMS_EVAL[task][0]][LMMS_EVAL[task][1]].render(QUESTION)
-    expected = GOLDEN["lmms_eval"][task]
-    # Its MLVU data hold question and options in one cell; the golden text names that cell.
-    # Every cell there ends in a line break.
-    cell = "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen.\n"
-    expected = expected.replace(
-        "<question column: already holds the question and its '(A) ..' lines>", cell
-    )
+def text_of(golden):
+    """A golden text; where it is parts, "V" stands for the clip."""
+    return golden if isinstance(golden, str) else "".join(part for part in golden if part != "V")
+
+
+def lvbench_question(row):
+    """A row's question; options are in a column or in the question."""
+    text, choices = row["question"], tuple(row.get("options") or ())
+    return Question("q", *((text, choices) if choices else options_in(text)), 0)
+
+
+# Their MLVU data hold question and options in one cell, which ends in a line break; the golden
+# text names that cell.
+CELL = "What does the man hold?\n(A) A cup.\n(B) A bag.\n(C) A book.\n(D) A pen.\n"
+NAMED_CELL = "<question column: already holds the question and its '(A) ..' lines>"
+V2 = SCORED["videomme_v2"]
+EIGHT = tuple(line.partition(". ")[2] for line in V2["row"]["options"].split("\n"))
+PROMPTS = [
+    *(
+        (*LMMS_EVAL[task], QUESTION, text.replace(NAMED_CELL, CELL))
+        for task, text in GOLDEN["lmms_eval"].items()
+        if task != "llava_video_time_instruction"
+    ),
+    *(
+        ("lvbench", protocol, lvbench_question(case["row"]), case["lmms_eval"])
+        for case in NEWER["lvbench"]
+        for protocol in ("lmms_eval", "vlmevalkit")
+    ),
+    *(
+        (
+            "tempcompass",
+            protocol,
+            Question("q", case["row"]["question"], groups={"task": case["task"]}),
+            text_of(case[protocol]),
+        )
+        for case in NEWER["tempcompass"]
+        for protocol in ("vlmevalkit", "lmms_eval", "lmms_eval_plm")
+    ),
+    *(
+        ("videomme_v2", name, Question("q", V2["row"]["question"], EIGHT, 0), text_of(golden))
+        for name, golden in V2.items()
+        if name not in ("row", "vlmevalkit_video_message")
+    ),
+    *(
+        (
+            "charades_sta",
+            name,
+            Question("q", case["row"].get("caption") or case["row"]["query"], span=(24.3, 30.4)),
+            text,
+        )
+        for case in SCORED["charades_sta"]
+        for name, text in case.items()
+        if name != "row"
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "protocol", "question", "expected"),
+    PROMPTS,
+    ids=[f"{name}-{protocol}-{at}" for at, (name, protocol, *_) in enumerate(PROMPTS)],
+)
+def test_prompts_are_the_harnesses_byte_for_byte(benchmark, protocol, question, expected):
+    prompt = rendered(benchmark, protocol, question)
     assert (prompt.before, prompt.after) == ("", expected)
 
 
-def test_every_golden_text_of_lmms_eval_is_compared():
-    assert set(GOLDEN["lmms_eval"]) - {"llava_video_time_instruction"} == set(LMMS_EVAL)
+def test_every_golden_prompt_is_compared():
+    counts = Counter(name for name, *_ in PROMPTS)
+    assert counts == {
+        **{"videomme": 2, "mvbench": 1, "longvideobench": 1, "mlvu": 1},
+        **{"lvbench": 4, "tempcompass": 48, "videomme_v2": 5, "charades_sta": 3},
+    }
 
 
 @pytest.mark.parametrize("num_choices", [2, 3, 5])
@@ -260,14 +308,6 @@ def test_nothing_is_scored_where_the_answers_are_hidden():
     for protocol in PROTOCOLS["longvideobench"].values():
         assert protocol.harness_score("A", question) is None
         assert protocol.read_choice("A", question) == 0
-
-
-@pytest.mark.parametrize("benchmark", BENCHMARKS)
-def test_protocols_travel_to_other_processes(benchmark):
-    for name, protocol in PROTOCOLS[benchmark].items():
-        copy = pickle.loads(pickle.dumps(protocol))
-        assert copy.render(QUESTION) == protocol.render(QUESTION)
-        assert copy.name == name
 
 
 def test_an_unknown_protocol_is_refused_with_the_known_ones():

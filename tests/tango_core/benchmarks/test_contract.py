@@ -1,0 +1,307 @@
+"""What every public benchmark does, in every layout in which it lies on people's disks."""
+
+import json
+import pickle
+
+import newer_releases as newer
+import pytest
+import releases as first
+import scored_releases as scored
+from layouts import EVERY, LAYOUTS
+from releases import asked, load, touch, write_json, write_tsv
+
+from tango_core.benchmarks import benchmark_class, build_benchmark
+from tango_core.benchmarks.base import Defect
+from tango_core.benchmarks.mvbench import ALL_TASKS
+from tango_core.benchmarks.protocols.protocol import is_failure
+
+
+def content(benchmark):
+    """What is asked and what is right; a table of option columns drops an option "N/A"."""
+    return {
+        (
+            one.text,
+            one.span,
+            None if one.answer is None else one.choices[one.answer],
+            *(text for text in one.choices if text != "N/A"),
+        )
+        for one in asked(benchmark)
+    }
+
+
+@pytest.mark.parametrize(("name", "write"), EVERY)
+class TestEveryLayout:
+    def test_every_question_and_every_clip_is_there_once(self, name, write, tmp_path):
+        benchmark = load(name, write(tmp_path))
+        items, ids = list(benchmark.items()), [question.id for question in asked(benchmark)]
+        assert len(ids) == len(set(ids)) == len(benchmark.records()) > 0
+        assert len({item.video_id for item in items}) == len(items)
+        assert len({(item.path, item.clip) for item in items}) == len(items)
+        # Videos are not there: they are items all the same.
+        assert all(item.path.startswith(str(tmp_path)) for item in items)
+
+    def test_questions_are_those_of_the_first_layout(self, name, write, tmp_path):
+        found = content(load(name, write(tmp_path / "one")))
+        same = content(load(name, LAYOUTS[name][0](tmp_path / "other")))
+        # lmms-eval's table of MLVU lacks rows whose answer is no option.
+        assert found < same if write is first.mlvu_lmms_eval else found == same
+
+    def test_reading_twice_gives_the_same_and_a_limit_takes_whole_clips(
+        self, name, write, tmp_path
+    ):
+        benchmark = load(name, write(tmp_path))
+        assert list(benchmark.entries()) == list(benchmark.entries())
+        items = list(benchmark.items())
+        assert list(benchmark.items(1)) == items[:1]
+        assert list(benchmark.items(0)) == []
+        with pytest.raises(ValueError, match="limit must be 0 or more"):
+            next(benchmark.items(-1))
+
+    def test_every_protocol_asks_reads_and_counts_a_failure_as_wrong(self, name, write, tmp_path):
+        root = write(tmp_path)
+        for own, protocol in benchmark_class(name).protocols.items():
+            copy = pickle.loads(pickle.dumps(protocol))  # as it travels to other processes
+            assert protocol.name == own
+            for question in asked(load(name, root, protocol=own)):
+                prompt = copy.render(question)
+                assert prompt == protocol.render(question)
+                assert question.text.split("\n")[0].strip() in prompt.after
+                assert protocol.read_choice("A", question) in (0, None)
+                if protocol.harness_score is None:
+                    assert (name, own) in {(n, "vlmevalkit") for n in ("lvbench", "charades_sta")}
+                elif (name, own.partition("@")[0]) != ("longvideobench", "lmms_eval"):  # it guesses
+                    assert not protocol.harness_score(protocol.failed_reply, question)
+                    assert is_failure(protocol.failed_reply)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+class TestMistakes:
+    def test_roots_that_hold_no_release_end_in_one_line(self, name, tmp_path):
+        with pytest.raises(ValueError, match=r"benchmark\.root is missing; set it to the folder"):
+            build_benchmark(name)
+        for root, message in (
+            (tmp_path / "nothing", "is not a folder; .* expects there: "),
+            (tmp_path, r"annotations not found under .*; expected there: "),
+        ):
+            with pytest.raises(FileNotFoundError, match=message) as error:
+                load(name, root)
+            assert "\n" not in str(error.value)
+        assert str(error.value).endswith(
+            f"; to fetch them: tango data get {name} --root {tmp_path}"
+        )
+
+    def test_unknown_split_and_protocol(self, name, tmp_path):
+        with pytest.raises(ValueError, match=r"unknown benchmark\.split 'tset'; did you mean"):
+            load(name, tmp_path, split="tset")
+        with pytest.raises(ValueError, match=r"unknown benchmark\.protocol 'own'"):
+            load(name, tmp_path, protocol="own")
+
+
+@pytest.mark.parametrize(
+    ("write", "file"),
+    [
+        *((first.videomme_release, f"video/aAaAaAaAaA0{end}") for end in (".mp4", ".MP4")),
+        (first.videomme_release, "data/aAaAaAaAaA0.mkv"),
+        (first.videomme_vlmevalkit, "aAaAaAaAaA0.mp4"),
+        (first.longvideobench_release, "videos/long-_1.mp4"),
+        (first.mlvu_release, "MLVU/video/1_plotQA/movie_1.mp4"),
+        (first.mlvu_lmms_eval, "movie_1.mp4"),
+        (first.mvbench_main, "video/tvqa/frames_fps3_hq/show_s01_clip_00/00001.jpg"),
+        (first.mvbench_main, "video/vlnqa/left/turn.mp4"),
+        (first.mvbench_main, "video/data0613/clevrer/video_validation/object_existence.mp4"),
+        (first.mvbench_cut, "star/Charades_segment/shared_1.mp4"),
+        (newer.tempcompass_authors, "videos/101.mp4"),
+        (newer.lvbench_release, "videos/-a.b-c_d-e1.mp4"),
+        (newer.lvbench_authors, "Cm73ma6Ibcs.mp4"),
+        (newer.lvbench_authors, "lvbench/videos/Cm73ma6Ibcs.mkv"),
+        *((scored.videomme_v2_release, f"{folder}/001.mp4") for folder in ("video", "videos")),
+        (scored.videomme_v2_release, "001.mp4"),
+        (scored.charades_text, "Charades_v1_480/00HFP.mp4"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_videos_are_found_where_releases_harnesses_and_people_put_them(write, file, tmp_path):
+    touch(tmp_path, file)
+    (name,) = (own for own, layouts in LAYOUTS.items() if write in layouts)
+    paths = {item.path for item in load(name, write(tmp_path)).items()}
+    expected = tmp_path / file
+    assert str(expected.parent if expected.suffix == ".jpg" else expected) in paths
+
+
+@pytest.mark.parametrize(
+    ("name", "repository", "write", "video"),
+    [
+        ("videomme", "lmms-lab--Video-MME", first.videomme_release, "data/aAaAaAaAaA0.mp4"),
+        (
+            "tempcompass",
+            "lmms-lab--TempCompass",
+            newer.tempcompass_release,
+            "videos/101.mp4",
+        ),
+    ],
+)
+def test_below_hf_home_as_lmms_eval_leaves_it(name, repository, write, video, tmp_path):
+    write(tmp_path / "hub" / f"datasets--{repository}" / "snapshots" / "abc")
+    touch(tmp_path, f"{name}/{video}")
+    expected = str(tmp_path / name / video)
+    assert next(load(name, tmp_path).items()).path == expected
+    assert next(load(name, tmp_path / name).items()).path == expected
+
+
+def test_a_repository_folder_of_the_hub_cache_stands_for_its_snapshot(tmp_path):
+    first.videomme_release(tmp_path / "snapshots" / "abc")
+    item = next(load("videomme", tmp_path).items())
+    assert item.path.startswith(str(tmp_path / "snapshots" / "abc" / "video"))
+
+
+VIDEOMME, LONG, V2 = first.VIDEOMME_ROWS[0], first.LONGVIDEOBENCH_ROWS[0], scored.VIDEOMME_V2_ROWS
+MVBENCH = {
+    "task_type": "Action Sequence",
+    "video": "x.mp4",
+    "question": "Which?",
+    "answer": "a",
+} | {"candidates": ["a", "b"]}
+TEMPCOMPASS = {
+    "video_id": "1",
+    "dim": "action",
+    "question": "Which?\nA. red\nB. blue",
+    "answer": "B",
+}
+MALFORMED = [
+    ("videomme", {**VIDEOMME, "answer": "E"}, "answer 'E' is not a letter of its 4 options"),
+    ("videomme", {**VIDEOMME, "answer": ""}, "no answer"),
+    ("videomme", {**VIDEOMME, "options": "A. One."}, "options is not a list: 'A. One.'"),
+    ("videomme", {**VIDEOMME, "options": []}, "options must be a list of texts, got []"),
+    ("videomme", {**VIDEOMME, "duration": None}, "no duration"),
+    ("longvideobench", {**LONG, "correct_choice": 5}, "correct_choice 5 is none of the 5 options"),
+    ("longvideobench", {**LONG, "question": None}, "no question"),
+    ("mvbench", {**MVBENCH, "start": 1.0, "end": 0.5}, "bounds must satisfy 0 <= start <= end"),
+    ("mvbench", {**MVBENCH, "start": None, "end": 2.0}, "no start and end, which this task needs"),
+    ("tempcompass", {**TEMPCOMPASS, "question": "Which?\nred or blue"}, "is no option"),
+    (
+        "tempcompass",
+        {**TEMPCOMPASS, "dim": "colour"},
+        "unknown dim 'colour'; known are action, dir",
+    ),
+    (
+        "lvbench",
+        {"key": "a", "qa": [{"question": "Q?\n(A) x\n(B) y", "answer": "E"}]},
+        "'E' is not",
+    ),
+    (
+        "lvbench",
+        {"key": "a", "qa": [{"question": "Who wins?", "answer": "A"}]},
+        "no lines '(A) ..'",
+    ),
+    ("videomme_v2", {**V2[0], "group_type": "riddle"}, "differ in group_type or group_structure"),
+    ("videomme_v2", {**V2[0], "question_id": "001-2"}, "question 2 of the video occurs twice"),
+    ("videomme_v2", {**V2[0], "question_id": "001-5"}, "question_id must end in 1 to 4"),
+    ("videomme_v2", {**V2[0], "answer": "J"}, "answer 'J' is not a letter of its 8 options"),
+    ("videomme_v2", {**V2[0], "options": "red, blue"}, "options must be lines"),
+    ("videomme_v2", {**V2[0], "video_id": None}, "no video_id or video"),
+    ("charades_sta", "3MSZA 24.3##person sits", "must be 'VIDEO start end##sentence'"),
+    ("charades_sta", "3MSZA a b##person sits", "start must be a number, got 'a'"),
+    ("charades_sta", "3MSZA -1 5##person sits", "must not be negative"),
+    ("charades_sta", "3MSZA 1 5##", "no caption"),
+]
+FILES = {
+    "videomme": "videomme.json",
+    "longvideobench": "lvb_val.json",
+    "tempcompass": "multi-choice.json",
+    "videomme_v2": "videomme_v2.json",
+}
+
+
+@pytest.mark.parametrize(("name", "row", "problem"), MALFORMED, ids=[row[2] for row in MALFORMED])
+def test_malformed_rows_are_named(name, row, problem, tmp_path):
+    if name == "charades_sta":
+        (tmp_path / "charades_sta_test.txt").write_text(f"{row}\n")
+    elif name == "mvbench":
+        write_tsv(tmp_path / "MVBench.tsv", [row])
+    elif name == "lvbench":
+        (tmp_path / "video_info.meta.jsonl").write_text(json.dumps(row))
+    else:
+        write_json(tmp_path / FILES[name], [row, *V2[1:]] if name == "videomme_v2" else [row])
+    benchmark = load(name, tmp_path)
+    defects = [entry for entry in benchmark.entries() if isinstance(entry, Defect)]
+    assert problem in defects[0].problem
+    assert defects[0].where.endswith("row 1")
+    with pytest.raises(ValueError, match="malformed, check all rows with: tango data check"):
+        benchmark.records()
+
+
+def test_malformed_rows_are_all_known_and_the_first_one_ends_a_job(tmp_path):
+    rows = [dict(row) for row in first.LONGVIDEOBENCH_ROWS]
+    rows[0]["correct_choice"] = 5
+    rows.append(dict(rows[2]))
+    write_json(tmp_path / "lvb_val.json", rows)
+    benchmark = load("longvideobench", tmp_path, split="val")
+    defects = [entry.problem for entry in benchmark.entries() if isinstance(entry, Defect)]
+    assert defects[1:] == ["question id 'long-_1_1' occurs twice"]
+    with pytest.raises(ValueError, match=r"row 1: correct_choice 5 .*; 2 rows are malf") as error:
+        next(benchmark.items())
+    command = f"tango data check longvideobench {tmp_path} --split val"
+    assert str(error.value).endswith(f"check all rows with: {command}")
+    write_json(tmp_path / "lvb_val.json", rows[:1])
+    with pytest.raises(ValueError, match="; 1 row is malformed, check all rows with"):
+        load("longvideobench", tmp_path).records()
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "content", "message"),
+    [
+        ("longvideobench", "lvb_val.json", '[{"id": "1",', "not JSON .*; download the file again"),
+        ("videomme", "videomme.json", "[]", "holds no questions; download the file again"),
+        (
+            "lvbench",
+            "video_info.meta.jsonl",
+            '{"qa": "none"}',
+            "line 1: qa must be a list of quest",
+        ),
+        ("tempcompass", "yes_no.json", '{"101": ["action"]}', "must hold .*; download the file"),
+        ("tempcompass", "yes_no.json", '{"101": {"action": "Does he?"}}', "must hold .*; download"),
+        ("mvbench", "test.json", '{"root": ["a"], "meta": {}}', "must be an object with 'root'"),
+        ("mvbench", "test.json", '{"meta": {"Action Count": ["a"]}}', "must be a list of objects"),
+        ("mvbench", "test.json", '{"meta": {"Action Count": {}}}', "must be a list of objects"),
+        ("mvbench", "test.json", '{"meta": {"Juggling": []}}', "unknown tasks Juggling"),
+    ],
+)
+def test_files_of_another_form_are_refused_in_one_line(name, file, content, message, tmp_path):
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ValueError, match=message) as error:
+        load(name, tmp_path)
+    assert str(error.value).startswith(str(tmp_path / file))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "file"),
+    [
+        ("mlvu", first.mlvu_release, "MLVU/json/5_order.json"),
+        ("mvbench", first.mvbench_main, f"json/{ALL_TASKS[3].stem}.json"),
+    ],
+)
+def test_releases_of_several_files_must_be_complete(name, write, file, tmp_path):
+    (write(tmp_path) / file).unlink()
+    with pytest.raises(FileNotFoundError, match=f"incomplete, missing {file.rpartition('/')[2]}"):
+        load(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [*LAYOUTS["longvideobench"], *LAYOUTS["mlvu"][:2]],
+    ids=lambda write: write.__name__,
+)
+def test_the_length_that_rows_state_is_that_of_the_file_in_seconds(write, tmp_path):
+    name = write.__name__.partition("_")[0]
+    lengths = {record.length_s for record in load(name, write(tmp_path)).records()}
+    assert lengths == {12.5 if name == "longvideobench" else 480.5}
+
+
+def test_rows_without_a_length_are_questions_all_the_same(tmp_path):
+    rows = [dict(row) for row in first.LONGVIDEOBENCH_ROWS]
+    rows[0]["duration"], rows[1]["duration"] = "unknown", 0
+    del rows[2]["duration"]
+    write_json(tmp_path / "lvb_val.json", rows)
+    records = load("longvideobench", tmp_path).records()
+    assert [record.length_s for record in records] == [None, None, None]

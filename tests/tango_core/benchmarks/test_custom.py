@@ -1,0 +1,363 @@
+"""People's own videos: what folders, rows, options, answers and bounds mean, what is refused."""
+
+import json
+import logging
+
+import pytest
+
+from tango_core.benchmarks import build_benchmark
+from tango_core.benchmarks.custom import IMAGE_SUFFIXES, PROTOCOL
+from tango_core.types import Question
+from tango_core.video.folder import IMAGE_SUFFIXES as DECODED_SUFFIXES
+
+CSV_HEADER = "video,question,options,answer,start,end,id\n"
+MATCH_HEADER = "video,question,options,answer,match\n"
+
+
+@pytest.fixture
+def load_row(read_table):
+    """Read the one question of a row given as fields."""
+
+    def read(**fields):
+        (item,) = read_table(
+            json.dumps({"video": "a.mp4", "question": "What?", **fields}), "t.jsonl"
+        )
+        return item
+
+    return read
+
+
+def test_rows_about_one_clip_become_one_item(read_table, tmp_path):
+    items = read_table(
+        "video,question,options,answer,start,end,id,task\n"
+        "b.mp4,What is it?,a dog|a cat,A,,,q1,naming\n"
+        'a.mp4,Which color?,"[""red"", ""blue""]",blue,1.5,4,,\n'
+        "b.mp4,How many?,1|2|3,2,,,,counting\n"
+        "b.mp4,Describe it.,,,,,,\n"
+        "a.mp4,And later?,red|blue,1,4,8,,\n"
+    )
+    assert [item.video_id for item in items] == ["b.mp4", "a.mp4#1.5-4.0", "a.mp4#4.0-8.0"]
+    assert [item.clip for item in items] == [None, (1.5, 4.0), (4.0, 8.0)]
+    assert items[0].path == str(tmp_path / "b.mp4")
+    named, counted, free = items[0].questions
+    assert named == Question("q1", "What is it?", ("a dog", "a cat"), 0, {"task": "naming"})
+    assert counted == Question("4", "How many?", ("1", "2", "3"), 1, {"task": "counting"})
+    assert free == Question("5", "Describe it.")
+    assert items[1].questions == (Question("3", "Which color?", ("red", "blue"), 1),)
+
+
+def test_json_lines_may_hold_lists_numbers_and_nulls(read_table):
+    row = {"video": "a.mp4", "question": "How\u2028many?", "options": [1, 2], "answer": 1}
+    row |= {"start": 0, "end": 2.5, "id": 7, "level": 3, "note": None}
+    (item,) = read_table("\n" + json.dumps(row, ensure_ascii=False) + "\n\n", "t.jsonl")
+    assert item.clip == (0.0, 2.5)
+    (question,) = item.questions
+    assert question == Question("7", "How\u2028many?", ("1", "2"), 0, {"level": "3"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "index"),
+    [
+        ("A", 0),
+        ("c", 2),
+        ("(B)", 1),
+        ("B.", 1),
+        ("blue", 1),
+        (0, 0),
+        ("2", 2),
+        (" green ", 2),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_an_answer_is_a_text_a_letter_or_an_index_from_0(load_row, answer, index):
+    item = load_row(options="red|blue|green", answer=answer)
+    assert item.questions[0].answer == index
+
+
+def test_ids_may_be_numbers_from_0(read_table):
+    rows = [{"video": "a.mp4", "question": "What?", "id": number} for number in (0, 1, None)]
+    (item,) = read_table("\n".join(map(json.dumps, rows)), "t.jsonl")
+    assert [question.id for question in item.questions] == ["0", "1", "3"]
+
+
+def test_letters_in_front_of_all_options_are_taken_off(load_row):
+    marked = load_row(options=["A. red", "B. blue"]).questions[0]
+    assert marked.choices == ("red", "blue")
+    assert load_row(options=["(A) red", "(B) blue"]).questions[0].choices == ("red", "blue")
+    assert load_row(options=["A. red", "blue"]).questions[0].choices == ("A. red", "blue")
+
+
+def test_an_end_alone_starts_at_0(load_row):
+    assert load_row(end="3").clip == (0.0, 3.0)
+
+
+def test_absolute_paths_and_addresses_stay_as_they_are(read_table, tmp_path):
+    items = read_table(f"video\n{tmp_path}/x.mp4\ns3://bucket/y.mp4\n../z.mp4\n")
+    assert [item.path for item in items] == [
+        f"{tmp_path}/x.mp4",
+        "s3://bucket/y.mp4",
+        f"{tmp_path}/../z.mp4",
+    ]
+    assert all(item.questions == () for item in items)
+
+
+def test_a_video_that_does_not_exist_is_still_an_item(read_table):
+    (item,) = read_table("video,question\nnowhere.mp4,What?\n")
+    assert item.path.endswith("nowhere.mp4")
+    assert len(item.questions) == 1
+
+
+def test_answers_to_free_form_questions_are_not_scored_and_that_is_said(read_table, caplog):
+    with caplog.at_level(logging.WARNING):
+        (item,) = read_table("video,question,answer\na.mp4,What happens?,A dog runs.\n")
+    assert item.questions[0].answer is None
+    assert "1 free-form answer is not scored; a column match" in caplog.text
+    assert item.questions[0].accepted == ()
+    with caplog.at_level(logging.WARNING):
+        read_table("video,question,answer\na.mp4,What happens?,A dog runs.\na.mp4,Where?,At sea.\n")
+    assert "2 free-form answers are not scored; a column match" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "accepted"),
+    [
+        ("a red cup", ("a red cup",)),
+        ("a cup | a mug", ("a cup", "a mug")),
+        ('["cup", "mug|glass"]', ("cup", "mug|glass")),
+        (["cup", 3], ("cup", "3")),
+        (3, ("3",)),
+    ],
+)
+@pytest.mark.parametrize("match", ["exact", "contains"])
+def test_a_free_form_answer_with_a_match_is_scored(load_row, answer, accepted, match, caplog):
+    with caplog.at_level(logging.WARNING):
+        (question,) = load_row(answer=answer, match=match).questions
+    assert (question.accepted, question.match) == (accepted, match)
+    assert (question.answer, question.groups) == (None, {})
+    assert not caplog.records
+
+
+def test_a_match_may_stand_beside_rows_that_leave_it_empty(read_table):
+    (item,) = read_table(
+        "video,question,options,answer,match\n"
+        "a.mp4,Which?,red|blue,B,\na.mp4,What?,,red,exact\na.mp4,Describe it.,,,\n"
+    )
+    assert [question.answer for question in item.questions] == [1, None, None]
+    assert [question.accepted for question in item.questions] == [(), ("red",), ()]
+
+
+def test_a_spreadsheet_s_byte_order_mark_and_line_ends_are_understood(read_table):
+    (item,) = read_table("\ufeffvideo, question \r\na.mp4,What?\r\n")
+    assert item.questions[0].text == "What?"
+
+
+def test_the_prompt_lists_options_by_line_and_leaves_free_questions_alone():
+    prompt = PROTOCOL.render(Question("q", "What is it?", ("a dog", "a cat"), 0))
+    assert prompt.before == ""
+    assert prompt.after.split("\n") == [
+        "What is it?",
+        "A. a dog",
+        "B. a cat",
+        "Answer with the option's letter from the given choices directly.",
+    ]
+    assert PROTOCOL.render(Question("q", "Describe it.")).after == "Describe it."
+
+
+def test_replies_are_read_by_the_general_rules_and_free_replies_name_no_option():
+    question = Question("q", "What is it?", ("a dog", "a cat"), 0)
+    assert PROTOCOL.read_choice("The answer is B.", question) == 1
+    assert PROTOCOL.read_choice("I cannot tell.", question) is None
+    assert PROTOCOL.read_choice("B", Question("q", "Describe it.")) is None
+
+
+def test_clips_that_differ_by_a_hundredth_of_a_second_have_two_ids(tmp_path):
+    table = tmp_path / "q.csv"
+    table.write_text(
+        "video,question,start,end\na.mp4,one?,12345.67,12350\na.mp4,two?,12345.71,12350\n"
+    )
+    ids = [item.video_id for item in build_benchmark("custom", root=str(table)).items()]
+    assert len(set(ids)) == 2
+
+
+def test_a_column_that_is_nearly_another_draws_one_warning(read_table, caplog):
+    header = "video,question,option\n"
+    with caplog.at_level(logging.WARNING):
+        items = read_table(header + "a.mp4,What?,red|blue\nb.mp4,What?,red|blue\n")
+    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
+        "column 'option' is taken for a group; did you mean 'options'?"
+    ]
+    assert items[0].questions == (Question("2", "What?", groups={"option": "red|blue"}),)
+
+
+def test_a_line_of_json_that_has_the_column_may_have_a_group_like_it(read_table, caplog):
+    with caplog.at_level(logging.WARNING):
+        read_table(json.dumps({"video": "a.mp4", "question": "What?", "questions": 3}), "t.jsonl")
+    assert not caplog.records
+
+
+def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
+    """`json.dumps` of a frame's rows writes NaN there."""
+    rows = [{"video": "a.mp4", "question": "What?", "id": float("nan"), "type": float("nan")}] * 2
+    (item,) = read_table("\n".join(map(json.dumps, rows)), "t.jsonl")
+    assert [(one.id, dict(one.groups)) for one in item.questions] == [("1", {}), ("2", {})]
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "message"),
+    [
+        ("clip,question\na.mp4,What?\n", 1, "no column 'video'"),
+        ("video,question,video\na,b,c\n", 1, "names a column twice"),
+        (CSV_HEADER + "a.mp4,What?\n", 2, "2 fields under 7 columns"),
+        (CSV_HEADER + "a.mp4,One, two,,,,,\n", 2, "8 fields under 7 columns"),
+        (CSV_HEADER + ",What?,,,,,\n", 2, "no video"),
+        (
+            CSV_HEADER + "a.mp4,What?,,,,,x\n\nb.mp4,What?,,,,,x\n",
+            4,
+            "'x' is already used in row 2",
+        ),
+        (CSV_HEADER + "a.mp4,What?,red,A,,,\n", 2, "give 2 to 26 options, got 1"),
+        (CSV_HEADER + "a.mp4,What?,red||blue,A,,,\n", 2, "option B is empty"),
+        (CSV_HEADER + "a.mp4,What?,[red],A,,,\n", 2, "not JSON"),
+        (CSV_HEADER + "a.mp4,What?,red|blue,C,,,\n", 2, "'C' is none of the 2 options"),
+        (CSV_HEADER + "a.mp4,What?,red|blue,2,,,\n", 2, "'2' is none of the 2 options"),
+        (CSV_HEADER + "a.mp4,What?,red|blue,-1,,,\n", 2, "'-1' is none of the 2 options"),
+        (CSV_HEADER + "a.mp4,What?,red|blue,green,,,\n", 2, "from A to B, an index from 0 to 1"),
+        (CSV_HEADER + "a.mp4,What?,red|red,red,,,\n", 2, "the text of 2 options"),
+        (CSV_HEADER + "a.mp4,,red|blue,A,,,\n", 2, "without a question"),
+        ("video,Question,answer\na.mp4,What?,A\n", 2, "a question; did you mean 'Question'?"),
+        (CSV_HEADER + "a.mp4,What?,,,3,2,\n", 2, "start 3 must lie before end 2"),
+        (CSV_HEADER + "a.mp4,What?,,,2,2,\n", 2, "start 2 must lie before end 2"),
+        (CSV_HEADER + "a.mp4,What?,,,2,,\n", 2, "start 2 without an end"),
+        (CSV_HEADER + "a.mp4,What?,,,soon,9,\n", 2, "start must be seconds, 0 or more, got 'soon'"),
+        (CSV_HEADER + "a.mp4,What?,,,-1,9,\n", 2, "start must be seconds"),
+        (CSV_HEADER + "a.mp4,What?,,,0,nan,\n", 2, "end must be seconds"),
+        (CSV_HEADER + 'a.mp4,"What?,,,0,9,\n', 2, "unexpected end of data"),
+        (MATCH_HEADER + "a.mp4,What?,,red,fuzzy\n", 2, "unknown match 'fuzzy'; choose one of"),
+        (MATCH_HEADER + "a.mp4,What?,,,exact\n", 2, "match 'exact' without an answer"),
+        (MATCH_HEADER + "a.mp4,What?,red|blue,A,exact\n", 2, "match 'exact' beside options"),
+        (MATCH_HEADER + "a.mp4,What?,,red|?,exact\n", 2, r"'red\|\?': every part needs a word"),
+        (MATCH_HEADER + "a.mp4,What?,,[],exact\n", 2, r"'\[\]': every part needs a word"),
+        (MATCH_HEADER + "a.mp4,What?,,[red],exact\n", 2, "answer .* not JSON"),
+    ],
+)
+def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, text, row, message):
+    with pytest.raises(ValueError, match=message) as error:
+        read_table(text)
+    assert str(error.value).startswith(f"{tmp_path / 'questions.csv'}, row {row}: ")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "row", "message"),
+    [
+        ("{}", 1, "no video"),
+        ('{"video": "a.mp4"}\n[1]', 2, "must be a JSON object, got list"),
+        ('{"video": "a.mp4"}\n\n{video}', 3, "not JSON"),
+        ('{"video": 5}', 1, "video must be text, got 5"),
+        ('{"video": "a.mp4", "question": ["x"]}', 1, "question must be text"),
+        ('{"video": "a.mp4", "question": "x", "options": {"A": "b"}}', 1, "must be a list"),
+        ('{"video": "a.mp4", "question": "x", "options": [null, "b"]}', 1, "texts or numbers"),
+        ('{"video": "a.mp4", "question": "x", "options": ["a", "b"], "answer": 2}', 1, "none of"),
+        (
+            '{"video": "a.mp4", "question": "x", "options": ["a", "b"], "answer": true}',
+            1,
+            "none of",
+        ),
+        (
+            '{"video": "a.mp4", "question": "x", "answer": true, "match": "exact"}',
+            1,
+            "answer must be a list or texts",
+        ),
+        ('{"video": "a.mp4", "start": true, "end": 4}', 1, "start must be seconds"),
+        ('{"video": "a.mp4", "start": [1], "end": 4}', 1, "start must be seconds"),
+        ('{"video": "a.mp4", "end": 1' + "0" * 400 + "}", 1, "end must be seconds"),
+    ],
+)
+def test_a_malformed_line_is_refused_in_one_line(read_table, text, row, message):
+    with pytest.raises(ValueError, match=message) as error:
+        read_table(text, "t.jsonl")
+    assert f"t.jsonl, row {row}: " in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "video,question\n"])
+def test_a_table_without_rows_is_refused(read_table, text):
+    with pytest.raises(ValueError, match=r"questions\.csv: no rows"):
+        read_table(text)
+
+
+def test_a_table_in_another_encoding_is_refused(tmp_path):
+    (tmp_path / "q.csv").write_bytes("video,question\na.mp4,Où?\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"q\.csv: not UTF-8 text"):
+        build_benchmark("custom", root=str(tmp_path / "q.csv"))
+
+
+def test_a_device_is_no_folder_of_videos():
+    with pytest.raises(ValueError, match="'/dev/zero' is neither a folder, nor a table"):
+        build_benchmark("custom", root="/dev/zero")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("b.mp4", "a.MKV", "notes.txt", ".hidden.mp4", "deep/er/c.webm"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("no video at all")
+    for name in ("frames/00001.jpg", "frames/00002.jpg", "with_cover/d.mp4", "with_cover/d.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def test_a_folder_is_its_videos_and_folders_of_images_by_name(folder):
+    items = list(build_benchmark("custom", root=str(folder)).items())
+    assert [item.video_id for item in items] == [
+        "a.MKV",
+        "b.mp4",
+        "deep/er/c.webm",
+        "frames",
+        "with_cover/d.mp4",
+    ]
+    assert all(item.questions == () and item.clip is None for item in items)
+    assert items[2].path == str(folder / "deep/er/c.webm")
+    assert items[:2] == list(build_benchmark("custom", root=str(folder)).items(2))
+
+
+def test_a_folder_linked_into_itself_is_read_once(folder):
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    assert len(list(build_benchmark("custom", root=str(folder)).items())) == 5
+
+
+def test_a_folder_of_images_alone_and_a_single_video_are_one_item(folder):
+    for name in ("frames", "b.mp4"):
+        (item,) = build_benchmark("custom", root=str(folder / name)).items()
+        assert (item.video_id, item.path) == (name, str(folder / name))
+
+
+def test_a_folder_s_table_is_used_instead_of_its_files(folder):
+    (folder / "questions.jsonl").write_text('{"video": "b.mp4", "question": "What?"}')
+    (item,) = build_benchmark("custom", root=str(folder)).items()
+    assert item.path == str(folder / "b.mp4")
+    assert len(item.questions) == 1
+    (folder / "questions.csv").write_text("video\nb.mp4\n")
+    with pytest.raises(ValueError, match=r"both questions\.csv and questions\.jsonl are here"):
+        build_benchmark("custom", root=str(folder))
+
+
+def test_a_root_that_is_no_place_for_videos_is_refused(folder):
+    empty = folder / "empty"
+    empty.mkdir()
+    with pytest.raises(ValueError, match="holds no videos"):
+        build_benchmark("custom", root=str(empty))
+    with pytest.raises(ValueError, match="neither a folder, nor a table"):
+        build_benchmark("custom", root=str(folder / "notes.txt"))
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        build_benchmark("custom", root=str(folder / "nowhere"))
+    with pytest.raises(ValueError, match=r"benchmark\.root is missing"):
+        build_benchmark("custom")
+    with pytest.raises(ValueError, match=r"unknown benchmark\.split 'train'"):
+        build_benchmark("custom", root=str(folder), split="train")
+
+
+def test_the_decoder_reads_the_images_that_make_a_folder_a_video():
+    assert IMAGE_SUFFIXES == DECODED_SUFFIXES

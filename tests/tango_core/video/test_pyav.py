@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from clips import clip
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numbered_videos import number_of
+
+from tango_core.video import pyav
+from tango_core.video.container import ReaderError
+from tango_core.video.index import read_index
+from tango_core.video.pyav import SequentialReader
+
+NAMES = ["closed_gop.mp4", "open_gop.mp4", "h265_open_gop.mp4", "vp9.webm", "variable_rate.mkv"]
+
+
+def read(reader, indices):
+    try:
+        return [(at, number_of(picture)) for at, picture in reader.fetch(np.array(indices))]
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=12, deadline=None)
+@given(indices=st.sets(st.integers(0, 119), min_size=1, max_size=40))
+def test_any_set_of_frames_comes_out_exactly(name, indices):
+    path = str(clip(name))
+    wanted = sorted(indices)
+    expected = [(at, at) for at in wanted]
+    index = read_index(path)
+    assert read(pyav.IndexedReader(path, index), wanted) == expected
+    assert read(SequentialReader(path, index), wanted) == expected
+
+
+def test_both_ways_of_reading_tell_the_same_times():
+    for name in NAMES:
+        path = str(clip(name))
+        index = read_index(path)
+        sequential = SequentialReader(path, index).times
+        indexed = pyav.IndexedReader(path, index)
+        indexed.close()
+        np.testing.assert_allclose(indexed.times, sequential)
+
+
+def test_a_frame_late_in_the_file_does_not_cost_decoding_the_rest(monkeypatch):
+    path = str(clip("open_gop.mp4"))
+    decoded = []
+    decode_packet = pyav.decode_packet
+    monkeypatch.setattr(
+        pyav, "decode_packet", lambda s, p, n: decoded.append(p) or decode_packet(s, p, n)
+    )
+    assert read(pyav.IndexedReader(path, read_index(path)), [100]) == [(100, 100)]
+    assert len(decoded) < 24
+
+
+def test_a_frame_that_does_not_come_out_is_noticed():
+    path = str(clip("no_last_picture.mp4"))
+    with pytest.raises(ReaderError, match="frame 119 of 120 did not come out"):
+        read(pyav.IndexedReader(path, read_index(path)), [0, 119])
+
+
+def test_a_closed_reader_may_be_closed_again():
+    path = str(clip("closed_gop.mp4"))
+    reader = pyav.IndexedReader(path, read_index(path))
+    reader.close()
+    reader.close()
+
+
+@pytest.mark.parametrize("name", ["old_x264.mp4", "old_x264.mkv"])
+def test_a_reader_that_seeks_knows_the_version_that_only_the_first_packet_tells(name):
+    path = str(clip(name))
+    index = read_index(path)
+    in_order = dict(SequentialReader(path, index).fetch(np.arange(48)))
+    for at in range(12, 48):
+        reader = pyav.IndexedReader(path, index)
+        ((_, picture),) = reader.fetch(np.array([at]))
+        reader.close()
+        np.testing.assert_array_equal(picture, in_order[at])
+
+
+def test_a_decoder_without_the_first_packet_would_show_other_pictures(monkeypatch):
+    """Otherwise the test above would prove nothing."""
+    path = str(clip("old_x264.mp4"))
+    index = read_index(path)
+    in_order = dict(SequentialReader(path, index).fetch(np.arange(48)))
+    reader = pyav.IndexedReader(path, index)
+    monkeypatch.setattr(reader, "_is_primed", True)
+    seeking = dict(reader.fetch(np.arange(12, 48)))
+    reader.close()
+    assert any((seeking[at] != in_order[at]).any() for at in seeking)
