@@ -23,7 +23,7 @@ from jobs.fetch.download import (
 )
 from jobs.fetch.hub import FetchError, RemoteFile, Repository
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
-from jobs.run.last_words import leaves_behind
+from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
 from pipeline.redaction import redacted
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark

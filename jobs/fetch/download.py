@@ -20,7 +20,7 @@ from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
 from rich.console import Console
 
 from jobs.fetch.hub import FetchError, RemoteFile, Repository, size_of
-from jobs.run.last_words import leaves_behind
+from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
 
 STATE = ".tango-get"

@@ -23,7 +23,7 @@ from jobs.fetch.download import (
     total_missing,
 )
 from jobs.fetch.hub import FetchError, RemoteFile, Repository
-from jobs.run.last_words import leaves_behind
+from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
 from pipeline.redaction import redacted
 from tango_core.errors import InputError

@@ -7,9 +7,10 @@ cheaply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Protocol
 
 import pyarrow.compute as pc
 from rich.console import Console
@@ -18,19 +19,16 @@ from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob
-from jobs.run.compaction import compact_if_remote
-from jobs.run.directories import claim
-from jobs.run.executor import executor_of
 from jobs.run.job_facts import Kind, facts_of_job
 from jobs.run.locations import Locations
-from jobs.run.missing_answers import add_missing
-from jobs.run.observers import Observer, observed
-from jobs.run.outcome import FAILURE, JobResult, Outcome
-from jobs.run.planning import make_plan, make_settings
-from jobs.run.pools import pools_of
+from jobs.run.outcome import FAILURE, JobResult, Outcome, add_missing
+from jobs.run.placement import executor_of, pools_of
+from jobs.run.planning import ShardCount, make_plan, make_settings
 from jobs.run.progress import JobProgress
-from jobs.run.same_tokens import claim_caches
-from jobs.run.shards import ShardCount
+from jobs.run.run_dirs import claim
+from jobs.run.run_identity import claim_caches
+from pipeline.cache.compact import compact_cache
+from pipeline.cache.folders import find_caches
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, with_lost_entries_again
@@ -280,3 +278,76 @@ def _from_features(plan: Plan) -> int:
     """Clips that are not decoded, and of which token sets are computed from stored features."""
     stored = pc.greater(pc.list_value_length(plan.clips["stored"]), 0)
     return int(pc.sum(pc.and_not(stored, DECODE_VIDEO.taken(plan.clips))).as_py() or 0)
+
+
+# Below this a listing is one request all the same.
+AT_LEAST = 500
+
+
+def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM_CLOCK) -> None:
+    """Put the single clips of a job's caches into shards if the caches are in a store.
+
+    What goes wrong is a warning: the clips are good where they are.
+
+    Args:
+        root: Of the caches.
+        names: Caches of the job.
+        clock: See `compact_cache`.
+    """
+    names = list(names)
+    if root.is_local or not names:
+        return
+    try:
+        for folder in find_caches(root, names):
+            if folder.cache is None or len(folder.singles) < AT_LEAST:
+                continue
+            problems = [problem for _, problem in compact_cache(folder, clock) if problem]
+            logger.info("%s: compacted", folder.name)
+            for problem in problems[:5]:
+                logger.warning("%s: %s", folder.name, problem)
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "the caches in %s are not compacted (%s); `tango cache compact` does it later",
+            root.location,
+            error,
+        )
+
+
+class Observer(Protocol):
+    """Is told of a job; must be quick and must not raise."""
+
+    def started(self, plan: Plan, finished: int) -> None:
+        """The job begins.
+
+        Args:
+            plan: What it will do.
+            finished: Clips that earlier attempts finished.
+        """
+        ...
+
+    def result(self, row: Row) -> None:
+        """A clip is finished (`rows.RESULT`)."""
+        ...
+
+    def stopped(self) -> None:
+        """No more clips come, whatever the reason."""
+        ...
+
+
+@contextmanager
+def observed(
+    observers: Sequence[Observer], plan: Plan, finished: int
+) -> Iterator[Callable[[Row], None]]:
+    """Tell all observers of the start and the end; gives the function that tells a result."""
+
+    def tell(row: Row) -> None:
+        for observer in observers:
+            observer.result(row)
+
+    for observer in observers:
+        observer.started(plan, finished)
+    try:
+        yield tell
+    finally:
+        for observer in observers:
+            observer.stopped()

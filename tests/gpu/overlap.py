@@ -18,9 +18,9 @@ from rich.console import Console
 
 from jobs.config.recipe import parse_job
 from jobs.run.build import build
-from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
+from jobs.run.run_dirs import new_run_dir
 from pipeline.plan import Plan
 from pipeline.rows import Row
 from tango_core.models.random_weights import GEOMETRIES

@@ -29,10 +29,10 @@ from rich.console import Console
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import build
-from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.planning import make_plan
+from jobs.run.run_dirs import new_run_dir
 from pipeline.plan import Plan
 from pipeline.rows import Row
 from pipeline.settings import Settings

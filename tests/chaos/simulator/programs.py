@@ -17,11 +17,10 @@ from rich.console import Console
 from jobs.results.facts import FACTS_FILE, JobFacts
 from jobs.results.reduction import reduce_runs
 from jobs.results.summary import save_summary, summarize_reduced
-from jobs.run.continuing import unfinished_run
-from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
+from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
 from jobs.tracking.live import LiveRun
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import CacheFolder, _check, find_caches

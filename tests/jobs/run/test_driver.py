@@ -17,10 +17,10 @@ from jobs.config.recipe import RecipeError
 from jobs.results.facts import JobFacts
 from jobs.results.summary import write_summary
 from jobs.run.build import build
-from jobs.run.directories import new_run_dir
+from jobs.run.commands import counted, exit_code
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from jobs.run.run_job import counted, exit_code
+from jobs.run.run_dirs import new_run_dir
 from pipeline.rows import questions_of
 from pipeline.rows import result as result_row
 
