@@ -10,7 +10,7 @@ import torch
 
 from pipeline.rows import ENCODED, failed
 from pipeline.stages.declarations import COMPRESS_VIDEO
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 
 
 @pytest.fixture
