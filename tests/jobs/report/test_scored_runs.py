@@ -22,7 +22,7 @@ from jobs.analysis.coverage import cell_scores
 from jobs.explain.command import HowToExplain, explanations
 from jobs.notebook import load_run
 from jobs.report.compare import report_runs
-from jobs.runs.compare import compared
+from jobs.runs.show import compared
 from jobs.viewer.command import opened
 from jobs.viewer.contents import contents
 

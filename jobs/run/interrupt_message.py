@@ -48,7 +48,7 @@ def all_answers_are_there() -> None:
     _Standing.is_complete = True
 
 
-def last_words(stopped: Stopped) -> str:
+def interrupt_message(stopped: Stopped) -> str:
     """The line for standard error."""
     why = "interrupted" if stopped.signum == signal.SIGINT else f"stopped by {stopped.name}"
     return f"tango: {why}; {how_to_go_on()}"

@@ -1,15 +1,9 @@
-"""Paths and names of a command line and of a recipe, checked before the rest is imported.
-
-The rooms that use them report the same mistakes with the same words, but importing them takes
-seconds. So nothing here decides what is allowed: a path or a name is handed to the function that
-will refuse it. Values of methods come last, because checking them takes torch.
-"""
+"""Paths and names of a command line, checked before models and videos are loaded."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,97 +15,50 @@ if TYPE_CHECKING:
     from tango_core.extensions import Kind
 
 
-def check_jobs(
-    jobs: Sequence[Job],
-    recipe: Path,
-    output: Place,
-    resume: str | None = None,
-    cache: str | None = None,
-) -> None:
-    """Refuse an output, a benchmark, a checkpoint, a run or a name of a method that cannot be used.
+def check_places(output: Place, resume: str | None = None, cache: str | None = None) -> None:
+    """Refuse directories that cannot be written to, and a run that is not there.
 
     Args:
-        jobs: What the recipe stands for.
-        recipe: The file, for messages.
         output: Directory of all runs.
         resume: Run to continue, as a path or a name inside `output`.
         cache: Directory or URL of the token caches, if it is not inside `output`.
 
     Raises:
-        ValueError: In one line that names the setting.
-        FileNotFoundError: Likewise.
+        ValueError: In one line that names the option.
     """
-    from jobs.config.methods import raise_if_unknown_methods
     from jobs.results.facts import JOB_FILE
-    from jobs.run.directories import no_run
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output)
     if cache is not None and "://" not in cache:
         raise_if_unusable(Path(cache), "--cache")
-    with _naming(recipe):
-        for job in jobs:
-            raise_if_unknown_methods(job.all_methods)
-            for section in job.all_benchmarks:
-                _check_benchmark(section, job.model.name)
-            check_model(job.model.name, job.model.path)
     if resume is not None and not any(
         not isinstance(path, Path) or (path / JOB_FILE).is_file()
         for path in (place(resume), output / resume)
     ):
+        from jobs.run.run_dirs import no_run
+
         raise no_run(resume, output)
 
 
-def check_methods(jobs: Sequence[Job], recipe: Path) -> None:
-    """Refuse a method that cannot be built; imports torch, which takes a second.
-
-    Raises:
-        ValueError: In one line that names the method.
-    """
-    from jobs.config.methods import raise_if_wrong_methods
-
-    with _naming(recipe):
-        for job in jobs:
-            raise_if_wrong_methods(job.all_methods)
-
-
-def check_method(name: str, retention: float | None, options: Mapping[str, Any]) -> None:
-    """Refuse a method or an option of it that does not exist.
+def check_options(method: str, retention: float | None, options: Mapping[str, Any]) -> None:
+    """Refuse a method or an option of it that does not exist, before a model is loaded.
 
     Args:
-        name: Of the method.
+        method: Its name.
         retention: `None` for the default of methods that take one.
         options: Its other options.
     """
-    from jobs.config.method_names import shipped_methods
-    from jobs.config.methods import raise_if_unknown_methods
+    from jobs.config.methods import raise_if_wrong_methods
+    from tango_core.compressors import METHODS
+    from tango_core.compressors.options import option_names
 
     given = dict(options)
-    shipped = shipped_methods().get(name)
     if retention is not None:
         given["retention"] = retention
-    elif shipped and "retention" in shipped.names:
+    elif method in METHODS and "retention" in option_names(METHODS[method]):
         given["retention"] = 0.1
-    raise_if_unknown_methods([(name, {"name": name, **given})])
-
-
-def _check_benchmark(section: BenchmarkSection, model: str) -> None:
-    """Refuse a benchmark that has no such name, split or protocol, or whose files are not there."""
-    from tango_core.benchmarks import BENCHMARKS, build_benchmark
-
-    if section.name in BENCHMARKS:
-        _check_section(section, model)
-    is_table = section.root is not None and Path(section.root).is_file()
-    is_known = _is_known("benchmark", section.name, BENCHMARKS)
-    if not is_known or is_table or not _is_there(section.root):
-        build_benchmark(
-            section.name,
-            root=section.root,
-            split=section.split,
-            seed=section.seed,
-            protocol=section.protocol,
-            subtitles=section.subtitles,
-        )
+    raise_if_wrong_methods([(method, {"name": method, **given})])
 
 
 def _check_section(section: BenchmarkSection, model: str) -> None:
@@ -123,17 +70,6 @@ def _check_section(section: BenchmarkSection, model: str) -> None:
     found.check_names(section.split, section.protocol)
     wording = MODELS[model].load_family().wording if model in MODELS else None
     found.check_subtitles(section.subtitles, section.protocol, wording)
-
-
-@contextmanager
-def _naming(recipe: Path) -> Iterator[None]:
-    """Name the recipe in what is wrong with it."""
-    from jobs.config.errors import RecipeError
-
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise RecipeError(f"{recipe}: {error}") from error
 
 
 def check_names(jobs: Sequence[Job]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.run import last_words as module
-from jobs.run.last_words import all_answers_are_there, last_words, works_on
+from jobs.run import interrupt_message as module
+from jobs.run.interrupt_message import all_answers_are_there, interrupt_message, works_on
 from pipeline.runtime.stopping import Stopped
 
 RUN = Path("runs/my run")
@@ -25,7 +25,7 @@ def fresh(monkeypatch):
 
 def line(monkeypatch, *arguments, signum=signal.SIGTERM):
     monkeypatch.setattr(sys, "argv", ["/usr/bin/tango", *arguments])
-    text = last_words(Stopped(signum))
+    text = interrupt_message(Stopped(signum))
     assert "\n" not in text
     return text
 
