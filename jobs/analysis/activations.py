@@ -66,7 +66,7 @@ def analyze_activations(
             try:
                 study.add(clips.encoder.trace(frames, study.layers))
             except ValueError as error:
-                raise ValueError(f"{row['video_id']}: {error}") from error
+                raise ValueError(f"{row.video_id}: {error}") from error
         subtitle = clips.subtitle(study.ranks.num_clips)
         report = study.report(rule or SinkRule())
     except ValueError as error:

@@ -53,7 +53,7 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
             for name, profile in profiles.items():
                 profile.add(getattr(features, name), features.grid)
         except ValueError as error:
-            raise RecipeError(f"{row['video_id']}: {error}") from error
+            raise RecipeError(f"{row.video_id}: {error}") from error
         if len(names) == 2:
             frames = zip(*(getattr(features, name).cpu().tolist() for name in names), strict=True)
             agreements += [rho for pair in frames if (rho := rank_correlation(*pair)) is not None]
@@ -297,7 +297,7 @@ def analyze_sinks(
         try:
             calibration.add(getattr(features, ranked), features.grid)
         except ValueError as error:
-            raise RecipeError(f"{row['video_id']}: {error}") from error
+            raise RecipeError(f"{row.video_id}: {error}") from error
     subtitle = clips.subtitle(calibration.num_clips)
     report = calibration.report(rule or SinkRule())
     model = {"name": clips.model.name, "digest": clips.model.digest}

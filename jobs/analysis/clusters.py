@@ -97,11 +97,11 @@ def analyze_clusters(
                     own[rotated] += fragmentation(labels)
                     first.setdefault(rotated, labels)
         except ValueError as error:
-            raise RecipeError(f"{row['video_id']}: {error}") from error
-        per_clip.append((row["video_id"], own[False], own[True]))
+            raise RecipeError(f"{row.video_id}: {error}") from error
+        per_clip.append((row.video_id, own[False], own[True]))
         total = {rotated: total[rotated] + own[rotated] for rotated in total}
         if len(drawn) < examples and (pixels := clips.frames(row)) is not None:
-            drawn.append(_example(row["video_id"], features, pixels, first))
+            drawn.append(_example(row.video_id, features, pixels, first))
     subtitle = clips.subtitle(len(per_clip))
     bare, rotated_total = total[False], total[True]
     page = _page(per_clip, bare, rotated_total, drawn, share, window, subtitle)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jobs.config.dotted import dotted
+from jobs.config.overrides import dotted
 from jobs.report.formatting import DASH, Table
 from jobs.units import human_bytes
 from pipeline.cache.folders import CacheFolder, TokenCounts, count_tokens

@@ -2,5 +2,5 @@
 
 Imports every room of `jobs`, inside the functions, so that `--help` stays quick. A new command goes
 into the module of its group; what it does goes into the room that does it. What several commands
-share is in `options.py`; what can be refused at once is refused by `path_checks.py`.
+share is in `options.py`; what can be refused at once is refused by `checks.py`.
 """

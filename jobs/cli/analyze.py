@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from jobs.cli.options import RUNS, expanded, expanded_text
-from jobs.cli.path_checks import check_jobs, check_methods
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -245,6 +244,4 @@ def _checked(
     job = load_job(recipe, changes)
     job = replace(job, limit=limit or min(job.limit or most, most))
     raise_if_unusable(folder.parent, option)
-    check_jobs([job], recipe, folder)
-    check_methods([job], recipe)
     return job, folder, Locations(place(RUNS), cache).cache_root

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
+from jobs.cli.checks import check_cache_root
 from jobs.cli.options import expanded_text
-from jobs.cli.path_checks import check_cache_root
 from pipeline.redaction import redacted
 
 cache = typer.Typer(no_args_is_help=True, help="Look after the token caches.")

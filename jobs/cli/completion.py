@@ -39,9 +39,9 @@ def prepare() -> None:
 
 def method_names(incomplete: str) -> list[str]:
     """Pruning methods."""
-    from jobs.config.method_names import shipped_methods
+    from tango_core.compressors import METHODS
 
-    return _beginning(shipped_methods(), incomplete)
+    return _beginning(METHODS, incomplete)
 
 
 def model_names(incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 
 from jobs import exit_codes
 from jobs.extras import how_to_install
-from jobs.run.last_words import last_words
+from jobs.run.interrupt_message import interrupt_message
 from pipeline.runtime.stopping import handled
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     """Run the command line; a package that is missing ends it in one line and exit code 2."""
     open_standard_descriptors()
     try:
-        with handled(last_words):
+        with handled(interrupt_message):
             from jobs.cli.main import main as run
 
             run()

@@ -17,18 +17,15 @@ from jobs import exit_codes
 from jobs.cli import analyze as cli_analyze
 from jobs.cli import cache as cli_cache
 from jobs.cli import completion as cli_completion
-from jobs.cli import explain as cli_explain
 from jobs.cli import fetch as cli_fetch
 from jobs.cli import measure as cli_measure
-from jobs.cli import methods as cli_methods
 from jobs.cli import results as cli_results
 from jobs.cli import runs as cli_runs
 from jobs.cli import submit as cli_submit
 from jobs.cli import tools as cli_tools
-from jobs.cli import view as cli_view
 from jobs.cli.standard_streams import code_of_output, lasting_streams
 from jobs.cli.usage_errors import run_app
-from jobs.run.last_words import how_to_go_on, last_words
+from jobs.run.interrupt_message import how_to_go_on, interrupt_message
 from pipeline.errors import StoreError, WorkerError
 from pipeline.executors.cluster import is_connected
 from pipeline.redaction import RedactingFilter, redacted
@@ -74,13 +71,13 @@ app.command()(cli_measure.doctor)
 app.command()(cli_submit.submit)
 app.add_typer(cli_submit.jobs, name="jobs")
 app.command()(cli_tools.ask)
-app.command("check-method")(cli_methods.check_method)
+app.command("check-method")(cli_tools.check_method)
 app.command("train-tiny")(cli_tools.train_tiny)
 app.add_typer(cli_analyze.analyze, name="analyze")
 app.command("log-run")(cli_results.log_run)
 app.command()(cli_results.report)
-app.command()(cli_explain.explain)
-app.command()(cli_view.view)
+app.command()(cli_results.explain)
+app.command()(cli_results.view)
 app.command()(cli_results.export)
 app.command("import")(cli_results.import_)
 cli_results.data.command("get")(cli_fetch.data_get)
@@ -93,7 +90,7 @@ app.command()(cli_completion.completion)
 
 def main() -> None:
     """Entry point: what a user can cause, and a signal, ends in one line; see `exit_codes`."""
-    with lasting_streams(), handled(last_words):
+    with lasting_streams(), handled(interrupt_message):
         code = code_of_output(_run())
         # Both would hold or break an orderly end of the interpreter.
         if LastingThread.is_busy() or is_connected():

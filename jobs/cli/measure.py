@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from jobs.cli.dry_run import DryRunOptions, Only, Price, Probe
+from jobs.cli.checks import check_places
 from jobs.cli.options import (
     RUNS,
     Address,
     Cache,
     Continue,
     Controls,
+    DryRunOptions,
     Features,
     HashContent,
+    Json,
     Limit,
     Mode,
+    Only,
     Output,
+    Price,
+    Probe,
+    Quiet,
     Recipe,
     Resume,
     Set,
@@ -29,28 +35,18 @@ from jobs.cli.options import (
     Steal,
     Tracking,
     VideoCacheGib,
+    console_of,
+    display_of,
     expanded,
 )
-from jobs.cli.output import Json, Quiet, announce, console_of, display_of
-from jobs.cli.path_checks import check_jobs, check_methods
 from pipeline.redaction import redacted
 
 if TYPE_CHECKING:
     from jobs.run.locations import Locations
 
 
-def _measuring(
-    run: Callable[[Path, list[str], Locations, bool, bool, DryRunOptions], int],
-    *,
-    several: bool,
-) -> Callable[..., None]:
-    """A command with the options of every job that measures.
-
-    Args:
-        run: Recipe, changed keys, locations, `--quiet`, `--json` and what is said about a dry run
-            -> exit code.
-        several: Whether it measures several methods, so that controls can be added.
-    """
+def _measuring(kind: Literal["evaluate", "sweep"]) -> Callable[..., None]:
+    """The command `tango evaluate` or `tango sweep`."""
 
     def command(
         recipe: Recipe,
@@ -74,7 +70,9 @@ def _measuring(
         json: Json = False,
         video_cache_gib: VideoCacheGib = None,
     ) -> None:
-        if controls and not several:
+        from jobs.config.recipe import load_job, load_jobs, single_job
+
+        if controls and kind == "evaluate":
             raise ValueError(
                 "--controls adds methods, and `tango evaluate` measures one; use "
                 "`tango sweep --controls`"
@@ -85,62 +83,20 @@ def _measuring(
         where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
         where = replace(where, recipe=redacted(str(recipe)))
         how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
-        _exit(run(recipe, changes, where, quiet, json, how))
+        several = kind == "sweep"
+        jobs = load_jobs(recipe, changes) if several else [single_job(load_job(recipe, changes))]
+        check_places(where.output, None if len(jobs) > 1 else resume, cache)
+        if how.only:
+            _exit(how.estimate(jobs, kind, where))
+        from jobs.run.commands import sweep
+
+        console = console_of(json)
+        _exit(sweep(jobs, where, console, display_of(console, quiet, json), kind))
 
     return command
 
 
-def _evaluate(
-    recipe: Path,
-    changes: list[str],
-    locations: Locations,
-    quiet: bool,
-    json: bool,
-    dry_run: DryRunOptions,
-) -> int:
-    from jobs.config.recipe import load_job
-    from jobs.run.single import single
-
-    job = load_job(recipe, changes)
-    one = single(job)
-    check_jobs([job], recipe, locations.output, locations.resume, locations.cache)
-    if dry_run.only:
-        check_methods([job], recipe)
-        return dry_run.estimate([one], "evaluate", locations)
-    check_methods([job], recipe)
-    announce([job], "evaluate", quiet)
-    from jobs.run.evaluate import evaluate as run
-
-    console = console_of(json)
-    return run(job, locations, console, display_of(console, quiet, json))
-
-
-def _sweep(
-    recipe: Path,
-    changes: list[str],
-    locations: Locations,
-    quiet: bool,
-    json: bool,
-    dry_run: DryRunOptions,
-) -> int:
-    from jobs.config.recipe import load_jobs
-
-    jobs = load_jobs(recipe, changes)
-    resume = None if len(jobs) > 1 else locations.resume
-    check_jobs(jobs, recipe, locations.output, resume, locations.cache)
-    if dry_run.only:
-        check_methods(jobs, recipe)
-        return dry_run.estimate(jobs, "sweep", locations)
-    check_methods(jobs, recipe)
-    announce(jobs, "sweep", quiet)
-    from jobs.run.sweep import sweep as run
-
-    console = console_of(json)
-    return run(jobs, locations, console, display_of(console, quiet, json))
-
-
-evaluate = _measuring(_evaluate, several=False)
-sweep = _measuring(_sweep, several=True)
+evaluate, sweep = _measuring("evaluate"), _measuring("sweep")
 
 
 def precompute(
@@ -171,14 +127,11 @@ def precompute(
     locations = replace(
         _locations(output, cache, address, tracking_uri), recipe=redacted(str(recipe))
     )
-    check_jobs(jobs, recipe, locations.output, cache=cache)
+    check_places(locations.output, cache=cache)
     how = DryRunOptions(dry_run, probe, price_per_hour, json)
     if how.only:
-        check_methods(jobs, recipe)
         _exit(how.estimate(jobs, "precompute", locations))
-    check_methods(jobs, recipe)
-    announce(jobs, "precompute", quiet)
-    from jobs.run.precompute import precompute as run
+    from jobs.run.commands import precompute as run
 
     console = console_of(json)
     display = display_of(console, quiet, json)

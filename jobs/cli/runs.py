@@ -104,7 +104,7 @@ def compare(
     ] = "common",
 ) -> None:
     """Print the cells of several runs in one table; `tango report` writes pages and files."""
-    from jobs.runs.compare import compared
+    from jobs.runs.show import compared
 
     print(compared(names, root, baselines=baseline or (), on=on, max_width=_width()))
 
@@ -122,13 +122,13 @@ def replicates(
 ) -> None:
     """Say what several trainings of one model share, from runs of one recipe with each of them."""
     raise_if_secret(output)
-    from jobs.runs.compare import replicated
+    from jobs.runs.show import replicated
 
     print(replicated(names, root, output, max_width=_width()))
 
 
 def _width() -> int | None:
     """Columns that a table may take."""
-    from jobs.run.display import Display
+    from jobs.run.progress import Display
 
     return Display.on(Console()).table_width

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
+from jobs import exit_codes
+from jobs.cli.checks import check_model, check_options, check_video
 from jobs.cli.completion import method_names, model_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
-from jobs.cli.path_checks import check_method, check_model, check_video
 
 
 def ask(
@@ -65,13 +67,11 @@ def ask(
     ] = None,
 ) -> None:
     """Ask one question about one video: free-form, or with options."""
-    from jobs.cli.ask_options import parse_bounds, parse_options
-
     bounds = None if clip is None else parse_bounds(clip)
     method_options = parse_options(option)
     check_model(model, path)
     check_video(video)
-    check_method(method, retention, method_options)
+    check_options(method, retention, method_options)
     from jobs.ask import ask
 
     code = ask(
@@ -130,3 +130,75 @@ def train_tiny(
 
     trial = train_tiny(output, seed=seed, minutes=minutes, resume=resume, beside=beside)
     print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
+
+
+# Arguments of `VideoChat.ask` that are flags of the command, not options of a method.
+_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
+
+
+def parse_bounds(text: str) -> tuple[float, float]:
+    """Parse the value of `--clip`: `"12.5-30"`, in seconds.
+
+    Raises:
+        RecipeError: If it is not of that form.
+    """
+    from jobs.config.errors import RecipeError
+
+    start, dash, end = text.partition("-")
+    try:
+        bounds = float(start), float(end)
+    except ValueError:
+        bounds = (0.0, -1.0)
+    if not dash or not 0 <= bounds[0] <= bounds[1]:
+        raise RecipeError(f"--clip {text!r} is not START-END in seconds, e.g. 12.5-30")
+    return bounds
+
+
+def parse_options(texts: Sequence[str]) -> dict[str, Any]:
+    """Parse the values of `--option`: `"alpha=2"`, with a YAML value each.
+
+    Raises:
+        RecipeError: If one is not of that form, or has a flag of its own.
+    """
+    return dict(map(_option, texts))
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """Parse `"alpha=2"`."""
+    from jobs.config.bounded_yaml import YamlError, load_yaml
+    from jobs.config.errors import RecipeError, shortened
+
+    name, equals, value = text.partition("=")
+    if not equals or not name or name in _FLAGS:
+        raise RecipeError(
+            f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2; "
+            "what the reply may choose from is given with --choices"
+        )
+    try:
+        return name, load_yaml(value)
+    except YamlError as error:
+        raise RecipeError(f"--option {shortened(text)!r}: {shortened(value)!r} {error}") from error
+
+
+def check_method(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A method of your own, my_module:MyMethod, or a shipped one.",
+            autocompletion=method_names,
+        ),
+    ],
+    set_: Annotated[
+        list[str], typer.Option("--set", help="Option of the method: --set retention=0.2.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Check what every method promises, on synthetic features: budget, purity, order, dtype."""
+    from jobs.config.overrides import with_overrides
+    from tango_core.compressors.contract import check_method
+
+    num_failed = 0
+    for result in check_method(name, with_overrides({}, set_)):
+        num_failed += result.failure is not None
+        failed = f": {result.failure}" if result.failure else ""
+        print(f"{'FAILED' if failed else 'ok':<6}  {result.promise}{failed}", flush=True)
+    raise typer.Exit(exit_codes.of(not num_failed))

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.config.errors import RecipeError
-from jobs.config.method_names import shipped_methods
-from tango_core.extensions import announced, is_reference, load_extension, short_name
-from tango_core.wrong_options import raise_if_missing, raise_if_no_share, raise_if_unknown
+from tango_core.extensions import short_name
 
 LARGEST = 2**63 - 1
 """Largest whole number of a tensor and of a random seed."""
@@ -53,47 +51,6 @@ def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def raise_if_unknown_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-    """Check the names of methods and of their options, at once; those from outside are left out.
-
-    Args:
-        methods: As `raise_if_wrong_methods`.
-
-    Raises:
-        ValueError: If there is no such method or option, or no such share.
-    """
-    shipped = shipped_methods()
-    for cell, options in methods:
-        name = options["name"]
-        if name not in shipped:
-            if not is_reference(name) and name not in announced("method"):
-                load_extension("method", "method", name, sorted(shipped))
-            continue
-        given = [key for key in options if key != "name"]
-        if "num_layers" in given:
-            raise ValueError(f"method {cell!r} has no option 'num_layers'; the model has it")
-        raise_if_unknown(name, given, shipped[name].names)
-        raise_if_missing(name, given, shipped[name].required)
-        raise_if_too_large(cell, options)
-        retention = options.get("retention")
-        if isinstance(retention, int | float) and not isinstance(retention, bool):
-            try:
-                raise_if_no_share("retention", float(retention))
-            except ValueError as error:
-                raise ValueError(f"method {cell!r}: {error}") from error
-
-
-def raise_if_too_large(cell: str, options: Mapping[str, Any]) -> None:
-    """Refuse whole numbers that torch cannot hold.
-
-    Raises:
-        ValueError: In one line that names the option.
-    """
-    for option, value in options.items():
-        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
-            raise ValueError(f"method {cell!r}: {option} must be at most {LARGEST}, got {value}")
-
-
 def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
     """Check names and options of the methods without a model.
 
@@ -101,17 +58,64 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
         methods: (cell name, options with `name`) pairs, as `Job.all_methods` has them.
 
     Raises:
-        ValueError: If a name or an option is unknown, or a value is not allowed.
+        RecipeError: If a name or an option is unknown, or a value is not allowed.
     """
     from tango_core.compressors import build_method  # it imports torch, reading a recipe does not
 
-    for name, options in methods:
-        for option in ("num_layers", "model"):
-            if option in options:
-                raise ValueError(f"method {name!r} has no option {option!r}; the model has it")
+    for cell, options in methods:
+        for option, value in options.items():
+            if option in ("num_layers", "model"):
+                raise RecipeError(f"method {cell!r} has no option {option!r}; the model has it")
+            if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+                raise RecipeError(
+                    f"method {cell!r}: {option} must be at most {LARGEST}, got {value}"
+                )
         try:
             build_method(**options)
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             text = str(error)
-            named = text if text.startswith(("method ", "unknown ")) else f"method {name!r}: {text}"
+            named = text if text.startswith(("method ", "unknown ")) else f"method {cell!r}: {text}"
             raise RecipeError(named) from error
+
+
+# Methods that a retention can be asked of; a test holds that these and `block` are all controls.
+AT_A_RETENTION: tuple[Mapping[str, Any], ...] = (
+    {"name": "random"},
+    {"name": "uniform"},
+    {"name": "fewer_frames"},
+    {"name": "pool_time"},
+    {"name": "pool_space", "budget": "exact"},
+)
+# Blocks of a side of `factor` tokens keep 1 / factor^2; larger ones are no nearer to any retention.
+_FACTORS = (2, 3, 4)
+_NEAR = 0.005
+
+
+def control_methods(methods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The controls at every retention that some methods have.
+
+    Args:
+        methods: Options of every method, with `name`; lists of values expanded.
+
+    Returns:
+        Options of the controls, retention by retention; none that is among the methods.
+    """
+    given = [dict(options) for options in methods]
+    retentions = {
+        float(options["retention"])
+        for options in given
+        if isinstance(options.get("retention"), int | float) and options["retention"] < 1
+    }
+    added: list[dict[str, Any]] = []
+    for retention in sorted(retentions):
+        added += [
+            {"name": control["name"], "retention": retention}
+            | {key: value for key, value in control.items() if key != "name"}
+            for control in AT_A_RETENTION
+        ]
+        added += [
+            {"name": "block", "factor": factor}
+            for factor in _FACTORS
+            if abs(1 / factor**2 - retention) < _NEAR
+        ]
+    return [options for options in added if options not in given]

@@ -12,14 +12,17 @@ Three rules keep a recipe valid after a single override:
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jobs.config.bounded_yaml import MAX_BYTES, YamlError, load_yaml
 from jobs.config.errors import RecipeError, shortened
+from pipeline.redaction import first_with_credentials
 from tango_core.models import MODELS
+from tango_core.printable import is_printable
 
 # section -> keys that are kept when the name of the section changes
 _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
@@ -137,3 +140,29 @@ def _with_value(node: Any, keys: Sequence[str], value: Any, override: str) -> An
     section = dict(node or {})
     section[key] = _with_value(section.get(key), rest, value, override)
     return section
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values: `{"model": {"name": "tiny"}}` -> `model.name`, `"tiny"`."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
+    """Refuse what must not or cannot be written into the files of a run.
+
+    Raises:
+        RecipeError: For a password or signature in a URL, and for text that is not UTF-8.
+    """
+    key = first_with_credentials(content)
+    if key is not None:
+        raise RecipeError(
+            f"{source}: {key} holds credentials, which every file of the run would repeat; take "
+            "them out of the URL: object stores find them in the environment or in their own "
+            "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS), the hub in HF_TOKEN"
+        )
+    if not is_printable(json.dumps(content, ensure_ascii=False, default=str)):
+        raise RecipeError(f"{source}: a path or name is not UTF-8 text; rename what it names")

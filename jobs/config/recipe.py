@@ -8,7 +8,7 @@ fields with the same dotted keys (`jobs.config.overrides`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,13 +21,11 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from jobs.config.controls import control_methods
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
-from jobs.config.for_files import raise_if_not_for_a_file
-from jobs.config.methods import cell_name, expand_method
+from jobs.config.methods import cell_name, control_methods, expand_method
 from jobs.config.model_options import flat_model, with_model_options
-from jobs.config.overrides import read_recipe, with_overrides
+from jobs.config.overrides import raise_if_not_for_a_file, read_recipe, with_overrides
 from jobs.config.sections import (
     ELSEWHERE,
     STRICT,
@@ -282,6 +280,28 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
     return job
 
 
+def single_job(job: Job) -> Job:
+    """The job that `tango evaluate` makes of a recipe.
+
+    Raises:
+        RecipeError: If the recipe names several methods or benchmarks.
+    """
+    methods = [options for _, options in job.all_methods]
+    if job.mode == "profile":
+        methods = [options for options in methods if options["name"] != _BASELINE] or methods[:1]
+    for what, number in (("methods", len(methods)), ("benchmarks", len(job.all_benchmarks))):
+        if number != 1:
+            raise RecipeError(
+                f"`tango evaluate` measures one method on one benchmark, and this recipe names "
+                f"{number} {what}; run it with `tango sweep`"
+            )
+    if job.mode == "profile" and methods[0]["name"] != _BASELINE:
+        job = replace(job, method=None, methods=({"name": _BASELINE}, methods[0]))
+    return job
+
+
+# Method with all tokens, which a profile measures beside every other one.
+_BASELINE = "full"
 # Keys under `model` that may list values: how much of a clip the model is shown.
 _INPUTS = ("num_frames", "max_pixels", "pooling_step")
 # Keys under `model` that every model has.

@@ -1,6 +1,6 @@
 """`tango data check`: every row and every file of a benchmark, before a job needs them.
 
-`check.py` is the command, `media.py` opens one file in a child process, `findings.py` prints and
-writes what was found. May import `pipeline`, `tango_core`, `jobs.report` and the rooms below it.
-What a benchmark knows about its own rows it says itself (`entries`, `defects`).
+`check.py` is the command and prints or writes what was found, `media.py` opens one file in a child
+process. Imports `pipeline`, `tango_core`, `jobs.report` and what these import. What a benchmark
+knows about its own rows it reports itself (`entries`, `defects`).
 """

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
+from typing import Any, Literal, get_args
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 
 from jobs import exit_codes
-from jobs.data_check.findings import SUFFIXES, Finding, Severity, print_findings, write_findings
-from jobs.data_check.media import Bounds, Problem, check_file
+from jobs.data_check.media import Problem, check_file
+from jobs.report.formatting import Table
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
@@ -23,6 +28,39 @@ from tango_core.types import VideoItem
 
 TIMEOUT_S = 60.0
 MEMORY_GIB = 4.0
+
+Severity = Literal["error", "warning", "withheld", "note"]
+SUFFIXES = (".csv", ".parquet")
+
+_SHOWN_PER_KIND = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        severity: `"error"`: questions that will fail; `"warning"`: questions that are probably
+            asked about the wrong video; `"withheld"`: files that cannot be had; `"note"`: what a
+            careful reader should know.
+        kind: `annotation`, `missing`, `unreadable`, `truncated`, `damaged`, `length`, `bounds`,
+            `timeout` or `crash`.
+        path: The video, or the annotation file and row.
+        video_id: The clip; "" for a row that is no question.
+        question_ids: Its questions, parted by spaces.
+        clip_start: Seconds, or `None` for the whole file.
+        clip_end: Seconds, or `None` for the whole file.
+        detail: One line.
+    """
+
+    severity: Severity
+    kind: str
+    path: str
+    video_id: str
+    question_ids: str
+    clip_start: float | None
+    clip_end: float | None
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -153,8 +191,10 @@ class _Workers:
             self._own.child = Child(MEMORY_GIB)
             self._children.append(self._own.child)
         clips = sorted({item.clip for item in items if item.clip is not None})
+        child: Child = self._own.child
+        limits: dict[str, Any] = {"timeout_s": self._timeout_s, "about": path, "what": "check"}
         try:
-            return self._call(path, clips, lengths_s)
+            return child.call(check_file, path, clips, lengths_s, **limits)
         except ChildStartError:
             raise
         except TimeoutError:
@@ -163,15 +203,6 @@ class _Workers:
             return [Problem("crash", str(error).removeprefix(f"{path}: "))]
         except Exception as error:  # an error here is a finding about the file
             return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
-
-    def _call(
-        self, path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]
-    ) -> list[Problem]:
-        """Check one file in this thread's child."""
-        child: Child = self._own.child
-        return child.call(
-            check_file, path, clips, lengths_s, timeout_s=self._timeout_s, about=path, what="check"
-        )
 
 
 @dataclass(frozen=True)
@@ -278,3 +309,30 @@ def _report(
 def _count(number: int, noun: str) -> str:
     """Write a number of things."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def write_findings(findings: Sequence[Finding], path: Path) -> None:
+    """Write findings as CSV or, by suffix, as Parquet; the folder is created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = [field.name for field in fields(Finding)]
+    rows = [astuple(finding) for finding in findings]
+    if path.suffix == ".parquet":
+        types = [pa.float64() if name.startswith("clip_") else pa.string() for name in names]
+        columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(types)]
+        pq.write_table(pa.table(columns, names=names), path)
+        return
+    path.write_text(Table(names, rows).csv(), encoding="utf-8")
+
+
+def print_findings(findings: Sequence[Finding], console: Console) -> None:
+    """Print how many findings there are of every kind, and the first of each."""
+    kinds = Counter((finding.severity, finding.kind) for finding in findings)
+    for severity in get_args(Severity):
+        for kind, count in sorted((k, n) for (s, k), n in kinds.items() if s == severity):
+            console.print(f"{severity}: {kind}: {count:,}")
+            same = [f for f in findings if (f.severity, f.kind) == (severity, kind)]
+            for finding in same[:_SHOWN_PER_KIND]:
+                line = f"  {finding.path}: {finding.detail}"
+                console.print(escape(line), highlight=False, soft_wrap=True)
+            if count > _SHOWN_PER_KIND:
+                console.print(f"  and {count - _SHOWN_PER_KIND:,} more")

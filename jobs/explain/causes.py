@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from jobs.config.dotted import dotted
 from jobs.config.identity import computed_part
+from jobs.config.overrides import dotted
 from jobs.explain.sides import KEY, Side
 from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.models import MODELS

@@ -25,8 +25,8 @@ from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.reduction import parts_of
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import failed_rows, write_summary
-from jobs.run.directories import make_run_dir
 from jobs.run.outcome import FAILURE
+from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
 from pipeline.storage import Storage
 from pipeline.storage.seal import write_sealed

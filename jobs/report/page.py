@@ -5,18 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
 from jobs.report.controls import answers_of_run, control_notes
 from jobs.report.formatting import (
-    DASH,
     detectable,
     difference,
     difference_interval,
@@ -35,20 +32,31 @@ from jobs.report.notes import (
     skipped_notes,
 )
 from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
-from jobs.report.tables.breakdowns import BreakdownRow, Entry, all_scores, breakdowns
+from jobs.report.tables.breakdowns import all_scores, breakdowns
 from jobs.report.tables.labels import baseline_names, labels, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.quantities import Comparison
-from jobs.results.replies import FailureReason, are_ranked, rule_notes, unread_notes
+from jobs.results.replies import are_ranked, rule_notes, unread_notes
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import write_summary
 from jobs.viewer.links import list_link
 from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
-from tango_core.metrics import Estimate
+
+# What the template prints numbers with.
+_FILTERS: dict[str, Callable[..., object]] = {
+    "percent": percent,
+    "estimate": estimate_percent,
+    "interval": interval,
+    "ms": milliseconds,
+    "times": times,
+    "difference": difference,
+    "difference_interval": difference_interval,
+    "p": p_value,
+    "detectable": detectable,
+}
 
 # Where `tango view RUN --export RUN/viewer` puts the viewer, from the run directory.
 VIEWER = "viewer/index.html"
@@ -84,91 +92,40 @@ def failures_link(
     )
 
 
-_THROUGHPUT_NOTE = (
-    "Throughput mode: stages overlap and a clip's questions share its prefix, so prefill and ttft "
-    "are those of the clip's first question. Use profile mode to compare methods."
-)
-_PROFILE_NOTE = (
-    "Profile mode: one clip at a time after a warm-up, encoded again for every method, no shared "
-    "prefix, every question measured. compress includes segment, select and merge; first token is "
-    "vision, compress and ttft together."
-)
-
-
-# A row of a table by the names that the template knows its columns by.
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Strip:
-    """Where the small interval of a score is drawn, in percent of the width of its column.
-
-    Attributes:
-        low: Left end.
-        width: Length.
-        value: The score.
-        full: The score with all tokens, if known.
-    """
-
-    low: float
-    width: float
-    value: float
-    full: float | None
-
-
-def cell_rows(cells: Sequence[CellSummary], page: Sequence[CellSummary]) -> list[Row]:
-    """The table of some cells of one benchmark.
+def strips(
+    cells: Sequence[CellSummary], page: Sequence[CellSummary]
+) -> list[dict[str, float | None] | None]:
+    """Where the small intervals of some cells are drawn, in percent of the width of their column.
 
     Args:
-        cells: One per row.
+        cells: One per row of a table, of one benchmark.
         page: All cells of the page: intervals of one benchmark are drawn on one scale.
+
+    Returns:
+        Per cell `low`, `high`, `value` and `full`, the score with all tokens; `None` without a
+        headline.
     """
     benchmarks = {cell.benchmark for cell in cells}
     drawn = [cell.headline for cell in page if cell.benchmark in benchmarks and cell.headline]
-    low = min((one.low for one in drawn), default=0.0)
-    high = max((one.high for one in drawn), default=1.0)
-    scale = (low, max(high - low, 0.01))
+    lowest = min((one.low for one in drawn), default=0.0)
+    span = max(max((one.high for one in drawn), default=1.0) - lowest, 0.01)
     whole = [cell for cell in (*cells, *page) if cell.is_baseline]
-    return [
-        _row(
-            cell,
-            name,
-            scale,
-            next((full.headline for full in whole if comparable(full, cell)), None),
-        )
-        for cell, name in zip(cells, labels(cells), strict=True)
-    ]
 
+    def position(share: float) -> float:
+        return round(4 + 92 * (share - lowest) / span, 1)
 
-def latency_table(cells: Sequence[CellSummary], mode: str) -> Row:
-    """Stages across, cells down; only stages that some cell measured.
-
-    Returns:
-        `stages`; `rows`, the name of a cell and what `_stage_time` says of every stage, empty if
-        nothing was measured; `caption`, how it was measured.
-    """
-    stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
-    rows = [
-        (name, [_stage_time(cell, stage) for stage in stages])
-        for name, cell in zip(labels(cells), cells, strict=True)
-    ]
-    return {
-        "stages": [stage.replace("_", " ") for stage in stages],
-        "rows": rows if stages else [],
-        "caption": _PROFILE_NOTE if mode == "profile" else _THROUGHPUT_NOTE,
-    }
-
-
-def failure_rows(reasons: Iterable[FailureReason]) -> list[Row]:
-    """The table of failures: a row per reason, with the first clips."""
-    return [
-        {
-            **vars(reason),
-            "examples": ", ".join(reason.examples)
-            + (" ..." if reason.clips > len(reason.examples) else ""),
+    found: list[dict[str, float | None] | None] = []
+    for cell in cells:
+        full = next((one.headline for one in whole if comparable(one, cell)), None)
+        score = cell.headline
+        ends = {} if score is None else {**vars(score), "full": full.value if full else None}
+        drawn_at = {
+            end: None if ends[end] is None else position(ends[end])
+            for end in ("low", "high", "value", "full")
+            if ends
         }
-        for reason in reasons
-    ]
+        found.append(drawn_at or None)
+    return found
 
 
 def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
@@ -200,77 +157,6 @@ def _peak_memory(summary: RunSummary | RunsSummary) -> str:
         return ""
     owner = f" of the {summary.peak_of}" if summary.peak_of else ""
     return f"{summary.peak_gib:.2f} GiB{owner}"
-
-
-def _row(cell: CellSummary, name: str, scale: tuple[float, float], full: Estimate | None) -> Row:
-    """One row of the table of cells."""
-    tflops, versus = cell.prefill_tflops, cell.versus_full or Comparison()
-    return {
-        "name": name,
-        "is_baseline": cell.is_baseline,
-        "score": estimate_percent(cell.headline),
-        "harness": percent(cell.harness),
-        "macro": percent(cell.macro),
-        "answered": ""
-        if cell.answered is None
-        else f"{percent(cell.answered)} % over the answers that could be read",
-        "interval": interval(cell.headline),
-        "strip": None if cell.headline is None else _strip(cell.headline, scale, full),
-        "full": _difference(versus),
-        "others": tuple(map(_difference, cell.versus.values())),
-        "kept": percent(cell.retention_actual, 2),
-        "beside_kept": _beside_kept(cell),
-        "equivalent": percent(cell.equivalent_retention, 2),
-        "prefill": milliseconds(cell.p50("prefill")),
-        "tflops": DASH if tflops is None else f"{tflops:.3g}",
-        "ttft_speedup": times(versus.ttft_speedup),
-        "first_token_speedup": times(versus.first_token_speedup),
-        "hits": f"{cell.cache.hits} / {cell.cache.lookups}",
-        "unread": percent(cell.counts.unread_share),
-        "failed": cell.counts.num_failed,
-    }
-
-
-def _beside_kept(cell: CellSummary) -> str:
-    """What entered the language model with the visual tokens that were kept."""
-    words = f"{percent(cell.retention_with_newlines, 2)} % with newline tokens"
-    if not cell.clip_text_tokens:
-        return words
-    share = cell.clip_text_tokens / cell.tokens_kept if cell.tokens_kept else 0.0
-    return f"{words}; {share:.2f} tokens of the clip's own text (times, labels) for each one kept"
-
-
-def _difference(versus: Comparison | None) -> Row:
-    """The comparison with one baseline."""
-    return {
-        "difference": difference(versus),
-        "interval": difference_interval(versus),
-        "p": p_value(versus),
-        "detectable": detectable(versus),
-    }
-
-
-def _strip(estimate: Estimate, scale: tuple[float, float], full: Estimate | None) -> Strip:
-    """Where the small interval is drawn."""
-
-    def position(share: float) -> float:
-        return round(4 + 92 * (share - scale[0]) / scale[1], 1)
-
-    low, high = position(estimate.low), position(estimate.high)
-    return Strip(
-        low=low,
-        width=round(high - low, 1),
-        value=position(estimate.value),
-        full=None if full is None else position(full.value),
-    )
-
-
-def _stage_time(cell: CellSummary, stage: str) -> tuple[str, str]:
-    """Median of one stage, or a dash; its 90th percentile and number of measurements."""
-    stats = cell.latency_ms.get(stage)
-    if stats is None:
-        return DASH, ""
-    return milliseconds(stats.p50), f"{milliseconds(stats.p90)} n={stats.n:,}"
 
 
 REPORT_FILE = "report.html"
@@ -346,6 +232,7 @@ def render_html(
         save_plots({**plots, **forests}, plots_in)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
+    environment.filters |= _FILTERS
     return environment.get_template("report.html.j2").render(
         title=f"{facts.run_id} - tango",
         heading=f"{', '.join(benchmarks)} with {facts.model}",
@@ -358,7 +245,7 @@ def render_html(
         harness=any(cell.harness is not None for cell in cells),
         macro=_macro_groups(cells),
         groups=[
-            {"name": title, "rows": cell_rows(members, cells)}
+            (title, list(zip(labels(members), members, strips(members, cells), strict=True)))
             for title, members in tables_of_cells(cells)
         ],
         notes=notes,
@@ -367,22 +254,16 @@ def render_html(
         clips=[Markup(figure) for figure in clips],
         all_scores=all_scores(cells),
         breakdowns=breakdowns(cells),
-        link=partial(_failures_link, viewer=viewer, has_full=any(c.is_baseline for c in cells)),
+        link=partial(failures_link, viewer, has_full=any(c.is_baseline for c in cells)),
         viewer=viewer,
         run=facts.run_id,
-        latency=latency_table(cells, facts.mode),
-        failures=failure_rows(summary.failures.reasons),
+        labelled=list(zip(labels(cells), cells, strict=True)),
+        stages=list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms)),
+        failures=summary.failures.reasons,
         more_failures=summary.failures.num_more,
         provenance=provenance(facts, summary),
         jobs=list(jobs.items()),
     )
-
-
-def _failures_link(row: BreakdownRow, entry: Entry, *, viewer: str, has_full: bool) -> str:
-    """Where the questions behind a number are that the cell lost; "" for no link."""
-    if not entry.groups:
-        return ""
-    return failures_link(viewer, row.cell, entry.groups, has_full=has_full)
 
 
 def _macro_groups(cells: Sequence[CellSummary]) -> str:
@@ -431,7 +312,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
-def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[Row]:
+def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[dict[str, object]]:
     """Figures with their captions, in both themes, as base64."""
     return [
         {

@@ -12,7 +12,7 @@ from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import Job, RecipeError
 from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import SkippedMethod
-from jobs.run.devices import HERE, Cluster, device_of
+from jobs.run.placement import HERE, Cluster, device_of
 from pipeline.methods import raise_if_not_served
 from pipeline.storage.mirror import Mirror, mirrored
 from pipeline.storage.urls import Url, place
@@ -49,12 +49,13 @@ class BuiltJob:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
-def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
+def build(job: Job, cluster: Cluster = HERE, source: str = "") -> BuiltJob:
     """Build everything a recipe names.
 
     Args:
         job: The recipe.
         cluster: Where it will run; asked only if the model's dtype depends on it.
+        source: The recipe's file, for messages.
 
     Raises:
         RecipeError: If something does not exist or does not fit, in one line that names the
@@ -80,8 +81,9 @@ def build(job: Job, cluster: Cluster = HERE) -> BuiltJob:
         built, skipped = methods_of(job, model)
         for name, method in built:
             raise_if_not_served(name, method, model)
-    except (ValueError, TypeError, OSError) as error:
-        raise RecipeError(" ".join(str(error).split())) from error
+    except (ValueError, OSError) as error:
+        prefix = f"{source}: " if source else ""
+        raise RecipeError(f"{prefix}{' '.join(str(error).split())}") from error
     if len(benchmarks) != len(job.all_benchmarks):
         raise RecipeError("benchmarks: every name may be listed once")
     return BuiltJob(model, benchmarks, built, skipped, mirrors)

@@ -7,9 +7,10 @@ cheaply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Protocol
 
 import pyarrow.compute as pc
 from rich.console import Console
@@ -18,41 +19,35 @@ from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob
-from jobs.run.compaction import compact_if_remote
-from jobs.run.directories import claim
-from jobs.run.executor import executor_of
 from jobs.run.job_facts import Kind, facts_of_job
 from jobs.run.locations import Locations
-from jobs.run.missing_answers import add_missing
-from jobs.run.observers import Observer, observed
-from jobs.run.outcome import FAILURE, JobResult, Outcome
-from jobs.run.planning import make_plan, make_settings
-from jobs.run.pools import pools_of
+from jobs.run.outcome import FAILURE, JobResult, Outcome, add_missing
+from jobs.run.placement import executor_of, pools_of
+from jobs.run.planning import ShardCount, make_plan, make_settings
 from jobs.run.progress import JobProgress
-from jobs.run.same_tokens import claim_caches
-from jobs.run.shards import ShardCount
+from jobs.run.run_dirs import claim
+from jobs.run.run_identity import claim_caches
+from pipeline.cache.compact import compact_cache
+from pipeline.cache.folders import find_caches
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
-from pipeline.plan import Plan, with_lost_entries_again
+from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.resume import Continued, read_asked, write_asked
-from pipeline.rows import Row, to_table
-from pipeline.run import run
+from pipeline.rows import Result, Row, to_table
+from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
-from pipeline.storage.faults import insist, patient, store_fault
+from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
-
-RunPlan = Callable[[Plan, Settings], Iterator[Row]]
-"""Runs a plan; yields a `rows.RESULT` per clip as it is finished."""
 
 
 def execute(
@@ -147,23 +142,20 @@ def _execute(
     if writer:
         insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-    def attempt(left: Plan) -> Generator[Row, None, None]:
-        return patient(run_plan, left, settings, clock)
-
     # A signal is heard between two clips, so no answers are cut in the middle.
     with (
         stopping.deferred(),
         observed(observers, plan, len(finished)) as tell,
         _flushed(writer, clock),
     ):
-        for result in iterate(lambda: with_lost_entries_again(attempt, plan)):
+        for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
             lease.raise_if_lost()
             tell(result)
             if writer:
-                _add(writer, result["answers"], clock)
+                _add(writer, result.answers, clock)
             outcome.add(result)
-            for warning in result["warnings"] or ():
-                logger.warning("%s: %s", result["video_id"], warning)
+            for warning in result.warnings or ():
+                logger.warning("%s: %s", result.video_id, warning)
     insist(lease.renew, str(run_dir), clock)
     num_answers = None
     if writer:
@@ -280,3 +272,76 @@ def _from_features(plan: Plan) -> int:
     """Clips that are not decoded, and of which token sets are computed from stored features."""
     stored = pc.greater(pc.list_value_length(plan.clips["stored"]), 0)
     return int(pc.sum(pc.and_not(stored, DECODE_VIDEO.taken(plan.clips))).as_py() or 0)
+
+
+# Below this a listing is one request all the same.
+AT_LEAST = 500
+
+
+def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM_CLOCK) -> None:
+    """Put the single clips of a job's caches into shards if the caches are in a store.
+
+    What goes wrong is a warning: the clips are good where they are.
+
+    Args:
+        root: Of the caches.
+        names: Caches of the job.
+        clock: See `compact_cache`.
+    """
+    names = list(names)
+    if root.is_local or not names:
+        return
+    try:
+        for folder in find_caches(root, names):
+            if folder.cache is None or len(folder.singles) < AT_LEAST:
+                continue
+            problems = [problem for _, problem in compact_cache(folder, clock) if problem]
+            logger.info("%s: compacted", folder.name)
+            for problem in problems[:5]:
+                logger.warning("%s: %s", folder.name, problem)
+    except (OSError, ValueError) as error:
+        logger.warning(
+            "the caches in %s are not compacted (%s); `tango cache compact` does it later",
+            root.location,
+            error,
+        )
+
+
+class Observer(Protocol):
+    """Is told of a job; must be quick and must not raise."""
+
+    def started(self, plan: Plan, finished: int) -> None:
+        """The job begins.
+
+        Args:
+            plan: What it will do.
+            finished: Clips that earlier attempts finished.
+        """
+        ...
+
+    def result(self, row: Result) -> None:
+        """A clip is finished (`rows.RESULT`)."""
+        ...
+
+    def stopped(self) -> None:
+        """No more clips come, whatever the reason."""
+        ...
+
+
+@contextmanager
+def observed(
+    observers: Sequence[Observer], plan: Plan, finished: int
+) -> Iterator[Callable[[Result], None]]:
+    """Tell all observers of the start and the end; gives the function that tells a result."""
+
+    def tell(row: Result) -> None:
+        for observer in observers:
+            observer.result(row)
+
+    for observer in observers:
+        observer.started(plan, finished)
+    try:
+        yield tell
+    finally:
+        for observer in observers:
+            observer.stopped()

@@ -26,14 +26,12 @@ from jobs.estimate.sizes import CellTokens, Counts, count, expect_tokens, featur
 from jobs.estimate.table import Estimate, render
 from jobs.estimate.timing import Rates, first_answers, rates_of, stage_seconds, time_job
 from jobs.run.build import GENERATED, build
-from jobs.run.devices import Cluster
-from jobs.run.directories import new_run_dir
 from jobs.run.driver import execute
-from jobs.run.executor import executor_of
 from jobs.run.job_facts import Kind
 from jobs.run.locations import Locations
+from jobs.run.placement import Cluster, earlier_rates, executor_of
 from jobs.run.planning import make_plan, make_settings
-from jobs.run.pools import earlier_rates
+from jobs.run.run_dirs import new_run_dir
 from pipeline.cache.folders import existing_caches
 from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
@@ -92,7 +90,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         locations: Where it would read and write, and where earlier runs are.
         how: What to measure.
     """
-    built = build(job, Cluster(locations.address))
+    built = build(job, Cluster(locations.address), locations.recipe)
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute", generate=False)
     counts = count(plan)

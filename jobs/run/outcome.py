@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from jobs.config.recipe import Job
 from jobs.results.facts import JobFacts, WorkCounts
+from jobs.run.build import BuiltJob
+from jobs.run.planning import items_of
 from jobs.run.progress import is_decoded
+from pipeline.plan import Plan
+from pipeline.progress.answers import AnswerWriter
 from pipeline.redaction import redacted
-from pipeline.rows import Row
+from pipeline.rows import Result, Row
 from pipeline.statuses import FAILED, has_failed, is_failed
+from tango_core.types import VideoItem
 
 FAILURE = pa.schema(
     [
@@ -65,18 +72,18 @@ class Outcome:
         names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
         self._counts = dict.fromkeys((*names, "missing"), 0)
 
-    def add(self, result: Row) -> None:
+    def add(self, result: Result) -> None:
         """Count a clip that is through: a `rows.RESULT`."""
         self.failures += _failures(result)
         counts = self._counts
         counts["clips"] += 1
         counts["failed_clips"] += has_failed(result)
         counts["decoded"] += is_decoded(result)
-        counts["encoded"] += result["encode_ms"] is not None
-        counts["answered"] += sum(not is_failed(answer) for answer in result["answers"])
-        if result["status"] == "ok":
-            counts["hits"] += self._num_caches - result["num_misses"]
-            counts["computed"] += result["num_computed"]
+        counts["encoded"] += result.encode_ms is not None
+        counts["answered"] += sum(not is_failed(answer) for answer in result.answers)
+        if result.status == "ok":
+            counts["hits"] += self._num_caches - result.num_misses
+            counts["computed"] += result.num_computed
 
     def add_missing(self, answers: Sequence[Row]) -> None:
         """Count the planned answers that were not in the run's files."""
@@ -95,19 +102,83 @@ class Outcome:
         return JobResult(facts, **{f"num_{name}": count for name, count in self._counts.items()})
 
 
-def _failures(result: Row) -> list[Row]:
+def _failures(result: Result) -> list[Row]:
     """One row for a failed clip, or one for each of its failed answers."""
-    path = redacted(result["path"])
+    path = redacted(result.path)
     about = {
-        "benchmark": result["benchmark"],
-        "video_id": result["video_id"],
+        "benchmark": result.benchmark,
+        "video_id": result.video_id,
         "path": path,
     }
-    if result["status"] != "ok":
-        return [{**about, "status": result["status"], "error": result["error"]}]
-    return [_failure(answer, path) for answer in result["answers"] if answer["status"] in FAILED]
+    if result.status != "ok":
+        return [{**about, "status": result.status, "error": result.error}]
+    return [_failure(answer, path) for answer in result.answers if answer["status"] in FAILED]
 
 
 def _failure(answer: Row, path: str | None) -> Row:
     """The row of `FAILURE` of one answer; the path is unknown for an answer that is missing."""
     return {**{name: answer.get(name) for name in FAILURE.names}, "path": path}
+
+
+logger = logging.getLogger(__name__)
+
+_NAMED = 5
+_WHY = "no answer was found at the end of the run; --resume asks again"
+
+
+def add_missing(
+    job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter
+) -> tuple[list[Row], int]:
+    """Compare the answers on disk with the job, and write a failed row for each that is missing.
+
+    Without these rows a table would count fewer questions than the job has, and no failure.
+
+    Args:
+        job: The recipe.
+        built: What it names.
+        plan: Of the job.
+        writer: Has written everything that was answered.
+
+    Returns:
+        The rows that were added, and how many answers the job has.
+    """
+    planned = {method.name: method for method in plan.methods}
+    num_questions = 0
+
+    def counted() -> Iterator[tuple[str, VideoItem]]:
+        nonlocal num_questions
+        for benchmark, item in items_of(job, built):
+            num_questions += len(item.questions)
+            yield benchmark, item
+
+    missing = writer.missing(counted(), list(planned))
+    num_answers = num_questions * len(planned)
+    if not missing:
+        return [], num_answers
+    from pipeline.stages.answer_rows import unanswered  # loads the language models' code
+
+    rows = [
+        unanswered(
+            (benchmark, item.video_id),
+            planned[cell],
+            question,
+            built.benchmarks[benchmark].protocol,
+            _WHY,
+        )
+        for benchmark, item, cell, question in missing
+    ]
+    named = ", ".join(
+        f"{benchmark} / {item.video_id} / {cell} / {question.id}"
+        for benchmark, item, cell, question in missing[:_NAMED]
+    )
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    logger.warning(
+        "%d planned answer(s) are missing and count as failed: %s%s (benchmark / video / cell / "
+        "question); --resume asks them again",
+        len(missing),
+        named,
+        more,
+    )
+    writer.add(rows)
+    writer.flush()
+    return rows, num_answers

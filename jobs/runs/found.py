@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from jobs.config.overrides import recipe_of
 from jobs.config.recipe import parse_job
 from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
-from jobs.run.directories import recipe_name
+from jobs.run.run_dirs import recipe_name
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease
@@ -41,6 +42,22 @@ class FoundRun:
     def name(self) -> str:
         """Its own name, without those of the directories around it."""
         return self.place.name if not isinstance(self.place, Path) else self.place.absolute().name
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a file directly in it; `None` if it is not there."""
+        try:
+            return self.storage.read(name) if name in self.files else None
+        except FileNotFoundError:  # it has just gone
+            return None
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        """Content of a JSON file: empty if it is not there, `None` if it is damaged."""
+        try:
+            content = self.read(name)
+            found = {} if content is None else json.loads(content)
+        except (ValueError, PermissionError):
+            return None
+        return found if isinstance(found, dict) else None
 
 
 def find_runs(root: str) -> list[FoundRun]:
@@ -105,8 +122,6 @@ def named(runs: Sequence[FoundRun]) -> str:
 
 State = Literal["running", "stopped", "finished", "imported", "comparison", "damaged"]
 
-_LEASES = (".lease",)
-
 
 @dataclass(frozen=True)
 class RunState:
@@ -159,36 +174,52 @@ class RunState:
 
 def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
     """Look into a run; nothing is written, and no answers are read."""
-    state, found = _state(run, clock), _Files(run)
-    facts, summary, job = found.json(FACTS_FILE), found.json(SUMMARY_FILE), found.job()
-    cells = summary.get("cells") or facts.get("cells") or []
-    headlines = [_headline(one) for one in summary.get("cells") or []]
-    started = _moment(facts.get("started_at")) or _moment_in(run.name)
-    if found.damaged:
+    facts, summary = run.json(FACTS_FILE), run.json(SUMMARY_FILE)
+    recipe, job, is_readable = "", None, facts is not None and summary is not None
+    facts, summary = facts or {}, summary or {}
+    try:
+        content = run.read(JOB_FILE)
+        if content is not None:
+            recipe = recipe_name(content)
+            job = parse_job(recipe_of(content, JOB_FILE), JOB_FILE)
+    except PermissionError:
+        is_readable = False
+    except (ValueError, OSError):  # e.g. a method whose package is not installed here
+        pass
+    state: State = "stopped"
+    if not is_readable:
         state = "damaged"
     elif summary.get("kind") == "comparison":
         state = "comparison"
     elif facts.get("kind") == "import":
         state = "imported"
+    elif is_running(run, clock):
+        state = "running"
+    elif FACTS_FILE in run.files:
+        state = "finished"
+    cells = summary.get("cells") or facts.get("cells") or []
+    benchmarks = [str(one["benchmark"]) for one in cells]
+    if job is not None and not cells:
+        benchmarks = [section.name for section in job.all_benchmarks]
+    headlines = [_headline(one) for one in summary.get("cells") or []]
     return RunState(
         run,
         state,
-        recipe=found.recipe,
+        recipe=recipe,
         command=str(facts.get("kind") or summary.get("kind") or ""),
-        model=str(facts.get("model") or summary.get("model") or job.get("model") or ""),
-        benchmarks=tuple(dict.fromkeys(str(one["benchmark"]) for one in cells))
-        or tuple(job.get("benchmarks", ())),
-        num_cells=len(cells) or job.get("cells"),
+        model=str(facts.get("model") or summary.get("model") or (job.model.name if job else "")),
+        benchmarks=tuple(dict.fromkeys(benchmarks)),
+        num_cells=len(cells) or (len(job.all_methods) * len(benchmarks) if job else None),
         scores=tuple(one for one in headlines if isinstance(one, (int, float))),
         num_failed=summary.get("num_failed_clips"),
         num_bytes=size_of(run),
-        started=started,
+        started=_started(facts, run.name),
     )
 
 
 def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
     """Whether a driver may be at work on a run."""
-    if not any(name.startswith(_LEASES) for name in run.files):
+    if not any(name.startswith(".lease") for name in run.files):
         return False
     if run.storage.store is not None and not run.storage.store.has_conditions:
         return False  # no job can run there
@@ -210,62 +241,6 @@ def size_of(run: FoundRun) -> int:
     return total
 
 
-def _state(run: FoundRun, clock: Clock) -> State:
-    """By the lease and the files that are written last."""
-    if is_running(run, clock):
-        return "running"
-    return "finished" if FACTS_FILE in run.files else "stopped"
-
-
-class _Files:
-    """The small files of a run; one that cannot be read is empty, and noted."""
-
-    def __init__(self, run: FoundRun) -> None:
-        self._run = run
-        self.damaged = False
-        self.recipe = ""
-
-    def json(self, name: str) -> Mapping[str, Any]:
-        """A JSON file."""
-        content = self._content(name)
-        if content is None:
-            return {}
-        try:
-            found = json.loads(content)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            self.damaged = True
-            return {}
-        return found
-
-    def job(self) -> Mapping[str, Any]:
-        """Model, benchmarks and number of cells of the recipe."""
-        content = self._content(JOB_FILE)
-        if content is None:
-            return {}
-        self.recipe = recipe_name(content)
-        try:
-            job = parse_job(recipe_of(content, JOB_FILE), JOB_FILE)
-            benchmarks = [section.name for section in job.all_benchmarks]
-            cells = len(job.all_methods) * len(benchmarks)
-        except (ValueError, OSError):  # e.g. a method whose package is not installed here
-            return {}
-        return {"model": job.model.name, "benchmarks": benchmarks, "cells": cells}
-
-    def _content(self, name: str) -> bytes | None:
-        """Bytes of a file; `None` if it is not there."""
-        if name not in self._run.files:
-            return None
-        try:
-            return self._run.storage.read(name)
-        except FileNotFoundError:
-            return None
-        except PermissionError:
-            self.damaged = True
-            return None
-
-
 def _headline(cell: Mapping[str, Any]) -> object:
     """The headline of a cell of a summary, of whatever version."""
     scores = cell.get("scores") or {}
@@ -273,21 +248,14 @@ def _headline(cell: Mapping[str, Any]) -> object:
     return own.get("value", cell.get("accuracy"))
 
 
-def _moment(text: object) -> datetime | None:
-    """A time in ISO 8601."""
-    try:
-        found = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return found if found.tzinfo else found.astimezone()
-
-
-def _moment_in(name: str) -> datetime | None:
-    """The local time that the name of a run begins with."""
-    try:
+def _started(facts: Mapping[str, Any], name: str) -> datetime | None:
+    """When a run began, by its facts or by the local time that its name begins with."""
+    with suppress(ValueError):
+        found = datetime.fromisoformat(str(facts.get("started_at")))
+        return found if found.tzinfo else found.astimezone()
+    with suppress(ValueError):
         return datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
-    except ValueError:
-        return None
+    return None
 
 
 def age_of(state: RunState, clock: Clock = SYSTEM_CLOCK) -> float | None:

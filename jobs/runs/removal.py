@@ -55,41 +55,36 @@ def remove(
     """
     runs = {run.name: run for run in (find_run(text, root) for text in texts)}
     for run in runs.values():
-        _raise_if_link(run)
-        _raise_if_more(run)
-        if is_running(run, clock):
-            raise LeaseError(_refusal(run))
+        _raise_if_kept(run, clock)
     for run in runs.values():
         console.print(f"{run.place}  {human_bytes(size_of(run))}", markup=False, soft_wrap=True)
-    if not yes and not _agreed(len(runs), console):
-        console.print("nothing was removed")
-        return exit_codes.FAILED
+    if not yes:
+        if not (sys.stdin.isatty() and console.is_terminal):
+            raise ValueError("nothing was removed: there is no terminal to ask on; add --yes")
+        what = "this run" if len(runs) == 1 else f"these {len(runs)} runs"
+        if not typer.confirm(f"Remove {what} for good?", default=False):
+            console.print("nothing was removed")
+            return exit_codes.FAILED
     for run in runs.values():
         _remove(run, clock)
         console.print(f"removed {run.place}", markup=False, highlight=False, soft_wrap=True)
     return exit_codes.OK
 
 
-def _raise_if_link(run: FoundRun) -> None:
-    """A link is not a run: what it leads to may belong to somebody else.
+def _raise_if_kept(run: FoundRun, clock: Clock) -> None:
+    """Refuse a run that is more than a run: a link, or a folder around other things.
 
     Raises:
-        ValueError: If the run is one.
-    """
-    if isinstance(run.place, Path) and run.place.is_symlink():
-        raise ValueError(
-            f"{run.place} is a link to {os.readlink(run.place)}; name that directory itself, or "
-            "remove the link with rm"
-        )
-
-
-def _raise_if_more(run: FoundRun) -> None:
-    """A report can be written into any directory, which is a run then: what else it holds stays.
-
-    Raises:
-        ValueError: If it is the working directory or above it, or holds other runs.
+        LeaseError: If a driver works on it.
+        ValueError: In all other cases.
     """
     if isinstance(run.place, Path):
+        if run.place.is_symlink():
+            raise ValueError(
+                f"{run.place} is a link to {os.readlink(run.place)}; name that directory itself, "
+                "or remove the link with rm"
+            )
+        # A report can be written into any directory, which is a run then.
         folder, here = run.place.resolve(), Path.cwd().resolve()
         if folder == here or folder in here.parents:
             raise ValueError(
@@ -102,18 +97,8 @@ def _raise_if_more(run: FoundRun) -> None:
             f"{run.place} holds other runs ({named(inside)}), nothing was removed; remove those "
             "by their names, and what a report wrote beside them with rm"
         )
-
-
-def _agreed(number: int, console: Console) -> bool:
-    """Ask.
-
-    Raises:
-        ValueError: If there is no terminal to ask on.
-    """
-    if not (sys.stdin.isatty() and console.is_terminal):
-        raise ValueError("nothing was removed: there is no terminal to ask on; add --yes")
-    what = "this run" if number == 1 else f"these {number} runs"
-    return bool(typer.confirm(f"Remove {what} for good?", default=False))
+    if is_running(run, clock):
+        raise LeaseError(_refusal(run))
 
 
 def _remove(run: FoundRun, clock: Clock) -> None:
@@ -131,15 +116,11 @@ def _remove(run: FoundRun, clock: Clock) -> None:
             raise LeaseError(_refusal(run)) from error
     store = run.storage.store
     if store is not None:
-        paths = [entry.path for entry in store.tree(run.storage.root)]
-        ends = {run.storage.path(name): 1 + at for at, name in enumerate(_LAST)}
-        lease_path = len(ends) + 1
-        for path in sorted(paths, key=lambda one: ends.get(one, lease_path * _is_lease(one))):
+        for path in sorted((one.path for one in store.tree(run.storage.root)), key=_order):
             store.delete(path)
         return
     folder = Path(run.storage.root)
-    entries = sorted(folder.iterdir(), key=lambda one: (_is_lease(one.name), _rank(one.name)))
-    for entry in entries:
+    for entry in sorted(folder.iterdir(), key=lambda one: _order(one.name)):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)  # removes links in it, and follows none
         else:
@@ -147,14 +128,16 @@ def _remove(run: FoundRun, clock: Clock) -> None:
     folder.rmdir()
 
 
-def _rank(name: str) -> int:
-    """When a file goes: those that make a directory a run at the end."""
-    return _LAST.index(name) + 1 if name in _LAST else 0
-
-
-def _is_lease(path: str) -> bool:
-    """Whether a file is a lease."""
-    return path.rpartition("/")[2].startswith(".lease")
+def _order(path: str) -> int:
+    """When a file goes: those that make a directory a run late, the lease at the end."""
+    name = path.rpartition("/")[2]
+    return (
+        len(_LAST) + 1
+        if name.startswith(".lease")
+        else 1 + _LAST.index(name)
+        if name in _LAST
+        else 0
+    )
 
 
 def _refusal(run: FoundRun) -> str:

@@ -1,21 +1,27 @@
-"""What `tango runs ls` and `tango runs show` print."""
+"""What `tango runs ls`, `show`, `compare` and `replicates` print."""
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any
 
+from jobs.report.compare import compared_runs
 from jobs.report.formatting import DASH, Table, shortened
+from jobs.report.notes import On
+from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import render_table
 from jobs.results.facts import FACTS_FILE
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
-from jobs.runs.found import FoundRun, RunState, age_of, find_runs, state_of
+from jobs.runs.found import FoundRun, RunState, age_of, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage.copies import local_copy
+from pipeline.storage.urls import place
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}
@@ -53,7 +59,7 @@ def runs_table(
     rows = [_row(one, clock) for one in states]
     shrink = _SHRINK
     header: tuple[str, ...] = _HEADER
-    if max_width is not None and _width(rows) > max_width:
+    if max_width is not None and max(map(len, Table(_HEADER, rows).plain())) > max_width:
         header = tuple(_NARROW.get(name, name) for name in header)
         stamps = [row[0][:_STAMP] for row in rows]
         if len(set(stamps)) == len(stamps):
@@ -99,11 +105,6 @@ def _row(one: RunState, clock: Clock) -> list[str]:
     ]
 
 
-def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Columns that the whole table takes."""
-    return max(map(len, Table(_HEADER, rows).plain()))
-
-
 _FAILURES_SHOWN = 5
 
 
@@ -130,7 +131,7 @@ def shown_json(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> str:
     plain = state_of(run, clock).to_json()
     for name in (FACTS_FILE, SUMMARY_FILE):
         if name in run.files:
-            plain[name.removesuffix(".json")] = _json(run, name)
+            plain[name.removesuffix(".json")] = run.json(name)
     return json.dumps(plain, indent=2)
 
 
@@ -147,7 +148,7 @@ def _facts(state: RunState, clock: Clock) -> Iterator[tuple[str, str]]:
     if state.started is not None and age is not None:
         yield "started", f"{state.started.astimezone():%Y-%m-%d %H:%M} ({human_age(age)} ago)"
     yield "size", f"{human_bytes(state.num_bytes)}"
-    facts = (_json(run, FACTS_FILE) if FACTS_FILE in run.files else None) or {}
+    facts = run.json(FACTS_FILE) or {}
     for name, key in (("device", "device"), ("commit", "git_commit"), ("note", "note")):
         if facts.get(key):
             yield name, str(facts[key])
@@ -157,15 +158,6 @@ def _facts(state: RunState, clock: Clock) -> Iterator[tuple[str, str]]:
         yield "caches", f"{len(facts['caches'])}, the first {facts['caches'][0]}"
     if state.state == "stopped":
         yield "go on", f"tango {state.command or 'sweep'} {run.place}/job.yaml --resume {run.place}"
-
-
-def _json(run: FoundRun, name: str) -> dict[str, Any] | None:
-    """A JSON file of a run; `None` if it is damaged, which the run's state says."""
-    try:
-        found = json.loads(run.storage.read(name))
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _summary(run: FoundRun) -> RunSummary | None:
@@ -192,3 +184,61 @@ def _failures(summary: RunSummary, max_width: int | None) -> Iterator[str]:
         yield shortened(text, max_width or len(text))
     if len(reasons) > _FAILURES_SHOWN:
         yield f"  and {len(reasons) - _FAILURES_SHOWN} more reasons, see failures.parquet"
+
+
+def compared(
+    texts: Sequence[str],
+    root: str,
+    *,
+    baselines: Sequence[str] = (),
+    on: On = "common",
+    max_width: int | None = None,
+) -> str:
+    """The cells of several runs in one table, with what must be known about it; nothing is written.
+
+    Args:
+        texts: Runs, as `find_run` takes them.
+        root: Directory or URL of runs that are named without one.
+        baselines: What cells are compared with besides `full`.
+        on: Questions that count; see `jobs.report.compare.report_runs`.
+        max_width: Columns of the terminal; `None` for any number.
+
+    Raises:
+        FileNotFoundError: If a run is not there, or has no results.
+        ValueError: If the runs cannot be compared.
+    """
+    places = [find_run(text, root).place for text in texts]
+    with ExitStack() as copies:
+        folders = [copies.enter_context(local_copy(place)) for place in places]
+        found = compared_runs(folders, baselines=baselines, on=on)
+    lines = [render_table(found.cells, max_width)]
+    for note in found.notes:
+        lines += ["", *textwrap.wrap(note, max_width or 100)]
+    return "\n".join(lines)
+
+
+def replicated(
+    texts: Sequence[str], root: str, output: str, *, max_width: int | None = None
+) -> str:
+    """Write the files about the runs, and return what a terminal shows of them.
+
+    Args:
+        texts: Runs, as `find_run` takes them.
+        root: Directory or URL of runs that are named without one.
+        output: Directory or URL to write to.
+        max_width: Columns of the terminal; `None` for any number.
+
+    Raises:
+        FileNotFoundError: If a run is not there, or has no results.
+        ValueError: If there are fewer than two runs, or they have no cell in common.
+    """
+    places = [find_run(text, root).place for text in texts]
+    target = place(output)
+    with ExitStack() as copies:
+        folders = [copies.enter_context(local_copy(one)) for one in places]
+        into = copies.enter_context(local_copy(target, lambda name: False))
+        report = report_replicates(folders, into)
+    lines = []
+    for text in report.sentences:
+        lines += textwrap.wrap(text, max_width or 100, subsequent_indent="  ")
+    return "\n".join([*lines, "", f"table: {target / report.page.name}"])

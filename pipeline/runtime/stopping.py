@@ -176,13 +176,13 @@ def keep_handlers() -> None:
 
 
 @contextmanager
-def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
+def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
     """Handle SIGTERM, SIGINT and SIGHUP while active; after one of them the process ends here.
 
     A signal that is ignored from the start (`nohup`, a shell's `&`) stays ignored.
 
     Args:
-        last_words: The line for standard error.
+        interrupt_message: The line for standard error.
     """
     global _state
     if _state.installed or threading.current_thread() is not threading.main_thread():
@@ -194,7 +194,9 @@ def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     previous = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    watch = threading.Thread(target=_watch, args=(ours, last_words), name="tango-stop", daemon=True)
+    watch = threading.Thread(
+        target=_watch, args=(ours, interrupt_message), name="tango-stop", daemon=True
+    )
     watch.start()
     signal.signal(_REMINDER, lambda *_: keep_handlers())
     signal.siginterrupt(_REMINDER, False)
@@ -206,7 +208,7 @@ def handled(last_words: Callable[[Stopped], str]) -> Iterator[None]:
             raise
         stopped = error if isinstance(error, Stopped) else Stopped(_state.asked)
         run_hooks()
-        _leave_with(last_words(stopped), exit_code(stopped.signum))
+        _leave_with(interrupt_message(stopped), exit_code(stopped.signum))
     finally:
         installed, _state.installed = _state.installed, ()
         for signum in installed:
@@ -241,7 +243,7 @@ def _leave_with(line: str, code: int) -> NoReturn:
     leave(code)
 
 
-def _watch(signals: socket.socket, last_words: Callable[[Stopped], str]) -> None:
+def _watch(signals: socket.socket, interrupt_message: Callable[[Stopped], str]) -> None:
     """Wait for a signal; then give the main thread `ENDS_WITHIN_S`.
 
     The interpreter's own C handler writes the number here at once, also while the main thread is
@@ -261,4 +263,4 @@ def _watch(signals: socket.socket, last_words: Callable[[Stopped], str]) -> None
                     return
         _state.asked = _state.asked or received[0]
         run_hooks()
-        _leave_with(last_words(Stopped(received[0])), exit_code(received[0]))
+        _leave_with(interrupt_message(Stopped(received[0])), exit_code(received[0]))

@@ -1,4 +1,4 @@
-"""Real `tango` processes that get a signal in mid-run; `trials` has more ways to stop."""
+"""Real `tango` processes that get a signal in mid-run."""
 
 from __future__ import annotations
 

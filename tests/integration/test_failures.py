@@ -14,7 +14,7 @@ from numbered_videos import write_clip
 from jobs.config.recipe import RecipeError
 from jobs.report.page import write_report
 from jobs.results.summary import write_summary
-from jobs.run.directories import find_run
+from jobs.run.run_dirs import find_run
 
 
 @pytest.fixture

@@ -165,7 +165,7 @@ def test_a_sweep_on_ray_reads_and_writes_a_store(tango, recipe, bucket):
     output = f"s3://{bucket}/runs"
     arguments = ["sweep", recipe, "--output", output, "--set", "pools.decode.num_cpus=0.5"]
     code = (
-        "import sys, jobs.run.compaction as compaction\n"
+        "import sys, jobs.run.driver as compaction\n"
         "from jobs.cli.main import main\n"
         "compaction.AT_LEAST = 2\n"
         "main()"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from jobs.report.formatting import Table, latex_notes, markdown_notes
 from jobs.report.tables.breakdowns import (
+    all_scores,
     breakdowns_csv,
     breakdowns_markdown,
     differences_csv,
     scores_csv,
-    scores_markdown,
 )
 from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown, grid_markdown
 from jobs.report.tables.confusion import confusion_markdown, confusion_table
@@ -47,7 +47,7 @@ def write_tables(
         "breakdowns.csv": breakdowns_csv(cells),
     }
     if any(len(cell.scores) > 1 for cell in cells):
-        texts |= {"scores.md": scores_markdown(cells) + "\n", "scores.csv": scores_csv(cells)}
+        texts |= {"scores.md": all_scores(cells).markdown() + "\n", "scores.csv": scores_csv(cells)}
     if differences := differences_csv(cells):
         texts["differences_by_group.csv"] = differences
     for name, text in texts.items():

@@ -10,17 +10,15 @@ from tempfile import mkdtemp
 from pipeline.runtime.child import Child, CrashError
 from tests.chaos.fuzz.cases import Outcome
 
-MIXED = ("videos", "files", "recipes", "annotations")
-KINDS = (*MIXED, "resume")
-# Cheap ones are tried more often than those that decode twice; a resume is a whole job.
-SHARES = {"videos": 3, "files": 2, "recipes": 3, "annotations": 3, "resume": 1}
+KINDS = ("videos", "files", "recipes", "annotations")
+SHARES = {"videos": 3, "files": 2, "recipes": 3, "annotations": 3}
 
 # Address space with torch, pyarrow, pandas and matplotlib loaded, and what a damaged file may cost.
 _MEMORY_GIB = 10.0
 _LIMIT_S = 120.0
 
 
-def cases(seed: int, number: int, kinds: tuple[str, ...] = MIXED) -> Iterator[tuple[str, int]]:
+def cases(seed: int, number: int, kinds: tuple[str, ...] = KINDS) -> Iterator[tuple[str, int]]:
     """Kind and seed of so many cases."""
     turns = [kind for kind in kinds for _ in range(SHARES[kind])]
     for at in range(seed, seed + number):
@@ -33,10 +31,6 @@ def run_case(kind: str, seed: int) -> Outcome:
         from tests.chaos.fuzz.video_cases import judged, video_case
 
         return judged(video_case(seed))
-    if kind == "resume":
-        from tests.chaos.fuzz.resume_cases import run_resume_case
-
-        return run_resume_case(seed)
     try:
         return _child().call(
             run_in_child, kind, seed, timeout_s=_LIMIT_S, about=f"{kind} {seed}", what="reader"

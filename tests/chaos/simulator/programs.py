@@ -17,11 +17,10 @@ from rich.console import Console
 from jobs.results.facts import FACTS_FILE, JobFacts
 from jobs.results.reduction import reduce_runs
 from jobs.results.summary import save_summary, summarize_reduced
-from jobs.run.continuing import unfinished_run
-from jobs.run.directories import find_run, new_run_dir
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
+from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
 from jobs.tracking.live import LiveRun
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import CacheFolder, _check, find_caches
@@ -29,7 +28,7 @@ from pipeline.cache.removal import plan_removals
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.progress.answers import read_answers
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.run import run
 from pipeline.runtime.stopping import Stopped
 from pipeline.storage import Storage
@@ -151,7 +150,7 @@ class _Ear:
     def started(self, plan: Plan, finished: int) -> None:
         """Nothing."""
 
-    def result(self, row: Row) -> None:
+    def result(self, row: Result) -> None:
         """After every clip."""
         if self.process.signalled:
             raise Stopped(signal.SIGTERM)

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
-from jobs.run.provenance import versions
+from jobs.run.job_facts import versions
 from pipeline.stages.read_ahead import done_ahead
 from pipeline.stages.write_behind import Writers, Writing
 from pipeline.storage import Storage

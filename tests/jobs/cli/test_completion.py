@@ -27,7 +27,7 @@ for line in json.loads(sys.argv[2]):
         except SystemExit:
             pass
     said[line] = [one.partition("\\t")[0] for one in text.getvalue().split("\\n") if one]
-print(json.dumps([said, sorted({name.partition(".")[0] for name in sys.modules})]))
+print(json.dumps(said))
 """
 LINES = {
     "tango ru": ["runs"],
@@ -45,7 +45,7 @@ LINES = {
 
 @pytest.fixture(scope="module")
 def completed(tmp_path_factory):
-    """Line -> what it is completed with, and the packages that were imported."""
+    """Line -> what it is completed with."""
     folder = tmp_path_factory.mktemp("folder")
     for name in ("runs/20250301-first", "runs/20250302-second", "other/20250303-third"):
         (folder / name).mkdir(parents=True)
@@ -56,13 +56,7 @@ def completed(tmp_path_factory):
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_line_is_completed(completed, line):
-    said, _ = completed
-    assert said[line] == LINES[line]
-
-
-def test_no_key_waits_for_heavy_imports(completed):
-    _, imported = completed
-    assert not {"torch", "transformers", "ray", "mlflow", "pandas", "pyarrow"} & set(imported)
+    assert completed[line] == LINES[line]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from jobs.config.recipe import load_job
-from jobs.run.directories import claim, new_run_dir
+from jobs.run.run_dirs import claim, new_run_dir
 
 
 @pytest.fixture

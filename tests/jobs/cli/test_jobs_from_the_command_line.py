@@ -16,8 +16,6 @@ import jobs
 from tango_core import describe_model
 
 ROOT = Path(jobs.__file__).parents[1]
-# What a job says of itself before its heavy imports.
-ANNOUNCED = "evaluate: tango r=0.1 on shapes with tiny"
 
 
 @pytest.fixture
@@ -179,7 +177,7 @@ def test_a_cluster_that_is_not_there_is_one_line_below_what_was_to_run(recipe, t
     done = in_its_own_process(tmp_path, "evaluate", recipe(executor="ray"), *nowhere)
     assert done.returncode == 2
     *said, error = done.stderr.splitlines()
-    assert said in ([], [ANNOUNCED])
+    assert said == []
     assert "--address 127.0.0.1:1" in error
 
 
@@ -217,7 +215,7 @@ def test_a_mistake_in_any_command_ends_in_one_line(tango, recipe, tmp_path, argu
     code, _, err = tango(*arguments)
     assert code == 2
     *said, error = err.strip().splitlines()
-    assert said in ([], [ANNOUNCED])
+    assert said == []
     assert expected in error
 
 
@@ -230,7 +228,7 @@ def test_a_damaged_checkpoint_is_found_before_any_worker_starts(recipe, tmp_path
     done = in_its_own_process(tmp_path, "evaluate", damaged)
     assert done.returncode == 2
     *said, error = done.stderr.splitlines()
-    assert said in ([], [ANNOUNCED])
+    assert said == []
     assert "model.safetensors is damaged" in error
 
 

@@ -17,7 +17,7 @@ RECIPE = {
     "model": {"name": "tiny"},
     "method": {"name": "tango", "retention": 0.1},
 }
-CASES = {
+QUICK = {
     "--help": "Usage: tango",
     "--version": "tango-video ",
     "evaluate --help": "Usage: tango evaluate",
@@ -29,23 +29,14 @@ CASES = {
     "analyze sinks missing.yaml": "cannot read recipe missing.yaml",
     "analyze coverage missing.yaml": "cannot read recipe missing.yaml",
     "analyze evidence .": ". is not a finished run",
-    "evaluate recipe.yaml --controls": "--controls adds methods, and `tango evaluate` measures one",
-    "evaluate recipe.yaml --set method.retention=[0.1,0.2]": (
-        "this recipe names 2 methods; run it with `tango sweep`"
+    "evaluate recipe.yaml --controls": (
+        "--controls adds methods, and `tango evaluate` measures one"
     ),
     "evaluate recipe.yaml --set metod.name=full": "unknown key 'metod'; did you mean 'method'?",
     "sweep recipe.yaml --set model.device=tpu": "model.device",
-    "evaluate recipe.yaml --set benchmark.name=shape": "benchmark.name 'shape'",
-    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=/no/such": "'/no/such'",
-    "sweep recipe.yaml --set benchmark.name=custom": "benchmark.root is missing",
-    "evaluate recipe.yaml --set benchmark.split=tset": "benchmark.split 'tset'",
-    "evaluate recipe.yaml --set benchmark.protocol=foo": "benchmark.protocol 'foo'",
-    "evaluate recipe.yaml --set benchmark.name=custom --set benchmark.root=. "
-    "--set benchmark.protocol=foo": "benchmark.protocol 'foo'",
-    "evaluate recipe.yaml --set model.name=large": "model.name 'large'",
-    "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=/no/such": "model.path",
-    "evaluate recipe.yaml --resume missing": "--resume missing",
-    "evaluate recipe.yaml --output recipe.yaml/runs": "--output recipe.yaml/runs cannot be written",
+    "evaluate recipe.yaml --output recipe.yaml/runs": (
+        "--output recipe.yaml/runs cannot be written"
+    ),
     "evaluate recipe.yaml --output /proc/runs": (
         "--output /proc/runs cannot be written to: nothing can be made in /proc ("
     ),
@@ -55,16 +46,6 @@ CASES = {
     "evaluate film.mp4": "film.mp4 is a video (for one question: `tango ask`",
     "evaluate recipe.yaml --set benchmark.name=custom --set benchmark.root=s3://me:secret@b/v": (
         "benchmark.root holds credentials"
-    ),
-    "evaluate recipe.yaml --set benchmark.name=custom --set benchmark.root=semicolons.csv": (
-        "parted by semicolons: save it with commas"
-    ),
-    "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=empty": (
-        "config.json names no model_type (it is empty)"
-    ),
-    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~/no/place": "'/",
-    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~no-such-user/x": (
-        "'~no-such-user/x'"
     ),
     "sweep ~no-such-user/recipe.yaml": "cannot read recipe ~no-such-user/recipe.yaml",
     "ask ~no-such-user/clip.mp4 Why?": "video ~no-such-user/clip.mp4: no such file",
@@ -77,22 +58,46 @@ CASES = {
         "--output recipe.yaml cannot be written to"
     ),
     "ask missing.mp4 Why?": "video missing.mp4: no such file",
-    "ask recipe.yaml Why? --model large": "model.name 'large'",
     "ask empty Why?": "one video; name a video file",
     "ask empty.mp4 Why?": "video empty.mp4: the file is empty (0 bytes); copy it again",
     "ask recipe.yaml Why?": "recipe.yaml: not a video",
     "ask missing.mp4 Why? --clip 5-3": "--clip '5-3' is not START-END",
+}
+# Found where the job is built, after the libraries were imported.
+BUILT = {
+    "evaluate recipe.yaml --set benchmark.name=shape": "benchmark.name 'shape'",
+    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=/no/such": "'/no/such'",
+    "sweep recipe.yaml --set benchmark.name=custom": "benchmark.root is missing",
+    "evaluate recipe.yaml --set benchmark.split=tset": "benchmark.split 'tset'",
+    "evaluate recipe.yaml --set benchmark.protocol=foo": "benchmark.protocol 'foo'",
+    "evaluate recipe.yaml --set benchmark.name=custom --set benchmark.root=. "
+    "--set benchmark.protocol=foo": ("benchmark.protocol 'foo'"),
+    "evaluate recipe.yaml --set model.name=large": "model.name 'large'",
+    "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=/no/such": "model.path",
+    "evaluate recipe.yaml --set benchmark.name=custom --set benchmark.root=semicolons.csv": (
+        "parted by semicolons: save it with commas"
+    ),
+    "evaluate recipe.yaml --set model.name=llava-video-7b --set model.path=empty": (
+        "config.json names no model_type (it is empty)"
+    ),
+    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~/no/place": "'/",
+    "evaluate recipe.yaml --set benchmark.name=mlvu --set benchmark.root=~no-such-user/x": (
+        "'~no-such-user/x'"
+    ),
+    "ask recipe.yaml Why? --model large": "model.name 'large'",
     "evaluate recipe.yaml --set method.retention=1.5": (
         "recipe.yaml: method 'tango r=1.5': retention must be in (0, 1], got 1.5"
     ),
     "evaluate recipe.yaml --set method.retenton=1": "did you mean 'retention'?",
     "sweep recipe.yaml --set method.name=tngo": "did you mean 'tango'?",
     "precompute recipe.yaml --set method.num_layers=4": "has no option 'num_layers'",
-    # Last, because pyarrow, which looks into object stores as well, is imported for them.
-    # Values are checked by the methods, which need torch.
     "evaluate recipe.yaml --set method.alpha=few": "recipe.yaml: method 'tango': alpha must be",
     "cache ls --cache missing": "--cache missing: no such directory",
     "cache gc --cache missing": "--cache missing: no such directory",
+    "evaluate recipe.yaml --set method.retention=[0.1,0.2]": (
+        "this recipe names 2 methods; run it with `tango sweep`"
+    ),
+    "evaluate recipe.yaml --resume missing": "--resume missing",
 }
 
 # Runs one command after the other and prints what each of them said and what is imported by then.
@@ -124,49 +129,27 @@ def said(tmp_path_factory):
     (folder / "empty.mp4").touch()
     (folder / "empty").mkdir()
     (folder / "empty" / "config.json").write_text("{}")
-    return json.loads(printed_by(RUN_ALL, str(folder), json.dumps(list(CASES))))
+    return json.loads(printed_by(RUN_ALL, str(folder), json.dumps([*QUICK, *BUILT])))
 
 
-@pytest.mark.parametrize("line", CASES)
+@pytest.mark.parametrize("line", QUICK)
 def test_help_and_mistakes_do_not_wait_for_heavy_imports(said, line):
     text, imported = said[line]
-    assert CASES[line] in text
+    assert QUICK[line] in text
     assert "Traceback" not in text
-    if line.startswith("cache"):
-        assert not (HEAVY - {"pyarrow", "torch"}) & set(imported)
-    elif "alpha" in line:
-        assert not (HEAVY - {"torch"}) & set(imported)
-    else:
-        assert not HEAVY & set(imported)
+    assert not HEAVY & set(imported)
+
+
+@pytest.mark.parametrize("line", BUILT)
+def test_mistakes_that_building_a_job_finds_are_one_line(said, line):
+    text, _ = said[line]
+    assert BUILT[line] in text
+    assert "Traceback" not in text
 
 
 def test_help_does_not_even_read_recipes(said):
     _, imported = said["--help"]
     assert not {"numpy", "yaml", "PIL", "tango_core"} & set(imported)
-
-
-# Prints what is imported when a job says its first line, and ends there.
-FIRST_LINE = """
-import logging, os, sys
-os.chdir(sys.argv[1])
-class First(logging.Handler):
-    def emit(self, record):
-        print(record.getMessage(), sorted({name.partition(".")[0] for name in sys.modules}))
-        sys.stdout.flush()
-        os._exit(0)
-logging.getLogger().addHandler(First())
-from jobs.cli.entry import main
-sys.argv = ["tango", "evaluate", "recipe.yaml", "--set", "executor=local", "--limit", "1"]
-main()
-"""
-
-
-def test_a_job_says_what_it_is_before_its_heavy_imports(tmp_path):
-    (tmp_path / "recipe.yaml").write_text(json.dumps(RECIPE))
-    said, _, imported = printed_by(FIRST_LINE, str(tmp_path)).partition(" [")
-    assert said == "evaluate: tango r=0.1 on shapes with tiny"
-    # Options of methods are checked before, which takes torch.
-    assert not {name for name in HEAVY - {"torch"} if f"'{name}'" in imported}
 
 
 @pytest.mark.parametrize("closed", [(1,), (1, 2), (0, 1, 2)])

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from jobs.config.controls import AT_A_RETENTION, control_methods
+from jobs.config.methods import AT_A_RETENTION, control_methods
 from jobs.config.recipe import parse_job
 from tango_core.compressors import CONTROLS
 

@@ -1,7 +1,8 @@
-"""What is asked of the hub, and the one line for everything it may answer."""
+"""What is asked of the hub, and the one line for everything that it may answer."""
 
 from __future__ import annotations
 
+import json
 import socket
 
 import pytest
@@ -9,94 +10,128 @@ from huggingface_hub import constants
 from huggingface_hub.utils import close_session
 
 from jobs.fetch.hub import FetchError, Repository
+from tango_core.models import describe_model
 
-NAME = "datasets/owner/data"
+DATA, MODEL = "datasets/owner/data", "models/owner/model"
 FILES = {f"json/{number}.json": b"%d" % number for number in range(7)}
+CONFIG = {"config.json": b'{"model_type": "bert"}'}
+TOKEN, OTHER = "hf_goodgoodgoodgood", "hf_otherotherother"
 
 
-def message(error):
-    """The one line of an error."""
-    text = str(error.value)
-    assert "\n" not in text
-    return text
+def of_data(revision="main"):
+    """The one line about a data set that `tango data get` cannot fetch."""
+    with pytest.raises(FetchError) as error:
+        Repository("owner/data", "dataset", revision).raise_if_closed("json/0.json")
+    return str(error.value)
 
 
-def test_all_pages_of_a_list_are_read(server, hub):
-    server.publish(NAME, FILES)
+def of_model(revision=None):
+    """The one line about a checkpoint that a job names and cannot have."""
+    with pytest.raises(FileNotFoundError) as error:
+        describe_model("llava-onevision-7b", "owner/model", revision=revision)
+    return str(error.value)
+
+
+@pytest.fixture(params=[of_data, of_model], ids=["data", "model"])
+def message(request):
+    return request.param
+
+
+def publish(server, **facts):
+    server.publish(DATA, FILES, **facts)
+    server.publish(MODEL, CONFIG, **facts)
+
+
+def test_all_pages_of_a_list_are_read_and_a_busy_one_is_asked_again(server, hub):
+    server.publish(DATA, FILES)
     server.page_size = 2
+    server.answers["tree"] = [(503, {}), (429, {"Retry-After": "0"})]
     assert {file.path for file in hub().files()} == set(FILES)
 
 
 def test_facts_of_a_commit(server, hub):
-    sha = server.publish(NAME, FILES, gated=True, licence="mit")
+    sha = server.publish(DATA, FILES, gated=True, licence="mit")
     commit = hub()
     assert (commit.sha, commit.gated, commit.licence) == (sha, True, "mit")
 
 
-def test_a_busy_list_is_asked_again(server, hub):
-    server.publish(NAME, FILES)
-    server.answers["tree"] = [(503, {}), (429, {"Retry-After": "0"})]
-    assert len(hub().files()) == 7
-
-
 @pytest.mark.parametrize(
     ("token", "said"),
-    [
-        (None, "it is gated: ask for access on {page}, then give the token of that account"),
-        ("hf_otherotherother", "the account of your token has no access yet: ask for it on {page}"),
-    ],
+    [(None, "it is gated: ask for access on {url}/"), (OTHER, "has no access yet: ask for it on")],
 )
-def test_a_gated_repository_says_where_access_is_asked_for(monkeypatch, server, hub, token, said):
+def test_a_gated_repository_says_where_access_is_asked_for(
+    monkeypatch, server, message, token, said
+):
     if token:
         monkeypatch.setenv("HF_TOKEN", token)
-    server.publish(NAME, FILES, gated=True)
-    opened = hub()
-    with pytest.raises(FetchError) as error:
-        opened.raise_if_closed(opened.files()[0].path)
-    assert said.format(page=f"{server.url}/datasets/owner/data") in message(error)
-    assert "otherother" not in message(error)
+    publish(server, gated=True)
+    text = message()
+    assert said.format(url=server.url) in text
+    assert OTHER not in text
+    assert "\n" not in text
 
 
-def test_the_token_that_was_granted_opens_it(monkeypatch, server, hub, tmp_path):
-    server.publish(NAME, FILES, gated=True)
-    server.granted = {"hf_goodgoodgoodgood"}
-    (tmp_path / "token").write_text("hf_goodgoodgoodgood\n")
+def test_the_token_that_was_granted_opens_it(server, hub, tmp_path):
+    publish(server, gated=True)
+    server.granted = {TOKEN}
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
     hub().raise_if_closed("json/0.json")
+    with pytest.raises(ValueError, match="holds a 'bert' model"):
+        describe_model("llava-onevision-7b", "owner/model")
 
 
-def test_what_is_not_on_the_hub(server, hub):
-    with pytest.raises(FetchError) as error:
-        Repository("owner/other", "dataset", "main")
-    assert message(error).startswith("owner/other: there is no such data set on the hub")
-    server.publish(NAME, FILES)
-    with pytest.raises(FetchError) as error:
-        hub("v9")
-    assert message(error) == "owner/data: the hub has no revision 'v9' of it"
+def test_what_is_not_on_the_hub(server, message):
+    assert "on the hub" in message()
+    publish(server)
+    assert "the hub has no revision 'v9' of it" in message("v9")
 
 
-def test_offline_says_which_variable(monkeypatch, server, hub):
+def test_offline_says_which_variable(monkeypatch, server, message):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(FetchError) as error:
-        hub()
-    assert message(error).startswith("owner/data: HF_HUB_OFFLINE forbids to ask the hub; unset")
+    assert "HF_HUB_OFFLINE forbids to ask the hub; unset" in message()
     assert not server.requests
 
 
-def test_a_hub_that_is_not_there(monkeypatch, server, hub):
+@pytest.mark.parametrize("through", ["a proxy", "no proxy"])
+def test_a_hub_that_is_not_there(monkeypatch, server, message, through):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
-        with pytest.raises(FetchError) as error:
-            hub()
-    assert f"the hub at {constants.ENDPOINT} failed (ConnectError" in message(error)
-    assert "check the network, HF_ENDPOINT and HTTPS_PROXY" in message(error)
+        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        if through == "a proxy":
+            monkeypatch.setenv("HTTP_PROXY", nobody)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.setattr(
+            constants, "ENDPOINT", "http://hub.invalid" if through == "a proxy" else nobody
+        )
+        close_session()
+        text = message()
+    assert "failed (ConnectError" in text
+    assert "check the network, HF_ENDPOINT and HTTPS_PROXY" in text
 
 
 def test_a_proxy_is_used(monkeypatch, server, hub):
-    server.publish(NAME, FILES)
+    server.publish(DATA, FILES)
     monkeypatch.setenv("HTTP_PROXY", server.url)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
     close_session()
-    assert hub().sha in server.repositories[NAME].commits
+    assert hub().sha in server.repositories[DATA].commits
+
+
+def test_a_job_ends_in_one_line(tango, server, tmp_path):
+    publish(server, gated=True)
+    recipe = {
+        "benchmark": {"name": "shapes", "root": str(tmp_path / "shapes")},
+        "model": {"name": "llava-onevision-7b", "path": "owner/model"},
+        "method": {"name": "full"},
+        "executor": "local",
+        "limit": 1,
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    code, _, err = tango("evaluate", "recipe.yaml")
+    assert code == 2
+    assert err.splitlines()[-1].startswith(
+        "tango: recipe.yaml: model.path owner/model: it is gated"
+    )

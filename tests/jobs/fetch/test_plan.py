@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hub_releases import longvideobench_on_the_hub, mlvu_on_the_hub, tarred, zipped
 from rich.console import Console
 
-from jobs.fetch import data
+from jobs.fetch import data, download
 from jobs.fetch.data import data_get, make_plan
 from jobs.fetch.hub import FetchError, Repository
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
@@ -75,7 +73,7 @@ def test_room_for_what_comes_and_for_what_is_unpacked_meanwhile(server, hub, tmp
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_comes(monkeypatch, server, tmp_path):
     server.publish("datasets/longvideobench/LongVideoBench", longvideobench_on_the_hub(tmp_path))
-    monkeypatch.setattr(data, "free_bytes", lambda _: 10_000)
+    monkeypatch.setattr(download, "free_bytes", lambda _: 10_000)
     root = tmp_path / "out"
     with pytest.raises(FetchError, match=r"has 10\.0 kB free, but this takes 67\.. MB"):
         data_get("longvideobench", root, Console(quiet=True), yes=True)
@@ -128,21 +126,6 @@ def test_wrong_options(server, tmp_path, how, said):
     with pytest.raises(ValueError, match="is no") as error:
         data_get("mlvu", tmp_path, Console(quiet=True), **how)
     assert said in str(error.value)
-
-
-def test_a_release_without_videos_says_where_they_are(monkeypatch, server, tmp_path):
-    tables = {
-        path: data for path, data in mlvu_on_the_hub(tmp_path / "hub").items() if "json" in path
-    }
-    server.publish("datasets/MLVU/MVLU", tables)
-    (whole, *_) = benchmark_class("mlvu").releases
-    notes = ("videos are on a site of their own",)
-    release = replace(whole, parts=(whole.parts[0],), notes=notes)
-    monkeypatch.setattr(benchmark_class("mlvu"), "releases", (release,))
-    code, text = output_of("mlvu", tmp_path / "out", yes=True)
-    assert code == 0
-    assert "note: videos are on a site of their own" in text
-    assert "8 questions can be read; videos are not on the hub, see the note above" in text
 
 
 def test_a_benchmark_without_a_release_names_those_with_one(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import TANGO, Page
 
-from jobs.report.page import cell_rows, render_html, write_report
+from jobs.report.page import render_html, strips, write_report
 from jobs.results.summary import summarize
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -79,12 +79,12 @@ class TestPage:
 
     def test_intervals_of_one_benchmark_share_a_scale_between_tables(self, sweep):
         cells = sweep[0].cells
-        [alone] = cell_rows(cells[1:2], cells[1:2])
-        [beside] = cell_rows(cells[1:2], cells)
-        together = cell_rows(cells, cells)
-        assert beside["strip"].low == together[1]["strip"].low != alone["strip"].low
+        [alone] = strips(cells[1:2], cells[1:2])
+        [beside] = strips(cells[1:2], cells)
+        together = strips(cells, cells)
+        assert beside["low"] == together[1]["low"] != alone["low"]
         elsewhere = [replace(entry, benchmark="another") for entry in cells]
-        assert cell_rows(cells[1:2], [*elsewhere, cells[1]])[0]["strip"] == alone["strip"]
+        assert strips(cells[1:2], [*elsewhere, cells[1]]) == [alone]
 
     def test_many_reasons_are_cut_and_counted(self):
         facts = facts_of(TANGO)

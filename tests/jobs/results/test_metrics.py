@@ -15,7 +15,7 @@ from scored_releases import charades_parquet
 from jobs.report.compare import report_runs
 from jobs.report.notes import incomplete_group_notes
 from jobs.report.plots import SCORE_PLOT, draw_plots
-from jobs.report.tables.breakdowns import scores_csv, scores_markdown
+from jobs.report.tables.breakdowns import all_scores, scores_csv
 from jobs.report.tables.cells import cells_csv, cells_markdown, grid_markdown, render_table
 from jobs.report.tables.paper import paper_table
 from jobs.results.run_summary import RunSummary
@@ -106,7 +106,7 @@ class TestGrounding:
         summary = summarize(answers, facts)
         texts = [
             render_table(summary.cells), cells_markdown(summary.cells),
-            grid_markdown(summary.cells), scores_markdown(summary.cells),
+            grid_markdown(summary.cells), all_scores(summary.cells).markdown(),
             paper_table(summary.cells).markdown(), describe(facts, summary),
         ]  # fmt: skip
         for text in texts:

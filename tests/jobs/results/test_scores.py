@@ -72,10 +72,10 @@ class TestHarness:
         (entry,) = summarize(answers, facts).cells
         by_task = entry.headline_by["task"]
         (table,) = [one for one in breakdowns([entry]) if one.name == "task"]
-        assert [column.name for column in table.columns] == [*sorted(by_task), "mean (M-Avg)"]
-        assert table.columns[-1].count == entry.counts.num_scored == 120
+        assert [value for value, _ in table.columns] == sorted(by_task)
+        assert (table.mean, table.mean_count) == ("mean (M-Avg)", entry.counts.num_scored)
         mean = np.mean([task.value for task in by_task.values()])
-        assert table.rows[0].entries[-1].text == f"{100 * mean:.1f}"
+        assert f"{100 * mean:.1f} |\n" in f"{breakdowns_markdown([entry])}\n"
         assert "mean (M-Avg) (120) |\n" in breakdowns_markdown([entry])
         lines = list(csv.DictReader(io.StringIO(breakdowns_csv([entry]))))
         (line,) = [line for line in lines if line["value"] == "mean (M-Avg)"]

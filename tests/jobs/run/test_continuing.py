@@ -8,9 +8,8 @@ from fake_clock import FakeClock
 from jobs_for_tests import job
 
 from jobs.config.identity import job_digest, jobs_digest
-from jobs.run.continuing import finished_of_round, unfinished_run
-from jobs.run.directories import claim, new_run_dir
 from jobs.run.outcome import FAILURE
+from jobs.run.run_dirs import claim, finished_of_round, new_run_dir, unfinished_run
 from pipeline.storage import Storage
 from pipeline.storage.leases import EXPIRES_S, Lease, LeaseError, held
 from pipeline.storage.seal import write_sealed

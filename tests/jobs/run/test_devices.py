@@ -10,8 +10,7 @@ from llava_checkpoints import build_llava, save_llava
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import build
-from jobs.run.devices import Cluster
-from jobs.run.executor import executor_of
+from jobs.run.placement import Cluster, executor_of
 from jobs.run.planning import make_settings
 from pipeline.executors import cluster
 from pipeline.resources.devices import placed

@@ -7,7 +7,7 @@ from fake_clock import FakeClock
 from jobs_for_tests import job
 
 from jobs.config.recipe import RecipeError
-from jobs.run.directories import claim, find_run, make_run_dir, new_run_dir
+from jobs.run.run_dirs import claim, find_run, make_run_dir, new_run_dir
 
 
 @pytest.fixture

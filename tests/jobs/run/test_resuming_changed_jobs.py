@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import tango_core.tiny
 from jobs.config.recipe import RecipeError
 from jobs.run.build import build
-from jobs.run.directories import find_run
+from jobs.run.run_dirs import find_run
 from tango_core.benchmarks import build_benchmark
 
 CLIPS = 3

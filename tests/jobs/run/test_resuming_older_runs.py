@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from jobs.config.recipe import RecipeError, parse_job
-from jobs.run.directories import claim
+from jobs.run.run_dirs import claim
 
 RECIPE = {
     "benchmark": {"name": "shapes"},

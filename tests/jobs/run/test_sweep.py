@@ -13,9 +13,9 @@ from rich.console import Console
 from jobs.config.recipe import RecipeError
 from jobs.report.compare import report_runs
 from jobs.results.facts import JobFacts
-from jobs.run.display import Display
+from jobs.run.commands import compare, sweep
 from jobs.run.locations import Locations
-from jobs.run.sweep import compare, sweep
+from jobs.run.progress import Display
 
 NO_SERVER = "http://127.0.0.1:9"  # nobody listens there; MLflow is not loaded
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from jobs.run.run_job import where
+from jobs.run.commands import where
 
 
 @pytest.mark.parametrize(

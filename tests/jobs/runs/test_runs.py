@@ -16,7 +16,7 @@ from jobs_for_tests import job
 from rich.console import Console
 
 from jobs.results.summary import write_summary
-from jobs.run.directories import claim, recipe_name
+from jobs.run.run_dirs import claim, recipe_name
 from jobs.runs.found import find_run, find_runs, state_of
 from jobs.runs.removal import remove
 from jobs.runs.show import runs_in, runs_table

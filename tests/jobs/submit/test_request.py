@@ -8,7 +8,7 @@ import pytest
 import yaml
 from jobs_for_tests import job
 
-from jobs.cli.submit_options import read_resources
+from jobs.cli.submit import read_resources
 from jobs.config.recipe import load_jobs
 from jobs.submit.request import default_command, raise_if_secret, same_job
 from jobs.submit.submit import next_id

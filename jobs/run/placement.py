@@ -1,0 +1,152 @@
+"""Which executor a job runs on."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.config.recipe import Job
+from pipeline.executors.choice import Choice, choose
+from pipeline.plan import Plan
+from pipeline.resources.devices import reserves_gpus
+from pipeline.resources.pools import Pools
+from pipeline.resources.sizing import UNMEASURED, AutoPools, Work
+from pipeline.stages.declarations import stages_of
+from pipeline.storage.urls import Place
+from tango_core.models import Device
+
+if TYPE_CHECKING:
+    from jobs.estimate.timing import Rates
+
+
+def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> Choice | None:
+    """The executor, and why; `None` while it depends on the number of clips.
+
+    Args:
+        job: The recipe.
+        address: Ray cluster; `None` for a Ray of our own.
+        num_clips: Clips to be done; `None` before they have been counted.
+    """
+    if num_clips is None and job.limit is not None:
+        num_clips = job.limit * len(job.all_benchmarks)
+    return choose(
+        job.executor,
+        num_clips=num_clips,
+        address=address,
+        pools=None if isinstance(job.pools, str) else job.pools,
+        profile=job.mode == "profile",
+        unused_gpu=lambda: _has_unused_gpu(job),
+    )
+
+
+def _has_unused_gpu(job: Job) -> bool:
+    """Whether this process sees a GPU, the model may use it, and no pool reserves any."""
+    if job.model.device == "cpu" or isinstance(job.pools, str) or reserves_gpus(job.pools):
+        return False
+    import torch  # takes a second, which only jobs with a GPU to ask for have to wait here
+
+    return torch.cuda.is_available()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The Ray cluster that a job was given.
+
+    Attributes:
+        address: `None` for a Ray of our own.
+    """
+
+    address: str | None = None
+
+    def has_gpus(self, timeout_s: float) -> bool:
+        """Whether any node has a GPU; joins the cluster if nobody has.
+
+        Raises:
+            ClusterError: If it cannot be reached.
+        """
+        from pipeline.executors.cluster import connected
+
+        with connected(self.address, timeout_s) as nodes:
+            return any(node.get("GPU", 0) > 0 for node in nodes)
+
+
+HERE = Cluster()
+
+
+def device_of(job: Job, cluster: Cluster) -> Device:
+    """The device that the model is described for; `auto` for what this process has.
+
+    With `pools` in numbers it is CUDA as soon as one half of the model reserves a GPU: both halves
+    have one dtype. That is one answer for every command that reads the recipe, so that they share
+    their caches. With `pools: auto` it is what the cluster has.
+    """
+    asked = job.model.device
+    if asked != "auto":
+        return asked
+    choice = executor_of(job, cluster.address)
+    executor = None if choice is None else choice.executor
+    if executor == "local":
+        return "auto"
+    if isinstance(job.pools, str):
+        if cluster.address is None:
+            return "auto"
+        return "cuda" if cluster.has_gpus(job.cluster.start_timeout_s) else "cpu"
+    if reserves_gpus(job.pools):
+        return "cuda"
+    return "cpu" if executor == "ray" else "auto"
+
+
+def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
+    """The pools of a recipe; with `pools: auto` they are chosen once the cluster is known.
+
+    Args:
+        job: The recipe.
+        plan: What will be done.
+        output: Directory of earlier runs, whose rates say how the stages compare.
+    """
+    if not isinstance(job.pools, str):
+        return job.pools
+    return AutoPools(work=work_of(plan, earlier_rates(plan, output)))
+
+
+def earlier_rates(plan: Plan, output: Place) -> Rates:
+    """What runs under an output directory measured of the plan's model on its device."""
+    # Imported only here: reading tables of earlier runs takes a second to import.
+    from jobs.estimate.timing import measured
+
+    model = plan.model
+    return measured(
+        output,
+        model=model.name,
+        num_frames=model.frames.num_frames,
+        device=device_name(model.device),
+    )
+
+
+def work_of(plan: Plan, rates: Rates) -> Work:
+    """How the stages of a plan compare, by measured rates or by rule of thumb."""
+    from jobs.estimate.sizes import count
+
+    counts = count(plan)
+    names = [stage.name for stage in stages_of(plan)]
+    seconds = {name: UNMEASURED[name] * max(1, counts.clips) for name in names}
+    if rates.cells and rates.decode_s is not None and rates.encode_s is not None:
+        compress = sum(one.compress_s or 0.0 for one in rates.cells.values())
+        answer = sum(one.answer_s for one in rates.cells.values()) / len(rates.cells)
+        each = {
+            "decode": rates.decode_s * counts.to_encode,
+            "compress": (rates.encode_s + compress) * counts.to_encode,
+            "answer": answer * len(plan.methods) * counts.clips,
+        }
+        seconds = {name: each[name] for name in names}
+    return Work(seconds, counts.clips, gpus=plan.model.device != "cpu")
+
+
+def device_name(wanted: str) -> str:
+    """The processor in words."""
+    import torch
+
+    if wanted != "cpu" and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{platform.machine()} CPU"

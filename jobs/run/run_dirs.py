@@ -1,0 +1,250 @@
+"""Directories of runs: a new one for every job, an old one for a job that goes on."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from jobs.config.bounded_yaml import load_yaml
+from jobs.config.identity import computed_part, job_digest
+from jobs.config.overrides import recipe_of
+from jobs.config.recipe import Job, RecipeError
+from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE
+from jobs.results.summary import SUMMARY_FILE
+from jobs.run.locations import OpenStorage
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage import Storage
+from pipeline.storage.seal import DamagedFileError, read_sealed
+from pipeline.storage.urls import Place, is_url, place
+
+DIGEST_FILE = "job.digest"
+"""What `config.identity` says of the job, so that `--continue` finds its run."""
+
+# Settings of a model that several runs of one sweep differ by, besides the number of frames.
+INPUT_SIZES = ("max_pixels", "pooling_step")
+# First line of `job.yaml`.
+_RECIPE_MARK = "# resolved from "
+# What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
+_NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
+
+
+def new_run_dir(
+    job: Job,
+    output: Place,
+    *,
+    methods: Sequence[str] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    open_storage: OpenStorage = Storage.at,
+) -> Place:
+    """An unused directory below `output`, named by time, benchmark, model, its input and method.
+
+    Args:
+        job: The recipe; frames and their size are named if it sets them.
+        output: Directory of all runs.
+        methods: Names of the methods that the model can run; `None` for all of the recipe.
+        clock: Gives the time.
+        open_storage: Opens the directory.
+    """
+    methods = methods or [name for name, _ in job.all_methods]
+    what = [
+        "+".join(section.name for section in job.all_benchmarks),
+        job.model.name,
+        *([f"{job.model.num_frames}f"] if job.model.num_frames else []),
+        *(f"{name}{size}" for name in INPUT_SIZES if (size := job.model.options.get(name))),
+        methods[0].replace(" ", "-").replace("=", "")
+        if len(methods) == 1
+        else f"{len(methods)}-methods",
+    ]
+    return make_run_dir(what, output, clock=clock, open_storage=open_storage)
+
+
+def make_run_dir(
+    what: Sequence[str],
+    output: Place,
+    *,
+    clock: Clock = SYSTEM_CLOCK,
+    open_storage: OpenStorage = Storage.at,
+) -> Place:
+    """An unused directory below `output`, named by local time and what the run is about.
+
+    Raises:
+        RecipeError: If nothing can be written there.
+    """
+    parts = [re.sub(_NOT_IN_FILE_NAMES, "-", part) for part in what]
+    stamp = f"{clock.now().astimezone():%Y%m%d-%H%M%S}"
+    for attempt in range(1, 1000):
+        suffix = "" if attempt == 1 else f"-{attempt}"
+        run_dir = output / f"{stamp}-{'-'.join(parts)}{suffix}"
+        try:
+            open_storage(run_dir).create()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RecipeError(
+                f"--output {output} cannot be written to: {error.strerror or error}; "
+                "choose another one"
+            ) from error
+        return run_dir
+    raise RecipeError(f"--output {output} holds too many runs of this second; try again")
+
+
+def find_run(run: str, output: Place, *, open_storage: OpenStorage = Storage.at) -> Place:
+    """The directory of an earlier run, given as a path, a URL or a name below `output`.
+
+    Raises:
+        RecipeError: If it is not there.
+    """
+    for candidate in [place(run)] if is_url(run) else [Path(run), output / run]:
+        if open_storage(candidate).exists(JOB_FILE):
+            return candidate
+    raise no_run(run, output)
+
+
+def no_run(run: str, output: Place) -> RecipeError:
+    """The error for a run that is not there."""
+    if is_url(run):
+        return RecipeError(f"--resume {run}: no job.yaml is there; name the URL of a run")
+    return RecipeError(
+        f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
+    )
+
+
+def claim(
+    run_dir: Place,
+    job: Job,
+    *,
+    open_storage: OpenStorage = Storage.at,
+    answers: bool = True,
+    recipe: str = "",
+) -> None:
+    """Write the resolved recipe into a run directory, new or continued.
+
+    Args:
+        run_dir: From `new_run_dir` or `find_run`.
+        job: The resolved recipe.
+        open_storage: Opens directories.
+        answers: Whether the run answers questions; only such a run is found by `--continue`.
+        recipe: The recipe file, as it was named; a continued run keeps its first one.
+
+    Raises:
+        RecipeError: If the directory belongs to a recipe that computes something else.
+    """
+    storage = open_storage(run_dir)
+    if storage.exists(JOB_FILE):
+        old = storage.read(JOB_FILE)
+        _raise_if_other_job(job, old, run_dir)
+        recipe = recipe_name(old)
+    # YAML takes no control characters, and a line break would end the comment.
+    name = "".join(one if one.isprintable() else "?" for one in recipe)
+    first = f"{_RECIPE_MARK}{name}\n" if name else ""
+    storage.write(JOB_FILE, (first + job.to_yaml()).encode())
+    if answers:
+        storage.write(DIGEST_FILE, f"{job_digest(job)}\n".encode())
+
+
+def recipe_name(job_file: bytes) -> str:
+    """The recipe that a `job.yaml` was made of; "" where it does not say."""
+    first = job_file.partition(b"\n")[0].decode(errors="replace")
+    return first.removeprefix(_RECIPE_MARK) if first.startswith(_RECIPE_MARK) else ""
+
+
+def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
+    """Refuse to continue a run with a recipe that computes something else."""
+    job_file = run_dir / JOB_FILE
+    try:
+        old = computed_part(recipe_of(old_recipe, str(job_file)))
+    except RecipeError as error:
+        raise RecipeError(
+            f"{error}; restore the file, or start a new run without --resume: it finds the caches"
+        ) from error
+    new = computed_part(load_yaml(job.to_yaml()))
+    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    if changed:
+        raise RecipeError(
+            f"--resume {run_dir}: the recipe's {', '.join(changed)} differs from that run; "
+            f"resume it with {job_file}, or start a new run without --resume"
+        )
+
+
+_STAMP = len("20260101-120000")
+_CLIP = ["benchmark", "video_id", "path"]
+
+logger = logging.getLogger(__name__)
+
+
+def unfinished_run(
+    job: Job, output: Place, *, open_storage: OpenStorage = Storage.at
+) -> Place | None:
+    """The newest unfinished run of a job, or `None`.
+
+    A run is finished when its summary is written and no more clips failed than `max_failures`
+    allows: where more did, they are tried again. Runs of `tango precompute` do not count: they
+    hold no answers, and their work is in the cache. Nor do runs of releases that kept no digest.
+
+    Args:
+        job: Resolved; pools, executor and limits of time do not matter.
+        output: Directory of all runs.
+        open_storage: Opens directories.
+    """
+    for name in _runs_of(job, output, open_storage):
+        if not _is_finished(open_storage(output / name), job):
+            logger.info("continuing %s, the newest unfinished run of this job", output / name)
+            return output / name
+    logger.info("no unfinished run of this job in %s; a new one starts", output)
+    return None
+
+
+def finished_of_round(
+    jobs: Sequence[Job], output: Place, *, open_storage: OpenStorage = Storage.at
+) -> dict[int, Place]:
+    """What an interrupted sweep of several jobs has finished: run directories by number of the job.
+
+    The jobs of a sweep run one after the other, so runs older than the newest one of the first job
+    are of an earlier sweep. After a sweep in which all are finished the next one starts from
+    nothing.
+
+    Args:
+        jobs: In their order; see `unfinished_run`.
+        output: Directory of all runs.
+        open_storage: Opens directories.
+    """
+    newest = [next(_runs_of(job, output, open_storage), None) for job in jobs]
+    begun = newest[0]
+    found = {
+        number: output / name
+        for number, (job, name) in enumerate(zip(jobs, newest, strict=True))
+        if name is not None
+        and begun is not None
+        and name[:_STAMP] >= begun[:_STAMP]
+        and _is_finished(open_storage(output / name), job)
+    }
+    if len(found) == len(jobs):
+        return {}
+    for run_dir in found.values():
+        logger.info("%s is finished, and is not run again", run_dir)
+    return found
+
+
+def _runs_of(job: Job, output: Place, open_storage: OpenStorage) -> Iterator[str]:
+    """Names of the runs of a job, the newest first: names begin with the time."""
+    digest = job_digest(job)
+    for name in reversed(open_storage(output).folders()):
+        storage = open_storage(output / name)
+        if storage.exists(DIGEST_FILE) and storage.read(DIGEST_FILE).decode().strip() == digest:
+            yield name
+
+
+def _is_finished(storage: Storage, job: Job) -> bool:
+    """Whether nothing of a run is left to do."""
+    if not (storage.exists(FACTS_FILE) and storage.exists(SUMMARY_FILE)):
+        return False
+    if not storage.exists(FAILURES_FILE):
+        return True
+    try:
+        failures = read_sealed(storage, FAILURES_FILE, must=False).table
+    except DamagedFileError:
+        return False
+    clips = {tuple(row.values()) for row in failures.select(_CLIP).to_pylist()}
+    return len(clips) <= job.max_failures

@@ -1,1 +1,0 @@
-"""Real processes that are killed, starved and made to wait at random moments; see `__main__`."""
