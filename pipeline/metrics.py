@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from pipeline.resources.node_usage import Reading
-from pipeline.rows import Row
+from pipeline.rows import Clip
 from pipeline.stages.declarations import stages_of
-from pipeline.streams import RowStream
+from pipeline.streams import Record, Stream
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
@@ -102,17 +102,17 @@ class Metered:
             the last clip counts for the next one, so that all times together are its work.
     """
 
-    def __init__(self, run: RowStream, stage: str, report: StageReport) -> None:
+    def __init__(self, run: Stream, stage: str, report: StageReport) -> None:
         self._run = run
         self._stage = stage
         self._report = report
 
-    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def __call__(self, rows: Iterable[Clip]) -> Iterator[Record]:
         """Many clips; the time that they take to come, or to be taken away, is not the stage's."""
         came_in: dict[tuple[str, str], str] = {}
         waited = 0.0
 
-        def taken() -> Iterator[Row]:
+        def taken() -> Iterator[Clip]:
             nonlocal waited
             coming = iter(rows)
             while True:
@@ -121,15 +121,15 @@ class Metered:
                 waited += time.perf_counter() - asked
                 if row is None:
                     return
-                came_in[row["benchmark"], row["video_id"]] = row["status"]
+                came_in[row.name] = row.status
                 self._report.started(self._stage)
                 yield row
 
         begun = time.perf_counter()
         for done in self._run(taken()):
             seconds = time.perf_counter() - begun - waited
-            before = came_in.pop((done["benchmark"], done["video_id"]), "ok")
-            status = done["status"] if before == "ok" else SKIPPED
+            before = came_in.pop(done.name, "ok")
+            status = done.status if before == "ok" else SKIPPED
             self._report.finished(self._stage, seconds, status)
             yield done
             begun, waited = time.perf_counter(), 0.0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -19,7 +17,7 @@ from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.tokens import TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.progress.resume import Continued
-from pipeline.rows import CLIP, Row, clip_row, failed, to_table
+from pipeline.rows import CLIP, Clip, clip_of, to_table
 from pipeline.statuses import DECODE_FAILED
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
@@ -28,10 +26,7 @@ from tango_core.models.base import ModelSpec
 from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
 
-logger = logging.getLogger(__name__)
-
 _ROWS_PER_CHUNK = 10_000
-_MOST_REPEATS = 2  # another job may remove entries meanwhile, too
 
 
 @dataclass(frozen=True)
@@ -88,7 +83,7 @@ def plan_clips(
     """
     seen: set[tuple[str, str]] = set()
     chunks: list[pa.Table] = [CLIP.empty_table()]
-    pending: list[Row] = []
+    pending: list[Clip] = []
     for benchmark, item in items:
         identity = (benchmark, item.video_id)
         if identity in seen:
@@ -210,53 +205,15 @@ def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedA
 
 def _plan_clip(
     benchmark: str, item: VideoItem, hash_content: bool, identify: Callable[[str, bool], str]
-) -> Row:
-    """One row; a clip whose file cannot be read has failed before the job starts."""
+) -> Clip:
+    """A clip; one whose file cannot be read has failed before the job starts."""
     if not is_printable(item.path):
         shown = replace(item, path=printable(item.path))
         why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
-        return failed(clip_row(benchmark, shown, "", ""), DECODE_FAILED, why)
+        return clip_of(benchmark, shown).failed(DECODE_FAILED, why)
     try:
         version = identify(item.path, False) if hash_content else None
         fingerprint = identify(item.path, hash_content)
     except SourceMissingError as error:
-        return failed(clip_row(benchmark, item, "", ""), DECODE_FAILED, error)
-    return clip_row(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)
-
-
-def with_lost_entries_again(
-    attempt: Callable[[Plan], Generator[Row, None, None]], plan: Plan
-) -> Generator[Row, None, None]:
-    """Run a plan; clips whose cache entries were removed or damaged since are run once more.
-
-    They are looked up again in every cache when the others are done, so only what is lacking is
-    computed.
-
-    Args:
-        attempt: Runs a plan; it gives one `rows.RESULT` per clip.
-        plan: What to do.
-
-    Yields:
-        One result per clip. Those with a `lost_entry` had one in every attempt.
-    """
-    for left in range(_MOST_REPEATS, -1, -1):
-        again: set[tuple[str, str]] = set()
-        with closing(attempt(plan)) as results:
-            for row in results:
-                if row.get("lost_entry") and left:
-                    again.add((row["benchmark"], row["video_id"]))
-                else:
-                    yield row
-        if not again:
-            return
-        names = zip(
-            *(plan.clips[key].to_pylist() for key in ("benchmark", "video_id")), strict=True
-        )
-        kept = plan.clips.take([index for index, name in enumerate(names) if name in again])
-        needs = {name: compressor.needs for name, compressor in plan.compressors.items()}
-        plan = replace(plan, clips=look_up(kept, plan.caches, plan.features, needs))
-        logger.info(
-            "%d clip(s) had entries in the caches that were removed or damaged since the job was "
-            "planned; these are computed again",
-            len(again),
-        )
+        return clip_of(benchmark, item).failed(DECODE_FAILED, error)
+    return clip_of(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)

@@ -1,15 +1,16 @@
-"""What travels between the stages: plain dictionaries with these Arrow schemas, one row per clip.
+"""What travels between the stages: a `Clip`, and at the end a `Result` with rows of answers.
 
-A row carries its own failure: every stage passes a row whose `status` is not `ok` on untouched, and
+A clip carries its own failure: every stage passes one whose `status` is not `ok` on untouched, and
 the last one turns it into one answer row per question. Large arrays travel as bytes with their
-shape beside them.
+shape beside them. The Arrow schemas are those of Ray's blocks and of the answers.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -129,54 +130,167 @@ RESULT = pa.schema(
 )
 
 
-def clip_row(
-    benchmark: str, item: VideoItem, key: str, fingerprint: str, version: str | None = None
-) -> Row:
-    """The first row of a clip, before the caches have been looked at.
+@dataclass(frozen=True, kw_only=True)
+class Clip:
+    """A clip on its way through the stages; a row of `CLIP`, `DECODED` or `ENCODED`.
 
-    Then `missing` names the token caches that lack the clip, `stored` the parts of it that the
-    feature cache holds, and `encode` what the encoder must be asked for: tokens, signals. Nothing
-    is decoded for a clip of which nothing is to be encoded.
-
-    `source_version` is set where the fingerprint is of the bytes: a fingerprint without
-    `hash_content`, which a worker can compare without reading them.
-
-    The path is made absolute: a worker of a running cluster has a working directory of its own.
+    Attributes:
+        benchmark: Name of its benchmark.
+        video_id: Its name there.
+        path: Absolute, because a worker of a running cluster has a working directory of its own.
+        clip_start: Seconds; `None` with `clip_end` for the whole file.
+        clip_end: Seconds.
+        clip_key: Its name in every cache; empty for a file that cannot be read.
+        source_fingerprint: Identity of the file.
+        source_version: Where the fingerprint is of the bytes: one without `hash_content`, which a
+            worker can compare without reading them.
+        questions: JSON; see `questions_of`.
+        subtitles: JSON; `None` if the questions are put without.
+        missing: Names of the token caches that lack it.
+        encode: What the encoder is asked for: tokens, signals. If nothing, nothing is decoded.
+        stored: Parts of it that the feature cache holds.
+        status: `"ok"`, or the failure of a stage.
+        error: Why it failed, in one line.
+        store_fault: What was wrong with the store that a stage met.
+        decode_video_ms: Time to decode it.
+        decoder: That decoded it.
+        warnings: Of the decoder.
+        damage: Why its frames may show something else than the video.
+        pixels: Bytes of the (F, h, w, 3) uint8 frames, row-major.
+        pixels_shape: Their shape.
+        frame_times: Seconds.
+        duration_s: See `ClipSource`.
+        frame_height: See `ClipSource`.
+        encode_ms: Time of the vision encoder.
+        compress_ms: JSON; cache name -> time of its method, `None` if that comes later.
+        compress_errors: JSON; cache name -> why its method failed.
+        profile: JSON; what `ProfileCompression` measured.
     """
+
+    benchmark: str
+    video_id: str
+    path: str = ""
+    clip_start: float | None = None
+    clip_end: float | None = None
+    clip_key: str = ""
+    source_fingerprint: str = ""
+    source_version: str | None = None
+    questions: str = "[]"
+    subtitles: str | None = None
+    missing: Sequence[str] = ()
+    encode: Sequence[str] = ()
+    stored: Sequence[str] | None = ()
+    status: str = "ok"
+    error: str | None = None
+    store_fault: str | None = None
+    decode_video_ms: float | None = None
+    decoder: str | None = None
+    warnings: Sequence[str] | None = None
+    damage: Sequence[str] | None = None
+    pixels: bytes | None = None
+    pixels_shape: Sequence[int] | None = None
+    frame_times: Sequence[float] | None = None
+    duration_s: float | None = None
+    frame_height: int | None = None
+    encode_ms: float | None = None
+    compress_ms: str | None = None
+    compress_errors: str | None = None
+    profile: str | None = None
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Benchmark and video id."""
+        return self.benchmark, self.video_id
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """In seconds; `None` for the whole file."""
+        return bounds(vars(self))
+
+    def failed(self, status: str, error: object) -> Clip:
+        """The same clip with a failure and a one-line reason."""
+        return replace(self, status=status, error=one_line(str(error) or type(error).__name__))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What the driver keeps of a clip that is through; a row of `RESULT`.
+
+    Attributes:
+        benchmark: As the other names of `Clip`.
+        num_misses: Caches that lacked the clip.
+        num_computed: Token sets that were computed for it.
+        lost_entry: Whether it failed because a cache does not hold any more what the plan of the
+            job counted on; see `run.complete`.
+        answers: Rows of `ANSWER`.
+    """
+
+    benchmark: str
+    video_id: str
+    path: str = ""
+    status: str = "ok"
+    error: str | None = None
+    store_fault: str | None = None
+    lost_entry: bool | None = False
+    decode_video_ms: float | None = None
+    encode_ms: float | None = None
+    num_misses: int = 0
+    num_computed: int = 0
+    warnings: Sequence[str] = ()
+    answers: list[Row] = field(default_factory=list)
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """Benchmark and video id."""
+        return self.benchmark, self.video_id
+
+
+def clip_of(
+    benchmark: str,
+    item: VideoItem,
+    key: str = "",
+    fingerprint: str = "",
+    version: str | None = None,
+) -> Clip:
+    """A clip before the caches have been looked at."""
     start, end = item.clip if item.clip is not None else (None, None)
-    return {
-        "benchmark": benchmark,
-        "video_id": item.video_id,
-        "path": item.path if is_url(item.path) else str(Path(item.path).absolute()),
-        "clip_start": start,
-        "clip_end": end,
-        "clip_key": key,
-        "source_fingerprint": fingerprint,
-        "source_version": version,
-        "questions": _pack(item.questions),
-        "subtitles": None if item.subtitles is None else json.dumps(item.subtitles.text),
-        "missing": [],
-        "encode": [],
-        "stored": [],
-        "status": "ok",
-        "error": None,
-        "store_fault": None,
-    }
+    return Clip(
+        benchmark=benchmark,
+        video_id=item.video_id,
+        path=item.path if is_url(item.path) else str(Path(item.path).absolute()),
+        clip_start=start,
+        clip_end=end,
+        clip_key=key,
+        source_fingerprint=fingerprint,
+        source_version=version,
+        questions=_pack(item.questions),
+        subtitles=None if item.subtitles is None else json.dumps(item.subtitles.text),
+    )
 
 
-def result(row: Mapping[str, Any], answers: Sequence[Row]) -> Row:
-    """What the driver keeps of a clip: a row of `RESULT`.
-
-    One with a `lost_entry` failed because a cache does not hold any more what the plan of the job
-    counted on; see `plan.with_lost_entries_again`.
-    """
-    return {
-        **{name: row.get(name) for name in RESULT.names},
-        "num_misses": len(row["missing"]),
-        "num_computed": len(json.loads(row.get("compress_ms") or "{}")),
-        "warnings": list(row.get("warnings") or ()),
-        "answers": list(answers),
-    }
+def result_of(
+    clip: Clip,
+    answers: Sequence[Row],
+    *,
+    store_fault: str | None = None,
+    lost_entry: bool = False,
+) -> Result:
+    """The result of a clip that is through."""
+    return Result(
+        benchmark=clip.benchmark,
+        video_id=clip.video_id,
+        path=clip.path,
+        status=clip.status,
+        error=clip.error,
+        store_fault=store_fault or clip.store_fault,
+        lost_entry=lost_entry,
+        decode_video_ms=clip.decode_video_ms,
+        encode_ms=clip.encode_ms,
+        num_misses=len(clip.missing),
+        num_computed=len(json.loads(clip.compress_ms or "{}")),
+        warnings=list(clip.warnings or ()),
+        answers=list(answers),
+    )
 
 
 def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -200,8 +314,8 @@ def source_columns(source: ClipSource | None) -> dict[str, Any]:
     }
 
 
-def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
-    """The questions of a clip's row."""
+def questions_of(clip: Clip) -> tuple[Question, ...]:
+    """The questions about a clip."""
     return tuple(
         Question(
             **{
@@ -211,19 +325,13 @@ def questions_of(row: Mapping[str, Any]) -> tuple[Question, ...]:
                 "span": tuple(q["span"]) if "span" in q else None,
             }
         )
-        for q in json.loads(row["questions"])
+        for q in json.loads(clip.questions)
     )
 
 
-def subtitles_of(row: Mapping[str, Any]) -> Subtitles | None:
-    """The subtitles of a clip's row; `None` if its questions are put without."""
-    packed = row.get("subtitles")
-    return None if packed is None else Subtitles(json.loads(packed))
-
-
-def failed(row: Mapping[str, Any], status: str, error: object) -> Row:
-    """The same row with a failure and a one-line reason."""
-    return {**row, "status": status, "error": one_line(str(error) or type(error).__name__)}
+def subtitles_of(clip: Clip) -> Subtitles | None:
+    """The subtitles of a clip; `None` if its questions are put without."""
+    return None if clip.subtitles is None else Subtitles(json.loads(clip.subtitles))
 
 
 def one_line(reason: str) -> str:
@@ -231,9 +339,17 @@ def one_line(reason: str) -> str:
     return printable(redacted(" ".join(reason.split())))[:2000]
 
 
-def to_table(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+def to_table(rows: Iterable[Mapping[str, Any] | Clip | Result], schema: pa.Schema) -> pa.Table:
     """Rows as an Arrow table; keys outside the schema are dropped, absent ones become null."""
-    return pa.Table.from_pylist(list(rows), schema=schema)
+    plain = [vars(row) if isinstance(row, Clip | Result) else row for row in rows]
+    return pa.Table.from_pylist(plain, schema=schema)
+
+
+def clips_in(table: pa.Table) -> Iterator[Clip]:
+    """The clips of a table."""
+    for batch in table.to_batches(max_chunksize=1024):
+        for row in batch.to_pylist():
+            yield Clip(**row)
 
 
 def _pack(questions: Sequence[Question]) -> str:

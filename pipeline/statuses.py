@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.rows import Row
+from pipeline.rows import Result
 
 DECODE_FAILED, ENCODE_FAILED, ANSWER_FAILED = "decode_failed", "encode_failed", "answer_failed"
 """Statuses of rows that a stage failed on."""
@@ -47,6 +47,6 @@ def are_failed(answers: pa.Table, *, keep_damaged: bool = True) -> npt.NDArray[n
     return np.asarray(failed.to_numpy(), dtype=bool)
 
 
-def has_failed(result: Row) -> bool:
-    """Whether anything about a clip (`rows.RESULT`) failed: the clip itself, or an answer."""
-    return result["status"] != "ok" or any(map(is_failed, result["answers"]))
+def has_failed(result: Result) -> bool:
+    """Whether anything about a clip failed: the clip itself, or an answer."""
+    return result.status != "ok" or any(map(is_failed, result.answers))

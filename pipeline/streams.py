@@ -1,24 +1,24 @@
-"""Stages as functions of many rows, whether they work on one row at a time or on several."""
+"""Stages as functions of many clips, whether they work on one at a time or on several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from pipeline.rows import Row
+from pipeline.rows import Clip, Result
 
-RowStream = Callable[[Iterable[Row]], Iterator[Row]]
-"""Takes rows one by one, when it has room for them, and gives each back when it is done."""
+Record = Clip | Result
+"""What a stage gives back: a clip, or of the last stage a result."""
+
+Stream = Callable[[Iterable[Clip]], Iterator[Any]]
+"""Takes clips one by one, when it has room for them, and gives each back when it is done."""
 
 
-def stream_of(stage: Callable[[Row], Row]) -> RowStream:
-    """The stage's own `stream`, or one row after the other.
+def stream_of(stage: Callable[[Clip], Record]) -> Stream:
+    """The stage's own `stream`, or one clip after the other.
 
     Args:
-        stage: A function, or an object that may also have a method `stream` of many rows.
+        stage: A function, or an object that may also have a method `stream` of many clips.
     """
-    own: RowStream | None = getattr(stage, "stream", None)
-
-    def one_by_one(rows: Iterable[Row]) -> Iterator[Row]:
-        return map(stage, rows)
-
-    return one_by_one if own is None else own
+    own: Stream | None = getattr(stage, "stream", None)
+    return own or (lambda clips: map(stage, clips))

@@ -45,7 +45,6 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
 
 

@@ -20,7 +20,7 @@ from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
 from pipeline.methods import PlannedMethod, plan_methods
 from pipeline.plan import plan_clips
-from pipeline.rows import Row
+from pipeline.rows import Clip, clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.compress import frames_of
@@ -85,56 +85,55 @@ class JobClips:
         """Where features are."""
         return self._source.device
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[Clip]:
         """All clips; those whose file is not there count as failed."""
-        for batch in self._table.to_batches(max_chunksize=1024):
-            for row in batch.to_pylist():
-                if row["status"] == "ok":
-                    yield row
-                else:
-                    self._failed(row)
+        for clip in clips_in(self._table):
+            if clip.status == "ok":
+                yield clip
+            else:
+                self._failed(clip)
 
-    def decoded(self) -> Iterator[tuple[Row, VideoFrames]]:
+    def decoded(self) -> Iterator[tuple[Clip, VideoFrames]]:
         """All clips with their frames; those that cannot be decoded are named and counted."""
-        for row in self.rows():
-            if (frames := self.frames(row)) is not None:
-                yield row, frames
+        for clip in self.rows():
+            if (frames := self.frames(clip)) is not None:
+                yield clip, frames
 
-    def features(self, needs: frozenset[str]) -> Iterator[tuple[Row, VisualFeatures]]:
+    def features(self, needs: frozenset[str]) -> Iterator[tuple[Clip, VisualFeatures]]:
         """All clips with their tokens and some signals.
 
         Args:
             needs: Signals, all of which the encoder provides.
         """
-        for row in self.rows():
-            if (features := self._features_of(row, needs)) is not None:
-                yield row, features
+        for clip in self.rows():
+            if (features := self._features_of(clip, needs)) is not None:
+                yield clip, features
 
-    def _features_of(self, row: Row, needs: frozenset[str]) -> VisualFeatures | None:
+    def _features_of(self, clip: Clip, needs: frozenset[str]) -> VisualFeatures | None:
         """Tokens and signals of a clip; `None` if it cannot be decoded, which is counted."""
-        stored = [part for part, keys in self._parts.items() if row["clip_key"] in keys]
+        stored = [part for part, keys in self._parts.items() if clip.clip_key in keys]
         lacking = {TOKENS, *needs} - held_by(stored)
         if self.store is not None and not lacking:
             try:
-                features = self._source.stored(row["clip_key"], stored, needs).features
+                features = self._source.stored(clip.clip_key, stored, needs).features
             except (CacheError, FileNotFoundError) as error:
                 logger.warning("%s; the clip is encoded again", error)
             else:
                 self.num_stored += 1
                 return features
-        decoded = self._decoded(row)
+        decoded = self._decoded(clip)
         if decoded is None:
             return None
-        frames, ms = frames_of(decoded), decoded["decode_video_ms"]
-        if self._writes and lacking and not decoded.get("damage"):
+        frames, ms = frames_of(decoded), decoded.decode_video_ms or 0.0
+        if self._writes and lacking and not decoded.damage:
             to_encode = sorted(lacking)
-            clip = identity_of(row)
-            return self._source.completed(clip, stored, to_encode, needs, frames, ms).features
+            identity = identity_of(vars(clip))
+            return self._source.completed(identity, stored, to_encode, needs, frames, ms).features
         return self._source.encoded(frames, needs).features
 
-    def frames(self, row: Row) -> VideoFrames | None:
+    def frames(self, clip: Clip) -> VideoFrames | None:
         """The frames of a clip; `None` if it cannot be decoded, which is counted."""
-        decoded = self._decoded(row)
+        decoded = self._decoded(clip)
         return None if decoded is None else frames_of(decoded)
 
     def subtitle(self, analysed: int) -> str:
@@ -155,23 +154,23 @@ class JobClips:
         benchmarks = ", ".join(self.built.benchmarks)
         return f"{self.model.name}{note} on {analysed} clip(s) of {benchmarks}{stored}"
 
-    def _decoded(self, row: Row) -> Row | None:
+    def _decoded(self, clip: Clip) -> Clip | None:
         """The decode stage, with the recipe's limits."""
         decoded = decode_video(
-            row,
+            clip,
             spec=self.model.frames,
             timeout_s=self.job.decode.timeout_s,
             memory_gib=self.job.decode.memory_gib,
             videos=videos_of(self.job),
         )
-        if decoded["status"] == "ok":
+        if decoded.status == "ok":
             return decoded
         self._failed(decoded)
         return None
 
-    def _failed(self, row: Row) -> None:
+    def _failed(self, clip: Clip) -> None:
         """Name and count a clip that cannot be looked at."""
-        logger.warning("%s: %s", row["video_id"], row["error"])
+        logger.warning("%s: %s", clip.video_id, clip.error)
         self.num_failed += 1
 
     def _listed(self) -> pa.Table:
@@ -260,7 +259,7 @@ class JobCells:
             f"or have no plan: {names}"
         ]
 
-    def planned(self) -> Iterator[tuple[Row, VisualFeatures, dict[str, Combination]]]:
+    def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
         """All clips with their features, and cache -> plan on the CPU."""
         needs = frozenset[str]().union(*(cell.compressor.needs for cell in self.cells))
         for row, features in self._clips.features(needs):

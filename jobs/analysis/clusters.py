@@ -27,7 +27,7 @@ from tango_core.analysis.clusters import (
     cluster_labels,
     fragmentation,
 )
-from tango_core.errors import InputError, UserError
+from tango_core.errors import InputError
 from tango_core.types import VideoFrames, VisualFeatures
 
 MOST_FRAMES = 8
@@ -97,12 +97,12 @@ def analyze_clusters(
                     labels = cluster_labels(features, frames, share, rotated=rotated)
                     own[rotated] += fragmentation(labels)
                     first.setdefault(rotated, labels)
-        except UserError as error:
-            raise RecipeError(f"{row['video_id']}: {error}") from error
-        per_clip.append((row["video_id"], own[False], own[True]))
+        except ValueError as error:
+            raise RecipeError(f"{row.video_id}: {error}") from error
+        per_clip.append((row.video_id, own[False], own[True]))
         total = {rotated: total[rotated] + own[rotated] for rotated in total}
         if len(drawn) < examples and (pixels := clips.frames(row)) is not None:
-            drawn.append(_example(row["video_id"], features, pixels, first))
+            drawn.append(_example(row.video_id, features, pixels, first))
     subtitle = clips.subtitle(len(per_clip))
     bare, rotated_total = total[False], total[True]
     page = _page(per_clip, bare, rotated_total, drawn, share, window, subtitle)

@@ -117,7 +117,7 @@ def analyze_coverage(
         for name, total in totals.items():
             video = plans[name].apply(features.tokens)
             total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
-        analysed.setdefault(row["benchmark"], set()).add(row["video_id"])
+        analysed.setdefault(row.benchmark, set()).add(row.video_id)
     subtitle = clips.subtitle(sum(map(len, analysed.values())))
     scores = CellScores() if run is None else cell_scores(run, analysed)
     return finish(_page(cells, totals, scores, subtitle), clips, folder, console)

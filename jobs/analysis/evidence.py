@@ -24,7 +24,7 @@ from jobs.report.theme import Theme, legend_above, new_figure
 from jobs.results.cell_summary import BASELINE
 from jobs.results.reduction import parts_of
 from jobs.run.build import GENERATED
-from pipeline.rows import Row, questions_of
+from pipeline.rows import Clip, questions_of
 from tango_core.analysis.correlation import separation
 from tango_core.analysis.evidence import LEAST_PURITY, left_of
 from tango_core.benchmarks.shapes.evidence import LEAST_COVER, clip_of, sprites_asked, tokens_of
@@ -129,7 +129,7 @@ def analyze_evidence(
             kept[name] += plan.num_kept
             for question, one in zip(asked, left_of(plan, objects), strict=True):
                 numbers = one.share, one.best, one.best_for_clip, one.gone
-                found.append((name, row["video_id"], question, *numbers))
+                found.append((name, row.video_id, question, *numbers))
     subtitle = clips.subtitle(analysed)
     if not found:
         raise RecipeError("no question of these clips is about an object; use more clips (--limit)")
@@ -144,10 +144,10 @@ def analyze_evidence(
 
 
 def _objects(
-    row: Row, features: VisualFeatures, grid: tuple[int, int]
+    row: Clip, features: VisualFeatures, grid: tuple[int, int]
 ) -> tuple[list[str], torch.Tensor]:
     """Ids of the questions about objects, and (Q, T * L) the tokens of each."""
-    clip = clip_of(row["video_id"])
+    clip = clip_of(row.video_id)
     ids, masks = [], []
     seconds = features.timestamps.tolist()
     for question in questions_of(row):

@@ -7,7 +7,7 @@ cheaply.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Protocol
@@ -31,26 +31,23 @@ from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
-from pipeline.plan import Plan, with_lost_entries_again
+from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.resume import Continued, read_asked, write_asked
-from pipeline.rows import Row, to_table
-from pipeline.run import run
+from pipeline.rows import Result, Row, to_table
+from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
-from pipeline.storage.faults import insist, patient, store_fault
+from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
-
-RunPlan = Callable[[Plan, Settings], Iterator[Row]]
-"""Runs a plan; yields a `rows.RESULT` per clip as it is finished."""
 
 
 def execute(
@@ -145,23 +142,20 @@ def _execute(
     if writer:
         insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-    def attempt(left: Plan) -> Generator[Row, None, None]:
-        return patient(run_plan, left, settings, clock)
-
     # A signal is heard between two clips, so no answers are cut in the middle.
     with (
         stopping.deferred(),
         observed(observers, plan, len(finished)) as tell,
         _flushed(writer, clock),
     ):
-        for result in iterate(lambda: with_lost_entries_again(attempt, plan)):
+        for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
             lease.raise_if_lost()
             tell(result)
             if writer:
-                _add(writer, result["answers"], clock)
+                _add(writer, result.answers, clock)
             outcome.add(result)
-            for warning in result["warnings"] or ():
-                logger.warning("%s: %s", result["video_id"], warning)
+            for warning in result.warnings or ():
+                logger.warning("%s: %s", result.video_id, warning)
     insist(lease.renew, str(run_dir), clock)
     num_answers = None
     if writer:
@@ -325,7 +319,7 @@ class Observer(Protocol):
         """
         ...
 
-    def result(self, row: Row) -> None:
+    def result(self, row: Result) -> None:
         """A clip is finished (`rows.RESULT`)."""
         ...
 
@@ -337,10 +331,10 @@ class Observer(Protocol):
 @contextmanager
 def observed(
     observers: Sequence[Observer], plan: Plan, finished: int
-) -> Iterator[Callable[[Row], None]]:
+) -> Iterator[Callable[[Result], None]]:
     """Tell all observers of the start and the end; gives the function that tells a result."""
 
-    def tell(row: Row) -> None:
+    def tell(row: Result) -> None:
         for observer in observers:
             observer.result(row)
 

@@ -10,7 +10,7 @@ from jobs.results.run_summary import RunSummary
 from jobs.run.progress import failure_of
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Ticker
 from pipeline.statuses import has_failed
 from pipeline.storage.urls import Place
@@ -42,13 +42,13 @@ class JsonEvents:
         self._say("started", clips=self._num_clips, finished_before=finished)
         self._ticker.start()
 
-    def result(self, row: Row) -> None:
+    def result(self, row: Result) -> None:
         """See `Observer`."""
         self._clips += 1
-        self._answers += len(row["answers"])
+        self._answers += len(row.answers)
         if has_failed(row):
             self._failed += 1
-            about = {name: row[name] for name in ("benchmark", "video_id", "path")}
+            about = {name: getattr(row, name) for name in ("benchmark", "video_id", "path")}
             self._say("clip_failed", **about, reason=failure_of(row))
 
     def stopped(self) -> None:

@@ -16,7 +16,7 @@ from jobs.run.progress import is_decoded
 from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.redaction import redacted
-from pipeline.rows import Row
+from pipeline.rows import Result, Row
 from pipeline.statuses import FAILED, has_failed, is_failed
 from tango_core.types import VideoItem
 
@@ -72,18 +72,18 @@ class Outcome:
         names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
         self._counts = dict.fromkeys((*names, "missing"), 0)
 
-    def add(self, result: Row) -> None:
+    def add(self, result: Result) -> None:
         """Count a clip that is through: a `rows.RESULT`."""
         self.failures += _failures(result)
         counts = self._counts
         counts["clips"] += 1
         counts["failed_clips"] += has_failed(result)
         counts["decoded"] += is_decoded(result)
-        counts["encoded"] += result["encode_ms"] is not None
-        counts["answered"] += sum(not is_failed(answer) for answer in result["answers"])
-        if result["status"] == "ok":
-            counts["hits"] += self._num_caches - result["num_misses"]
-            counts["computed"] += result["num_computed"]
+        counts["encoded"] += result.encode_ms is not None
+        counts["answered"] += sum(not is_failed(answer) for answer in result.answers)
+        if result.status == "ok":
+            counts["hits"] += self._num_caches - result.num_misses
+            counts["computed"] += result.num_computed
 
     def add_missing(self, answers: Sequence[Row]) -> None:
         """Count the planned answers that were not in the run's files."""
@@ -102,17 +102,17 @@ class Outcome:
         return JobResult(facts, **{f"num_{name}": count for name, count in self._counts.items()})
 
 
-def _failures(result: Row) -> list[Row]:
+def _failures(result: Result) -> list[Row]:
     """One row for a failed clip, or one for each of its failed answers."""
-    path = redacted(result["path"])
+    path = redacted(result.path)
     about = {
-        "benchmark": result["benchmark"],
-        "video_id": result["video_id"],
+        "benchmark": result.benchmark,
+        "video_id": result.video_id,
         "path": path,
     }
-    if result["status"] != "ok":
-        return [{**about, "status": result["status"], "error": result["error"]}]
-    return [_failure(answer, path) for answer in result["answers"] if answer["status"] in FAILED]
+    if result.status != "ok":
+        return [{**about, "status": result.status, "error": result.error}]
+    return [_failure(answer, path) for answer in result.answers if answer["status"] in FAILED]
 
 
 def _failure(answer: Row, path: str | None) -> Row:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from jobs.units import human_age
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Ticker
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.statuses import has_failed, is_failed
@@ -94,18 +94,18 @@ class JobProgress:
             more = self.failed - _NAMED_FAILURES
             logger.warning("%d more clips failed; failures.parquet names all", more)
 
-    def result(self, row: Row) -> None:
-        """Take one finished clip (`rows.RESULT`)."""
+    def result(self, row: Result) -> None:
+        """Take one finished clip."""
         if self.clips == 0:
             self._first = self._clock.monotonic()  # workers and models have been started by now
         self.clips += 1
-        self.cached += row["status"] == "ok" and row["num_misses"] == 0
-        self.encoded += row["encode_ms"] is not None
-        self.answered += len(row["answers"])
+        self.cached += row.status == "ok" and row.num_misses == 0
+        self.encoded += row.encode_ms is not None
+        self.answered += len(row.answers)
         if has_failed(row):
             self.failed += 1
             if self.failed <= _NAMED_FAILURES:
-                logger.warning("%s failed: %s", row.get("video_id"), failure_of(row))
+                logger.warning("%s failed: %s", row.video_id, failure_of(row))
         now = self._clock.monotonic()
         last = self.clips == self.num_clips
         if not (self._live or self._quiet) and (last or now - self._last_log > _LOG_EVERY_S):
@@ -170,17 +170,17 @@ class JobProgress:
         return " · ".join([*parts, f"failed {self.failed}"])
 
 
-def failure_of(row: Row) -> str:
+def failure_of(row: Result) -> str:
     """Status and reason of a clip that failed, or of its first answer that did."""
-    if row["status"] != "ok":
-        return f"{row['status']}: {row['error']}"
-    answer = next(answer for answer in row["answers"] if is_failed(answer))
+    if row.status != "ok":
+        return f"{row.status}: {row.error}"
+    answer = next(answer for answer in row.answers if is_failed(answer))
     return f"{answer['status']}: {answer.get('error')}"
 
 
-def is_decoded(result: Row) -> bool:
+def is_decoded(result: Result) -> bool:
     """Whether a clip's frames were read in this attempt."""
-    return result["decode_video_ms"] is not None and result["status"] != DECODE_VIDEO.failure
+    return result.decode_video_ms is not None and result.status != DECODE_VIDEO.failure
 
 
 @dataclass(frozen=True)

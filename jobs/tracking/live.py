@@ -24,7 +24,7 @@ from jobs.tracking.upload import RunUpload
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Repeated
 from pipeline.storage.copies import home_of
 from pipeline.storage.leases import LeaseError
@@ -128,8 +128,8 @@ class LiveRun:
         self._ticker = self._clock.repeat(self._tick, self._every_s, "tango-live")
         self._ticker.start()
 
-    def result(self, row: Row) -> None:
-        """Take one finished clip (`rows.RESULT`)."""
+    def result(self, row: Result) -> None:
+        """Take one finished clip."""
         with self._lock:
             self._numbers.add(row, self._num_caches)
 

@@ -12,7 +12,7 @@ from jobs.results.scores import read_groups
 from jobs.tracking.shown import cell_score_key, metric_name
 from pipeline.metrics import JobBoard, StageState
 from pipeline.resources.node_usage import Reading
-from pipeline.rows import Row
+from pipeline.rows import Result, Row
 from pipeline.runtime import process
 from pipeline.statuses import has_failed, is_failed
 from tango_core.benchmarks import facts_of
@@ -106,21 +106,21 @@ class RunningNumbers:
         self._failures: Counter[str] = Counter()
         self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
 
-    def add(self, result: Row, num_caches: int) -> None:
-        """Take one finished clip (`rows.RESULT`)."""
+    def add(self, result: Result, num_caches: int) -> None:
+        """Take one finished clip."""
         self.clips += 1
         self.failed_clips += has_failed(result)
-        if result["status"] == "ok":
-            self.hits += num_caches - result["num_misses"]
-            self.computed += result["num_computed"]
+        if result.status == "ok":
+            self.hits += num_caches - result.num_misses
+            self.computed += result.num_computed
         else:
-            self._failures[result["status"]] += 1
-        for answer in result["answers"]:
+            self._failures[result.status] += 1
+        for answer in result.answers:
             self.answers += 1
             self.tokens += (answer.get("prompt_tokens") or 0) + (answer.get("new_tokens") or 0)
-            if result["status"] == "ok" and is_failed(answer):
+            if result.status == "ok" and is_failed(answer):
                 self._failures[answer["status"]] += 1
-        self._scores.add(result["answers"])
+        self._scores.add(result.answers)
 
     def metrics(self, now_s: float) -> dict[str, float]:
         """All of them by the names under which MLflow shows them.

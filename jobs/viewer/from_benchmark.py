@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from jobs.config.recipe import Job, parse_job
 from jobs.results.facts import JOB_FILE, JobFacts
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.progress.resume import ASKED
-from pipeline.rows import clip_row, to_table
+from pipeline.rows import Clip, clip_of, to_table
 from pipeline.storage.urls import is_url
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.base import in_one_line
@@ -50,7 +49,7 @@ def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
 
 def _asked(job: Job) -> Iterator[pa.Table]:
     """The clips of all benchmarks of a recipe, whatever its shard."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Clip] = []
     for section in job.all_benchmarks:
         if section.root is not None and is_url(section.root):
             raise InputError(f"benchmark.root {section.root} is in a store")
@@ -70,7 +69,7 @@ def _asked(job: Job) -> Iterator[pa.Table]:
                 with suppress(SourceMissingError):
                     fingerprint = source_fingerprint(item.path, job.hash_content)
                     key = clip_key(fingerprint, item.clip)
-                rows.append(clip_row(section.name, printable_item(item), key, fingerprint))
+                rows.append(clip_of(section.name, printable_item(item), key, fingerprint))
                 if len(rows) == _ROWS:
                     yield to_table(rows, ASKED)
                     rows = []

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from pipeline.errors import DeviceError
-from pipeline.rows import Row, failed
-from pipeline.streams import RowStream
+from pipeline.rows import Clip
+from pipeline.streams import Record, Stream
 
 MAX_ATTEMPTS = 3
 
@@ -78,22 +78,22 @@ class BoundedAttempts:
         where: Which GPU of which host this is, for whoever must look after it.
     """
 
-    def __init__(self, stage: RowStream, failure: str, ledger: Ledger, where: str = "") -> None:
+    def __init__(self, stage: Stream, failure: str, ledger: Ledger, where: str = "") -> None:
         self._where = where
         self._stage = stage
         self._failure = failure
         self._ledger = ledger
 
-    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def __call__(self, rows: Iterable[Clip]) -> Iterator[Record]:
         """One attempt at every clip.
 
         Raises:
             DeviceError: If the process must end; the ledger knows why.
         """
         waiting = iter(rows)
-        suspects: list[tuple[Row, int]] = []
+        suspects: list[tuple[Clip, int]] = []
 
-        def unsuspected() -> Iterator[Row]:
+        def unsuspected() -> Iterator[Clip]:
             for row in waiting:
                 attempts = self._ledger.begin(self._key(row))
                 if attempts > 1:
@@ -110,14 +110,14 @@ class BoundedAttempts:
                 reason = f"the worker process died {MAX_ATTEMPTS} times on this clip"
                 if (why := self._ledger.why(self._key(row))) is not None:
                     reason += f"; the last time because of {why}"
-                row = failed(row, self._failure, reason)
+                row = row.failed(self._failure, reason)
             yield from self._attempt([row])
 
-    def _attempt(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def _attempt(self, rows: Iterable[Clip]) -> Iterator[Record]:
         """Put rows through the stage; those that come back are off the ledger."""
         inside: dict[str, None] = {}
 
-        def taken() -> Iterator[Row]:
+        def taken() -> Iterator[Clip]:
             for row in rows:
                 inside[self._key(row)] = None
                 yield row
@@ -133,6 +133,6 @@ class BoundedAttempts:
                 self._ledger.note(key, f"{error} ({self._where})" if self._where else str(error))
             raise
 
-    def _key(self, row: Row) -> str:
+    def _key(self, row: Record) -> str:
         """Of a clip at this stage."""
-        return "|".join((self._failure, row["benchmark"], row["video_id"]))
+        return "|".join((self._failure, *row.name))

@@ -23,7 +23,7 @@ from pipeline.metrics import (
 )
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, Pools
-from pipeline.rows import Row
+from pipeline.rows import Result
 
 _COPY_EVERY_S = 1.0
 # For the last reports: workers send them before their results, but nobody waits for their arrival.
@@ -45,12 +45,12 @@ class DriverReport:
             instrument(EXPECTED).set(expected, {"stage": stage})
             instrument(SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
 
-    def result(self, row: Row) -> None:
-        """Count one finished clip (`rows.RESULT`)."""
-        if row["status"] == "ok":
-            found = self._num_caches - row["num_misses"]
-            _count(TOKEN_SETS, "source", {"cache": found, "computed": row["num_computed"]})
-        for answer in row["answers"]:
+    def result(self, row: Result) -> None:
+        """Count one finished clip."""
+        if row.status == "ok":
+            found = self._num_caches - row.num_misses
+            _count(TOKEN_SETS, "source", {"cache": found, "computed": row.num_computed})
+        for answer in row.answers:
             instrument(ANSWERS).inc(1, {"status": answer["status"]})
             names = {"total": "tokens_total", "kept": "tokens_kept"}
             names |= {"prompt": "prompt_tokens", "new": "new_tokens"}

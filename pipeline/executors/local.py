@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
+from typing import Any
 
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
 from pipeline.metrics import JobBoard, Metered
 from pipeline.plan import Plan
 from pipeline.resources.devices import HALVES
-from pipeline.rows import Row
+from pipeline.rows import Clip, Result, clips_in
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, filled, stages_of
 from pipeline.statuses import has_failed
-from pipeline.streams import RowStream, stream_of
+from pipeline.streams import Stream, stream_of
 
 
-def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
-    """Yield a `rows.RESULT` per clip of the plan, in the plan's order.
+def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Result]:
+    """Yield a result per clip of the plan, in the plan's order.
 
     A clip is compressed when the answer stage has room for the one before it, which may answer
     several at once; the one after it is decoded meanwhile. A profile starts with a clip that is
@@ -32,9 +33,7 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
     """
     board = board or JobBoard()
     board.plan(plan)
-    clips = (
-        row for batch in plan.clips.to_batches(max_chunksize=1024) for row in batch.to_pylist()
-    )
+    clips = clips_in(plan.clips)
     stages = _Stages(plan, settings, board)
     try:
         with closing(stages):
@@ -49,14 +48,14 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
                 yield done
     except DeviceError as error:
         raise WorkerError(
-            f"the GPU failed on clip {stages.last['video_id']} of {stages.last['benchmark']}, or "
+            f"the GPU failed on clip {stages.last[1]} of {stages.last[0]}, or "
             f"on one that was answered beside it ({error}), and is lost for this process; continue "
             "with --resume, or set executor to ray, which starts a new process and gives a clip up "
             f"after {MAX_ATTEMPTS} attempts"
         ) from error
 
 
-def _ahead(rows: Callable[[], Iterator[Row]]) -> Generator[Row]:
+def _ahead(rows: Callable[[], Iterator[Clip]]) -> Generator[Clip]:
     """Rows, two of them before they are asked for: the next clip, and the same decoded."""
     return iterate(rows, ahead=2)
 
@@ -67,13 +66,13 @@ class _Stages:
     def __init__(self, plan: Plan, settings: Settings, board: JobBoard) -> None:
         self.plan = plan
         self.settings = settings
-        self.last: Row = {}
+        self.last = ("", "")
         self._board = board
-        self._ready: dict[str, RowStream] = {}
-        self._coming: Generator[Row] | None = None
+        self._ready: dict[str, Stream] = {}
+        self._coming: Generator[Clip] | None = None
 
-    def __call__(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """Run clips to their `rows.RESULT`, in their order."""
+    def __call__(self, rows: Iterable[Clip]) -> Iterator[Result]:
+        """Run clips to their results, in their order."""
         stages = stages_of(self.plan)
         if not self.plan.answer:
             return map(filled, self._filled(rows))
@@ -85,43 +84,43 @@ class _Stages:
         if self._coming is not None:
             self._coming.close()
 
-    def _filled(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def _filled(self, rows: Iterable[Clip]) -> Iterator[Clip]:
         """Clips that have been through the stages that fill caches, if those take them."""
         decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
         coming = self._coming = _ahead(lambda: self._decoded(decode, rows))
         for clip in coming:
-            self.last = clip
+            self.last = clip.name
             stages = [stage for stage in others if stage.takes(clip)]
             for stage in stages:
                 self._started(stage)  # while the first clip is decoded
             row = next(coming)
             for stage in stages:
-                (row,) = self._started(stage)([_complete(stage, row)])
+                (row,) = self._started(stage)([row])
             yield row
 
-    def _decoded(self, decode: Stage, rows: Iterable[Row]) -> Iterator[Row]:
+    def _decoded(self, decode: Stage, rows: Iterable[Clip]) -> Iterator[Clip]:
         """Every clip twice: as it is in the plan, and after its decoding, if it needs that."""
         for clip in rows:
             yield clip
             if decode.takes(clip):
-                yield from self._started(decode)([_complete(decode, clip)])
+                yield from self._started(decode)([clip])
             else:
                 yield clip
 
-    def _answered(self, stage: Stage, rows: Iterator[Row]) -> Iterator[Row]:
+    def _answered(self, stage: Stage, rows: Iterator[Clip]) -> Iterator[Result]:
         """Clips through the last stage, which is started with its first clip."""
         first = next(rows, None)
         if first is not None:
-            yield from self._started(stage)(_complete(stage, row) for row in chain([first], rows))
+            yield from self._started(stage)(chain([first], rows))
 
-    def _started(self, stage: Stage) -> RowStream:
+    def _started(self, stage: Stage) -> Stream:
         """The stage, ready."""
         if stage.name not in self._ready:
             started = stream_of(self._start(stage))
             self._ready[stage.name] = Metered(started, stage.name, self._board)
         return self._ready[stage.name]
 
-    def _start(self, stage: Stage) -> Callable[[Row], Row]:
+    def _start(self, stage: Stage) -> Callable[[Clip], Any]:
         """Make a stage ready.
 
         Raises:
@@ -138,8 +137,3 @@ class _Stages:
                 f"no GPU has room for the {half} ({reason}); set model.dtype to bfloat16, or "
                 "executor to ray with pools that give each half a GPU, or model.device to cpu"
             ) from error
-
-
-def _complete(stage: Stage, row: Row) -> Row:
-    """A row with all columns of a stage: a hit has not been through those that add some."""
-    return {**dict.fromkeys(stage.input.names), **row}

@@ -36,7 +36,7 @@ from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, preflight
-from pipeline.rows import Row
+from pipeline.rows import Clip, Result
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, filled, stages_of
@@ -51,8 +51,8 @@ _MAX_CLIPS_AT_ONCE = 100_000
 _RAISED = re.compile(r"^(?!ray\.)(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
 
-def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Row]:
-    """Run the plan on the connected cluster; yield a `rows.RESULT` per clip as it is finished.
+def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Result]:
+    """Run the plan on the connected cluster; yield a result per clip as it is finished.
 
     Args:
         plan: What to do.
@@ -83,7 +83,7 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
         ray.kill(ledger)
 
 
-def _in_parts(plan: Plan, settings: Settings, ledger: Any, watch: RoomWatch) -> Iterator[Row]:
+def _in_parts(plan: Plan, settings: Settings, ledger: Any, watch: RoomWatch) -> Iterator[Result]:
     """At most so many clips at once."""
     for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
         part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
@@ -94,7 +94,7 @@ def _in_parts(plan: Plan, settings: Settings, ledger: Any, watch: RoomWatch) -> 
                 yield row
 
 
-def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
+def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Result]:
     """One dataset from its first block to its last; its actors end with it."""
     dataset = build(plan, settings, ledger)
     if dataset is None:
@@ -102,7 +102,7 @@ def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Row]:
     # Prefetching would hold every block back until the next one is finished.
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
         for row in block.to_pylist():
-            yield row if plan.answer else filled(row)
+            yield Result(**row) if plan.answer else filled(Clip(**row))
 
 
 def _reason(error: RayError) -> str:

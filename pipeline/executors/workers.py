@@ -19,7 +19,7 @@ from pipeline.executors.ray_metrics import WorkerReport, usage_reader
 from pipeline.metrics import Metered
 from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
-from pipeline.rows import to_table
+from pipeline.rows import clips_in, to_table
 from pipeline.runtime.clock import Ticker
 from pipeline.runtime.process import leave_at_once
 from pipeline.stages.declarations import Stage
@@ -41,7 +41,7 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
         report = WorkerReport(ledger, usage_reader())
         run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
-        done = to_table(run(block.to_pylist()), stage.output)
+        done = to_table(run(clips_in(block)), stage.output)
         report.flush()
         report.usage()
         return done
@@ -86,7 +86,7 @@ class StageActor:
         and the ledger bounds how often. An exception would end the whole job instead.
         """
         try:
-            done = to_table(self._run(block.to_pylist()), self._schema)
+            done = to_table(self._run(clips_in(block)), self._schema)
         except DeviceError:
             leave_at_once(LOST_GPU)  # in order it could not: that waits for the GPU
         self._report.flush()

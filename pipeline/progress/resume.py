@@ -18,7 +18,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,7 @@ from pipeline.progress.parts import (
     run_of_folder,
 )
 from pipeline.redaction import redacted
-from pipeline.rows import CLIP
+from pipeline.rows import CLIP, Clip
 from pipeline.statuses import are_failed
 from pipeline.storage import Storage
 from pipeline.storage.seal import read_sealed, write_sealed
@@ -212,29 +211,29 @@ class Continued:
         """Number of clips that have all their answers."""
         return len(self._done)
 
-    def keeps(self, row: Mapping[str, Any], questions: Sequence[Question]) -> bool:
+    def keeps(self, clip: Clip, questions: Sequence[Question]) -> bool:
         """Whether the answers about a clip stand; it is then not asked again.
 
         Args:
-            row: The clip as the benchmark lists it now, a row of `rows.CLIP`.
+            clip: As the benchmark lists it now.
             questions: Those it lists.
         """
-        clip = row["benchmark"], row["video_id"]
-        if not self._done.has(*clip, (one.id for one in questions)) or not self.agrees(row):
+        ids = (one.id for one in questions)
+        if not self._done.has(*clip.name, ids) or not self.agrees(clip):
             return False
-        self._standing.add(clip_digest(*clip))
+        self._standing.add(clip_digest(*clip.name))
         return True
 
-    def agrees(self, row: Mapping[str, Any]) -> bool:
+    def agrees(self, clip: Clip) -> bool:
         """Whether a clip is what it was; `True` where nobody can tell.
 
         Args:
-            row: Of `rows.CLIP`. The file of one that has failed cannot be compared.
+            clip: The file of one that has failed cannot be compared.
         """
-        before = self._asked.get(clip_digest(row["benchmark"], row["video_id"]))
-        words = row["clip_key"], row["questions"]
-        same = (_content(*words, subtitles_digest(row["subtitles"])), _content(*words, None))
-        return before is None or row["status"] != "ok" or before in same
+        before = self._asked.get(clip_digest(*clip.name))
+        words = clip.clip_key, clip.questions
+        same = (_content(*words, subtitles_digest(clip.subtitles)), _content(*words, None))
+        return before is None or clip.status != "ok" or before in same
 
     @property
     def standing(self) -> AnsweredClips:

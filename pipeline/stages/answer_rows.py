@@ -10,7 +10,7 @@ from typing import Any
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.tokens import Entry
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Row, bounds
+from pipeline.rows import Clip, Row
 from pipeline.stages.declarations import ANSWER_QUESTIONS
 from pipeline.statuses import DAMAGED, is_failed
 from tango_core.benchmarks.base import Protocol
@@ -20,14 +20,14 @@ from tango_core.types import Answer, Question
 DIGEST_LENGTH = 16
 
 
-def frames_digest(row: Row, entry: Entry) -> str:
+def frames_digest(clip: Clip, entry: Entry) -> str:
     """Equal exactly for the same frames of the same source: its fingerprint and the frames' times.
 
     Times stand for the frames' numbers, which the cache does not hold.
     """
     shown = {
-        "source": row["source_fingerprint"],
-        "clip": bounds(row),
+        "source": clip.source_fingerprint,
+        "clip": clip.bounds,
         "times": entry.video.timestamps.tolist(),
     }
     return digest(canonical_json(shown), DIGEST_LENGTH)
@@ -78,19 +78,19 @@ def of_damaged(answer: Row, damage: Sequence[str]) -> Row:
     return {**answer, "status": DAMAGED, "error": f"decode: {'; '.join(damage)}"[:2000]}
 
 
-def facts_of(row: Row, planned: PlannedMethod, compress_ms: float | None) -> Row:
+def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> Row:
     """What all answers of one clip and method have in common."""
-    cache = "miss" if planned.cache in row["missing"] else "hit"
+    cache = "miss" if planned.cache in clip.missing else "hit"
     return {
-        "benchmark": row["benchmark"],
-        "video_id": row["video_id"],
+        "benchmark": clip.benchmark,
+        "video_id": clip.video_id,
         "cell": planned.name,
         "method": planned.method.name,
         "retention": planned.retention,
-        "decode_video_ms": row["decode_video_ms"],
-        "encode_ms": row["encode_ms"],
+        "decode_video_ms": clip.decode_video_ms,
+        "encode_ms": clip.encode_ms,
         "compress_ms": compress_ms,
-        "cache": cache if row["clip_key"] else None,
+        "cache": cache if clip.clip_key else None,
     }
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.resources.devices import placed
-from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Row, failed, result
+from pipeline.rows import CLIP, DECODED, ENCODED, RESULT, Clip, Result, result_of
 from pipeline.statuses import ANSWER_FAILED, DECODE_FAILED, ENCODE_FAILED
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ class Stage:
     on_hits: bool = False
     profile_code: str | None = None
 
-    def takes(self, row: Mapping[str, Any]) -> bool:
-        """Whether a clip (`rows.CLIP`) goes through it."""
-        return self.on_hits or bool(row["encode"])
+    def takes(self, clip: Clip) -> bool:
+        """Whether a clip goes through it."""
+        return self.on_hits or bool(clip.encode)
 
     def taken(self, clips: pa.Table) -> pa.ChunkedArray:
         """`takes` of every row of a table."""
@@ -71,7 +71,7 @@ class Stage:
         )
         return loaded
 
-    def start(self, plan: Plan, settings: Settings) -> Callable[[Row], Row]:
+    def start(self, plan: Plan, settings: Settings) -> Callable[[Clip], Any]:
         """Make the stage ready to take rows in this process; an actor's model is loaded."""
         loaded, arguments = self.load(profile=settings.profile), self.arguments(plan, settings)
         return loaded(**arguments) if isinstance(loaded, type) else partial(loaded, **arguments)
@@ -146,27 +146,27 @@ STAGES = (DECODE_VIDEO, COMPRESS_VIDEO, ANSWER_QUESTIONS)
 """In the order in which a clip goes through them; those with `on_hits` are the last ones."""
 
 
-def filled(row: Row) -> Row:
-    """The result (`rows.RESULT`) of a clip in a job that only fills caches.
+def filled(clip: Clip) -> Result:
+    """The result of a clip in a job that only fills caches.
 
     A clip has failed if any method has: no answer would say so.
     """
-    errors = json.loads(row.get("compress_errors") or "{}")
-    if errors and row["status"] == "ok":
-        row = failed_by_methods(row, errors)
-    return result(row, [])
+    errors = json.loads(clip.compress_errors or "{}")
+    if errors and clip.status == "ok":
+        clip = failed_by_methods(clip, errors)
+    return result_of(clip, [])
 
 
-def failed_by_methods(row: Row, errors: Mapping[str, str]) -> Row:
-    """The row of a clip that failed because methods did; one line if all say the same.
+def failed_by_methods(clip: Clip, errors: Mapping[str, str]) -> Clip:
+    """A clip that failed because methods did; one line if all say the same.
 
     Args:
-        row: Of the clip.
+        clip: The clip.
         errors: Cache name -> reason.
     """
     same = len(set(errors.values())) == 1
     reasons = list(errors.values())[:1] if same else [f"{n}: {why}" for n, why in errors.items()]
-    return failed(row, COMPRESS_VIDEO.failure, "; ".join(reasons))
+    return clip.failed(COMPRESS_VIDEO.failure, "; ".join(reasons))
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:

@@ -1,4 +1,4 @@
-"""The decode stage: a clip's row in, the same row with its frames out."""
+"""The decode stage: a clip in, the same clip with its frames out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
-from pipeline.rows import one_line, source_columns
+from pipeline.rows import Clip, one_line, source_columns
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.statuses import DAMAGED
@@ -37,20 +38,19 @@ _EXPECTED = (ValueError, OSError, MemoryError, CrashError)  # TimeoutError is an
 
 
 def decode_video(
-    row: dict[str, Any],
+    clip: Clip,
     *,
     spec: FrameSpec,
     timeout_s: float,
     memory_gib: float,
     keep_damaged: bool = False,
     videos: VideoCache | None = None,
-) -> dict[str, Any]:
-    """Decode the clip of one row in this worker's child process.
+) -> Clip:
+    """Decode a clip in this worker's child process.
 
     Args:
-        row: `video_id, path, clip_start, clip_end` (seconds or `None`) and anything else, which is
-            passed through. A row that has failed already (`status` other than `"ok"`) is returned
-            as it is. With a `source_fingerprint`, frames of another source are a failure.
+        clip: One that has failed already is returned as it is. With a `source_fingerprint`, frames
+            of another source are a failure.
         spec: Sampling, size and decoder.
         timeout_s: Seconds one clip may take.
         memory_gib: Address space the decoder may use, in GiB, at least `MIN_MEMORY_GIB`.
@@ -59,12 +59,8 @@ def decode_video(
         videos: Where videos of a store are fetched to; needed for a `path` that is a URL.
 
     Returns:
-        A new row that adds `pixels` (bytes of the (F, h, w, 3) uint8 frames, row-major; `None` if
-        failed), `pixels_shape`, `frame_times` (seconds), `duration_s` and `frame_height` (see
-        `ClipSource`; `None` if unknown), `decoder`, `decode_video_ms`, `warnings`, `damage` (why
-        the frames may show something else than the video did), `status` (`"ok"`, `"decode_failed"`
-        or, for a clip that is damaged and not kept, `"decode_damaged"`) and `error` (one line, or
-        `None`).
+        The clip with its frames, or with the status `"decode_failed"` or, if it is damaged and not
+        kept, `"decode_damaged"`.
 
     Raises:
         DecoderUnavailableError: If `spec.decoder` is not installed: no clip could be decoded.
@@ -76,66 +72,76 @@ def decode_video(
             f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, to load the decoders, "
             f"got {memory_gib}"
         )
-    if row.get("status") not in (None, "ok"):
-        return row
-    path = str(row["path"])
-    start = time.perf_counter()
-    out = {
-        **row,
-        **_no_frames(),
-        "decoder": "",
-        "warnings": [],
-        "damage": [],
-        "status": DECODE_VIDEO.failure,
-        "error": None,
-        "store_fault": None,
-    }
+    if clip.status != "ok":
+        return clip
+    path, start = clip.path, time.perf_counter()
+    out = replace(clip, **_NO_FRAMES)
     is_local, is_fetched = not is_url(path), False
     try:
-        clip = _clip(row.get("clip_start"), row.get("clip_end"))
-        with _local(row, videos) as local:
+        with _local(clip, videos) as local:
             is_fetched = True
             try:
                 frames: VideoFrames = _child(memory_gib).call(
                     decode_frames,
                     local,
                     spec,
-                    clip,
+                    _bounds(clip),
                     timeout_s=timeout_s,
                     about=path,
                     what="decoder",
                 )
             except Exception as error:
-                _speak_of(error, path, local)
+                if path != local:  # the error names the video as its owner knows it
+                    error.args = tuple(
+                        one.replace(local, path) if isinstance(one, str) else one
+                        for one in error.args
+                    )
                 raise
-        out |= _columns_of(frames)
+        out = replace(out, **_columns_of(frames))
         if frames.damage and keep_damaged:
-            out["clip_key"] = _own_key(row)
-            out["warnings"] += [f"damaged, answered all the same: {d}" for d in frames.damage]
+            # A key that belongs to this clip of this benchmark alone.
+            parts = (clip.clip_key, "damaged", *clip.name)
+            notes = [f"damaged, answered all the same: {d}" for d in frames.damage]
+            out = replace(
+                out, clip_key=digest("|".join(parts), 20), warnings=[*frames.warnings, *notes]
+            )
         elif frames.damage:
-            out |= {
-                **_no_frames(),
-                "status": DAMAGED,
-                "error": f"decode: {path}: the file is damaged where the clip is "
+            out = replace(
+                out,
+                **_NO_FRAMES | {"warnings": out.warnings, "damage": out.damage},
+                decoder=out.decoder,
+                status=DAMAGED,
+                error=f"decode: {path}: the file is damaged where the clip is "
                 f"({'; '.join(frames.damage)}); replace it, or set decode.damaged: keep",
-            }
+            )
     except (DecoderUnavailableError, ChildStartError):
         raise
     except Exception as error:
-        out["error"] = f"decode: {_one_line(error, path)}"
+        reason, fault = f"decode: {_one_line(error, path)}", None
         if is_local:
-            out["error"] += _since_planned(error, row)
-            out["store_fault"] = _store_fault(path, memory_gib)
+            reason += _since_planned(error, clip)
+            fault = _store_fault(path, memory_gib)
         elif not is_fetched:
-            out["store_fault"] = store_fault(error, path)
+            fault = store_fault(error, path)
+        out = replace(out, status=DECODE_VIDEO.failure, error=reason, store_fault=fault)
         if not isinstance(error, _EXPECTED):
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
-    out["decode_video_ms"] = (time.perf_counter() - start) * 1000
-    return out
+    return replace(out, decode_video_ms=(time.perf_counter() - start) * 1000)
+
+
+_NO_FRAMES: dict[str, Any] = {
+    "pixels": None,
+    "pixels_shape": [0, 0, 0, 3],
+    "frame_times": [],
+    "duration_s": None,
+    "frame_height": None,
+    "warnings": [],
+    "damage": [],
+}
 
 
 def _columns_of(frames: VideoFrames) -> dict[str, Any]:
-    """The columns of frames, of a row that has some."""
+    """What a clip holds of its frames."""
     return {
         "pixels": frames.pixels.tobytes(),
         "pixels_shape": list(frames.pixels.shape),
@@ -144,17 +150,6 @@ def _columns_of(frames: VideoFrames) -> dict[str, Any]:
         "decoder": frames.decoder,
         "warnings": list(frames.warnings),
         "damage": list(frames.damage),
-        "status": "ok",
-    }
-
-
-def _no_frames() -> dict[str, Any]:
-    """The columns of frames, of a row that has none."""
-    return {
-        "pixels": None,
-        "pixels_shape": [0, 0, 0, 3],
-        "frame_times": [],
-        **source_columns(None),
     }
 
 
@@ -188,68 +183,50 @@ def read_ends(path: str) -> None:
 
 
 @contextmanager
-def _local(row: dict[str, Any], videos: VideoCache | None) -> Iterator[str]:
+def _local(clip: Clip, videos: VideoCache | None) -> Iterator[str]:
     """A path that the decoders open: that of the file, or of a copy of what is in a store.
 
     Raises:
         ChangedError: If it is not what was planned; of a file after the block, so that it has not
             been replaced meanwhile either.
     """
-    path, fingerprint, version = _planned(row)
-    if not is_url(path):
-        yield path
-        if not _is_as_planned(row):
-            raise ChangedError(_changed(row))
+    if not is_url(clip.path):
+        yield clip.path
+        if not _is_as_planned(clip):
+            raise ChangedError(_changed(clip))
         return
     if videos is None:
-        raise InputError(f"{path} is in a store, and no place for fetched videos is set")
-    with videos.fetched(path, version or fingerprint) as local:
+        raise InputError(f"{clip.path} is in a store, and no place for fetched videos is set")
+    with videos.fetched(clip.path, clip.source_version or clip.source_fingerprint) as local:
         yield local
 
 
-def _planned(row: dict[str, Any]) -> tuple[str, str, str]:
-    """Path, fingerprint and version of the source that was planned, "" for what nobody noted."""
-    path, fingerprint, version = map(row.get, ("path", "source_fingerprint", "source_version"))
-    return str(path), str(fingerprint or ""), str(version or "")
-
-
-def _is_as_planned(row: dict[str, Any]) -> bool:
+def _is_as_planned(clip: Clip) -> bool:
     """Whether a local file is what was planned: by one `stat`, and by its bytes if that differs."""
-    path, fingerprint, version = _planned(row)
-    if not fingerprint or has_identity(Path(path), version or fingerprint, hash_content=False):
+    path, fingerprint, version = Path(clip.path), clip.source_fingerprint, clip.source_version
+    if not fingerprint or has_identity(path, version or fingerprint, hash_content=False):
         return True
-    return bool(version) and has_identity(Path(path), fingerprint, hash_content=True)
+    return bool(version) and has_identity(path, fingerprint, hash_content=True)
 
 
-def _since_planned(error: Exception, row: dict[str, Any]) -> str:
+def _since_planned(error: Exception, clip: Clip) -> str:
     """What happened to a local file that could not be decoded; "" for nothing."""
-    path, fingerprint, _ = _planned(row)
-    if not fingerprint or isinstance(error, ChangedError):
+    if not clip.source_fingerprint or isinstance(error, ChangedError):
         return ""
-    if not os.path.lexists(path):
+    if not os.path.lexists(clip.path):
         return (
             f" on {socket.gethostname()}, but it was there when the job was planned; all nodes "
             "of a cluster must see the same videos"
         )
     with suppress(OSError, ValueError):
-        return "" if _is_as_planned(row) else f"; {_changed(row)}"
+        return "" if _is_as_planned(clip) else f"; {_changed(clip)}"
     return ""
 
 
-def _changed(row: dict[str, Any]) -> str:
+def _changed(clip: Clip) -> str:
     """What is said of a local file that is not what was planned."""
-    path, _, version = _planned(row)
-    copies = "" if version else ", and --hash-content where each node has a copy of its own"
-    return f"{changed(path)}{copies}"
-
-
-def _speak_of(error: Exception, path: str, local: str) -> None:
-    """Let an error name the video where its owner knows it."""
-    if path != local:
-        error.args = tuple(
-            argument.replace(local, path) if isinstance(argument, str) else argument
-            for argument in error.args
-        )
+    copies = ", and --hash-content where each node has a copy of its own"
+    return f"{changed(clip.path)}{'' if clip.source_version else copies}"
 
 
 @cache
@@ -258,18 +235,15 @@ def _child(memory_gib: float) -> Child:
     return Child(memory_gib=memory_gib)
 
 
-def _own_key(row: dict[str, Any]) -> str:
-    """A key that belongs to this row alone: not to the clip, nor to another row about it."""
-    return digest("|".join((row["clip_key"], "damaged", row["benchmark"], row["video_id"])), 20)
-
-
-def _clip(start: float | None, end: float | None) -> tuple[float, float] | None:
-    """Read bounds from a row; a missing one is open, and tables write missing numbers as NaN."""
-    start = None if start is None or math.isnan(start) else float(start)
-    end = None if end is None or math.isnan(end) else float(end)
-    return (
-        None if start is None and end is None else (start or 0.0, math.inf if end is None else end)
+def _bounds(clip: Clip) -> tuple[float, float] | None:
+    """Bounds in seconds; a missing one is open, and tables write missing numbers as NaN."""
+    start, end = (
+        None if value is None or math.isnan(value) else float(value)
+        for value in (clip.clip_start, clip.clip_end)
     )
+    if start is None and end is None:
+        return None
+    return start or 0.0, math.inf if end is None else end
 
 
 def _one_line(error: Exception, path: str) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipeline.cache.derived import on_cpu
 from pipeline.cache.rows import Entry, identity_of
-from pipeline.rows import Row
+from pipeline.rows import Clip, Result, Row
 from pipeline.stages.answer import AnswerQuestions
 from pipeline.stages.compress import (
     Compressed,
@@ -31,7 +32,7 @@ _STEPS = ("segment", "select", "merge")
 
 
 class ProfileCompression(CompressVideo):
-    """As `CompressVideo`, method by method; adds the row's `profile`.
+    """As `CompressVideo`, method by method; adds the clip's `profile`.
 
     `profile` is JSON: cache name -> {`vision`, `compress` and, of methods that have them,
     `segment`, `select`, `merge`: milliseconds, `peak_gib`}. Vision includes moving the frames to
@@ -42,9 +43,9 @@ class ProfileCompression(CompressVideo):
         super().__init__(model, *args, **options)
         self.device = resolve_device(model.device)
 
-    def _compress(self, row: Row) -> Compressed:
+    def _compress(self, clip: Clip) -> Compressed:
         """Encode, compress and write, once per method."""
-        frames, clip = frames_of(row), identity_of(row)
+        frames, identity = frames_of(clip), identity_of(vars(clip))
         profile = LatencyProfile(self.device, warm_up=0)
         measured: dict[str, dict[str, float]] = {}
 
@@ -56,22 +57,22 @@ class ProfileCompression(CompressVideo):
                 with profile.stage("compress"):
                     video = compressor.compress(features, clock=profile)
             ms = latency.stage_ms
-            entry = Entry(on_cpu(video), row["decode_video_ms"], ms["vision"], ms["compress"])
-            self.caches[name].write(clip, entry)
+            entry = Entry(on_cpu(video), clip.decode_video_ms or 0.0, ms["vision"], ms["compress"])
+            self.caches[name].write(identity, entry)
             measured[name] = {**ms, "peak_gib": latency.peak_gib}
 
         # What one method leaves in memory is not counted in the next one's peak.
-        errors = each_on_its_own(row["missing"], measure, root_of(self.caches))
-        row = {
-            **row,
-            "encode_ms": sum(times["vision"] for times in measured.values()),
-            "compress_ms": json.dumps({}),
-            "profile": json.dumps(measured),
-        }
+        errors = each_on_its_own(clip.missing, measure, root_of(self.caches))
+        clip = replace(
+            clip,
+            encode_ms=sum(times["vision"] for times in measured.values()),
+            compress_ms=json.dumps({}),
+            profile=json.dumps(measured),
+        )
         compress_ms: dict[str, float | None] = {
             name: times["compress"] for name, times in measured.items()
         }
-        return Compressed(without_frames(row), compress_ms, errors)
+        return Compressed(without_frames(clip), compress_ms, errors)
 
 
 class ProfileAnswers(AnswerQuestions):
@@ -85,15 +86,15 @@ class ProfileAnswers(AnswerQuestions):
         self.read_ahead = 0
         self.memory = PeakMemory(resolve_device(model.device))
 
-    def stream(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def stream(self, clips: Iterable[Clip]) -> Iterator[Result]:
         """Answer one clip after the other and complete the rows of the answers."""
         caches = {planned.name: planned.cache for planned in self.methods}
-        for row in rows:
+        for clip in clips:
             self._session = None  # memory that is kept for the next clip would be in its peak
-            (done,) = super().stream([row])
-            measured = json.loads(row.get("profile") or "{}")
-            answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done["answers"]]
-            yield {**done, "answers": answers}
+            (done,) = super().stream([clip])
+            measured = json.loads(clip.profile or "{}")
+            answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done.answers]
+            yield replace(done, answers=answers)
 
     def _request(self, *args: Any) -> Any:
         """Memory is that of one method from here on: nothing else is with the model."""

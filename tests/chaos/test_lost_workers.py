@@ -25,11 +25,11 @@ from jobs_for_tests import job, plan_of, run, what_was_said
 from pipeline.errors import WorkerError
 from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter, read_answers
-from pipeline.rows import Row, bounds
+from pipeline.rows import Result, clips_in
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
 from tango_core import decode_frames, load_encoder
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 from tango_core.types import CompressedVideo, VisualFeatures
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -114,20 +114,20 @@ def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, lo
         killer.join()
     assert killed_at, "no encode actor was found"
     assert killed_at[0] < CLIPS, "it was killed too late to prove anything"
-    assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())
-    assert {result["status"] for result in results} == {"ok"}
-    questions = [a["question_id"] for result in results for a in result["answers"]]
+    assert Counter(r.video_id for r in results) == Counter(plan.clips["video_id"].to_pylist())
+    assert {result.status for result in results} == {"ok"}
+    questions = [a["question_id"] for result in results for a in result.answers]
     assert len(questions) == len(set(questions))
     assert len(cache.keys()) == CLIPS
-    counts = [(r["decode_video_ms"] is not None, r["encode_ms"] is not None) for r in results]
+    counts = [(r.decode_video_ms is not None, r.encode_ms is not None) for r in results]
     assert counts == [(True, True)] * CLIPS, "every clip counts once as decoded and once as encoded"
-    assert [result["num_computed"] for result in results] == [1] * CLIPS
+    assert [result.num_computed for result in results] == [1] * CLIPS
 
 
 @pytest.mark.slow
 def test_a_job_survives_the_loss_of_its_ledger(shapes, tmp_path, local_ray):
     plan = plan_of(job(shapes, limit=CLIPS), tmp_path / "cache")
-    results: list[Row] = []
+    results: list[Result] = []
     killed = False
     for result in run_plan(plan, Settings()):
         results.append(result)
@@ -135,8 +135,8 @@ def test_a_job_survives_the_loss_of_its_ledger(shapes, tmp_path, local_ray):
             (ledger,) = workers_titled("JobLedger")
             os.kill(ledger.pid, signal.SIGKILL)
             killed = True
-    assert Counter(r["video_id"] for r in results) == Counter(plan.clips["video_id"].to_pylist())
-    assert {result["status"] for result in results} == {"ok"}
+    assert Counter(r.video_id for r in results) == Counter(plan.clips["video_id"].to_pylist())
+    assert {result.status for result in results} == {"ok"}
 
 
 def test_a_stage_that_cannot_run_ends_the_job_with_its_own_reason(shapes, tmp_path, local_ray):
@@ -216,8 +216,8 @@ def with_a_deadly_clip(plan: Plan, index: int, make: Callable[..., Deadly] = Dea
     """The same plan, in which clip `index` kills its encode worker every time."""
     encoder = load_encoder(plan.model)
     sums = [
-        token_sum(encoder.encode(decode_frames(clip["path"], plan.model.frames, bounds(clip))))
-        for clip in plan.clips.to_pylist()
+        token_sum(encoder.encode(decode_frames(clip.path, plan.model.frames, clip.bounds)))
+        for clip in list(clips_in(plan.clips))
     ]
     victim = sums[index]
     alike = [total for total in sums if math.isclose(total, victim, rel_tol=10 * TOLERANCE)]
@@ -229,13 +229,13 @@ def with_a_deadly_clip(plan: Plan, index: int, make: Callable[..., Deadly] = Dea
 def test_a_clip_that_kills_its_worker_every_time_becomes_a_failed_row(shapes, tmp_path, local_ray):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     plan = with_a_deadly_clip(plan_of(job(shapes, limit=4), tmp_path / "cache"), 1)
-    results = {result["video_id"]: result for result in run_plan(plan, Settings())}
-    victim, *others = sorted(results.values(), key=lambda result: result["status"] == "ok")
-    assert victim["video_id"] == plan.clips["video_id"][1].as_py()
-    assert victim["status"] == "encode_failed"
-    assert "died 3 times" in victim["error"]
-    assert [result["status"] for result in others] == ["ok"] * 3
-    assert {a["status"] for a in victim["answers"]} == {"encode_failed"}
+    results = {result.video_id: result for result in run_plan(plan, Settings())}
+    victim, *others = sorted(results.values(), key=lambda result: result.status == "ok")
+    assert victim.video_id == plan.clips["video_id"][1].as_py()
+    assert victim.status == "encode_failed"
+    assert "died 3 times" in victim.error
+    assert [result.status for result in others] == ["ok"] * 3
+    assert {a["status"] for a in victim.answers} == {"encode_failed"}
 
 
 @pytest.mark.slow
@@ -248,18 +248,18 @@ def test_a_worker_whose_gpu_is_lost_ends_and_its_clips_are_done_elsewhere(
     seen = tmp_path / "processes"
     make = partial(Poisonous, seen=str(seen), harmless_after=harmless_after)
     plan = with_a_deadly_clip(plan_of(job(shapes, limit=4), tmp_path / "cache"), 1, make)
-    results = {result["video_id"]: result for result in run_plan(plan, Settings())}
+    results = {result.video_id: result for result in run_plan(plan, Settings())}
     assert set(results) == set(plan.clips["video_id"].to_pylist())
     victim = results.pop(plan.clips["video_id"][1].as_py())
-    assert [result["status"] for result in results.values()] == ["ok"] * 3
+    assert [result.status for result in results.values()] == ["ok"] * 3
     processes = seen.read_text().split()
     assert len(processes) == len(set(processes)) == min(harmless_after, 3)
     if harmless_after == 1:
-        assert victim["status"] == "ok"
+        assert victim.status == "ok"
         return
-    assert victim["status"] == "encode_failed"
+    assert victim.status == "encode_failed"
     reason = f"died 3 times on this clip; the last time because of {ASSERT}"
-    assert victim["error"].endswith(f"{reason} (on {socket.gethostname()})")
+    assert victim.error.endswith(f"{reason} (on {socket.gethostname()})")
 
 
 def test_a_run_whose_driver_died_is_finished_by_resuming(shapes, tmp_path):

@@ -22,7 +22,7 @@ from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.run_dirs import new_run_dir
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 from tango_core.models.random_weights import GEOMETRIES
 from tests.gpu.command import Rows, Run, do_parts, options
 from tests.gpu.halves import geometry
@@ -40,7 +40,7 @@ class FinishTimes:
     def started(self, plan: Plan, finished: int) -> None:
         """See `Observer`."""
 
-    def result(self, row: Row) -> None:
+    def result(self, row: Result) -> None:
         """See `Observer`."""
         self.seconds.append(time.perf_counter())
 

@@ -7,7 +7,6 @@ import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
 from pipeline.resources.pools import PoolError
-from pipeline.rows import Row
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
 
@@ -124,7 +123,7 @@ def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(
 
 def test_filling_the_cache_answers_nothing(shapes, tmp_path):
     small = job(shapes, executor="local", methods=FIVE, limit=2)
-    results: list[Row] = list(run_plan(plan_of(small, tmp_path, answer=False), Settings("local")))
-    assert [result["answers"] for result in results] == [[], []]
+    results = list(run_plan(plan_of(small, tmp_path, answer=False), Settings("local")))
+    assert [result.answers for result in results] == [[], []]
     outcome, _ = run(small, tmp_path.parent / "other")
     assert outcome.num_encoded == 2, "another cache directory shares nothing"

@@ -54,6 +54,7 @@ from pipeline_cases import (
 )
 from timing import about_machine, spread
 
+from pipeline.rows import clips_in
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO
 
 TINY: dict[str, Any] = {"name": "tiny"}
@@ -118,7 +119,7 @@ def _sweep(
         runs = execute_in_turn(plans) if executor == "local" else [execute(*p) for p in plans]
         times = [vision_ms(plan) for plan, _ in plans]
     walls, late = zip(*(run.steady(warm_up) for run in runs), strict=True)
-    measured = sorted({row["video_id"] for row in late[0]} & {row["video_id"] for row in late[1]})
+    measured = sorted({row.video_id for row in late[0]} & {row.video_id for row in late[1]})
     one, many = ([found[video] for video in measured] for found in times)
     ratios = [sum(b.values()) / sum(a.values()) for a, b in zip(one, many, strict=True)]
     about = {
@@ -146,13 +147,12 @@ def overlap_and_warm(clips: Path, cut: dict[str, Any]) -> Figures:
         seconds, rows = run.steady(warm_up=16)
         times = vision_ms(plan)
         stages = {
-            "decode": sum(times[row["video_id"]]["decode"] for row in rows) / 1e3,
+            "decode": sum(times[row.video_id]["decode"] for row in rows) / 1e3,
             "compress": sum(
-                times[row["video_id"]]["encode"] + times[row["video_id"]]["compress"]
-                for row in rows
+                times[row.video_id]["encode"] + times[row.video_id]["compress"] for row in rows
             )
             / 1e3,
-            "answer": sum(answer_ms(row["answers"]) for row in rows) / 1e3,
+            "answer": sum(answer_ms(row.answers) for row in rows) / 1e3,
         }
         figures.append(
             {
@@ -167,7 +167,7 @@ def overlap_and_warm(clips: Path, cut: dict[str, Any]) -> Figures:
         plan, settings = make_plan(clips, cache, 80, answer=True, **recipe)
         again = execute(plan, settings).rows
         for stage in ("decode", "encode"):
-            count = sum(row[f"{stage}_ms"] is not None for row in again)
+            count = sum(vars(row)[f"{stage}_ms"] is not None for row in again)
             case = f"second run, {len(again)} clips: {stage}s"
             figures.append({"part": "warm", "case": case, "figure": count})
     return figures
@@ -194,18 +194,18 @@ def _prefix(case: str, clips: Path, model: dict[str, Any], num_clips: int) -> di
             for way in ("shared", "alone")
         }
         times: dict[str, list[float]] = {"shared": [], "alone": []}
-        for row in plan.clips.to_pylist():
-            row = {**row, "questions": json.dumps(json.loads(row["questions"])[:NUM_QUESTIONS])}
+        for row in clips_in(plan.clips):
+            row = replace(row, questions=json.dumps(json.loads(row.questions)[:NUM_QUESTIONS]))
             row = compress(decode(row))
             said = {}
             for way, answer in stage.items():
                 started = time.perf_counter()
                 done = answer(row)
                 times[way].append((time.perf_counter() - started) * 1e3)
-                said[way] = [reply["text"] for reply in done["answers"]]
+                said[way] = [reply["text"] for reply in done.answers]
             if len(said["shared"]) != NUM_QUESTIONS:
-                raise RuntimeError(f"{row['video_id']} has {len(said['shared'])} questions")
-        prompt = [reply["prompt_tokens"] for reply in done["answers"]]
+                raise RuntimeError(f"{row.video_id} has {len(said['shared'])} questions")
+        prompt = [reply["prompt_tokens"] for reply in done.answers]
     # The first clip warms both up.
     pairs = list(zip(times["shared"], times["alone"], strict=True))[1:]
     return {
@@ -214,7 +214,7 @@ def _prefix(case: str, clips: Path, model: dict[str, Any], num_clips: int) -> di
         "figure": spread([alone / shared for shared, alone in pairs]),
         "shared_ms": spread([shared for shared, _ in pairs]),
         "one_by_one_ms": spread([alone for _, alone in pairs]),
-        "new_tokens": sum(reply["new_tokens"] for reply in done["answers"]),
+        "new_tokens": sum(reply["new_tokens"] for reply in done.answers),
         "clips": len(pairs),
     }
 

@@ -28,7 +28,7 @@ from llava_checkpoints import save_llava
 
 from jobs.run.planning import make_settings
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.run import run
 from pipeline.settings import Settings
 
@@ -47,14 +47,14 @@ class Run:
     """One execution of a plan.
 
     Attributes:
-        rows: `rows.RESULT` per clip, in the order of arrival.
+        rows: A result per clip, in the order of arrival.
         arrived_s: When each arrived, since the execution was asked for.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[Result, ...]
     arrived_s: tuple[float, ...]
 
-    def steady(self, warm_up: int) -> tuple[float, tuple[Row, ...]]:
+    def steady(self, warm_up: int) -> tuple[float, tuple[Result, ...]]:
         """Seconds from the arrival of the last warm-up clip to the end, and what came in them."""
         if not 0 < warm_up < len(self.rows):
             raise ValueError(f"warm_up must be in [1, {len(self.rows) - 1}], got {warm_up}")
@@ -99,7 +99,7 @@ def execute_in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
 def _in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
     """See `execute_in_turn`."""
     streams = [run(plan, settings) for plan, settings in plans]
-    rows: list[list[Row]] = [[] for _ in plans]
+    rows: list[list[Result]] = [[] for _ in plans]
     arrived: list[list[float]] = [[] for _ in plans]
     clocks = [0.0] * len(plans)
     going = list(range(len(plans)))
@@ -117,11 +117,11 @@ def _in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
     return [Run(tuple(r), tuple(a)) for r, a in zip(rows, arrived, strict=True)]
 
 
-def raise_if_failed(row: Row) -> None:
+def raise_if_failed(row: Result) -> None:
     """Refuse a clip or an answer that failed."""
-    statuses = {row["status"], *(answer["status"] for answer in row["answers"])}
+    statuses = {row.status, *(answer["status"] for answer in row.answers)}
     if not statuses <= {"ok", "unparsed"}:
-        raise RuntimeError(f"{row['video_id']}: {row['error'] or sorted(statuses)}")
+        raise RuntimeError(f"{row.video_id}: {row.error or sorted(statuses)}")
 
 
 def vision_ms(plan: Plan) -> dict[str, dict[str, float]]:

@@ -34,7 +34,7 @@ from jobs.run.locations import Locations
 from jobs.run.planning import make_plan
 from jobs.run.run_dirs import new_run_dir
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.settings import Settings
 
 NUM_FILES = 1000
@@ -115,7 +115,7 @@ def measure(job: Job, folder: Path, *, ray: bool) -> dict[str, Any]:
         steps[f"{step}_s"] = round(time.perf_counter() - started, 2)
         steps[f"{step}_gib"] = peak_gib()
 
-    def stop_here(plan: Plan, settings: Settings) -> Iterator[Row]:
+    def stop_here(plan: Plan, settings: Settings) -> Iterator[Result]:
         """In the place of `pipeline.run`: everything before it is done."""
         mark("planned")
         steps["clips"] = plan.clips.num_rows

@@ -30,7 +30,7 @@ from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.planning import items_of
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.settings import Settings
 
 
@@ -72,7 +72,7 @@ def measure(job: Job, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"load": round(os.getloadavg()[0], 1), "start_gib": peak_gib()}
     started, busy = time.perf_counter(), time.process_time()
 
-    def stop_here(plan: Plan, settings: Settings) -> Iterator[Row]:
+    def stop_here(plan: Plan, settings: Settings) -> Iterator[Result]:
         """In the place of `pipeline.run`: everything before it is done."""
         found["planned_s"] = round(time.perf_counter() - started, 1)
         found["planned_cpu_s"] = round(time.process_time() - busy, 1)

@@ -35,13 +35,13 @@ def precomputed(tmp_path_factory):
 def test_vision_side_counts_a_decode_and_an_encode_once_and_every_compression(precomputed):
     plan, _, run = precomputed
     times = vision_ms(plan)
-    assert set(times) == {row["video_id"] for row in run.rows}
+    assert set(times) == {row.video_id for row in run.rows}
     per_cache = [vision_ms(replace(plan, caches={n: c})) for n, c in plan.caches.items()]
     assert len(per_cache) == 3
     for row in run.rows:
-        found = times[row["video_id"]]
-        assert (found["decode"], found["encode"]) == (row["decode_video_ms"], row["encode_ms"])
-        alone = [cache[row["video_id"]]["compress"] for cache in per_cache]
+        found = times[row.video_id]
+        assert (found["decode"], found["encode"]) == (row.decode_video_ms, row.encode_ms)
+        alone = [cache[row.video_id]["compress"] for cache in per_cache]
         assert found["compress"] == pytest.approx(sum(alone))
         assert min(alone) > 0
 
@@ -60,7 +60,7 @@ def test_plans_that_take_turns_have_clocks_of_their_own(tmp_path):
     runs = execute_in_turn(plans)
     assert [len(run.rows) for run in runs] == [1, 3]
     for (plan, _), run in zip(plans, runs, strict=True):
-        assert [row["video_id"] for row in run.rows] == plan.clips["video_id"].to_pylist()
+        assert [row.video_id for row in run.rows] == plan.clips["video_id"].to_pylist()
         busy = sum(sum(clip.values()) for clip in vision_ms(plan).values()) / 1e3
         assert busy < run.arrived_s[-1]
         assert sorted(run.arrived_s) == [*run.arrived_s]

@@ -12,8 +12,8 @@ from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
 from pipeline.cache.names import TOKENS, file_of
-from pipeline.plan import _MOST_REPEATS, with_lost_entries_again
-from pipeline.rows import CLIP, clip_row, to_table
+from pipeline.rows import CLIP, Result, clip_of, to_table
+from pipeline.run import MOST_REPEATS, complete
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
 from tango_core.types import VideoItem
@@ -50,7 +50,7 @@ def test_damaged_token_sets_are_computed_again_in_the_same_job(shapes, tmp_path,
     caches = find_caches(tmp_path / "cache")
     assert len({tuple(sorted(one.key for one in folder.locations)) for folder in caches}) == 1
     again, again_dir = run(recipe, tmp_path)
-    assert set(answers_of(again_dir)["status"]) == {"ok"}
+    assert set(answers_of(again_dir).status) == {"ok"}
     assert again.num_encoded == again.num_computed // 2, "both methods of a clip in one round"
     assert what_was_said(again_dir).equals(what_was_said(first_dir))
 
@@ -60,7 +60,7 @@ def test_damaged_features_are_encoded_again_in_the_same_job(shapes, tmp_path):
     first, first_dir = run(recipe, tmp_path)
     damage(feature_files(tmp_path)[0])
     again, again_dir = run(recipe, tmp_path)
-    assert set(answers_of(again_dir)["status"]) == {"ok"}
+    assert set(answers_of(again_dir).status) == {"ok"}
     assert (first.num_encoded, again.num_encoded) == (first.num_clips, 1)
     assert what_was_said(again_dir).equals(what_was_said(first_dir))
 
@@ -75,14 +75,14 @@ def test_entries_that_were_removed_after_the_plan_are_computed_again(shapes, tmp
             folder.remove(file.base_name)
     attempts = []
 
-    def attempt(left):
+    def attempt(left, settings):
         attempts.append(left.clips.num_rows)
-        return run_plan(left, Settings("local"))
+        return run_plan(left, settings)
 
-    results = list(with_lost_entries_again(attempt, plan))
+    results = list(complete(attempt, plan, Settings("local")))
     assert attempts == [4, 4]
-    assert [row["encode_ms"] is not None for row in results] == [True] * 4
-    assert {answer["status"] for row in results for answer in row["answers"]} == {"ok"}
+    assert [row.encode_ms is not None for row in results] == [True] * 4
+    assert {answer["status"] for row in results for answer in row.answers} == {"ok"}
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ class SmallPlan:
 
 def test_a_clip_that_loses_its_entries_each_time_is_given_up():
     items = [VideoItem(name, f"/{name}.mp4") for name in ("v0", "v1")]
-    clips = to_table((clip_row("b", item, item.video_id, "") for item in items), CLIP)
+    clips = to_table((clip_of("b", item, item.video_id, "") for item in items), CLIP)
     asked = []
 
-    def attempt(plan):
+    def attempt(plan, settings):
         for video in plan.clips["video_id"].to_pylist():
             asked.append(video)
-            yield {"benchmark": "b", "video_id": video, "lost_entry": video == "v1"}
+            yield Result(benchmark="b", video_id=video, lost_entry=video == "v1")
 
-    rows = list(with_lost_entries_again(attempt, SmallPlan(clips, {}, {})))
-    assert [(row["video_id"], row["lost_entry"]) for row in rows] == [("v0", False), ("v1", True)]
-    assert asked == ["v0", "v1"] + ["v1"] * _MOST_REPEATS
+    rows = list(complete(attempt, SmallPlan(clips, {}, {}), Settings("local")))
+    assert [(row.video_id, row.lost_entry) for row in rows] == [("v0", False), ("v1", True)]
+    assert asked == ["v0", "v1"] + ["v1"] * MOST_REPEATS

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from jobs_for_tests import job, plan_of
 
 from pipeline.metrics import FINISHED, METRICS, SECONDS, SLOTS, JobBoard, Metered, StageCount
+from pipeline.rows import Clip
 from pipeline.run import run
 from pipeline.settings import Settings
 from pipeline.streams import stream_of
@@ -27,9 +30,9 @@ class Report:
 
 def test_a_clip_that_failed_before_is_only_passed_on():
     report = Report()
-    stage = Metered(stream_of(lambda row: {**row, "status": "encode_failed"}), "compress", report)
+    stage = Metered(stream_of(lambda row: replace(row, status="encode_failed")), "compress", report)
     clips = [
-        {"benchmark": "b", "video_id": name, "status": status}
+        Clip(benchmark="b", video_id=name, path="", status=status)
         for name, status in (("v", "ok"), ("w", "decode_failed"))
     ]
     assert len(list(stage(clips))) == 2
@@ -38,7 +41,7 @@ def test_a_clip_that_failed_before_is_only_passed_on():
 
 def test_clips_that_are_worked_on_together_are_counted_one_by_one():
     report = Report()
-    clips = [{"benchmark": "b", "video_id": name, "status": "ok"} for name in "abc"]
+    clips = [Clip(benchmark="b", video_id=name, path="", status="ok") for name in "abc"]
     done = Metered(lambda rows: iter(list(rows)), "answer", report)(clips)
     assert next(done) == clips[0]
     assert [said for _, said in report.said] == ["started"] * 3 + ["ok"]

@@ -33,7 +33,7 @@ def test_a_plan_without_clips_touches_nothing(plan, tmp_path):
 def test_a_loop_fills_a_cache_that_says_what_is_in_it(plan):
     (result,) = run(plan, Settings("local"))
     (cache,) = plan.caches.values()
-    assert (result["status"], result["num_computed"]) == ("ok", 1)
+    assert (result.status, result.num_computed) == ("ok", 1)
     assert cache.storage.read("manifest.json").decode() == cache.manifest
     assert cache.keys() == set(plan.clips["clip_key"].to_pylist())
 
@@ -95,7 +95,7 @@ class TestNotFinite:
         plan = with_nan(tensor)
         results = run(plan, Settings("local"))
         first = [next(results) for _ in range(5)]
-        answers = [answer for result in first for answer in result["answers"]]
+        answers = [answer for result in first for answer in result.answers]
         assert {answer["status"] for answer in answers} == {status}
         assert all(half in answer["error"] for answer in answers)
         with pytest.raises(WorkerError, match=f"last 5 clips failed alike: NotFiniteError.*{half}"):

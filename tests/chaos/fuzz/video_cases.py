@@ -14,6 +14,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 
+from pipeline.rows import Clip
 from pipeline.runtime.child import Child, CrashError
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec
@@ -67,29 +68,29 @@ def judged(case: VideoCase) -> Outcome:
 def _judge(path: Path, case: VideoCase) -> tuple[str, str]:
     """What happened, and the problem."""
     start, end = case.clip or (None, None)
-    row = {"video_id": "v", "path": str(path), "clip_start": start, "clip_end": end}
+    row = Clip(benchmark="b", video_id="v", path=str(path), clip_start=start, clip_end=end)
     begun = time.monotonic()
     spec = FrameSpec(NUM_FRAMES)
     with _unexpected() as unexpected:
         out = decode_video(row, spec=spec, timeout_s=LIMIT_S, memory_gib=MEMORY_GIB)
     taken = time.monotonic() - begun
     if unexpected:
-        return "traceback", f"the log gets a traceback: {unexpected[0]}; error {out['error']!r}"
+        return "traceback", f"the log gets a traceback: {unexpected[0]}; error {out.error!r}"
     if taken > LIMIT_S + _GRACE_S:
         return "hang", f"decoding took {taken:.0f} s, and may take {LIMIT_S:.0f}"
-    error = out["error"]
+    error = out.error
     if error is not None and ("\n" in error or "Traceback" in error or not error):
         return "traceback", f"the error has more than one line: {error!r}"
-    if out["status"] != "ok":
-        if (error is None) or out["pixels"] is not None:
-            return "no reason", f"status {out['status']} with error {error!r}"
+    if out.status != "ok":
+        if (error is None) or out.pixels is not None:
+            return "no reason", f"status {out.status} with error {error!r}"
         if "crashed with" in error:
             return "decoder crashed, row failed", ""
         if "no result from the decoder" in error:
             return "decoder hung, row failed", ""
         if "needed more than" in error:
             return "memory limit, row failed", ""
-        return f"row {out['status']}", ""
+        return f"row {out.status}", ""
     try:
         shown = _second().call(
             decode_everything, str(path), timeout_s=LIMIT_S, about=path.name, what="second decoder"
@@ -102,16 +103,16 @@ def _judge(path: Path, case: VideoCase) -> tuple[str, str]:
     if problem == GARBLED:
         return GARBLED, ""
     if problem:
-        return "wrong frames", f"{problem}; warnings {out['warnings']}"
+        return "wrong frames", f"{problem}; warnings {out.warnings}"
     if [frame.number for frame in shown] == list(range(48)):
         return "ok, as the intact file", ""
-    return ("ok with a warning" if out["warnings"] else "ok, both decoders agree"), ""
+    return ("ok with a warning" if out.warnings else "ok, both decoders agree"), ""
 
 
-def _compared(out: dict[str, object], shown: Sequence[Shown], case: VideoCase) -> str:
+def _compared(out: Clip, shown: Sequence[Shown], case: VideoCase) -> str:
     """What of the delivered frames the second decoder does not show; "" for nothing."""
-    pixels = np.frombuffer(out["pixels"], np.uint8).reshape(out["pixels_shape"])  # type: ignore[call-overload]
-    times: list[float] = out["frame_times"]  # type: ignore[assignment]
+    pixels = np.frombuffer(out.pixels, np.uint8).reshape(out.pixels_shape)
+    times = list(out.frame_times or ())
     digests = [digest_of(picture.tobytes(), picture.shape) for picture in pixels]
     numbers = [number_of(picture) for picture in pixels]
     known = {frame.digest for frame in shown}

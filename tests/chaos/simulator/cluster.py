@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.plan import Plan
-from pipeline.rows import Row, to_table
+from pipeline.rows import Clip, Result, clips_in, to_table
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, filled, stages_of
-from pipeline.streams import RowStream, stream_of
+from pipeline.streams import Stream, stream_of
 from tests.chaos.simulator.world import Killed, Process
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Worker:
 
     stage: Stage
     process: Process | None = None
-    row: Row | None = None
+    row: Clip | None = None
 
 
 class Cluster:
@@ -56,24 +56,23 @@ class Cluster:
         self._closed = False
         self._spawned = 0
 
-    def stream(self, plan: Plan, settings: Settings) -> Iterator[Row]:
+    def stream(self, plan: Plan, settings: Settings) -> Iterator[Result]:
         """See `pipeline.executors.ray_data.stream`."""
         if plan.clips.num_rows == 0:
             return
         for cache in plan.caches.values():
             cache.prepare()
         stages = stages_of(plan)
-        self.queues: dict[str, list[Row]] = {stage.name: [] for stage in stages}
-        self.results: deque[Row] = deque()
+        self.queues: dict[str, list[Clip]] = {stage.name: [] for stage in stages}
+        self.results: deque[Clip | Result] = deque()
         self._closed = False
-        rows = plan.clips.to_pylist()
+        rows = list(clips_in(plan.clips))
         for row in rows:
             first = next((one for one in stages if one.takes(row)), None)
             if first is None:
                 self.results.append(row)
             else:
-                missing = dict.fromkeys(first.input.names)
-                self.queues[first.name].append({**missing, **row})
+                self.queues[first.name].append(row)
         workers = [
             self._start(Worker(stage), plan, settings)
             for stage in stages
@@ -94,7 +93,7 @@ class Cluster:
                 while self.results:
                     given += 1
                     row = self.results.popleft()
-                    yield row if plan.answer else filled(row)
+                    yield row if isinstance(row, Result) else filled(row)
         finally:
             self._closed = True
             if not self.driver.dead:
@@ -119,15 +118,15 @@ class Cluster:
         caches = pickle.loads(pickle.dumps(dict(plan.caches)))
         started = stream_of(stage.start(replace(plan, caches=caches), settings))
 
-        def looked_at(rows: Iterable[Row]) -> Iterator[Row]:
+        def looked_at(rows: Iterable[Clip]) -> Iterator[Clip]:
             for row in rows:
-                poisoned = self.running.poisoned.get(self.driver.pid) == row["video_id"]
-                if poisoned and row["status"] == "ok":
+                poisoned = self.running.poisoned.get(self.driver.pid) == row.video_id
+                if poisoned and row.status == "ok":
                     self.running.world.kill(process)
                     process.raise_if_dead()
                 yield row
 
-        run: RowStream = started
+        run: Stream = started
         if _is_actor(stage):
             run = BoundedAttempts(lambda rows: started(looked_at(rows)), stage.failure, self.ledger)
         while True:
@@ -135,15 +134,17 @@ class Cluster:
             if self._closed or self.driver.ended:
                 return
             worker.row = queue.pop(self._draw.randrange(len(queue)))
-            process.step(f"{stage.name} takes {worker.row['video_id']}")
-            (done,) = to_table(list(run([worker.row])), stage.output).to_pylist()
-            process.step(f"{stage.name} gives {worker.row['video_id']}")
+            process.step(f"{stage.name} takes {worker.row.video_id}")
+            (row,) = to_table(run([worker.row]), stage.output).to_pylist()
+            done = Result(**row) if stage.on_hits else Clip(**row)
+            process.step(f"{stage.name} gives {worker.row.video_id}")
             worker.row = None
             if self._closed or self.driver.ended:
                 return
             later = [one.name for one in stages_of(plan)]
             after = later[later.index(stage.name) + 1 :]
             if after:
+                assert isinstance(done, Clip)
                 self.queues[after[0]].append(done)
             else:
                 self.results.append(done)

@@ -28,7 +28,7 @@ from pipeline.cache.removal import plan_removals
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.progress.answers import read_answers
-from pipeline.rows import Row
+from pipeline.rows import Result
 from pipeline.run import run
 from pipeline.runtime.stopping import Stopped
 from pipeline.storage import Storage
@@ -150,7 +150,7 @@ class _Ear:
     def started(self, plan: Plan, finished: int) -> None:
         """Nothing."""
 
-    def result(self, row: Row) -> None:
+    def result(self, row: Result) -> None:
         """After every clip."""
         if self.process.signalled:
             raise Stopped(signal.SIGTERM)

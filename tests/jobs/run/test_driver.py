@@ -21,8 +21,8 @@ from jobs.run.commands import counted, exit_code
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.run_dirs import new_run_dir
-from pipeline.rows import questions_of
-from pipeline.rows import result as result_row
+from pipeline.rows import clips_in, questions_of
+from pipeline.rows import result_of as result_row
 
 SECONDS_PER_CLIP = 4.0
 
@@ -49,20 +49,20 @@ class Executor:
 
     def __call__(self, plan, settings):
         self.plans.append(plan)
-        for index, row in enumerate(plan.clips.to_pylist()):
+        for index, row in enumerate(clips_in(plan.clips)):
             if index == self.dies_after:
                 raise ConnectionError("the cluster is gone")
             self.clock.sleep(SECONDS_PER_CLIP)
             if index in self.failing:
-                row |= {"status": "decode_failed", "error": "not a video"}
+                row = row.failed("decode_failed", "not a video")
             else:
-                row |= {"decode_video_ms": 1.0, "encode_ms": 2.0, "compress_ms": '{"cache": 3.0}'}
+                row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms='{"cache": 3.0}')
             yield result_row(row, [answer(row, question.id) for question in questions_of(row)])
 
 
 def answer(row, question):
-    about = {"benchmark": row["benchmark"], "video_id": row["video_id"], "cell": "full"}
-    status = {"status": row["status"], "error": row["error"]}
+    about = {"benchmark": row.benchmark, "video_id": row.video_id, "cell": "full"}
+    status = {"status": row.status, "error": row.error}
     return {**about, **status, "question_id": question, "text": "A"}
 
 

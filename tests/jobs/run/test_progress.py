@@ -12,11 +12,13 @@ from rich.console import Console
 
 from jobs.run.progress import JobProgress, is_decoded
 from pipeline.metrics import JobBoard, StageCount
+from pipeline.rows import Result
 
 
 def result(**changes):
-    row = {"status": "ok", "num_misses": 1, "decode_video_ms": 1.0, "encode_ms": 1.0}
-    return {**row, "answers": [{"status": "ok"}], **changes}
+    row = {"benchmark": "b", "video_id": "v", "num_misses": 1, "decode_video_ms": 1.0}
+    row |= {"encode_ms": 1.0, "answers": [{"status": "ok"}]}
+    return Result(**row | changes)
 
 
 @pytest.fixture

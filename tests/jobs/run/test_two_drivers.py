@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+from dataclasses import replace
 
 import pytest
 from jobs_for_tests import answers_of, job
@@ -13,8 +14,8 @@ from rich.console import Console
 from jobs.run.build import build
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from pipeline.rows import questions_of
-from pipeline.rows import result as result_row
+from pipeline.rows import clips_in, questions_of
+from pipeline.rows import result_of as result_row
 from pipeline.storage.leases import RELEASED, LeaseError
 
 # The first driver stands still while the second one does its whole job.
@@ -38,11 +39,11 @@ class Executor:
         self.text, self.began, self.go_on = text, threading.Event(), threading.Event()
 
     def __call__(self, plan, settings):
-        for row in plan.clips.to_pylist():
-            about = {key: row[key] for key in ("benchmark", "video_id", "status", "error")}
+        for row in clips_in(plan.clips):
+            about = {key: vars(row)[key] for key in ("benchmark", "video_id", "status", "error")}
             about |= {"cell": "full", "text": self.text}
             ids = [question.id for question in questions_of(row)]
-            row |= {"decode_video_ms": 1.0, "encode_ms": 2.0, "compress_ms": '{"cache": 3.0}'}
+            row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms='{"cache": 3.0}')
             yield result_row(row, [{**about, "question_id": one} for one in ids])
             self.began.set()
             assert self.go_on.wait(PATIENCE_S)

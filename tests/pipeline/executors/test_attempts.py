@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import MAX_ATTEMPTS, AttemptLedger, BoundedAttempts
+from pipeline.rows import Clip
 from pipeline.streams import stream_of
 
-ROW = {"benchmark": "b", "video_id": "v", "status": "ok", "error": None}
+ROW = Clip(benchmark="b", video_id="v", path="")
 
 
 class WorkerDied(BaseException):
@@ -22,11 +25,11 @@ def bounded(stage, failure, ledger, where=""):
 
 
 def passed_on(row):
-    return {**row, "done": True}
+    return replace(row, decoder="done")
 
 
 def deadly(row):
-    if row["status"] == "ok":
+    if row.status == "ok":
         raise WorkerDied
     return row
 
@@ -34,7 +37,7 @@ def deadly(row):
 def test_a_clip_that_comes_back_may_be_tried_any_number_of_times():
     run = bounded(passed_on, "encode_failed", AttemptLedger())
     for _ in range(3 * MAX_ATTEMPTS):
-        assert run(ROW) == {**ROW, "done": True}
+        assert run(ROW) == replace(ROW, decoder="done")
 
 
 def test_a_clip_that_kills_its_worker_becomes_a_failed_row():
@@ -43,8 +46,8 @@ def test_a_clip_that_kills_its_worker_becomes_a_failed_row():
         with pytest.raises(WorkerDied):
             bounded(deadly, "encode_failed", ledger)(ROW)
     row = bounded(deadly, "encode_failed", ledger)(ROW)
-    assert row["status"] == "encode_failed"
-    assert row["error"] == "the worker process died 3 times on this clip"
+    assert row.status == "encode_failed"
+    assert row.error == "the worker process died 3 times on this clip"
 
 
 def test_stages_and_clips_are_counted_apart():
@@ -52,14 +55,14 @@ def test_stages_and_clips_are_counted_apart():
     for _ in range(MAX_ATTEMPTS):
         with pytest.raises(WorkerDied):
             bounded(deadly, "encode_failed", ledger)(ROW)
-    assert bounded(passed_on, "answer_failed", ledger)(ROW)["status"] == "ok"
-    other = {**ROW, "video_id": "w"}
-    assert bounded(passed_on, "encode_failed", ledger)(other)["status"] == "ok"
+    assert bounded(passed_on, "answer_failed", ledger)(ROW).status == "ok"
+    other = replace(ROW, video_id="w")
+    assert bounded(passed_on, "encode_failed", ledger)(other).status == "ok"
 
 
 def test_a_clip_that_loses_the_gpu_three_times_says_why():
     def poisoned(row):
-        if row["status"] == "ok":
+        if row.status == "ok":
             raise DeviceError("CUDA error: device-side assert triggered")
         return row
 
@@ -68,8 +71,8 @@ def test_a_clip_that_loses_the_gpu_three_times_says_why():
         with pytest.raises(DeviceError):
             bounded(poisoned, "encode_failed", ledger, "on node7, GPU 3")(ROW)
     row = bounded(poisoned, "encode_failed", ledger)(ROW)
-    assert row["status"] == "encode_failed"
-    assert row["error"] == (
+    assert row.status == "encode_failed"
+    assert row.error == (
         "the worker process died 3 times on this clip; the last time because of CUDA error: "
         "device-side assert triggered (on node7, GPU 3)"
     )
@@ -78,12 +81,12 @@ def test_a_clip_that_loses_the_gpu_three_times_says_why():
 
 def test_a_clip_that_kills_its_worker_costs_its_neighbours_nothing():
     """Several clips are with the stage when its process dies; Ray repeats all of them."""
-    rows = [{**ROW, "video_id": name} for name in "abcdef"]
+    rows = [replace(ROW, video_id=name) for name in "abcdef"]
 
     class Batches:
         def stream(self, rows):
             inside = list(rows)
-            if any(row["video_id"] == "c" and row["status"] == "ok" for row in inside):
+            if any(row.video_id == "c" and row.status == "ok" for row in inside):
                 raise WorkerDied
             yield from inside
 
@@ -94,7 +97,7 @@ def test_a_clip_that_kills_its_worker_costs_its_neighbours_nothing():
     while True:
         attempt = BoundedAttempts(stream_of(Batches()), "answer_failed", ledger)
         try:
-            done = {row["video_id"]: row["status"] for row in attempt(rows)}
+            done = {row.video_id: row.status for row in attempt(rows)}
             break
         except WorkerDied:
             died += 1

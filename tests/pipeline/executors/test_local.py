@@ -23,7 +23,7 @@ from pipeline.runtime.background import LastingThread
 from pipeline.runtime.child import ChildStartError
 from pipeline.settings import Settings
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO, Stage
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 
 SETTINGS = Settings("local")
 
@@ -70,9 +70,9 @@ def loaded(monkeypatch):
 
 def test_a_plan_without_answers_fills_the_caches_only(filled):
     _, plan, results = filled
-    assert [set(row) for row in results] == [set(RESULT.names)] * 2
-    assert [row["answers"] for row in results] == [[], []]
-    assert [(row["num_misses"], row["num_computed"]) for row in results] == [(1, 1)] * 2
+    assert [set(vars(row)) for row in results] == [set(RESULT.names)] * 2
+    assert [row.answers for row in results] == [[], []]
+    assert [(row.num_misses, row.num_computed) for row in results] == [(1, 1)] * 2
     (cache,) = plan.caches.values()
     assert cache.keys() == set(plan.clips["clip_key"].to_pylist())
 
@@ -81,16 +81,16 @@ def test_clips_in_the_cache_load_the_language_model_alone(filled, shapes, loaded
     plan = plan_of(job(shapes, limit=2), filled[0])
     results = list(local.stream(plan, SETTINGS))
     assert loaded == ["answer"]
-    assert [row["decode_video_ms"] for row in results] == [None, None]
-    assert {answer["cache"] for row in results for answer in row["answers"]} == {"hit"}
+    assert [row.decode_video_ms for row in results] == [None, None]
+    assert {answer["cache"] for row in results for answer in row.answers} == {"hit"}
 
 
 def test_hits_and_misses_come_in_the_order_of_the_plan(filled, shapes, loaded, tmp_path):
     cache = shutil.copytree(filled[0], tmp_path / "cache")
     plan = plan_of(job(shapes, limit=3), cache)
     results = list(local.stream(plan, SETTINGS))
-    assert [row["video_id"] for row in results] == plan.clips["video_id"].to_pylist()
-    assert [row["num_misses"] for row in results] == [0, 0, 1]
+    assert [row.video_id for row in results] == plan.clips["video_id"].to_pylist()
+    assert [row.num_misses for row in results] == [0, 0, 1]
     assert loaded == ["answer", "decode", "compress"]
 
 
@@ -99,8 +99,8 @@ def test_a_failed_clip_loads_nothing_and_answers_with_its_reason(tmp_path, shape
     column = plan.clips.column_names.index("path")
     gone = plan.clips.set_column(column, "path", [[str(tmp_path / "gone.mp4")]])
     (result,) = local.stream(replace(plan, clips=gone), SETTINGS)
-    assert result["status"] == DECODE_VIDEO.failure
-    assert "gone.mp4" in result["error"]
+    assert result.status == DECODE_VIDEO.failure
+    assert "gone.mp4" in result.error
     assert loaded == [DECODE_VIDEO.name, COMPRESS_VIDEO.name]
 
 
@@ -110,7 +110,7 @@ def test_a_profile_does_the_first_clip_twice(shapes, tmp_path):
     plan = replace(plan, compressors=dict.fromkeys(plan.compressors, compressor))
     settings = Settings("local", share_prefix=False, profile=True)
     results = list(local.stream(plan, settings))
-    assert [row["error"] for row in results] == [None, None]
+    assert [row.error for row in results] == [None, None]
     assert len(compressor.seen) == 3
 
 
@@ -140,15 +140,14 @@ class Steps:
                 name=name,
                 on_hits=name == "answer",
                 takes=lambda row: True,
-                input=SimpleNamespace(names=()),
                 start=lambda plan, settings, name=name: partial(self.work, name),
             )
             for name in ("decode", "compress", "answer")
         )
 
     def work(self, name, row):
-        self.before.get((name, row["video_id"]), lambda: None)()
-        self.done.append((name, row["video_id"]))
+        self.before.get((name, row.video_id), lambda: None)()
+        self.done.append((name, row.video_id))
         return row
 
 
@@ -178,7 +177,7 @@ def test_the_next_clip_is_decoded_while_one_is_in_work_and_no_other(steps):
         beside.append(decoded.wait(60))
 
     found, stream = steps({("decode", "1"): decoded.set, ("compress", "0"): wait})
-    assert next(stream)["video_id"] == "0"
+    assert next(stream).video_id == "0"
     assert beside == [True]
     stream.close()
     assert {("decode", "3"), ("decode", "4")}.isdisjoint(found.done)
@@ -189,7 +188,7 @@ def test_what_fails_ahead_is_raised_in_its_turn(steps):
         raise ChildStartError("no child")
 
     _, stream = steps({("decode", "1"): fail})
-    assert next(stream)["video_id"] == "0"
+    assert next(stream).video_id == "0"
     with pytest.raises(ChildStartError, match="no child"):
         next(stream)
 

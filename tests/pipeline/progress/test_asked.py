@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pipeline.progress.resume import ASKED, read_asked, write_asked
-from pipeline.rows import CLIP, clip_row, to_table
+from pipeline.rows import CLIP, clip_of, to_table
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from tango_core.types import Question, VideoItem
@@ -18,7 +18,7 @@ def clips(*names, text="What?", path="/videos/{}.mp4"):
     for name in names:
         question = Question(f"{name}-0", text, ("a", "b"), 1)
         item = VideoItem(name, path.format(name), (1.0, 2.0), (question,))
-        rows.append(clip_row("bench", item, f"key-{name}", f"stat:{name}"))
+        rows.append(clip_of("bench", item, f"key-{name}", f"stat:{name}"))
     return to_table(rows, CLIP)
 
 

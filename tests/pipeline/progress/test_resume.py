@@ -11,7 +11,7 @@ from pipeline.progress.resume import (
     read_asked,
     write_asked,
 )
-from pipeline.rows import ANSWER, CLIP, clip_row, failed, to_table
+from pipeline.rows import ANSWER, CLIP, clip_of, to_table
 from pipeline.storage import Storage
 from tango_core.types import Question, Subtitles, VideoItem
 
@@ -25,7 +25,7 @@ def question(name, text="What?"):
 def row(name, *, text="What?", key="key", shown=None):
     subtitles = None if shown is None else Subtitles(shown)
     item = VideoItem(name, f"/{name}.mp4", None, (question(name, text),), subtitles)
-    return clip_row("bench", item, f"{key}-{name}", f"stat:{name}")
+    return clip_of("bench", item, f"{key}-{name}", f"stat:{name}")
 
 
 def answered(*names):
@@ -48,7 +48,7 @@ def test_answers_stand_to_the_same_words_about_the_same_file():
     before = [asked(*map(row, "abc"))]
     continued = Continued(answered("a", "b", "c"), before)
     rows = [row("a"), row("b", text="Why?"), row("c", key="other")]
-    kept = [continued.keeps(one, [question(one["video_id"])]) for one in rows]
+    kept = [continued.keeps(one, [question(one.video_id)]) for one in rows]
     assert kept == [True, False, False]
     assert [continued.standing.has("bench", name, [f"{name}-q"]) for name in "abc"] == kept
 
@@ -89,4 +89,4 @@ def test_the_newest_part_says_what_was_asked():
 def test_what_cannot_be_compared_agrees():
     before = Continued(asked=[asked(row("a"))])
     assert before.agrees(row("never noted"))
-    assert before.agrees(failed(row("a", key=""), "decode_failed", "no such file"))
+    assert before.agrees(row("a", key="").failed("decode_failed", "no such file"))

@@ -8,7 +8,7 @@ import pytest
 from jobs_for_tests import job, plan_of
 
 from pipeline.plan import Plan
-from pipeline.rows import Row
+from pipeline.rows import Row, clips_in
 from pipeline.settings import Settings
 from pipeline.stages.declarations import DECODE_VIDEO, Stage
 
@@ -43,7 +43,7 @@ def decoded_clip(tmp_path_factory):
     """The recipe's clips, and the first of them decoded."""
     recipe = job(tmp_path_factory.mktemp("shapes"), limit=1, methods=METHODS)
     plan = plan_of(recipe, tmp_path_factory.mktemp("cache"))
-    (row,) = plan.clips.to_pylist()
+    (row,) = clips_in(plan.clips)
     return recipe, DECODE_VIDEO.start(plan, Settings("local"))(row)
 
 
@@ -54,5 +54,5 @@ def one_clip(decoded_clip, tmp_path):
     plan = plan_of(recipe, tmp_path / "cache")
     for cache in plan.caches.values():
         cache.prepare()
-    (row,) = plan.clips.to_pylist()
+    (row,) = clips_in(plan.clips)
     return OneClip(plan, row, decoded)

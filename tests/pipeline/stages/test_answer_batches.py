@@ -9,6 +9,7 @@ from jobs_for_tests import job, plan_of
 
 from pipeline.cache.tokens import TokenCache
 from pipeline.executors import local
+from pipeline.rows import clips_in
 from pipeline.runtime.background import LastingThread
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
@@ -31,13 +32,12 @@ def plan(tmp_path_factory):
     filling = plan_of(recipe, folder / "cache", answer=False)
     for cache in filling.caches.values():
         cache.prepare()
-    assert all(row["status"] == "ok" for row in local.stream(filling, Settings("local")))
+    assert all(row.status == "ok" for row in local.stream(filling, Settings("local")))
     return plan_of(recipe, folder / "cache")
 
 
 def rows_of(plan):
-    names = dict.fromkeys(ANSWER_QUESTIONS.input.names)
-    return [{**names, **row} for row in plan.clips.to_pylist()]
+    return list(clips_in(plan.clips))
 
 
 def start(plan, batch_tokens):
@@ -50,16 +50,16 @@ def start(plan, batch_tokens):
 def said(result):
     return [
         {key: value for key, value in answer.items() if not key.endswith("_ms")}
-        for answer in result["answers"]
+        for answer in result.answers
     ]
 
 
 def test_answers_are_those_of_one_clip_after_the_other(plan):
     alone = list(start(plan, 1).stream(rows_of(plan)))
     together = list(start(plan, 20_000).stream(rows_of(plan)))
-    assert [one["video_id"] for one in together] == plan.clips["video_id"].to_pylist()
+    assert [one.video_id for one in together] == plan.clips["video_id"].to_pylist()
     assert [said(one) for one in together] == [said(one) for one in alone]
-    assert all(answer["prefill_ms"] > 0 for one in together for answer in one["answers"])
+    assert all(answer["prefill_ms"] > 0 for one in together for answer in one.answers)
 
 
 def test_clips_are_taken_when_there_is_room_and_given_back_in_order(plan):
@@ -67,14 +67,14 @@ def test_clips_are_taken_when_there_is_room_and_given_back_in_order(plan):
 
     def coming():
         for row in rows:
-            taken.append(row["video_id"])
+            taken.append(row.video_id)
             yield row
 
     behind = []
     for result in start(plan, 1).stream(coming()):
-        given.append(result["video_id"])
+        given.append(result.video_id)
         behind.append(len(taken) - len(given))
-    assert given == [row["video_id"] for row in rows]
+    assert given == [row.video_id for row in rows]
     assert max(behind) <= 2, "four token sets are read ahead, three of each clip"
 
 
@@ -84,8 +84,8 @@ def test_a_clip_that_was_encoded_is_answered_before_many_others_are(plan):
 
     def coming():
         for row in rows_of(plan):
-            taken.append(row["video_id"])
-            yield {**row, "compress_ms": "{}"}
+            taken.append(row.video_id)
+            yield replace(row, compress_ms="{}")
 
     for number, _ in enumerate(start(plan, 1).stream(coming()), 1):
         behind.append(len(taken) - number)
@@ -128,7 +128,7 @@ def test_words_are_cut_into_tokens_where_token_sets_are_read(plan, ahead):
     layout = stage.language_model.layout
     layout.tokenizer = watched = WatchedTokenizer(layout.tokenizer)
     results = list(stage.stream(rows_of(plan)))
-    assert [answer["status"] for one in results for answer in one["answers"]].count("ok") > CLIPS
+    assert [answer["status"] for one in results for answer in one.answers].count("ok") > CLIPS
     (thread,) = {thread for thread, _ in watched.cut}
     assert isinstance(thread, LastingThread) == (ahead > 0)
     assert (thread is threading.current_thread()) == (ahead == 0)
@@ -150,25 +150,25 @@ def test_words_that_cannot_be_cut_are_the_failure_of_their_method(plan):
     layout = stage.language_model.layout
     layout.tokenizer = Refuses(layout.tokenizer)
     first, *others = stage.stream(rows_of(plan))
-    assert {one["error"] for one in first["answers"] if one["cell"] == "full"} == {
+    assert {one["error"] for one in first.answers if one["cell"] == "full"} == {
         "ValueError: the first question"
     }
-    assert {one["status"] for one in first["answers"] if one["cell"] != "full"} == {"ok"}
-    assert {answer["status"] for one in others for answer in one["answers"]} == {"ok"}
+    assert {one["status"] for one in first.answers if one["cell"] != "full"} == {"ok"}
+    assert {answer["status"] for one in others for answer in one.answers} == {"ok"}
 
 
 def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
     rows = rows_of(plan)
     expected = [said(one) for one in start(plan, 20_000).stream(rows)]
     broken = [*rows]
-    broken[1] = {**rows[1], "clip_key": "no-such-clip"}
-    broken[3] = {**rows[3], "status": "decode_failed", "error": "no frames"}
+    broken[1] = replace(rows[1], clip_key="no-such-clip")
+    broken[3] = replace(rows[3], status="decode_failed", error="no frames")
     results = list(start(plan, 20_000).stream(broken))
     assert [said(results[index]) for index in (0, 2, 4)] == [expected[i] for i in (0, 2, 4)]
-    assert {answer["status"] for answer in results[1]["answers"]} == {"answer_failed"}
-    assert {answer["status"] for answer in results[3]["answers"]} == {"decode_failed"}
-    assert {answer["error"] for answer in results[3]["answers"]} == {"no frames"}
-    assert [len(one["answers"]) for one in results] == [len(one) for one in expected]
+    assert {answer["status"] for answer in results[1].answers} == {"answer_failed"}
+    assert {answer["status"] for answer in results[3].answers} == {"decode_failed"}
+    assert {answer["error"] for answer in results[3].answers} == {"no frames"}
+    assert [len(one.answers) for one in results] == [len(one) for one in expected]
 
 
 def test_what_a_call_has_learnt_about_memory_holds_for_the_next_ones(plan, monkeypatch):
@@ -194,7 +194,7 @@ def test_what_a_call_has_learnt_about_memory_holds_for_the_next_ones(plan, monke
 def test_a_call_that_is_broken_off_does_not_meet_the_next_one(plan):
     stage, rows = start(plan, 20_000), rows_of(plan)
     expected = [said(one) for one in stage.stream(rows)]
-    broken = stage.stream([{**rows[0], "status": "decode_failed", "error": "no"}, *rows[1:]])
+    broken = stage.stream([replace(rows[0], status="decode_failed", error="no"), *rows[1:]])
     next(broken)  # the others are with the language model
     broken.close()
     assert [said(one) for one in stage.stream(rows)] == expected

@@ -13,9 +13,9 @@ from pipeline.cache.derived import on_device
 from pipeline.cache.feature_rows import quantise
 from pipeline.cache.names import SIGNALS
 from pipeline.resources.pools import PoolError
-from pipeline.rows import Row
+from pipeline.rows import Row, clips_in
 from pipeline.settings import Settings
-from pipeline.stages.answer_requests import Asked, ClipInWork, Requests
+from pipeline.stages.answer import AnswerQuestions, Asked, ClipInWork
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.stages.write_behind import Writers
@@ -62,11 +62,11 @@ def planned(shapes, tmp_path, *methods, answer=True, **cache):
 
 def compressed(plan) -> Row:
     """The clip behind the compress stage."""
-    (row,) = plan.clips.to_pylist()
+    (row,) = clips_in(plan.clips)
     for stage in (DECODE_VIDEO, COMPRESS_VIDEO):
         if stage.takes(row):
-            row = started(stage, plan)({**dict.fromkeys(stage.input.names), **row})
-    assert row["status"] == "ok", row["error"]
+            row = started(stage, plan)(row)
+    assert row.status == "ok", row.error
     return row
 
 
@@ -80,8 +80,8 @@ def started(stage, plan, writers=2):
 
 def token_sets(plan, row):
     """Cache -> tokens, as the answer stage reads them."""
-    asked = Requests(plan.methods, plan.caches, 8, True, plan.features, torch.device("cpu"))
-    clip = ClipInWork({**row, "stored": row["stored"]}, (), None)
+    asked = AnswerQuestions(plan.model, plan.methods, plan.caches, {}, plan.features)
+    clip = ClipInWork(row, (), None, {}, [])
     return {
         one.cache: asked._entry(Asked(clip, index, {}), one).video.tokens
         for index, one in enumerate(plan.methods)
@@ -90,12 +90,12 @@ def token_sets(plan, row):
 
 def test_a_second_method_needs_neither_decoder_nor_encoder(shapes, tmp_path, asked):
     row = compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
-    assert row["encode_ms"] > 0
+    assert row.encode_ms > 0
     assert asked == [("encode", {"saliency", "attention", "keys", "frame_embeddings"})]
     for stored in ("all", "none"):  # a job that stores no features uses those that are there
         plan = planned(shapes, tmp_path, UNIFORM, TOPK, VISIONZIP, features=stored)
-        (clip,) = plan.clips.to_pylist()
-        assert (clip["missing"], clip["encode"], len(clip["stored"])) == ([], [], 2)
+        (clip,) = clips_in(plan.clips)
+        assert (clip.missing, clip.encode, len(clip.stored)) == ([], [], 2)
         assert not any(stage.takes(clip) for stage in (DECODE_VIDEO, COMPRESS_VIDEO))
         assert not any(cache.keys() for cache in plan.caches.values()), "no token set is stored"
     assert len(asked) == 1
@@ -105,9 +105,7 @@ def test_token_sets_are_the_same_with_and_without_the_store(shapes, tmp_path):
     methods = (UNIFORM, TOPK, VISIONZIP, {"name": "tango", "retention": 0.25})
     without = plan_of(job(shapes, limit=1, methods=list(methods)), tmp_path / "none")
     row = compressed(without)
-    expected = {
-        name: one.read(row["clip_key"]).video.tokens for name, one in without.caches.items()
-    }
+    expected = {name: one.read(row.clip_key).video.tokens for name, one in without.caches.items()}
     for stored in ("all", "tokens"):
         plan = planned(shapes, tmp_path / stored, *methods, features=stored)
         found = token_sets(plan, compressed(plan))
@@ -137,7 +135,7 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
     fresh = planned(shapes, tmp_path / "other", TOPK, VISIONZIP, features="all")
     compressed(fresh)
     stored, expected = (
-        one.read(row["clip_key"], one.parts(), frozenset(SIGNALS)).features
+        one.read(row.clip_key, one.parts(), frozenset(SIGNALS)).features
         for one in (plan.features.cache, fresh.features.cache)
     )
     assert all(torch.equal(getattr(stored, name), getattr(expected, name)) for name in SIGNALS)
@@ -157,11 +155,11 @@ def test_a_job_that_fills_the_store_takes_clips_that_miss_no_token_set(shapes, t
     without = plan_of(job(shapes, limit=1, methods=[UNIFORM]), tmp_path)
     compressed(without)
     plan = planned(shapes, tmp_path, UNIFORM, features="all")
-    (clip,) = plan.clips.to_pylist()
-    assert (clip["encode"], clip["stored"]) == ([], []), "its token sets are all stored"
+    (clip,) = clips_in(plan.clips)
+    assert (clip.encode, clip.stored) == ([], []), "its token sets are all stored"
     plan = planned(shapes, tmp_path, UNIFORM, features="all", answer=False)
-    (clip,) = plan.clips.to_pylist()
-    assert (clip["missing"], "tokens" in clip["encode"]) == ([], True)
+    (clip,) = clips_in(plan.clips)
+    assert (clip.missing, "tokens" in clip.encode) == ([], True)
     compressed(plan)
     assert len(plan.features.cache.parts()) == 2
     assert planned(shapes, tmp_path, TOPK, features="all").clips["encode"].to_pylist() == [[]]
@@ -208,9 +206,9 @@ def test_features_that_do_not_fit_at_first_are_put_on_the_device_again(
             raise torch.OutOfMemoryError("CUDA out of memory")
         return on_device(*arguments)
 
-    monkeypatch.setattr("pipeline.stages.answer_requests.on_device", once_too_large)
+    monkeypatch.setattr("pipeline.stages.answer.on_device", once_too_large)
     plan = planned(shapes, tmp_path, TOPK, features="all")
-    (row,) = plan.clips.to_pylist()
+    (row,) = clips_in(plan.clips)
     assert len(token_sets(plan, row)) == 1
     assert len(tries) == 2
 
@@ -248,7 +246,7 @@ def test_an_encoder_that_fits_at_the_second_try_stays():
 @pytest.mark.parametrize("writers", [0, 2])
 def test_features_that_cannot_be_written_fail_the_clip(shapes, tmp_path, monkeypatch, writers):
     plan = planned(shapes, tmp_path, UNIFORM, features="all")
-    (row,) = plan.clips.to_pylist()
+    (row,) = clips_in(plan.clips)
     row = started(DECODE_VIDEO, plan)(row)
 
     def full(*_):
@@ -256,5 +254,5 @@ def test_features_that_cannot_be_written_fail_the_clip(shapes, tmp_path, monkeyp
 
     monkeypatch.setattr(plan.features.cache, "put", full)
     row = started(COMPRESS_VIDEO, plan, writers)(row)
-    assert row["status"] == COMPRESS_VIDEO.failure
-    assert "No space left on device" in row["error"]
+    assert row.status == COMPRESS_VIDEO.failure
+    assert "No space left on device" in row.error

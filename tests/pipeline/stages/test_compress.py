@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
-from pipeline.rows import ENCODED, failed
 from pipeline.stages.declarations import COMPRESS_VIDEO
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 
 
 @pytest.fixture
@@ -20,51 +19,51 @@ def compress(one_clip):
 
 def test_a_clip_is_in_every_cache_that_lacked_it(one_clip, compress):
     row = compress(one_clip.decoded)
-    assert set(row) <= {*ENCODED.names}, "the frames stay behind"
-    assert row["status"] == "ok"
-    assert row["encode_ms"] > 0
-    assert set(json.loads(row["compress_ms"])) == set(one_clip.plan.caches)
+    assert row.pixels is None, "the frames stay behind"
+    assert row.status == "ok"
+    assert row.encode_ms > 0
+    assert set(json.loads(row.compress_ms)) == set(one_clip.plan.caches)
     kept = {}
     for name, cache in one_clip.plan.caches.items():
-        entry = cache.read(row["clip_key"])
+        entry = cache.read(row.clip_key)
         kept[one_clip.plan.compressors[name].retention] = entry.video.num_kept
-        assert entry.decode_video_ms == one_clip.decoded["decode_video_ms"]
-        assert entry.encode_ms == row["encode_ms"]
+        assert entry.decode_video_ms == one_clip.decoded.decode_video_ms
+        assert entry.encode_ms == row.encode_ms
     assert kept[0.25] == pytest.approx(kept[1.0] / 4, rel=0.1)
 
 
 def test_only_the_caches_that_the_row_names_are_filled(one_clip, compress):
     first, second = one_clip.plan.caches
-    row = compress({**one_clip.decoded, "missing": [second]})
-    assert set(json.loads(row["compress_ms"])) == {second}
+    row = compress(replace(one_clip.decoded, missing=[second]))
+    assert set(json.loads(row.compress_ms)) == {second}
     assert one_clip.plan.caches[first].keys() == set()
 
 
 def test_what_a_lost_worker_has_written_is_counted_and_not_computed_again(one_clip, compress):
     first, second = one_clip.plan.caches
-    key = one_clip.decoded["clip_key"]
-    lost = compress({**one_clip.decoded, "missing": [first]})
+    key = one_clip.decoded.clip_key
+    lost = compress(replace(one_clip.decoded, missing=[first]))
     before = one_clip.plan.caches[first].read_stored(key).table
     row = compress(one_clip.decoded)
-    assert set(json.loads(row["compress_ms"])) == {first, second}
+    assert set(json.loads(row.compress_ms)) == {first, second}
     again = compress(one_clip.decoded)
     assert one_clip.plan.caches[first].read_stored(key).table.equals(before), "it is the same file"
-    assert set(json.loads(again["compress_ms"])) == {first, second}
-    assert again["encode_ms"] == lost["encode_ms"], "a clip that is done counts as encoded, once"
-    assert again["status"] == "ok"
+    assert set(json.loads(again.compress_ms)) == {first, second}
+    assert again.encode_ms == lost.encode_ms, "a clip that is done counts as encoded, once"
+    assert again.status == "ok"
 
 
 def test_a_clip_that_was_not_decoded_is_passed_on_without_its_frames(one_clip, compress):
-    row = compress(failed(one_clip.decoded, "decode_failed", "no such file"))
-    assert (row["status"], row["error"]) == ("decode_failed", "no such file")
-    assert "pixels" not in row
+    row = compress(one_clip.decoded.failed("decode_failed", "no such file"))
+    assert (row.status, row.error) == ("decode_failed", "no such file")
+    assert row.pixels is None
 
 
 def test_frames_that_the_encoder_cannot_take_are_a_failed_row(one_clip, compress):
-    row = compress({**one_clip.decoded, "pixels_shape": [1, 2, 3, 3]})
-    assert row["status"] == COMPRESS_VIDEO.failure
-    assert row["error"].startswith("ValueError: ")
-    assert "pixels" not in row
+    row = compress(replace(one_clip.decoded, pixels_shape=[1, 2, 3, 3]))
+    assert row.status == COMPRESS_VIDEO.failure
+    assert row.error.startswith("ValueError: ")
+    assert row.pixels is None
     assert all(cache.keys() == set() for cache in one_clip.plan.caches.values())
 
 
@@ -79,16 +78,16 @@ class Broken(Full):
 def test_a_clip_without_any_method_that_works_is_a_failed_row(one_clip, compress):
     compress.compressors = dict.fromkeys(compress.compressors, Broken())
     row = compress(one_clip.decoded)
-    assert (row["status"], row["error"]) == ("encode_failed", "RuntimeError: two lines")
+    assert (row.status, row.error) == ("encode_failed", "RuntimeError: two lines")
 
 
 def test_a_method_that_fails_keeps_what_others_have_computed(one_clip, compress):
     first, second = one_clip.plan.caches
     compress.compressors[second] = Broken()
     row = compress(one_clip.decoded)
-    assert (row["status"], row["error"]) == ("ok", None)
-    assert json.loads(row["compress_errors"]) == {second: "RuntimeError: two lines"}
-    assert one_clip.plan.caches[first].keys() == {row["clip_key"]}
+    assert (row.status, row.error) == ("ok", None)
+    assert json.loads(row.compress_errors) == {second: "RuntimeError: two lines"}
+    assert one_clip.plan.caches[first].keys() == {row.clip_key}
     assert one_clip.plan.caches[second].keys() == set()
 
 

@@ -10,7 +10,7 @@ import pytest
 from fresh_python import printed_by
 
 from pipeline.resources.pools import ActorPool, Pools
-from pipeline.rows import CLIP, RESULT
+from pipeline.rows import CLIP, RESULT, Result
 from pipeline.settings import Settings
 from pipeline.stages.declarations import STAGES
 from pipeline.statuses import FAILED, has_failed
@@ -64,7 +64,7 @@ def test_arguments_are_those_that_the_code_takes(stage):
             return Anything()
 
     taken = inspect.signature(stage.load()).parameters
-    assert set(stage.arguments(Anything(), Settings())) == set(taken) - {"row"}
+    assert set(stage.arguments(Anything(), Settings())) == set(taken) - {"row", "clip"}
 
 
 def test_reading_the_declarations_loads_no_library_that_is_slow():
@@ -85,5 +85,6 @@ def test_reading_the_declarations_loads_no_library_that_is_slow():
     ],
 )
 def test_a_clip_failed_if_it_or_an_answer_did(status, answers, expected):
-    row = {"status": status, "answers": [{"status": answer} for answer in answers]}
-    assert has_failed(row) is expected
+    rows = [{"status": answer} for answer in answers]
+    result = Result(benchmark="b", video_id="v", status=status, answers=rows)
+    assert has_failed(result) is expected

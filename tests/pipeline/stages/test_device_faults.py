@@ -20,7 +20,7 @@ from pipeline.stages.device_faults import (
     raise_if_poisoned,
     with_second_try,
 )
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 from tango_core.models.language.prefill import Prefill
 
 ASSERT = "CUDA error: device-side assert triggered"
@@ -173,15 +173,15 @@ def test_the_method_without_memory_leaves_the_others_their_answers(one_clip, pro
     first, second = one_clip.plan.caches
     compress.compressors[first] = failing(out_of_memory(), out_of_memory())
     row = compress(one_clip.decoded)
-    assert row["status"] == "ok"
-    assert json.loads(row["compress_errors"]) == {
+    assert row.status == "ok"
+    assert json.loads(row.compress_errors) == {
         first: "no room for this method, twice: raise the pool's num_gpus, or lower "
         "model.num_frames; OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     }
     assert one_clip.plan.caches[first].keys() == set()
-    assert one_clip.plan.caches[second].keys() == {row["clip_key"]}
+    assert one_clip.plan.caches[second].keys() == {row.clip_key}
 
-    answers = one_clip.start(ANSWER_QUESTIONS, profile=profile)(row)["answers"]
+    answers = one_clip.start(ANSWER_QUESTIONS, profile=profile)(row).answers
     caches = {planned.name: planned.cache for planned in one_clip.plan.methods}
     for answer in answers:
         if caches[answer["cell"]] == first:
@@ -197,16 +197,16 @@ def test_a_second_try_that_fits_is_no_failure(one_clip, compress):
     first, _ = one_clip.plan.caches
     compress.compressors[first] = failing(out_of_memory())
     row = compress(one_clip.decoded)
-    assert (row["status"], row["compress_errors"]) == ("ok", None)
+    assert (row.status, row.compress_errors) == ("ok", None)
     assert compress.compressors[first].calls == [0, 1]
-    assert one_clip.plan.caches[first].keys() == {row["clip_key"]}
+    assert one_clip.plan.caches[first].keys() == {row.clip_key}
 
 
 def test_in_a_job_that_fills_caches_a_failing_method_is_a_failed_clip(one_clip, compress):
     first, _ = one_clip.plan.caches
     compress.compressors[first] = failing(ValueError("no"))
     done = filled(compress(one_clip.decoded))
-    assert (done["status"], done["error"]) == ("encode_failed", "ValueError: no")
+    assert (done.status, done.error) == ("encode_failed", "ValueError: no")
 
 
 def test_an_encoder_without_memory_is_tried_again(one_clip, compress):
@@ -219,7 +219,7 @@ def test_an_encoder_without_memory_is_tried_again(one_clip, compress):
         return encode(*args)
 
     compress.source.encoder.encode = encode_again
-    assert compress(one_clip.decoded)["status"] == "ok"
+    assert compress(one_clip.decoded).status == "ok"
     assert len(calls) == 2
 
 
@@ -254,10 +254,10 @@ def with_errors(stage, error_of):
 
 def test_answers_without_memory_are_tried_in_smaller_batches(answer):
     stage, row = answer
-    first = stage(row)["answers"]
+    first = stage(row).answers
     longest = max(one["prompt_tokens"] for one in first)
     calls = with_errors(stage, lambda rows, pruned: out_of_memory() if rows > longest else None)
-    again = stage(row)["answers"]
+    again = stage(row).answers
     said = ("cell", "question_id", "text", "status")
     assert [[a[key] for key in said] for a in again] == [[a[key] for key in said] for a in first]
     assert calls[0] > longest
@@ -270,7 +270,7 @@ def test_answers_that_never_fit_are_failed_rows_of_that_method_alone(answer):
     stage, row = answer
     pruned = [planned.name for planned in stage.methods if planned.method.pruner is not None]
     with_errors(stage, lambda rows, pruned: out_of_memory() if pruned else None)
-    answers = stage(row)["answers"]
+    answers = stage(row).answers
     assert {a["cell"] for a in answers if a["status"] == "answer_failed"} == set(pruned) != set()
     assert all("out of memory" in a["error"] for a in answers if a["cell"] in pruned)
     assert {a["status"] for a in answers if a["cell"] not in pruned} <= {"ok", "unparsed"}
@@ -310,5 +310,5 @@ def test_in_a_loop_a_lost_gpu_ends_the_job_in_one_line(one_clip):
     said = str(error.value)
     assert "\n" not in said
     assert ASSERT in said
-    assert one_clip.row["video_id"] in said
+    assert one_clip.row.video_id in said
     assert "--resume" in said

@@ -6,7 +6,7 @@ import pytest
 from releases import PROTOCOLS
 
 from pipeline.methods import plan_methods
-from pipeline.rows import clip_row, failed
+from pipeline.rows import clip_of
 from pipeline.stages.answer import AnswerQuestions
 from tango_core.compressors import build_method
 from tango_core.models import describe_model
@@ -47,8 +47,7 @@ def stage(tmp_path_factory):
 )
 def test_a_failed_clip_is_wrong_by_the_rules_of_either_harness(stage, protocol, expected):
     item = VideoItem("v", "gone.mp4", None, (KNOWN, NO_ANSWER))
-    row = failed(clip_row(protocol, item, "", ""), "decode_failed", "no such file")
-    row |= {"decode_video_ms": None, "encode_ms": None, "compress_ms": None}
-    answers = stage(row)["answers"]
+    row = clip_of(protocol, item, "", "").failed("decode_failed", "no such file")
+    answers = stage(row).answers
     assert [answer["harness_score"] for answer in answers] == expected
     assert [answer["correct"] for answer in answers] == [False, None]

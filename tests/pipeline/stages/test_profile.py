@@ -3,58 +3,57 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from pipeline.rows import ENCODED
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 
 
 @pytest.fixture
 def measured(one_clip):
     """The clip after compression in profile mode."""
-    row = one_clip.start(COMPRESS_VIDEO, profile=True)(one_clip.decoded)
-    return {**dict.fromkeys(ENCODED.names), **row}
+    return one_clip.start(COMPRESS_VIDEO, profile=True)(one_clip.decoded)
 
 
 def test_a_clip_is_encoded_once_per_cache_and_measured_each_time(one_clip, measured):
-    profile = json.loads(measured["profile"])
+    profile = json.loads(measured.profile)
     assert set(profile) == set(one_clip.plan.caches)
     passes = [times["vision"] for times in profile.values()]
     assert len(set(passes)) == 2
-    assert measured["encode_ms"] == pytest.approx(sum(passes))
+    assert measured.encode_ms == pytest.approx(sum(passes))
     assert all(times["peak_gib"] > 0 for times in profile.values())
     for name, cache in one_clip.plan.caches.items():
-        entry = cache.read(measured["clip_key"])
+        entry = cache.read(measured.clip_key)
         assert entry.encode_ms == profile[name]["vision"]
         assert entry.compress_ms == profile[name]["compress"]
 
 
 def test_what_the_cache_holds_is_replaced(one_clip, measured):
     cache, _ = one_clip.plan.caches.values()
-    before = cache.read(measured["clip_key"])
+    before = cache.read(measured.clip_key)
     one_clip.start(COMPRESS_VIDEO, profile=True)(one_clip.decoded)
-    after = cache.read(measured["clip_key"])
+    after = cache.read(measured.clip_key)
     assert after.encode_ms != before.encode_ms
     assert after.video.tokens.equal(before.video.tokens)
 
 
 def test_throughput_and_profile_keep_the_same_tokens(one_clip, measured):
-    kept = {n: c.read(measured["clip_key"]).video for n, c in one_clip.plan.caches.items()}
+    kept = {n: c.read(measured.clip_key).video for n, c in one_clip.plan.caches.items()}
     for cache in one_clip.plan.caches.values():
-        cache.discard(measured["clip_key"])
+        cache.discard(measured.clip_key)
     one_clip.start(COMPRESS_VIDEO)(one_clip.decoded)
     for name, cache in one_clip.plan.caches.items():
-        video = cache.read(measured["clip_key"]).video
+        video = cache.read(measured.clip_key).video
         assert video.tokens.equal(kept[name].tokens)
         assert video.indices.equal(kept[name].indices)
 
 
 def test_answers_carry_the_times_of_their_own_method(one_clip, measured):
     result = one_clip.start(ANSWER_QUESTIONS, profile=True)(measured)
-    profile = json.loads(measured["profile"])
+    profile = json.loads(measured.profile)
     caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
-    for row in result["answers"]:
+    for row in result.answers:
         times = profile[caches[row["cell"]]]
         assert row["encode_ms"] == times["vision"]
         assert row["peak_gib"] >= times["peak_gib"]
@@ -62,10 +61,10 @@ def test_answers_carry_the_times_of_their_own_method(one_clip, measured):
 
 
 def test_a_failed_clip_has_no_times(one_clip):
-    broken = {**one_clip.decoded, "pixels_shape": [1, 2, 3, 3]}
+    broken = replace(one_clip.decoded, pixels_shape=[1, 2, 3, 3])
     row = one_clip.start(COMPRESS_VIDEO, profile=True)(broken)
-    assert row["status"] == "encode_failed"
-    row = {**dict.fromkeys(ENCODED.names), **row}
+    assert row.status == "encode_failed"
+    row = row
     result = one_clip.start(ANSWER_QUESTIONS, profile=True)(row)
-    assert {a["encode_ms"] for a in result["answers"]} == {None}
-    assert {a["status"] for a in result["answers"]} == {"encode_failed"}
+    assert {a["encode_ms"] for a in result.answers} == {None}
+    assert {a["status"] for a in result.answers} == {"encode_failed"}

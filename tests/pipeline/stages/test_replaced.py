@@ -10,6 +10,7 @@ from numbered_videos import write_folder
 
 from pipeline.cache.fingerprint import clip_key, source_fingerprint
 from pipeline.plan import plan_clips
+from pipeline.rows import clips_in
 from pipeline.stages import decode as stage
 from tango_core.types import VideoItem
 from tango_core.video import FrameSpec
@@ -30,7 +31,7 @@ def planned(path, hash_content, *bounds):
     """The rows of some clips of a file; of all of it without bounds."""
     items = [VideoItem(str(n), str(path), clip) for n, clip in enumerate(bounds or [None])]
     given = [("custom", item) for item in items]
-    return plan_clips(given, {}, hash_content=hash_content).to_pylist()
+    return list(clips_in(plan_clips(given, {}, hash_content=hash_content)))
 
 
 def replace(path, name="vp9.webm"):
@@ -40,29 +41,29 @@ def replace(path, name="vp9.webm"):
 
 
 def assert_replaced(result, path):
-    assert (result["status"], result["pixels"], result["frame_times"]) == (
+    assert (result.status, result.pixels, result.frame_times) == (
         "decode_failed",
         None,
         [],
     )
     said = f"{path} has been replaced since the job was planned; --resume plans it again"
-    assert said in result["error"]
-    assert result["error"].count("replaced") == 1
-    assert result["store_fault"] is None
+    assert said in result.error
+    assert result.error.count("replaced") == 1
+    assert result.store_fault is None
 
 
 @both_ways
 def test_between_plan_and_decode(video, hash_content):
     (row,) = planned(video, hash_content)
-    assert decode(row)["status"] == "ok"
+    assert decode(row).status == "ok"
     replace(video)
     result = decode(row)
     assert_replaced(result, video)
-    assert result["error"].startswith(f"decode: {video} has been")
-    assert ("--hash-content" in result["error"]) != hash_content
+    assert result.error.startswith(f"decode: {video} has been")
+    assert ("--hash-content" in result.error) != hash_content
     (again,) = planned(video, hash_content)
-    assert again["clip_key"] != row["clip_key"]
-    assert decode(again)["status"] == "ok"
+    assert again.clip_key != row.clip_key
+    assert decode(again).status == "ok"
 
 
 @both_ways
@@ -93,7 +94,7 @@ def test_by_one_that_is_damaged(video, hash_content, worse):
 @both_ways
 def test_every_clip_of_the_file_is_concerned(video, hash_content):
     first, second = planned(video, hash_content, (0.0, 1.0), (1.0, 2.0))
-    assert decode(first)["status"] == "ok"
+    assert decode(first).status == "ok"
     replace(video)
     assert_replaced(decode(second), video)
 
@@ -102,7 +103,7 @@ def test_every_clip_of_the_file_is_concerned(video, hash_content):
 def test_a_frame_of_a_folder(tmp_path, hash_content):
     folder = write_folder(tmp_path / "frames", 8)
     (row,) = planned(folder, hash_content)
-    assert decode(row)["status"] == "ok"
+    assert decode(row).status == "ok"
     shutil.copy(folder / "00008.png", folder / "00001.png")
     assert_replaced(decode(row), folder)
 
@@ -111,7 +112,7 @@ def test_a_copy_of_the_same_bytes_is_another_file_unless_bytes_count(video):
     (by_time,), (by_bytes,) = planned(video, False), planned(video, True)
     os.utime(video, ns=(1, 1))
     assert_replaced(decode(by_time), video)
-    assert decode(by_bytes)["status"] == "ok"
+    assert decode(by_bytes).status == "ok"
 
 
 def test_a_file_that_changes_while_it_is_planned_counts_as_what_was_read(video):
@@ -121,10 +122,10 @@ def test_a_file_that_changes_while_it_is_planned_counts_as_what_was_read(video):
         return source_fingerprint(path, hash_content)
 
     item = ("custom", VideoItem("v", str(video)))
-    (row,) = plan_clips([item], {}, hash_content=True, identify=identify).to_pylist()
+    (row,) = clips_in(plan_clips([item], {}, hash_content=True, identify=identify))
     result = decode(row)
-    assert result["status"] == "ok"
-    assert result["clip_key"] == clip_key(source_fingerprint(str(video), True), None)
+    assert result.status == "ok"
+    assert result.clip_key == clip_key(source_fingerprint(str(video), True), None)
 
 
 @both_ways
@@ -138,7 +139,7 @@ def test_a_file_that_is_what_it_was_is_asked_once_and_not_read(video, hash_conte
             asked.append(hash_content) or known(*args, hash_content=hash_content)
         ),
     )
-    assert decode(row)["status"] == "ok"
+    assert decode(row).status == "ok"
     assert asked == [False]
 
 
@@ -154,5 +155,5 @@ def test_a_file_that_is_gone_afterwards_cannot_be_told(video, monkeypatch):
 
     monkeypatch.setattr(stage, "_child", lambda memory_gib: Removing())
     result = decode(row)
-    assert result["status"] == "decode_failed"
-    assert "it was there when the job was planned" in result["error"]
+    assert result.status == "decode_failed"
+    assert "it was there when the job was planned" in result.error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from types import MethodType
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from pipeline.errors import DeviceError
 from pipeline.stages.declarations import COMPRESS_VIDEO
 from pipeline.stages.write_behind import Writers, Writing
+from pipeline.storage.objects import NoConnectionError
 
 LONG_S = 60.0
 
@@ -51,7 +53,7 @@ def stage(one_clip):
 def clips(one_clip):
     """Three clips; only their keys differ."""
     keys = ("a" * 20, "b" * 20, "c" * 20)
-    return [{**one_clip.decoded, "clip_key": key, "video_id": key[0]} for key in keys]
+    return [replace(one_clip.decoded, clip_key=key, video_id=key[0]) for key in keys]
 
 
 def test_the_next_clip_is_encoded_while_one_is_written(one_clip, stage, clips, monkeypatch):
@@ -68,19 +70,19 @@ def test_the_next_clip_is_encoded_while_one_is_written(one_clip, stage, clips, m
 
     monkeypatch.setattr(stage.source, "encoded", noticed)
     rows = list(stage.stream(clips))
-    assert [row["video_id"] for row in rows] == ["a", "b", "c"]
+    assert [row.video_id for row in rows] == ["a", "b", "c"]
     for cache in one_clip.plan.caches.values():
-        assert cache.keys() == {row["clip_key"] for row in rows}
+        assert cache.keys() == {row.clip_key for row in rows}
 
 
 def test_a_row_comes_when_its_token_sets_are_in_place(one_clip, stage, clips, is_awaited):
     for cache in one_clip.plan.caches.values():
         gated(cache, is_awaited)
     for row in stage.stream(clips):
-        assert row["status"] == "ok"
-        assert set(json.loads(row["compress_ms"])) == set(one_clip.plan.caches)
+        assert row.status == "ok"
+        assert set(json.loads(row.compress_ms)) == set(one_clip.plan.caches)
         for cache in one_clip.plan.caches.values():
-            cache.read(row["clip_key"])
+            cache.read(row.clip_key)
         is_awaited.clear()
 
 
@@ -93,7 +95,7 @@ def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, cli
         assert is_awaited.is_set(), "nobody has waited for the first clip"
         yield clips[2]
 
-    assert [row["video_id"] for row in stage.stream(coming())] == ["a", "b", "c"]
+    assert [row.video_id for row in stage.stream(coming())] == ["a", "b", "c"]
 
 
 def test_a_token_set_that_cannot_be_written_is_an_error_of_its_method(one_clip, stage, clips):
@@ -105,21 +107,21 @@ def test_a_token_set_that_cannot_be_written_is_an_error_of_its_method(one_clip, 
     cache = one_clip.plan.caches[second]
     cache.write = MethodType(broken, cache)
     for row in stage.stream(clips):
-        assert row["status"] == "ok"
-        assert json.loads(row["compress_errors"]) == {second: "ValueError: no such thing"}
-        assert set(json.loads(row["compress_ms"])) == {first}, "the other is not counted as made"
+        assert row.status == "ok"
+        assert json.loads(row.compress_errors) == {second: "ValueError: no such thing"}
+        assert set(json.loads(row.compress_ms)) == {first}, "the other is not counted as made"
 
 
 def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
     def unreachable(self, *_):
-        raise ConnectionError("the store does not answer")
+        raise NoConnectionError("the store does not answer")
 
     (cache, *_) = one_clip.plan.caches.values()
     cache.write = MethodType(unreachable, cache)
     (row, *_) = stage.stream(clips)
-    assert row["status"] == COMPRESS_VIDEO.failure
-    assert "the store does not answer" in row["error"]
-    assert row["store_fault"]
+    assert row.status == COMPRESS_VIDEO.failure
+    assert "the store does not answer" in row.error
+    assert row.store_fault
 
 
 def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, clips, monkeypatch):
@@ -133,7 +135,7 @@ def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, cli
 
     monkeypatch.setattr(stage.source, "encoded", failing)
     rows = stage.stream(clips)
-    assert next(rows)["video_id"] == "a"
+    assert next(rows).video_id == "a"
     with pytest.raises(DeviceError, match="the GPU is lost"):
         next(rows)
 

@@ -10,7 +10,9 @@ import pytest
 from fake_clock import FakeClock
 
 from pipeline.errors import ClusterError, StoreError
-from pipeline.storage.faults import IN_A_ROW, PAUSES_S, insist, patient, store_fault
+from pipeline.rows import Result
+from pipeline.run import IN_A_ROW, complete
+from pipeline.storage.faults import PAUSES_S, insist, store_fault
 from pipeline.storage.objects import NoAnswerError, NoConnectionError
 
 
@@ -93,22 +95,17 @@ class Executor:
             for name in plan.clips["video_id"].to_pylist():
                 ran.append(name)
                 bad = self.is_bad(name, number)
-                yield {
-                    "benchmark": "b",
-                    "video_id": name,
-                    "status": "encode_failed" if bad else "ok",
-                    "store_fault": "/data/cache: [Errno 28] No space left on device"
-                    if bad
-                    else None,
-                }
+                fault = "/data/cache: [Errno 28] No space left on device" if bad else None
+                status = "encode_failed" if bad else "ok"
+                yield Result(benchmark="b", video_id=name, status=status, store_fault=fault)
         finally:
             self.closed += 1
 
 
 def run(executor, count, clock=None):
     """Status by clip, each once."""
-    rows = list(patient(executor, FakePlan.of(count), None, clock or FakeClock()))
-    found = {row["video_id"]: row["status"] for row in rows}
+    rows = list(complete(executor, FakePlan.of(count), None, clock or FakeClock()))
+    found = {row.video_id: row.status for row in rows}
     assert len(found) == len(rows)
     return found
 
@@ -138,8 +135,8 @@ def test_a_store_that_stays_away_stops_the_job_and_no_clip_fails(count):
         [],
     )
     with pytest.raises(StoreError, match=r"^/data/cache: .*No space left.*within 60 s") as error:
-        seen.extend(patient(executor, FakePlan.of(count), None, clock))
-    assert {row["status"] for row in seen} <= {"ok"}
+        seen.extend(complete(executor, FakePlan.of(count), None, clock))
+    assert {row.status for row in seen} <= {"ok"}
     assert clock.slept_s == list(PAUSES_S)
     assert "\n" not in str(error.value)
 
@@ -159,8 +156,8 @@ def test_clips_that_always_meet_it_while_others_succeed_fail_alone(bad):
 def test_the_last_three_cannot_be_told_from_a_store_that_died_before_them():
     seen, executor = [], Executor(lambda name, attempt: name in {"v7", "v8", "v9"})
     with pytest.raises(StoreError):
-        seen.extend(patient(executor, FakePlan.of(10), None, FakeClock()))
-    assert [row["status"] for row in seen] == ["ok"] * 7
+        seen.extend(complete(executor, FakePlan.of(10), None, FakeClock()))
+    assert [row.status for row in seen] == ["ok"] * 7
 
 
 def test_a_store_that_is_dead_before_the_later_attempts_begin_fails_no_clip():
@@ -172,24 +169,24 @@ def test_a_store_that_is_dead_before_the_later_attempts_begin_fails_no_clip():
             raise NoConnectionError("Could not connect to the endpoint URL")
         for row in first(plan, settings):
             yield row
-            if row["store_fault"]:
+            if row.store_fault:
                 return
 
     seen = []
     with pytest.raises(StoreError, match="Could not connect"):
-        seen.extend(patient(run_plan, FakePlan.of(50), None, FakeClock()))
-    assert [row["video_id"] for row in seen] == ["v0", "v1", "v2", "v3"]
+        seen.extend(complete(run_plan, FakePlan.of(50), None, FakeClock()))
+    assert [row.video_id for row in seen] == ["v0", "v1", "v2", "v3"]
 
 
 def test_clips_that_an_executor_keeps_to_itself_are_not_waited_for():
     clock = FakeClock()
-    assert list(patient(lambda plan, settings: iter(()), FakePlan.of(5), None, clock)) == []
+    assert list(complete(lambda plan, settings: iter(()), FakePlan.of(5), None, clock)) == []
     assert clock.slept_s == []
 
 
 def test_an_error_of_the_executor_is_its_own():
     def broken(plan, settings):
-        yield {"benchmark": "b", "video_id": "v0", "status": "ok", "store_fault": None}
+        yield Result(benchmark="b", video_id="v0")
         raise ConnectionResetError("the cluster is gone")
 
     with pytest.raises(ConnectionError):
