@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 from rich.console import Console
 
@@ -15,9 +16,8 @@ from jobs.data_check.check import data_check
 from jobs.fetch.download import (
     Download,
     Folder,
-    agreed,
-    downloading,
-    fetch_all,
+    Options,
+    fetch_files,
     free_bytes,
     total_missing,
 )
@@ -100,11 +100,8 @@ def data_get(
     only: Sequence[str] = (),
     repository: str | None = None,
     revision: str | None = None,
-    jobs: int = 4,
     keep: bool = False,
-    yes: bool = False,
-    dry_run: bool = False,
-    quiet: bool = False,
+    **options: Unpack[Options],
 ) -> int:
     """Fetch a benchmark, unpack it and check it.
 
@@ -115,11 +112,8 @@ def data_get(
         only: Names of parts; none stands for those that are needed.
         repository: One of the benchmark's repositories; `None` for the usual one.
         revision: Branch, tag or commit; `None` for the release's own.
-        jobs: Files at once.
         keep: Whether archives stay.
-        yes: Start without a question.
-        dry_run: Print what would be done, and do nothing.
-        quiet: No bars.
+        options: What the command line says about every download.
 
     Returns:
         Exit code: that of `data check`, where annotations and videos are here.
@@ -135,27 +129,59 @@ def data_get(
             known = ", ".join(part.name for part in release.parts)
             raise ValueError(f"--only {name!r} is no part of {release.repository}: {known}")
     hub = Repository(release.repository, "dataset", revision or release.revision)
-    plan = make_plan(hub, release, root.expanduser().absolute(), only, keep=keep, jobs=jobs)
+    plan = make_plan(
+        hub, release, root.expanduser().absolute(), only, keep=keep, jobs=options.get("jobs", 4)
+    )
     show: Callable[[str], None] = partial(
         console.print, markup=False, highlight=False, soft_wrap=True
     )
     for line in _statement(benchmark, plan):
         show(redacted(line))
-    if plan.downloads:
-        hub.raise_if_closed(plan.downloads[-1].file.path)
-    _raise_if_no_room(plan)
-    if dry_run:
-        return exit_codes.OK
     if plan.is_done:
+        if options.get("dry_run"):
+            return exit_codes.OK
         show("all of it is here")
-    elif agreed(plan.downloads, console, yes=yes):
-        missing = total_missing(plan.downloads)
-        _run(plan, jobs, bars=console.is_terminal and not quiet)
-        show(f"fetched {human_bytes(missing)}, every file has the hub's checksum")
     else:
-        show("nothing was fetched")
-        return exit_codes.OK
+        coming = {each.file.path for each in plan.downloads}
+        if not fetch_files(
+            hub,
+            plan.downloads,
+            plan.root,
+            console,
+            room=plan.room,
+            on_start=lambda: _start(plan, coming),
+            on_file=lambda each: _unpack_complete(plan, coming, each),
+            **options,
+        ):
+            return exit_codes.OK
     return _check(benchmark, plan, console, show)
+
+
+def _start(plan: Plan, coming: set[str]) -> None:
+    """Remove partial files of versions that the hub no longer has; unpack what is here."""
+    digests = {file.digest for part in plan.parts for file in part.files}
+    for path in plan.downloads[0].partial.parent.glob("*") if plan.downloads else ():
+        if path.name.partition("-")[0] not in digests:
+            path.unlink()
+    _unpack_complete(plan, coming)
+
+
+def _unpack_complete(plan: Plan, coming: set[str], download: Download | None = None) -> None:
+    """Unpack the archive whose last piece has come; without a download all whose pieces are here.
+
+    Args:
+        plan: Of the release.
+        coming: Paths of the files that are not here yet; the download's is removed.
+        download: A file that has come.
+    """
+    if download is not None:
+        plan.folder.add(download.file, download.target)
+        coming.remove(download.file.path)
+    for archive in plan.archives:
+        paths = {piece.path for piece in archive.pieces}
+        if not paths & coming and (download is None or download.file.path in paths):
+            count = unpack(plan.root, archive, keep=plan.keep)
+            logger.info("%s: %d files unpacked", archive.name, count)
 
 
 def make_plan(
@@ -224,40 +250,6 @@ def _room(downloads: Sequence[Download], archives: Sequence[Archive], keep: bool
         )
         content = min(content, sum(steps[-jobs - 1 :]))
     return total_missing(downloads) + content + _SPARE_BYTES
-
-
-def _raise_if_no_room(plan: Plan) -> None:
-    free = free_bytes(plan.root)
-    if not plan.is_done and free < plan.room:
-        raise FetchError(
-            f"{plan.root} has {human_bytes(free)} free, but this takes {human_bytes(plan.room)} "
-            f"({human_bytes(total_missing(plan.downloads))} to fetch, and room to unpack); make "
-            "room or choose another --root"
-        )
-
-
-def _run(plan: Plan, jobs: int, *, bars: bool) -> None:
-    """Fetch, and unpack every archive as soon as its last piece is here."""
-    with downloading(plan.root, bars=bars) as stop:
-        # What is left of versions that the hub no longer has; other parts keep theirs.
-        digests = {file.digest for part in plan.parts for file in part.files}
-        for path in plan.downloads[0].partial.parent.glob("*") if plan.downloads else ():
-            if path.name.partition("-")[0] not in digests:
-                path.unlink()
-        coming = {each.file.path for each in plan.downloads}
-
-        def unpack_complete(download: Download | None) -> None:
-            if download is not None:
-                plan.folder.add(download.file, download.target)
-                coming.remove(download.file.path)
-            for archive in plan.archives:
-                paths = {piece.path for piece in archive.pieces}
-                if not paths & coming and (download is None or download.file.path in paths):
-                    count = unpack(plan.root, archive, keep=plan.keep)
-                    logger.info("%s: %d files unpacked", archive.name, count)
-
-        unpack_complete(None)  # pieces that an earlier command fetched
-        fetch_all(plan.repository, plan.downloads, jobs, stop, unpack_complete)
 
 
 def _check(benchmark: str, plan: Plan, console: Console, show: Callable[[str], None]) -> int:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypedDict, Unpack
 
 import typer
 from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
@@ -95,57 +96,101 @@ class Folder:
             output.write(json.dumps([file.path, *self._checked[file.path]]) + "\n")
 
 
-def fetch_all(
+class Options(TypedDict, total=False):
+    """What the command line says about every download.
+
+    Attributes:
+        jobs: Files at once; 4 by default.
+        yes: Start without a question.
+        dry_run: Print what would be done, and do nothing.
+        quiet: No bars.
+    """
+
+    jobs: int
+    yes: bool
+    dry_run: bool
+    quiet: bool
+
+
+def fetch_files(
     repository: Repository,
     downloads: Sequence[Download],
-    jobs: int,
-    stop: threading.Event,
+    root: Path,
+    console: Console,
+    *,
+    room: int,
+    on_start: Callable[[], object],
     on_file: Callable[[Download], object],
-) -> None:
-    """Fetch files, some at a time; the first error ends all of them.
+    **options: Unpack[Options],
+) -> bool:
+    """Check access and room, ask, then fetch files, some at a time; the first error ends all.
 
     Args:
         repository: Where they are.
         downloads: In the order in which they are started.
-        jobs: Files at once.
-        stop: Set when something fails.
+        root: Folder that receives them, and is used by one download at a time.
+        console: Where the question is asked, and bars are drawn if it is a terminal.
+        room: Bytes that the disk must have free.
+        on_start: Called in this thread before the first file.
         on_file: Called in this thread with every file that is in its place.
+        options: What the command line says.
+
+    Returns:
+        Whether it was done: `False` for a dry run, or if the answer is no.
 
     Raises:
-        FetchError: The first one.
+        FetchError: The first error.
     """
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        futures = {
-            pool.submit(repository.fetch, each.file, each.partial, each.target, stop): each
-            for each in downloads
-        }
-        for future in as_completed(futures):
-            future.result()
-            on_file(futures[future])
-    except BaseException as error:
-        stop.set()
-        # A signal does not wait for a connection.
-        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
-        raise
-    pool.shutdown()
+    missing = human_bytes(total_missing(downloads))
+    if downloads:
+        repository.raise_if_closed(downloads[-1].file.path)
+    if free_bytes(root) < room:
+        raise FetchError(
+            f"{root} has {human_bytes(free_bytes(root))} free, but this takes {human_bytes(room)} "
+            f"({missing} to fetch, and room to unpack); make room or choose another disk (--root, "
+            "--dir, HF_HOME)"
+        )
+    if options.get("dry_run"):
+        return False
+    if not options.get("yes"):
+        if not (sys.stdin.isatty() and console.is_terminal):
+            raise FetchError("nothing was fetched: there is no terminal to ask on; add --yes")
+        if not typer.confirm(f"Fetch {missing}?", default=False):
+            console.print("nothing was fetched")
+            return False
+    leaves_behind("what was fetched is kept, go on with: " + shlex.join(["tango", *sys.argv[1:]]))
+    with _reserved(root):
+        if console.is_terminal and not options.get("quiet"):
+            enable_progress_bars()
+        on_start()
+        stop = threading.Event()
+        pool = ThreadPoolExecutor(options.get("jobs", 4))
+        try:
+            futures = {
+                pool.submit(repository.fetch, each.file, each.partial, each.target, stop): each
+                for each in downloads
+            }
+            for future in as_completed(futures):
+                future.result()
+                on_file(futures[future])
+        except BaseException as error:
+            stop.set()
+            # A signal does not wait for a connection.
+            pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+            raise
+        pool.shutdown()
+        disable_progress_bars()
+    console.print(f"fetched {missing}, every file has the hub's checksum", highlight=False)
+    return True
 
 
 @contextmanager
-def downloading(folder: Path, *, bars: bool) -> Iterator[threading.Event]:
-    """Reserve a folder for one download, and set what an interrupted command prints.
-
-    Args:
-        folder: That receives the files.
-        bars: Whether the client draws its bars.
-
-    Yields:
-        The event that stops its threads.
+def _reserved(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder.
 
     Raises:
         FetchError: If another process fills the folder, or it cannot be written.
     """
-    leaves_behind("what was fetched is kept, go on with: " + shlex.join(["tango", *sys.argv[1:]]))
     try:
         (folder / STATE).mkdir(parents=True, exist_ok=True)
         lock = (folder / STATE / "lock").open("w")
@@ -158,23 +203,7 @@ def downloading(folder: Path, *, bars: bool) -> Iterator[threading.Event]:
             raise FetchError(
                 f"another process downloads to {folder}; wait for its end, or stop it"
             ) from None
-        if bars:
-            enable_progress_bars()
-        yield threading.Event()
-        disable_progress_bars()
-
-
-def agreed(downloads: Sequence[Download], console: Console, *, yes: bool) -> bool:
-    """Whether to start a download: asks, unless the command line has answered.
-
-    Raises:
-        FetchError: If there is no terminal to ask on.
-    """
-    if yes:
-        return True
-    if not (sys.stdin.isatty() and console.is_terminal):
-        raise FetchError("nothing was fetched: there is no terminal to ask on; add --yes")
-    return bool(typer.confirm(f"Fetch {human_bytes(total_missing(downloads))}?", default=False))
+        yield
 
 
 def total_missing(downloads: Sequence[Download]) -> int:

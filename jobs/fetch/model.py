@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Unpack
 
 from huggingface_hub import constants, snapshot_download, try_to_load_from_cache
 from huggingface_hub.file_download import repo_folder_name
@@ -16,9 +17,8 @@ from jobs import exit_codes
 from jobs.fetch.download import (
     Download,
     Folder,
-    agreed,
-    downloading,
-    fetch_all,
+    Options,
+    fetch_files,
     free_bytes,
     total_missing,
 )
@@ -46,10 +46,7 @@ def model_get(
     folder: Path | None = None,
     half: Half | None = None,
     revision: str = "main",
-    jobs: int = 4,
-    yes: bool = False,
-    dry_run: bool = False,
-    quiet: bool = False,
+    **options: Unpack[Options],
 ) -> int:
     """Fetch a checkpoint; afterwards a recipe finds it without a network.
 
@@ -59,10 +56,7 @@ def model_get(
         folder: Where to put its files; `None` for the hub's cache.
         half: Only the files that one half is loaded from; `None` for all.
         revision: Branch, tag or commit.
-        jobs: Files at once.
-        yes: Start without a question.
-        dry_run: Print what would be done, and do nothing.
-        quiet: No bars.
+        options: What the command line says about every download.
 
     Raises:
         ValueError: If there is no such model.
@@ -95,29 +89,20 @@ def model_get(
     to = root if place else cache / "snapshots" / hub.sha
     for line in _statement(hub, files, downloads, half, to):
         show(redacted(line))
-    missing = total_missing(downloads)
     if downloads:
-        hub.raise_if_closed(downloads[-1].file.path)
-        if free_bytes(root) < missing:
-            raise FetchError(
-                f"{root} has {human_bytes(free_bytes(root))} free, but {human_bytes(missing)} are "
-                "to be fetched; make room, choose another --dir, or set HF_HOME to another disk"
-            )
-    if dry_run:
+        if not fetch_files(
+            hub,
+            downloads,
+            root,
+            console,
+            room=total_missing(downloads),
+            on_start=lambda: None,
+            on_file=lambda each: place.add(each.file, each.target) if place else None,
+            **options,
+        ):
+            return exit_codes.OK
+    elif options.get("dry_run"):
         return exit_codes.OK
-    if downloads and not agreed(downloads, console, yes=yes):
-        show("nothing was fetched")
-        return exit_codes.OK
-    if downloads:
-        with downloading(root, bars=console.is_terminal and not quiet) as stop:
-            fetch_all(
-                hub,
-                downloads,
-                jobs,
-                stop,
-                lambda each: place.add(each.file, each.target) if place else None,
-            )
-        show(f"fetched {human_bytes(missing)}, every file has the hub's checksum")
     else:
         show("all of it is here")
     if place is None:  # the client links the snapshot to the bytes, and notes the revision

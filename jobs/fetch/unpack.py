@@ -98,7 +98,8 @@ class Unpacked:
         self.members: dict[str, int] = {}
         self.next_byte, self.is_complete = 0, False
         first, *lines = [*read_lines(self._path)] or [None]
-        for line in lines if first == {"archive": archive.digest} else ():
+        self._is_new = first != {"archive": archive.digest}
+        for line in () if self._is_new else lines:
             if isinstance(line, list) and len(line) == 3:
                 self.members[str(line[0])], self.next_byte = int(line[1]), int(line[2])
             elif isinstance(line, dict):
@@ -106,15 +107,6 @@ class Unpacked:
         here = {name: size for name, size in self.members.items() if size_of(root / name) == size}
         if len(here) < len(self.members):  # a removed member is somewhere before `next_byte`
             self.members, self.next_byte, self.is_complete = here, 0, False
-
-    def start(self) -> None:
-        """Write the record again, without torn lines and removed members."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        members = [[name, size, self.next_byte] for name, size in self.members.items()]
-        lines = [{"archive": self._archive.digest}, *members]
-        new = self._path.with_suffix(".new")
-        new.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-        new.replace(self._path)
 
     def has(self, target: Path, size: int) -> bool:
         """Whether a member of that size is in its place."""
@@ -132,8 +124,12 @@ class Unpacked:
         self._append({"complete": len(self.members)})
 
     def _append(self, line: object) -> None:
+        if self._is_new:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps({"archive": self._archive.digest}))
+            self._is_new = False
         with self._path.open("a", encoding="utf-8") as output:
-            output.write(f"{json.dumps(line)}\n")
+            output.write(f"\n{json.dumps(line)}")  # a torn line before it stays a line of its own
 
 
 def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
@@ -155,7 +151,6 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
     done = Unpacked(root, archive)
     try:
         if not done.is_complete:
-            done.start()
             _Unpacking(root, archive, paths, done, keep).run()
             done.finish()
     except FetchError:

@@ -130,12 +130,12 @@ def read_choice(reply: str, question: Question) -> int | None:
 def _yes_or_no(reply: str) -> int | None:
     """Yes or no, which must open the reply or follow "answer"; "Yes and no", "Yes, no": neither."""
     opening = _OPENING.match(reply)
-    said = {word.lower() for word in _STATED.findall(reply)}
+    named = {word.lower() for word in _STATED.findall(reply)}
     if opening:
-        said.add(opening[1].lower())
-    if len(said) != 1 or _BOTH.match(reply):
+        named.add(opening[1].lower())
+    if len(named) != 1 or _BOTH.match(reply):
         return None
-    return YES_OR_NO.index(said.pop())
+    return YES_OR_NO.index(named.pop())
 
 
 def _caption(reply: str, question: Question) -> int | None:
@@ -155,14 +155,14 @@ def rated(reply: str, question: Question) -> float | None:
 
     Args:
         reply: The model's text.
-        question: With the group `task`; of `captioning` nothing can be said.
+        question: With the group `task`; of `captioning` there is no rule.
     """
     task = question.groups["task"]
     if question.answer is None or task == CAPTIONING:
         return None
     if task == YES_NO:
-        said = next((word for word in YES_OR_NO if reply.lower().startswith(word)), None)
-        return None if said is None else float(said == question.choices[question.answer])
+        named = next((word for word in YES_OR_NO if reply.lower().startswith(word)), None)
+        return None if named is None else float(named == question.choices[question.answer])
     lines = [option.line for option in options_in(question.text, task)]
     answer = lines[question.answer]
     return _multi_choice(reply, answer) if task == MULTI_CHOICE else _matching(reply, lines, answer)
@@ -183,18 +183,18 @@ def _matching(reply: str, lines: list[str], answer: str) -> float | None:
     names = [line.split(": ")[0] for line in lines]
     labels = [re.sub("Sentence |Option |Caption ", "", name) for name in names]
     behind = reply.split(") ")[1] if ") " in reply else None
-    said: str | None = next((line for line in lines if line == reply), None)
+    named: str | None = next((line for line in lines if line == reply), None)
     for sentence in sentences:
         if sentence in (reply, behind):
-            said = sentence
+            named = sentence
     for name in (*names, *labels):
         if name in (reply, reply.replace(".", "")):
-            said = name
-    if said is None:
+            named = name
+    if named is None:
         return None
     name = answer.split(": ")[0]
     right = {answer, answer.split(":")[0], *answer.split(": ")[1:2], *name.split()[1:2]}
-    return float(said in right)
+    return float(named in right)
 
 
 def score(reply: str, question: Question) -> float | None:

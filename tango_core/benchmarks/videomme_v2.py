@@ -108,7 +108,7 @@ def harness_letter(reply: str) -> str:
 
 
 def stated(row: Row, name: str) -> str | None:
-    """What a row says in a column, as it is written; `None` for nothing."""
+    """Return a column of a row as it is written; `None` if it is empty."""
     return None if is_missing(row.get(name)) else str(row[name])
 
 

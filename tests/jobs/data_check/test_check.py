@@ -12,7 +12,14 @@ import pandas as pd
 import pytest
 from clips import clip
 from numbered_videos import write_clip, write_folder
-from releases import LONGVIDEOBENCH_ROWS, MLVU_ROWS, mvbench_main, mvbench_rows, write_json
+from releases import (
+    LONGVIDEOBENCH_ROWS,
+    MLVU_ROWS,
+    mvbench_main,
+    mvbench_rows,
+    videomme_release,
+    write_json,
+)
 from rich.console import Console
 
 from jobs.data_check.check import check, data_check
@@ -304,3 +311,11 @@ def test_mistakes_are_refused_in_one_line(options, message, good):
     settings = {"benchmark": "mvbench", "root": good, "output": None, "jobs": 1, **options}
     with pytest.raises(ValueError, match=message):
         data_check(**settings, console=Console(file=sys.stderr))
+
+
+def test_the_command_says_what_is_missing(tango, tmp_path):
+    root = videomme_release(tmp_path / "release")
+    code, out, _ = tango("data", "check", "videomme", root, "--output", "findings.csv")
+    assert code == 1
+    assert "error: missing: 2" in out
+    assert list(pd.read_csv(tmp_path / "findings.csv")["kind"]) == ["missing", "missing"]

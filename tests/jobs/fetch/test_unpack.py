@@ -97,7 +97,6 @@ def test_pieces_of_a_tar_go_while_it_is_unpacked(monkeypatch, tmp_path):
 def test_a_tar_that_was_killed_behind_its_last_member_is_complete(tmp_path):
     archive = placed(tmp_path, KINDS["tar"])
     record = Unpacked(tmp_path, archive)
-    record.start()
     for number, (name, data) in enumerate(MEMBERS.items(), 1):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(data)

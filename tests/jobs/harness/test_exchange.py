@@ -7,24 +7,17 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from exported_answers import COMPARED, REPLIES
 from fake_answers import cell, facts_of
-from releases import longvideobench_release, mlvu_release, mvbench_main, videomme_release
+from releases import mlvu_release, mvbench_main, videomme_release
 
 from jobs.harness.predictions import answer_rows
-from jobs.harness.vlmevalkit import read_vlmevalkit
 from jobs.results.summary import read_answers
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.protocols.protocol import NO_REPLY
 
-REPLIES = ["A", "(B)", 'It is "C".\nI think', "", "Grün\t2", "D. Four", "nan"]
-COMPARED = ["video_id", "question_id", "status", "text", "choice", "answer", "correct", "groups"]
-RELEASES = {
-    "videomme": videomme_release,
-    "longvideobench": longvideobench_release,
-    "mlvu": mlvu_release,
-    "mvbench": mvbench_main,
-}
+RELEASES = {"videomme": videomme_release, "mvbench": mvbench_main}
 
 
 @pytest.fixture(params=RELEASES)
@@ -225,33 +218,6 @@ class TestExport:
         code, _, err = tango("export", run, "--format", "lmms_eval")
         assert (code, "holds no job.yaml" in err) == (2, True)
         assert tango("export", tmp_path, "--format", "lmms_eval")[0] == 2
-
-
-def test_the_file_we_write_is_read_by_the_module_as_well(tango, tmp_path):
-    """The command adds a name to what `read_vlmevalkit` gives, and nothing else."""
-    root = videomme_release(tmp_path / "release")
-    run = write_run(tmp_path / "run", "videomme", root, cells_of("videomme"))
-    _, out, _ = tango("export", run, "--format", "vlmevalkit")
-    benchmark = build_benchmark("videomme", root=str(root))
-    direct = read_vlmevalkit(tmp_path / out.split()[0], benchmark)
-    _, out, _ = tango(
-        "import", out.split()[0], "--format", "vlmevalkit",
-        "--benchmark", "videomme", "--root", root, "--method", "x",
-    )  # fmt: skip
-    imported = read_answers(tmp_path / folder_of(out))
-    pd.testing.assert_frame_equal(imported[COMPARED], direct[COMPARED])
-
-
-def test_data_check_says_what_is_missing(tango, tmp_path):
-    root = videomme_release(tmp_path / "release")
-    code, out, _ = tango("data", "check", "videomme", root, "--output", "findings.csv")
-    assert code == 1
-    assert "error: missing: 2" in out
-    found = pd.read_csv(tmp_path / "findings.csv")
-    assert list(found["kind"]) == ["missing", "missing"]
-    code, _, err = tango("data", "check", "videomme", "/no/where")
-    assert code == 2
-    assert "/no/where" in err
 
 
 class TestSubtitles:

@@ -1,0 +1,362 @@
+"""Answers go to both harnesses' files and come back; files that they write are understood."""
+
+import json
+import sys
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from exported_answers import COMPARED, make_answers
+from layouts import EVERY
+from newer_releases import tempcompass_release, tempcompass_vlmevalkit
+from releases import (
+    MLVU_ROWS,
+    VIDEOMME_ROWS,
+    load,
+    longvideobench_parquet,
+    longvideobench_release,
+    longvideobench_vlmevalkit,
+    mlvu_release,
+    mlvu_vlmevalkit,
+    mvbench_cut,
+    mvbench_main,
+    videomme_release,
+    videomme_vlmevalkit,
+    write_json,
+    write_parquet,
+)
+
+from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
+from jobs.harness.predictions import answer_rows, replies_of
+from jobs.harness.vlmevalkit import read_vlmevalkit, table_of, write_vlmevalkit
+from pipeline.rows import ANSWER
+from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, NO_REPLY, NOT_LOADED
+
+
+@pytest.mark.parametrize(("name", "write"), EVERY)
+class TestEveryLayout:
+    @pytest.mark.parametrize("suffix", [".tsv", ".json"])
+    def test_a_run_survives_the_way_through_vlmevalkit(self, name, write, suffix, tmp_path):
+        benchmark = load(name, write(tmp_path / "root"))
+        answers = make_answers(benchmark)
+        if benchmark.vlmevalkit_table is None:
+            with pytest.raises(ValueError, match=f"'{name}' is not in VLMEvalKit"):
+                write_vlmevalkit(answers, benchmark, tmp_path / "a.tsv")
+            return
+        path = tmp_path / "work" / f"model_{table_of(benchmark).dataset}{suffix}"
+        write_vlmevalkit(answers, benchmark, path)
+        back = read_vlmevalkit(path, benchmark)
+        pd.testing.assert_frame_equal(back[COMPARED], answers[COMPARED])
+        assert list(back.columns) == ANSWER.names
+        assert set(back["cell"]) == {path.stem}
+
+    def test_a_run_survives_the_way_through_lmms_eval(self, name, write, tmp_path):
+        benchmark = load(name, write(tmp_path / "root"), protocol="lmms_eval")
+        answers = make_answers(benchmark)
+        date = datetime(2026, 1, 2, 3, 4, 5)
+        paths = write_lmms_eval(answers, benchmark, tmp_path / "model", date)
+        back = read_lmms_eval(paths, benchmark)
+        pd.testing.assert_frame_equal(back[COMPARED], answers[COMPARED])
+        assert all(path.name.startswith("20260102_030405_samples_") for path in paths)
+        assert len(paths) == {"mvbench": 20, "tempcompass": 4}.get(name, 1)
+
+    @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
+    def test_what_failed_is_wrong_there_and_a_failure_here(self, name, write, harness, tmp_path):
+        benchmark = load(name, write(tmp_path / "root"))
+        everything_failed = answer_rows({}, benchmark, "full", Path("run"))
+        if harness == "lmms_eval":
+            paths = write_lmms_eval(everything_failed, benchmark, tmp_path / "model")
+            samples = [json.loads(line) for p in paths for line in p.read_text().splitlines()]
+            written = {sample["filtered_resps"][0] for sample in samples}
+            back = read_lmms_eval(paths, benchmark)
+        elif benchmark.vlmevalkit_table is not None:
+            path = tmp_path / "predictions.json"
+            write_vlmevalkit(everything_failed, benchmark, path)
+            written = {row["prediction"] for row in json.loads(path.read_text())}
+            back = read_vlmevalkit(path, benchmark)
+        else:
+            return
+        # `test_contract` says that no rule reads an option in these texts.
+        assert written == {NO_REPLY if harness == "vlmevalkit" else NOT_LOADED}
+        assert set(back["status"]) == {"answer_failed"}
+        pd.testing.assert_frame_equal(back[COMPARED], everything_failed[COMPARED])
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "columns"),
+    [
+        (
+            videomme_release,
+            "videomme",
+            "index video video_path duration domain candidates sub_category task_type "
+            "subtitle_path question answer prediction",
+        ),
+        (
+            mvbench_main,
+            "mvbench",
+            "task_type prefix data_type bound start end video question answer candidates index "
+            "prediction",
+        ),
+        (
+            mvbench_cut,
+            "mvbench",
+            "task_type prefix video question answer candidates index prediction",
+        ),
+        (
+            mlvu_release,
+            "mlvu",
+            "task_type prefix duration video question answer candidates index prediction",
+        ),
+    ],
+)
+def test_columns_are_those_of_vlmevalkit(write, name, columns, tmp_path):
+    benchmark = load(name, write(tmp_path / "root"))
+    path = tmp_path / "predictions.tsv"
+    write_vlmevalkit(make_answers(benchmark), benchmark, path)
+    frame = pd.read_csv(path, sep="\t")
+    assert list(frame.columns) == columns.split()
+    options = [eval(cell) for cell in frame["candidates"]]
+    assert all(isinstance(texts, list) and texts for texts in options)
+    assert frame["prediction"][1] == NO_REPLY
+
+
+def test_columns_of_longvideobench_are_those_its_rating_uses(tmp_path):
+    benchmark = load("longvideobench", longvideobench_parquet(tmp_path / "root"))
+    path = tmp_path / "predictions.json"
+    write_vlmevalkit(make_answers(benchmark), benchmark, path)
+    row = json.loads(path.read_text())[0]
+    assert (row["index"], row["correct_choice"], row["duration_group"]) == (0, 4, 600)
+    assert row["question_category"] == "S2E"
+    assert eval(row["candidates"])[4] == "naps"
+    assert row["video_path"] == "./videos/long-_1.mp4"
+
+
+def concatenated(root):
+    """VLMEvalKit's table of TempCompass, which it makes of its three."""
+    tempcompass_vlmevalkit(root)
+    tables = []
+    for name in ("TempCompass_MCQ", "TempCompass_Captioning", "TempCompass_YorN"):
+        one = pd.read_csv(root / f"{name}.tsv", sep="\t", dtype={"video": str})
+        tables.append(one.assign(SUB_DATASET=name))
+    theirs = pd.concat(tables, ignore_index=True)
+    theirs["original_index"] = theirs.pop("index")
+    return theirs.assign(index=range(len(theirs)))
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "table"),
+    [
+        (
+            "videomme",
+            videomme_release,
+            lambda root: pd.read_csv(videomme_vlmevalkit(root) / "Video-MME.tsv", sep="\t"),
+        ),
+        ("tempcompass", tempcompass_release, concatenated),
+    ],
+)
+def test_our_file_is_vlmevalkit_s_table_cell_by_cell(name, write, table, tmp_path):
+    theirs, benchmark = table(tmp_path / "v"), load(name, write(tmp_path / "r"))
+    write_vlmevalkit(make_answers(benchmark), benchmark, tmp_path / "ours.tsv")
+    ours = pd.read_csv(tmp_path / "ours.tsv", sep="\t", dtype={"video": str})
+    pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
+
+
+def test_another_copy_of_the_release_is_matched_by_its_questions(tmp_path):
+    """MLVU with and without its empty row: the same questions under other numbers."""
+    release = load("mlvu", mlvu_release(tmp_path / "r"))
+    table = load("mlvu", mlvu_vlmevalkit(tmp_path / "v"))
+    assert release.records()[-1].index == table.records()[-1].index + 1
+    write_vlmevalkit(make_answers(table), table, tmp_path / "predictions.tsv")
+    back = read_vlmevalkit(tmp_path / "predictions.tsv", release)
+    assert list(back["text"]) == list(replies_of(make_answers(table), table, "").values())
+
+
+@pytest.mark.parametrize("write", [longvideobench_release, longvideobench_parquet])
+def test_a_file_of_longvideobench_names_videos_by_their_id(write, tmp_path):
+    """VLMEvalKit's own table, with its column `video`: not always the name of the file."""
+    table = pd.read_csv(longvideobench_vlmevalkit(tmp_path / "v") / "LongVideoBench.tsv", sep="\t")
+    assert (table["video"] + ".mp4" != table["video_path"].str.removeprefix("./videos/")).any()
+    table.assign(prediction="A").to_csv(tmp_path / "m_LongVideoBench.tsv", sep="\t", index=False)
+    benchmark = load("longvideobench", write(tmp_path / "root"))
+    back = read_vlmevalkit(tmp_path / "m_LongVideoBench.tsv", benchmark)
+    assert list(back["text"]) == ["A"] * 3
+
+
+@pytest.fixture
+def videomme(tmp_path):
+    return load("videomme", videomme_release(tmp_path / "root"))
+
+
+def logged(tmp_path, *samples):
+    """A file of samples of Video-MME."""
+    path = tmp_path / "llava" / "20250101_samples_videomme.jsonl"
+    path.parent.mkdir()
+    path.write_text("\n".join(map(json.dumps, samples)) + "\n")
+    return path
+
+
+def test_samples_as_lmms_eval_logs_them(videomme, tmp_path):
+    """Lines written by hand: nested replies, a metric of the older name, another order."""
+    metric = {"videomme_perception_score": {"question_id": "001-2"}}
+    path = logged(
+        tmp_path,
+        {"doc_id": 3, "filtered_resps": "B", "target": "B"},
+        {"doc_id": 0, "resps": [["C."]], "target": "C"},
+        {"doc_id": 77, "filtered_resps": ["The answer is D"], **metric},
+    )
+    back = read_lmms_eval([path], videomme)
+    assert list(back["question_id"]) == [row["question_id"] for row in VIDEOMME_ROWS]
+    assert list(back["text"]) == ["C.", "", "The answer is D", "B"]
+    assert list(back["status"]) == ["ok", "answer_failed", "ok", "ok"]
+    assert list(back["correct"]) == [True, False, True, True]
+    assert set(back["cell"]) == {"llava"}
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        FAILED_REPLY,
+        f"{FAILED_REPLY}: RuntimeError",
+        "Video /d/AB.mp4 can not load, check the source",
+    ],
+)
+def test_the_harnesses_own_sentences_are_failures(videomme, reply, tmp_path):
+    """Not the answer A of "API", also in files that were exported before."""
+    path = logged(tmp_path, {"doc_id": 1, "filtered_resps": reply})
+    (row,) = read_lmms_eval([path], videomme, partial=True).to_dict("records")
+    assert (row["status"], row["correct"]) == ("answer_failed", False)
+    assert pd.isna(row["choice"])
+    question = videomme.records()[1].question
+    assert row["harness_score"] == videomme.protocol.harness_score(reply, question)
+
+
+def test_metrics_in_the_samples_are_those_lmms_eval_would_compute(videomme, tmp_path):
+    (path,) = write_lmms_eval(make_answers(videomme), videomme, tmp_path / "model")
+    first = json.loads(path.read_text().splitlines()[0])
+    assert first["videomme_perception_score"] == {
+        "question_id": "001-1",
+        "duration": "short",
+        "category": "Knowledge",
+        "sub_category": "Geography",
+        "task_category": "Counting Problem",
+        "pred_answer": "A",
+        "answer": "C",
+        "score": 0.0,
+        "videoID": "aAaAaAaAaA0",
+    }
+    assert (first["target"], first["filtered_resps"]) == ("C", ["A"])
+    assert first["input"].startswith("Select the best answer")
+
+
+class TestSameText:
+    """MLVU holds 19 texts, with their options, about two videos each."""
+
+    @pytest.fixture
+    def roots(self, tmp_path):
+        """The release and lmms-eval's table, in another order; two questions have one text."""
+        rows = {stem: [dict(row) for row in table] for stem, table in MLVU_ROWS.items()}
+        twin = {**rows["1_plotQA"][0], "video": "movie_2.mp4", "answer": "Pink"}
+        rows["1_plotQA"].append(twin)
+        for stem, table in rows.items():
+            write_json(tmp_path / "release" / "json" / f"{stem}.json", table)
+        asked = []
+        for stem, row in ((s, r) for s, table in reversed(rows.items()) for r in table):
+            if row["question"] and row["answer"] in row["candidates"]:
+                options = zip("ABCD", row["candidates"], strict=True)
+                lines = [row["question"], *(f"({x}) {text}" for x, text in options), ""]
+                right = "ABCD"[row["candidates"].index(row["answer"])]
+                own = {"video_name": row["video"], "question": "\n".join(lines), "answer": right}
+                asked.append({**own, "task_type": stem[2:]})
+        write_parquet(tmp_path / "table" / "data" / "test-00000-of-00001.parquet", asked)
+        return tmp_path / "release", tmp_path / "table"
+
+    def test_each_reply_comes_back_to_its_own_video(self, roots, tmp_path):
+        for root in roots:
+            benchmark = load("mlvu", root, protocol="lmms_eval")
+            ids = [record.question.id for record in benchmark.records()]
+            replies = {question: "ABCD"[at % 4] for at, question in enumerate(ids)}
+            answers = answer_rows(replies, benchmark, "full", Path("run"))
+            paths = write_lmms_eval(answers, benchmark, tmp_path / root.name)
+            back = read_lmms_eval(paths, benchmark)
+            assert dict(zip(back["question_id"], back["text"], strict=True)) == replies
+
+    def test_a_file_of_another_order_is_refused_where_the_text_could_be_either(
+        self, roots, tmp_path
+    ):
+        release, table = (load("mlvu", root) for root in roots)
+        paths = write_lmms_eval(make_answers(table), table, tmp_path / "m")
+        message = (
+            r"line \d+: doc_id \d+ may be 2 questions of mlvu with the same text under .*; "
+            "set the root to the copy of the release that was asked"
+        )
+        with pytest.raises(ValueError, match=message) as caught:
+            read_lmms_eval(paths, release)
+        assert len(str(caught.value).splitlines()) == 1
+
+    def test_vlmevalkit_s_file_of_another_order_is_refused_as_well(self, tmp_path):
+        rows = {stem: [dict(row) for row in table] for stem, table in MLVU_ROWS.items()}
+        # One behind the other, so that an index that is one too high names the other one.
+        rows["1_plotQA"].insert(0, dict(rows["1_plotQA"][0]))
+        for stem, table in rows.items():
+            write_json(tmp_path / "json" / f"{stem}.json", table)
+        benchmark, path = load("mlvu", tmp_path), tmp_path / "x.json"
+        write_vlmevalkit(make_answers(benchmark), benchmark, path)
+        table = json.loads(path.read_text())
+        write_json(path, [{**row, "index": row["index"] + 1} for row in table[:1] + table[2:]])
+        with pytest.raises(ValueError, match=r"'What colour\?' about 'movie_1', may be 2 q"):
+            read_vlmevalkit(path, benchmark)
+
+
+class TestMistakes:
+    def test_answers_that_are_not_those_of_one_finished_cell(self, videomme, tmp_path):
+        answers = make_answers(videomme)
+        both = pd.concat([make_answers(videomme, "full"), make_answers(videomme, "tango")])
+        for rows, path, message in (
+            (both, "x.tsv", r"one cell of one benchmark.*'full', 'tango'"),
+            (answers[:-1], "x.tsv", r"1 questions of videomme have no answer, e\.g\. '002-2'"),
+            (answers, "x.csv", r"must end in \.tsv or \.json"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                write_vlmevalkit(rows, videomme, tmp_path / path)
+
+    @pytest.mark.parametrize(
+        ("row", "message"),
+        [
+            ({"index": 0, "question": "How?"}, "row 1: no columns 'index' and 'prediction'"),
+            (
+                {"index": 0, "video": "v", "question": "Else?", "prediction": "A"},
+                r"asks 'Else\?' about 'v', is no question",
+            ),
+            ({"index": "one", "prediction": "A"}, "row 1: index must be a whole number, got 'one'"),
+        ],
+    )
+    def test_files_that_are_no_predictions_of_the_benchmark(self, videomme, row, message, tmp_path):
+        write_json(tmp_path / "x.json", [row])
+        with pytest.raises(ValueError, match=message):
+            read_vlmevalkit(tmp_path / "x.json", videomme)
+
+    def test_spreadsheets_without_their_package_and_damaged_ones(
+        self, videomme, tmp_path, monkeypatch
+    ):
+        (tmp_path / "x.xlsx").write_bytes(b"not a workbook")
+        with pytest.raises(ValueError, match=r"x\.xlsx is no spreadsheet of VLMEvalKit"):
+            read_vlmevalkit(tmp_path / "x.xlsx", videomme)
+        (tmp_path / "x.xlsx").write_bytes(b"PK")
+        monkeypatch.setitem(sys.modules, "openpyxl", None)
+        monkeypatch.setattr(pd, "read_excel", partial(pd.read_excel, engine="openpyxl"))
+        with pytest.raises(ModuleNotFoundError, match="pip install openpyxl, or run VLMEvalKit"):
+            read_vlmevalkit(tmp_path / "x.xlsx", videomme)
+
+    def test_samples_of_another_task_of_another_release_and_twice(self, videomme, tmp_path):
+        other = tmp_path / "20250101_samples_mmmu.jsonl"
+        other.touch()
+        with pytest.raises(ValueError, match=r"not samples of videomme; expected .* task videomme"):
+            read_lmms_eval([other], videomme)
+        path = logged(tmp_path, {"doc_id": 2699, "filtered_resps": ["A"]})
+        with pytest.raises(ValueError, match="line 1: doc_id 2699 is no question of videomme"):
+            read_lmms_eval([path], videomme)
+        path.write_text('{"doc_id": 0, "filtered_resps": ["A"]}\n' * 2)
+        with pytest.raises(ValueError, match="a second reply to question 001-1 of videomme"):
+            read_lmms_eval([path], videomme)
