@@ -19,9 +19,9 @@ from pipeline.resources.pools import PoolError
 from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
 from pipeline.stages.threads import Writers
-from tango_core.compressors.finite import raise_for_values, raise_if_not_finite
 from tango_core.models.base import VisionEncoder
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
+from tango_core.ops.finite import raise_for_values, raise_if_not_finite
 from tango_core.types import VideoFrames, VisualFeatures
 
 

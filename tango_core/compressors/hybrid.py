@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tango_core.compressors.base import Compressor, LayerPruner
-from tango_core.compressors.in_llm.fastv_merge import FastVMerge
-from tango_core.compressors.in_llm.holitom_merge import HoliTomMerge
+from tango_core.compressors.in_llm.fastv import FastVMerge, HoliTomMerge
 from tango_core.compressors.options import checked_options, option_names
 from tango_core.wrong_options import suggestion
 
