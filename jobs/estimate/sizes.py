@@ -29,7 +29,7 @@ from pipeline.plan import Plan
 from pipeline.rows import clips_in, questions_of, subtitles_of
 from pipeline.stages.declarations import DECODE_VIDEO
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.model import LayoutAndEngine
 from tango_core.types import CompressedVideo, Prompt, VisualFeatures
