@@ -9,7 +9,7 @@ from typing import Any
 from jobs.estimate.memory import ActorMemory
 from jobs.estimate.sizes import CellTokens, Counts, total_bytes
 from jobs.estimate.timing import Rates, Timing
-from jobs.units import human_bytes
+from jobs.units import human_age, human_bytes
 from pipeline.resources.pools import ActorPool, Pools
 
 
@@ -133,18 +133,18 @@ def _times(estimate: Estimate) -> Iterator[str]:
         for stage in timing.stages:
             mark = "  <- the slowest" if stage.name == timing.bottleneck else ""
             yield (
-                f"{stage.name + ':':<9} {human_time(stage.wall_s)} in {stage.workers:g} "
+                f"{stage.name + ':':<9} {human_age(stage.wall_s)} in {stage.workers:g} "
                 f"worker(s){mark}"
             )
         assert timing.wall_s is not None
         how = "on Ray" if estimate.executor == "ray" else "in a loop"
-        yield f"time:     {human_time(timing.wall_s)} {how}, from {', '.join(estimate.rates.runs)}"
+        yield f"time:     {human_age(timing.wall_s)} {how}, from {', '.join(estimate.rates.runs)}"
         if timing.cost is not None:
             yield f"cost:     {timing.cost:.2f}"
     if estimate.executor != "ray":
         return
     gain = estimate.suggested
-    after = "" if gain is None or gain.wall_s is None else f" ({human_time(gain.wall_s)})"
+    after = "" if gain is None or gain.wall_s is None else f" ({human_age(gain.wall_s)})"
     pools = estimate.pools  # as a recipe writes them
     actors = f"compress: {_pool(pools.compress)}, answer: {_pool(pools.answer)}"
     written = f"{{decode: {{num_cpus: {pools.decode.num_cpus:g}}}, {actors}}}"
@@ -154,16 +154,6 @@ def _times(estimate: Estimate) -> Iterator[str]:
 def _pool(pool: ActorPool) -> str:
     number = f"[{pool.least}, {pool.most}]" if pool.least != pool.most else str(pool.least)
     return f"{{num_actors: {number}, num_gpus: {pool.num_gpus:g}, num_cpus: {pool.num_cpus:g}}}"
-
-
-def human_time(seconds: float) -> str:
-    """`"42 s"`, `"3 min 20 s"`, `"2 h 05 min"`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -82,7 +82,7 @@ def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rate
         output: Directory or URL of runs.
         model: Name of the model; runs of another one do not count.
         num_frames: Frames per clip.
-        device: The processor in words (`jobs.run.job_facts.device_name`); times of another one do
+        device: The processor in words (`jobs.run.placement.device_name`); times of another one do
             not count.
 
     Returns:

@@ -22,6 +22,7 @@ from jobs.results.reduction import parts_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import Place, place
+from tango_core.errors import InputError, MissingFileError
 from tango_core.metrics import ACCURACY, Metric
 
 KEY = ["video_id", "question_id"]
@@ -170,7 +171,7 @@ def raise_if_unscored(side: Side) -> None:
         ValueError: In one line.
     """
     if not side.answers["score"].notna().any():
-        raise ValueError(
+        raise InputError(
             f"{side.facts.run_id}: {side.cell.name!r} on {side.cell.benchmark} has no answer with "
             "a score, so there is no difference to explain; choose another cell with --cell"
         )
@@ -233,7 +234,7 @@ def chosen_cells(
     if pairs:
         return pairs
     what = "no cell of A and B has the same name" if wanted is None else "no such pair of cells"
-    raise ValueError(
+    raise InputError(
         f"{what}; choose with --cell and --other-cell: A has {_named(ours)}; B has {_named(theirs)}"
     )
 
@@ -282,7 +283,7 @@ def opened(text: str) -> Iterator[Path]:
     """
     where: Place = place(text)
     if isinstance(where, Path) and not where.exists():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{text}: no such run or file; name a run directory, its URL, a file of VLMEvalKit "
             "(.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
         )
@@ -314,7 +315,7 @@ def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> So
     files = [path] if path.is_file() else _samples(path)
     harness = _FILES.get(files[0].suffix.lower())
     if harness is None:
-        raise ValueError(
+        raise InputError(
             f"{path}: not a file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, lmms-eval "
             ".jsonl"
         )
@@ -337,7 +338,7 @@ def _section(
     found = named[0] if len(named) == 1 else {}
     name, root = options.name or found.get("name"), options.root or found.get("root")
     if name is None:
-        raise ValueError(
+        raise InputError(
             f"{path}: whose questions? name the benchmark with --benchmark and its files with "
             "--root"
         )

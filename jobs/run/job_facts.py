@@ -12,6 +12,7 @@ from typing import Literal
 from jobs.config.recipe import Job
 from jobs.results.facts import CellFacts, JobFacts, ShardSize, WorkCounts
 from jobs.run.build import BuiltJob
+from jobs.run.placement import device_name
 from pipeline.methods import PlannedMethod
 from pipeline.plan import Plan
 from tango_core.benchmarks import Benchmark
@@ -126,15 +127,6 @@ def git_commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def device_name(wanted: str) -> str:
-    """The processor in words."""
-    import torch
-
-    if wanted != "cpu" and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
-    return f"{platform.machine()} CPU"
 
 
 def float32_products() -> dict[str, str]:

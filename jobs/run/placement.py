@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -113,7 +114,6 @@ def earlier_rates(plan: Plan, output: Place) -> Rates:
     """What runs under an output directory measured of the plan's model on its device."""
     # Imported only here: reading tables of earlier runs takes a second to import.
     from jobs.estimate.timing import measured
-    from jobs.run.job_facts import device_name
 
     model = plan.model
     return measured(
@@ -141,3 +141,12 @@ def work_of(plan: Plan, rates: Rates) -> Work:
         }
         seconds = {name: each[name] for name in names}
     return Work(seconds, counts.clips, gpus=plan.model.device != "cpu")
+
+
+def device_name(wanted: str) -> str:
+    """The processor in words."""
+    import torch
+
+    if wanted != "cpu" and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{platform.machine()} CPU"

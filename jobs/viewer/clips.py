@@ -71,19 +71,6 @@ class ClipPages:
         groups = index.runs.groups
         self._sets = [TokenSets(group.cache_roots(cache)) for group in groups]
 
-    def number(self, benchmark: str, video: str) -> int:
-        """The number of a clip.
-
-        Raises:
-            NoSuchClipError: If no run was asked about it.
-        """
-        rows = self.index.rows(
-            "SELECT clip FROM clips WHERE benchmark = ? AND video = ?", [benchmark, video]
-        )
-        if not rows:
-            raise NoSuchClipError(f"no run was asked about the clip {video!r} of {benchmark!r}")
-        return int(rows[0]["clip"])
-
     def names(self, clip: int) -> dict[str, str]:
         """Benchmark and video of a clip.
 

@@ -1,12 +1,25 @@
-"""What the page must know before it shows anything: runs, columns, groups, letters."""
+"""The data of the page in pieces: runs and columns, the list in parts, single clips.
+
+The page filters and sorts the list itself (`site/query.js`), with a server and in an export. The
+list is in columns, apart from the words and the replies, so that a filter by outcome reads no text.
+"""
 
 from __future__ import annotations
 
 from jobs.results.quantities import Json
-from jobs.viewer.clips import NO_WORDS
+from jobs.viewer.clips import NO_WORDS, ClipPages, NoSuchClipError
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, STATUSES, QuestionIndex
-from jobs.viewer.query import COMPARED, PAGE, SORTS
+from pipeline.redaction import redacted
 from tango_core import __version__
+from tango_core.printable import printable
+
+PAGE = 50
+LIST_ROWS = 20_000
+WORD_ROWS = 500
+# Besides the keys of `OUTCOMES`: right with all tokens and wrong here, the other way round, right
+# in one column and wrong in another.
+COMPARED = ("lost", "won", "differ")
+SORTS = ("order", "video", "id", "rights", "text")
 
 # A group with more values than this is no choice but an id.
 _MOST_VALUES = 60
@@ -26,6 +39,8 @@ def contents(index: QuestionIndex) -> Json:
         "questions": index.num_questions,
         "clips": index.num_clips,
         "page": PAGE,
+        "list_rows": LIST_ROWS,
+        "word_rows": WORD_ROWS,
         "runs": [group.to_json() for group in index.runs.groups],
         "columns": [
             {
@@ -76,3 +91,60 @@ def _right_per_column(index: QuestionIndex) -> list[tuple[int, int]]:
     (row,) = index.rows(f"SELECT [{sums}] AS counts FROM questions")
     counts = row["counts"]
     return [(counts[2 * at], counts[2 * at + 1]) for at in range(len(columns))]
+
+
+def numbers_of(index: QuestionIndex) -> dict[str, int]:
+    """Kind of the pieces that `piece` gives -> how many there are."""
+    return {
+        "start": 1,
+        "list": -(-index.num_questions // LIST_ROWS),
+        "words": -(-index.num_questions // WORD_ROWS),
+        "replies": -(-index.num_questions // WORD_ROWS),
+        "videos": 1,
+        "clips": index.num_clips,
+    }
+
+
+def piece(pages: ClipPages, kind: str, number: int) -> object:
+    """One piece of the data.
+
+    Raises:
+        NoSuchClipError: If there is no such piece.
+    """
+    index = pages.index
+    if number >= numbers_of(index).get(kind, 0):
+        raise NoSuchClipError(f"there is no {kind} {number}")
+    if kind == "start":
+        return contents(index)
+    if kind == "clips":
+        return pages.page(number)
+    if kind == "videos":
+        rows = index.rows("SELECT benchmark, video FROM clips ORDER BY clip")
+        return [[row["benchmark"], row["video"]] for row in rows]
+    if kind == "replies":
+        return _replies(index, number * WORD_ROWS)
+    names, size = ("id", "text", "options", "video"), WORD_ROWS
+    if kind == "list":
+        names, size = ("clip", "benchmark", "kind", "outcomes"), LIST_ROWS
+    rows = index.rows(
+        f"SELECT {', '.join(names)} FROM questions WHERE question >= ? AND question < ? "
+        "ORDER BY question",
+        [number * size, (number + 1) * size],
+    )
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _replies(index: QuestionIndex, start: int) -> Json:
+    """The replies to some questions: the different texts, and which one every column gave."""
+    rows = index.rows(
+        "SELECT question, col, text FROM answers WHERE question >= ? AND question < ? AND col >= 0 "
+        "AND text <> ''",
+        [start, start + WORD_ROWS],
+    )
+    number = min(WORD_ROWS, index.num_questions - start)
+    texts: dict[str, int] = {}
+    of = [[-1] * len(index.runs.columns) for _ in range(number)]
+    for row in rows:
+        shown = printable(redacted(row["text"]))
+        of[row["question"] - start][row["col"]] = texts.setdefault(shown, len(texts))
+    return {"texts": list(texts), "of": of}

@@ -32,6 +32,7 @@ from jobs.viewer.runs import RunGroup, Runs
 from pipeline.progress.parts import AnswerParts
 from pipeline.progress.resume import ASKED
 from pipeline.rows import ANSWER
+from tango_core.errors import InputError
 from tango_core.printable import printable
 
 NOT_ASKED = "."
@@ -97,7 +98,6 @@ DROP TABLE staged;
 _JOINED = """
 CREATE TABLE questions AS
 SELECT n.question, n.clip, c.benchmark, c.video, printable(n.question_id) AS id, g.kind, n.outcomes,
-       length(regexp_replace(n.outcomes, '[^{right}]', '', 'g')) AS rights,
        coalesce(t.text, '') AS text, coalesce(t.options, '') AS options
 FROM named_questions n JOIN clips c USING (clip) JOIN groupings g USING (groups)
      LEFT JOIN (SELECT clip, question_id, any_value(text) AS text, any_value(options) AS options
@@ -179,7 +179,7 @@ class QuestionIndex:
         self._connection.execute(_NUMBERED.format(outcomes=outcomes, shown=", ".join(SHOWN)))
         (twice,) = self.rows(_TWICE)
         if twice["n"]:
-            raise ValueError(
+            raise InputError(
                 f"{folders[twice['run']]} holds {twice['n']} questions that another shard of its "
                 "job holds, too; name one of them"
             )
@@ -194,7 +194,7 @@ class QuestionIndex:
         ]
         kinds, group_names, values = zip(*pairs, strict=True) if pairs else ((), (), ())
         self._insert("kinds", kind=kinds, name=group_names, value=values)
-        self._connection.execute(_JOINED.format(right=OUTCOMES["right"]))
+        self._connection.execute(_JOINED)
 
     def _stage(self, answers: AnswerColumns, columns: dict[str, int], run: int) -> None:
         """Add the answers of one part of a run."""

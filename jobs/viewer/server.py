@@ -20,9 +20,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jobs.viewer.clips import ClipPages, NoSuchClipError, num_sprites, seen_to_json, sprites_of
-from jobs.viewer.contents import contents
+from jobs.viewer.contents import piece
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
-from jobs.viewer.query import Filter, listed, neighbours
+from tango_core.errors import InputError
 
 SITE = Path(__file__).parent / "site"
 HOSTS = ["127.0.0.1", "localhost"]
@@ -65,28 +65,15 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
         pages: What there is to show.
         decoder: Makes the frames.
     """
-    index = pages.index
-    first = contents(index)
 
-    def start(request: Request) -> Response:
-        return JSONResponse(first)
-
-    def questions(request: Request) -> Response:
-        return JSONResponse(listed(index, _filter(request)))
-
-    def clip(request: Request) -> Response:
-        number = pages.number(
-            request.query_params.get("benchmark", ""), request.query_params.get("video", "")
+    def data(request: Request) -> Response:
+        return JSONResponse(
+            piece(pages, request.path_params["kind"], request.path_params["number"])
         )
-        beside = neighbours(index, _filter(request), number)
-        return JSONResponse({**pages.page(number), "beside": beside})
-
-    def names(request: Request) -> Response:
-        return JSONResponse(pages.names(request.path_params["clip"]))
 
     def tokens(request: Request) -> Response:
         number = request.path_params["clip"]
-        columns = _columns(request, len(index.runs.columns))
+        columns = _columns(request, len(pages.index.runs.columns))
         seen = pages.seen(number, columns)
         urls = [
             [f"frames/{number}/{view.column}/{part}.jpg" for part in range(num_sprites(view))]
@@ -96,7 +83,7 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
 
     def frames(request: Request) -> Response:
         column, part = request.path_params["column"], request.path_params["part"]
-        if column >= len(index.runs.columns):
+        if column >= len(pages.index.runs.columns):
             raise NoSuchClipError(f"there is no column {column}")
         seen = pages.seen(request.path_params["clip"], [column])
         if not seen.views:
@@ -106,15 +93,9 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
             raise NoSuchClipError(f"there are {len(made)} pictures")
         return Response(made[part], media_type="image/jpeg")
 
-    def _filter(request: Request) -> Filter:
-        return Filter.of_url(request.query_params.multi_items(), index.runs.columns)
-
     routes = [
-        Route("/data/contents", start),
-        Route("/data/questions", questions),
-        Route("/data/clip", clip),
-        Route("/data/names/{clip:int}", names),
         Route("/data/tokens/{clip:int}", tokens),
+        Route("/data/{kind}/{number:int}", data),
         Route("/frames/{clip:int}/{column:int}/{part:int}.jpg", frames),
         Mount("/", StaticFiles(directory=SITE, html=True)),
     ]
@@ -137,7 +118,7 @@ def _columns(request: Request, there: int) -> list[int]:
     given = request.query_params.get("columns", "")
     numbers = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
     if not numbers or any(number >= there for number in numbers):
-        raise ValueError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
+        raise InputError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
     return list(dict.fromkeys(numbers))
 
 

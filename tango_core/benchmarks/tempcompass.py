@@ -28,6 +28,7 @@ from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
 from tango_core.benchmarks.tables import Row
+from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
 MULTI_CHOICE = "multi-choice"
@@ -102,10 +103,10 @@ def options_in(text: str, task: str) -> tuple[Option, ...]:
     for line in filter(str.strip, text.split("\n")[1:]):
         match = (_LETTERED if task == MULTI_CHOICE else _NAMED).fullmatch(line)
         if match is None:
-            raise ValueError(f"line {line!r} of the question is no option")
+            raise InputError(f"line {line!r} of the question is no option")
         found.append(Option(line, match[1], match[2]))
     if len(found) < 2:
-        raise ValueError("the question holds fewer than two options")
+        raise InputError("the question holds fewer than two options")
     return tuple(found)
 
 
@@ -130,12 +131,12 @@ def read_choice(reply: str, question: Question) -> int | None:
 def _yes_or_no(reply: str) -> int | None:
     """Yes or no, which must open the reply or follow "answer"; "Yes and no", "Yes, no": neither."""
     opening = _OPENING.match(reply)
-    said = {word.lower() for word in _STATED.findall(reply)}
+    named = {word.lower() for word in _STATED.findall(reply)}
     if opening:
-        said.add(opening[1].lower())
-    if len(said) != 1 or _BOTH.match(reply):
+        named.add(opening[1].lower())
+    if len(named) != 1 or _BOTH.match(reply):
         return None
-    return YES_OR_NO.index(said.pop())
+    return YES_OR_NO.index(named.pop())
 
 
 def _caption(reply: str, question: Question) -> int | None:
@@ -155,14 +156,14 @@ def rated(reply: str, question: Question) -> float | None:
 
     Args:
         reply: The model's text.
-        question: With the group `task`; of `captioning` nothing can be said.
+        question: With the group `task`; of `captioning` there is no rule.
     """
     task = question.groups["task"]
     if question.answer is None or task == CAPTIONING:
         return None
     if task == YES_NO:
-        said = next((word for word in YES_OR_NO if reply.lower().startswith(word)), None)
-        return None if said is None else float(said == question.choices[question.answer])
+        named = next((word for word in YES_OR_NO if reply.lower().startswith(word)), None)
+        return None if named is None else float(named == question.choices[question.answer])
     lines = [option.line for option in options_in(question.text, task)]
     answer = lines[question.answer]
     return _multi_choice(reply, answer) if task == MULTI_CHOICE else _matching(reply, lines, answer)
@@ -183,18 +184,18 @@ def _matching(reply: str, lines: list[str], answer: str) -> float | None:
     names = [line.split(": ")[0] for line in lines]
     labels = [re.sub("Sentence |Option |Caption ", "", name) for name in names]
     behind = reply.split(") ")[1] if ") " in reply else None
-    said: str | None = next((line for line in lines if line == reply), None)
+    named: str | None = next((line for line in lines if line == reply), None)
     for sentence in sentences:
         if sentence in (reply, behind):
-            said = sentence
+            named = sentence
     for name in (*names, *labels):
         if name in (reply, reply.replace(".", "")):
-            said = name
-    if said is None:
+            named = name
+    if named is None:
         return None
     name = answer.split(": ")[0]
     right = {answer, answer.split(":")[0], *answer.split(": ")[1:2], *name.split()[1:2]}
-    return float(said in right)
+    return float(named in right)
 
 
 def score(reply: str, question: Question) -> float | None:
@@ -335,7 +336,7 @@ class TempCompassBenchmark(AnnotatedBenchmark):
                     lines += tables.list_of(row, "candidates")
                 task = tables.text_of(row, "task_type")
                 if task not in TASKS:
-                    raise ValueError(
+                    raise InputError(
                         f"{path}: unknown task_type {task!r}; known are {', '.join(TASKS)}"
                     )
                 own = {"video_id": row.get("video"), "question": "\n".join(lines)}
@@ -350,14 +351,14 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         )
         dimension, written = tables.text_of(row, "dim"), tables.text_of(row, "answer")
         if dimension not in DIMENSIONS:
-            raise ValueError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
+            raise InputError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
         choices: tuple[str, ...] = ()
         answer: int | None = None
         notes: list[str] = []
         if task == YES_NO:
             choices = YES_OR_NO
             if written.strip().lower() not in choices:
-                raise ValueError(f"answer {written!r} must be yes or no")
+                raise InputError(f"answer {written!r} must be yes or no")
             answer = choices.index(written.strip().lower())
         elif task != CAPTIONING:
             options = options_in(text, task)
@@ -391,7 +392,7 @@ def _rows(path: Path, task: str) -> list[Row]:
     try:
         return list(_flattened(content))
     except (AttributeError, TypeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{path}: must hold {{video: {{dimension: [question, ..]}}}} for {task}; "
             "download the file again"
         ) from error

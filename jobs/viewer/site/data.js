@@ -1,9 +1,9 @@
-// Where data come from: the server of `tango view`, or the scripts of an export.
+// The data of the page, in pieces: from the server of `tango view`, or from the scripts of an export.
 "use strict";
 (() => {
   const isExport = document.documentElement.dataset.export === "1";
 
-  // ---- the server -------------------------------------------------------------------------------
+  // ---- pieces: from the server as JSON, from an export as scripts -------------------------------
   async function answered(url) {
     let response;
     try {
@@ -14,26 +14,6 @@
     if (!response.ok) throw new Error((await response.text()) || `status ${response.status}`);
     return response;
   }
-  const json = async (url) => (await answered(url)).json();
-  const query = (pairs) => new URLSearchParams(pairs).toString();
-
-  const server = {
-    contents: () => json("data/contents"),
-    questions: (pairs) => json(`data/questions?${query(tango.state.filters(pairs))}`),
-    clip: (benchmark, video, pairs) =>
-      json(`data/clip?${query([...tango.state.filters(pairs), ["benchmark", benchmark], ["video", video]])}`),
-    names: async (clip) => {
-      const found = await json(`data/names/${clip}`);
-      return [found.benchmark, found.video];
-    },
-    tokens: (clip, columns) => json(`data/tokens/${clip}?columns=${columns.join(",")}`),
-    async picture(url) {
-      const blob = await (await answered(url)).blob();
-      return image(URL.createObjectURL(blob));
-    },
-  };
-
-  // ---- an export --------------------------------------------------------------------------------
   const waiting = new Map();
   const loaded = new Map();
   window.tangoData = (name, value) => {
@@ -43,21 +23,24 @@
   };
   function piece(name, keep = true) {
     if (loaded.has(name)) return loaded.get(name);
-    const promise = new Promise((resolve, reject) => {
-      waiting.set(name, resolve);
-      const script = document.createElement("script");
-      script.src = `data/${name}.js`;
-      script.onload = () => script.remove();
-      script.onerror = () => {
-        waiting.delete(name);
-        loaded.delete(name);
-        script.remove();
-        reject(new Error(`data/${name}.js is missing or cannot be read; make the export again`));
-      };
-      document.head.append(script);
-    });
+    const promise = isExport ? script(name) : answered(`data/${name}`).then((found) => found.json());
+    promise.catch(() => loaded.delete(name)); // the next one asks again
     if (keep) loaded.set(name, promise);
     return promise;
+  }
+  function script(name) {
+    return new Promise((resolve, reject) => {
+      waiting.set(name, resolve);
+      const element = document.createElement("script");
+      element.src = `data/${name}.js`;
+      element.onload = () => element.remove();
+      element.onerror = () => {
+        waiting.delete(name);
+        element.remove();
+        reject(new Error(`data/${name}.js is missing or cannot be read; make the export again`));
+      };
+      document.head.append(element);
+    });
   }
 
   let contents;
@@ -74,7 +57,7 @@
           rows.push({
             question: rows.length,
             clip,
-            benchmark: contents.benchmarks[part.benchmark[at]][0],
+            benchmark: part.benchmark[at],
             kind: part.kind[at],
             outcomes: part.outcomes[at],
           });
@@ -123,9 +106,9 @@
     return kept;
   }
 
-  const files = {
+  const source = {
     async contents() {
-      contents = await piece("start/contents");
+      contents = await piece("start/0");
       return contents;
     },
     async questions(pairs) {
@@ -137,7 +120,7 @@
       return { total: found.length, clips: new Set(found.map((row) => row.clip)).size, page, rows: shown };
     },
     async clip(benchmark, video, pairs) {
-      const all = await piece("videos/all");
+      const all = await piece("videos/0");
       const number = all.findIndex(([b, v]) => b === benchmark && v === video);
       if (number < 0) throw new Error(`no run was asked about the clip "${video}" of "${benchmark}"`);
       const [page, rows] = await Promise.all([piece(`clips/${number}`, false), chosen(pairs)]);
@@ -146,9 +129,13 @@
       const beside = { before: order[at - 1] ?? null, behind: order[at + 1] ?? null, number: at + 1 };
       return { ...page, beside: at < 0 ? { before: null, behind: null, number: null } : beside };
     },
-    names: async (clip) => (await piece("videos/all"))[clip],
-    tokens: (clip) => piece(`tokens/${clip}`, false),
-    picture: (url) => image(url),
+    names: async (clip) => (await piece("videos/0"))[clip],
+    tokens: (clip, columns) =>
+      piece(`tokens/${clip}${isExport ? "" : `?columns=${columns.join(",")}`}`, false),
+    async picture(url) {
+      // A server says why a picture is missing.
+      return image(isExport ? url : URL.createObjectURL(await (await answered(url)).blob()));
+    },
   };
 
   function image(url) {
@@ -163,7 +150,6 @@
   // The pictures that were asked for last; the browser lets go of the others.
   const pictures = new Map();
   const MOST = 48;
-  const source = isExport ? files : server;
   function picture(url) {
     let found = pictures.get(url);
     pictures.delete(url);

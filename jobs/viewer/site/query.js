@@ -1,4 +1,4 @@
-// Filters, order and pages of an export, which has no database; `query.py` answers alike.
+// Filters, order and pages of the list.
 "use strict";
 (() => {
   const { value, values } = tango.state;
@@ -108,7 +108,7 @@
     return keyed.map(([, row]) => row);
   }
 
-  // Texts by code points, as the database orders them: JavaScript compares halves of characters.
+  // Texts by code points: JavaScript compares halves of characters.
   function compared(a, b) {
     if (typeof a === "number") return a - b;
     const [x, y] = [Array.from(a), Array.from(b)];

@@ -143,9 +143,9 @@ def infer_option(reply: str, choices: Mapping[str, str], *, stated: bool = True)
         return letters[0]
     if not letters and "Z" in words:
         return "Z"
-    said = _STATED.search(reply) if stated else None
-    if said and said[1].upper() in choices:
-        return said[1].upper()
+    behind = _STATED.search(reply) if stated else None
+    if behind and behind[1].upper() in choices:
+        return behind[1].upper()
     lower = reply.lower()
     if len(lower) > 2 * sum(len(text) for text in choices.values()):
         return "Z"

@@ -2,7 +2,7 @@
 
 A rule chooses lines by the frames that its harness samples for this purpose, which are not always
 those that the model is shown. Where a cache holds the clip its file is not opened, so the length of
-a frame is worked out from when the last one is shown (`Watched.of`). Where that cannot be told, a
+a frame is worked out from when the last one is shown (`Watched.of`). Where the rate is not known, a
 rule takes the place in the video for the frame at this place: less than a frame apart.
 """
 
@@ -20,7 +20,7 @@ _VTT_TIME = r"(?:(\d{2,}):)?(\d{2}):(\d{2})\.(\d{3})"
 _VTT_TIMES = re.compile(rf"{_VTT_TIME}\s+-->\s+{_VTT_TIME}")
 _TAG = re.compile(r"</?[^<>]*>")
 _OVERRIDE = re.compile(r"\{[^{}]*\}")
-# A file whose frames last longer tells nothing by its end, and neither does a sample that ends well
+# A file whose frames last longer does not give the rate, and neither does a sample that ends well
 # before it.
 _LONGEST_FRAME_S = 0.1
 # Rates are fractions such as 30000/1001.

@@ -31,12 +31,12 @@ def matches(reply: str, question: Question) -> bool:
         reply: The model's text; empty matches nothing.
         question: A question with `accepted` answers.
     """
-    said = words(reply)
+    given = words(reply)
     accepted = [answer for answer in map(words, question.accepted) if answer]
     if question.match == "exact":
-        return said in accepted
+        return given in accepted
     return any(
-        said[at : at + len(answer)] == answer for answer in accepted for at in range(len(said))
+        given[at : at + len(answer)] == answer for answer in accepted for at in range(len(given))
     )
 
 

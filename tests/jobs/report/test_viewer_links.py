@@ -16,7 +16,6 @@ from jobs.report.compare import report_runs
 from jobs.report.page import VIEWER, failures_link
 from jobs.results.summary import read_answers
 from jobs.viewer.command import export, opened
-from jobs.viewer.query import Filter, listed
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -37,19 +36,20 @@ def test_without_a_viewer_there_are_none_and_the_page_says_how_to_get_them(run):
     assert "tango view run --export run/viewer" in re.sub(r"\s+", " ", page)
 
 
-def test_a_number_opens_the_questions_of_the_group_that_the_cell_lost(run):
+@pytest.mark.system
+def test_a_number_opens_the_questions_of_the_group_that_the_cell_lost(run, asked):
     export([run], run / "viewer", Console(quiet=True), pixels=0)
     page = report_runs([run], num_clips=1).read_text(encoding="utf-8")
     answers = read_answers(run)
     right = answers.pivot_table("correct", "question_id", "cell", aggfunc="first").astype(bool)
     with opened([run]) as pages:
-        columns = pages.index.runs.columns
+        columns, find = pages.index.runs.columns, asked(pages)
         lists = [one for one in links_of(page) if one.startswith(f"{VIEWER}#/list?")]
         assert len(lists) == len(columns) * (len(KINDS) + 2)
         for link in lists:
             pairs = parse_qsl(link.partition("?")[2])
             wanted = dict(pairs)
-            found = listed(pages.index, Filter.of_url(pairs, columns))
+            found = find(pairs)
             own = answers[answers["cell"] == wanted["column"]].set_index("question_id")
             name, _, value = wanted["group"].partition("=")
             mine = own["groups"].map(lambda text, n=name, v=value: json.loads(text)[n] == v)

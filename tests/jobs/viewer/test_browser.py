@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 import re
-import threading
-from contextlib import contextmanager
 
 import pytest
-import uvicorn
 from clips import clip as clip_file
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
+from served_viewer import served
 from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, features_of, video_id, write_viewed_run
 
 from jobs.viewer import deep_link
 from jobs.viewer.command import opened
 from jobs.viewer.export import export_site
 from jobs.viewer.frames import FrameDecoder
-from jobs.viewer.query import Filter, listed
-from jobs.viewer.server import build_app
 from tango_core.compressors import build_method
 
 pytestmark = pytest.mark.system
 
 WAIT_MS = 60_000
 MANY = ("full", *(f"tango r=0.{at:02}" for at in range(1, 21)))
-
-
-@contextmanager
-def served(pages):
-    """The address of a server in this process."""
-    decoder = FrameDecoder(pixels=20_000)
-    config = uvicorn.Config(build_app(pages, decoder), port=0, log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started and thread.is_alive():
-        thread.join(0.02)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        decoder.close()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    expect.set_options(timeout=WAIT_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -171,17 +138,18 @@ def tango_plan(number=0):
     return build_method("tango", retention=0.25).compressor.plan(features_of(number))
 
 
-def test_filters_by_clicks_are_in_the_address_and_back_undoes_them(tab, pages):
+def test_filters_by_clicks_are_in_the_address_and_back_undoes_them(tab, pages, asked):
     page = tab()
     assert total(page) == 120
     page.select_option("select[name=column]", "tango r=0.25")
     page.select_option("select[name=outcome]", "lost")
-    wanted = Filter(column=1, outcome="lost")
-    lost = listed(pages.index, wanted)["total"]
+    find = asked(pages)
+    wanted = [("column", CELLS[1]), ("outcome", "lost")]
+    lost = find(wanted)["total"]
     settled(page, lost)
     assert "column=tango%20r%3D0.25" in page.url
     page.select_option("select[name=group-half]", "a")
-    half = listed(pages.index, Filter(column=1, outcome="lost", groups=(("half", "a"),)))["total"]
+    half = find([*wanted, ("group", "half=a")])["total"]
     settled(page, half)
     page.reload()
     settled(page, half)
@@ -389,44 +357,25 @@ def test_everything_that_can_be_used_has_a_name(tab, fragment):
     assert page.evaluate("document.activeElement.id") in ("skip", "main")
 
 
-FILTERS = [
-    [],
-    [("outcome", "lost")],
-    [("outcome", "won"), ("column", "tango r=0.07")],
-    [("outcome", "differ"), ("sort", "rights"), ("desc", "1")],
-    [("outcome", "wrong"), ("column", "full"), ("page", "2")],
-    [("status", "unparsed"), ("column", "tango r=0.20"), ("sort", "video"), ("desc", "1")],
-    [("group", "type=color"), ("group", f"type={HOSTILE}"), ("group", "half=a")],
-    [("q", "question 1-"), ("sort", "id")],
-    [("q", HOSTILE)],
-    [("reply", "B R=0.07"), ("q", "question")],
-    [("reply", "reply b"), ("column", "tango r=0.20"), ("sort", "rights")],
-    [("reply", "no such words"), ("group", "half=a")],
-    [("q", "BLUE 0899"), ("of", "shapes")],
-]
-
-
-def test_an_export_of_2700_questions_and_21_cells_answers_as_the_server(browser, tab, tmp_path):
+def test_an_export_of_2700_questions_and_21_cells_answers_as_the_server(asked, tab, tmp_path):
     run = write_viewed_run(tmp_path, clips=900, questions=3, cells=MANY)
+    pairs = [("outcome", "lost"), ("reply", "B R=0.07"), ("q", "question"), ("sort", "video")]
     with opened([run]) as pages:
         export_site(pages, None, tmp_path / "site")
-        asked = [listed(pages.index, Filter.of_url(f, pages.index.runs.columns)) for f in FILTERS]
-        with served(pages) as address:
-            for base in (address, f"{(tmp_path / 'site').as_uri()}/index.html"):
-                page = tab(base=base)
-                assert total(page) == 2700
-                assert page.locator("thead .head").count() == 21
-                for pairs, wanted in zip(FILTERS, asked, strict=True):
-                    fragment = page.evaluate("(pairs) => tango.state.link('list', pairs)", pairs)
-                    page.evaluate("(to) => { location.hash = to; }", fragment)
-                    settled(page, wanted["total"])
-                    texts = [row["text"] for row in wanted["rows"]]
-                    expect(page.locator("a.question")).to_have_text(texts, timeout=WAIT_MS)
-                page.evaluate("location.hash = '#/list?q=0899'")
-                settled(page, 3)
-                page.locator("a.question").first.click()
-                expect(page.locator("h1")).to_have_text(video_id(899))
-                expect(page.locator("ul.every li")).to_have_count(21)
+        wanted = asked(pages)(pairs)
+        page = tab(base=f"{(tmp_path / 'site').as_uri()}/index.html")
+        assert total(page) == 2700
+        assert page.locator("thead .head").count() == 21
+        fragment = page.evaluate("(pairs) => tango.state.link('list', pairs)", pairs)
+        page.evaluate("(to) => { location.hash = to; }", fragment)
+        settled(page, wanted["total"])
+        texts = [row["text"] for row in wanted["rows"]]
+        expect(page.locator("a.question")).to_have_text(texts, timeout=WAIT_MS)
+        page.evaluate("location.hash = '#/list?q=0899'")
+        settled(page, 3)
+        page.locator("a.question").first.click()
+        expect(page.locator("h1")).to_have_text(video_id(899))
+        expect(page.locator("ul.every li")).to_have_count(21)
 
 
 def test_an_export_shows_frames_and_tokens_from_a_disk(tab, pages, tmp_path):

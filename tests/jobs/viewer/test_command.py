@@ -97,7 +97,7 @@ def test_it_serves_until_it_is_interrupted(tmp_path):
         line = process.stdout.readline()
         assert line.startswith("6 questions about 3 clips: http://127.0.0.1:")
         url = line.split()[-1]
-        with urllib.request.urlopen(f"{url}data/contents", timeout=60) as answer:
+        with urllib.request.urlopen(f"{url}data/start/0", timeout=60) as answer:
             assert json.load(answer)["questions"] == 6
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

@@ -39,11 +39,11 @@ def piece(folder, name):
 
 
 def test_everything_of_the_runs_is_there(folder):
-    contents = piece(folder, "start/contents")
+    contents = piece(folder, "start/0")
     assert contents["questions"] == 12
     assert len(piece(folder, "list/0")["outcomes"]) == 12
     assert piece(folder, "words/0")["text"][0] == "Question 0-0?"
-    assert len(piece(folder, "videos/all")) == 6
+    assert len(piece(folder, "videos/0")) == 6
     assert piece(folder, "clips/1")["questions"][0]["choices"][2] == HOSTILE
     tokens = piece(folder, "tokens/0")
     assert set(tokens["columns"]) == {str(at) for at in range(len(CELLS))}

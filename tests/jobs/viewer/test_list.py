@@ -8,9 +8,10 @@ import pytest
 from viewed_runs import CELLS, HOSTILE, KINDS, OLD, video_id, write_viewed_run
 
 from jobs.viewer.command import opened
-from jobs.viewer.contents import contents
-from jobs.viewer.query import PAGE, Filter, listed, neighbours
+from jobs.viewer.contents import PAGE, contents
 from pipeline.progress.answers import read_answers
+
+pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
@@ -19,17 +20,25 @@ def run(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def index(run):
+def pages(run):
     with opened([run]) as pages:
-        yield pages.index
+        yield pages
 
 
-def find(index, **given):
-    """Ids of the questions on the first page, and how many there are."""
-    groups = given.pop("group", ())
-    pairs = [*given.items(), *(("group", one) for one in groups)]
-    page = listed(index, Filter.of_url(pairs, index.runs.columns))
-    return [row["id"] for row in page["rows"]], page["total"]
+@pytest.fixture(scope="module")
+def listed(pages, asked):
+    return asked(pages)
+
+
+@pytest.fixture(scope="module")
+def find(listed):
+    """`find(column=..., group=[...])`: ids of the first page, and how many questions there are."""
+
+    def ask(group=(), **given):
+        page = listed([*given.items(), *(("group", one) for one in group)])
+        return [row["id"] for row in page["rows"]], page["total"]
+
+    return ask
 
 
 def answers_of(run):
@@ -40,26 +49,26 @@ def answers_of(run):
     return found
 
 
-def test_every_question_is_listed_once_in_the_order_of_the_run(run, index):
+def test_every_question_is_listed_once_in_the_order_of_the_run(run, find):
     seen = []
     for page in range(3):
-        ids, total = find(index, page=str(page))
+        ids, total = find(page=str(page))
         seen += ids
     assert total == 120
     assert seen == list(answers_of(run))
-    assert find(index, page="3") == ([], 120)
+    assert find(page="3") == ([], 120)
 
 
-def test_right_and_wrong_are_those_of_the_answers(run, index):
+def test_right_and_wrong_are_those_of_the_answers(run, find):
     answers = answers_of(run)
     for cell in CELLS:
         for outcome, wanted in (("right", True), ("wrong", False)):
             expected = [q for q, by in answers.items() if bool(by[cell]["correct"]) is wanted]
-            ids, total = find(index, column=cell, outcome=outcome)
+            ids, total = find(column=cell, outcome=outcome)
             assert (ids, total) == (expected[:PAGE], len(expected))
 
 
-def test_full_right_and_method_wrong(run, index):
+def test_full_right_and_method_wrong(run, find):
     answers = answers_of(run)
     lost = [
         question
@@ -67,61 +76,61 @@ def test_full_right_and_method_wrong(run, index):
         if by["full"]["correct"] and not by["tango r=0.25"]["correct"]
     ]
     assert lost
-    assert find(index, column="tango r=0.25", outcome="lost") == (lost[:PAGE], len(lost))
+    assert find(column="tango r=0.25", outcome="lost") == (lost[:PAGE], len(lost))
     by_any = [
         question
         for question, by in answers.items()
         if by["full"]["correct"] and not all(by[cell]["correct"] for cell in CELLS[1:])
     ]
-    assert find(index, outcome="lost") == (by_any[:PAGE], len(by_any))
+    assert find(outcome="lost") == (by_any[:PAGE], len(by_any))
     won = [
         question
         for question, by in answers.items()
         if not by["full"]["correct"] and by["tango r=0.25"]["correct"]
     ]
-    assert find(index, column="tango r=0.25", outcome="won") == (won[:PAGE], len(won))
-    assert find(index, column="full", outcome="lost") == ([], 0)
+    assert find(column="tango r=0.25", outcome="won") == (won[:PAGE], len(won))
+    assert find(column="full", outcome="lost") == ([], 0)
 
 
-def test_cells_that_differ(run, index):
+def test_cells_that_differ(run, find):
     answers = answers_of(run)
     differ = [
         question
         for question, by in answers.items()
         if len({bool(row["correct"]) for row in by.values()}) == 2
     ]
-    assert find(index, outcome="differ") == (differ[:PAGE], len(differ))
+    assert find(outcome="differ") == (differ[:PAGE], len(differ))
 
 
-def test_a_status_finds_failures_and_replies_that_cannot_be_read(run, index):
-    assert find(index, status="decode_failed") == (["q2-0", "q2-1"], 2)
+def test_a_status_finds_failures_and_replies_that_cannot_be_read(run, find):
+    assert find(status="decode_failed") == (["q2-0", "q2-1"], 2)
     unparsed = [
         question for question, by in answers_of(run).items() if by[OLD]["status"] == "unparsed"
     ]
     assert unparsed
-    assert find(index, column=OLD, status="unparsed") == (unparsed[:PAGE], len(unparsed))
+    assert find(column=OLD, status="unparsed") == (unparsed[:PAGE], len(unparsed))
 
 
-def test_groups_are_alternatives_within_a_name_and_conditions_between_names(index):
-    _, color = find(index, group=["type=color"])
-    _, both = find(index, group=["type=color", "type=shape"])
-    _, narrow = find(index, group=["type=color", "half=a"])
+def test_groups_are_alternatives_within_a_name_and_conditions_between_names(find):
+    _, color = find(group=["type=color"])
+    _, both = find(group=["type=color", "type=shape"])
+    _, narrow = find(group=["type=color", "half=a"])
     assert (color, both) == (40, 80)
     assert narrow == 20
-    _, hostile = find(index, group=[f"type={KINDS[2]}"])
+    _, hostile = find(group=[f"type={KINDS[2]}"])
     assert hostile == 40
 
 
-def test_words_are_found_in_questions_options_ids_and_videos_whatever_their_case(index):
-    assert find(index, q="QUESTION 7-1? 0007") == (["q7-1"], 1)
-    assert find(index, q="q11-0")[0] == ["q11-0"]
-    assert find(index, q="0011 video")[1] == 2
-    assert find(index, q="blue")[1] == 120
-    assert find(index, q=HOSTILE)[1] == 2
-    assert find(index, q="100%_'; DROP TABLE questions") == ([], 0)
+def test_words_are_found_in_questions_options_ids_and_videos_whatever_their_case(find):
+    assert find(q="QUESTION 7-1? 0007") == (["q7-1"], 1)
+    assert find(q="q11-0")[0] == ["q11-0"]
+    assert find(q="0011 video")[1] == 2
+    assert find(q="blue")[1] == 120
+    assert find(q=HOSTILE)[1] == 2
+    assert find(q="100%_'; DROP TABLE questions") == ([], 0)
 
 
-def test_words_of_a_reply_are_found_in_one_reply_of_the_cell_or_of_any(run, index):
+def test_words_of_a_reply_are_found_in_one_reply_of_the_cell_or_of_any(run, find):
     answers = answers_of(run)
     for column in ("", "tango r=0.25"):
         wanted = {
@@ -130,51 +139,40 @@ def test_words_of_a_reply_are_found_in_one_reply_of_the_cell_or_of_any(run, inde
             for cell, row in cells.items()
             if column in ("", cell) and "r=0.25 B" in (row["text"] or "")
         }
-        found, total = find(index, reply="b R=0.25", **({"column": column} if column else {}))
+        found, total = find(reply="b R=0.25", **({"column": column} if column else {}))
         assert total == len(wanted) > 0
         assert set(found) <= wanted
     # Both words occur in replies to most questions, but never in one.
-    assert find(index, reply="tango uniform") == ([], 0)
-    assert find(index, reply="'; DROP TABLE answers") == ([], 0)
+    assert find(reply="tango uniform") == ([], 0)
+    assert find(reply="'; DROP TABLE answers") == ([], 0)
 
 
-def test_orders(index):
-    ids, _ = find(index, sort="id")
+def test_orders(find, listed):
+    ids, _ = find(sort="id")
     assert ids[:3] == ["q0-0", "q0-1", "q1-0"]
     assert ids[4:6] == ["q10-0", "q10-1"]
-    turned, _ = find(index, sort="order", desc="1")
+    turned, _ = find(sort="order", desc="1")
     assert turned[0] == "q59-1"
-    page = listed(index, Filter.of_url([("sort", "rights")], index.runs.columns))
+    page = listed([("sort", "rights")])
     rights = [sum(letter == "R" for letter in row["outcomes"]) for row in page["rows"]]
     assert rights == sorted(rights)
 
 
-def test_the_clips_beside_one_are_those_of_the_filter(index):
-    everything = Filter()
-    assert neighbours(index, everything, 0) == {"before": None, "behind": 1, "number": 1}
-    half = Filter(groups=(("half", "b"),))
-    assert neighbours(index, half, 3) == {"before": 1, "behind": 5, "number": 2}
-    assert neighbours(index, half, 2) == {"before": None, "behind": None, "number": None}
+@pytest.mark.parametrize(("name", "value"), [("sort", "x"), ("outcome", "x"), ("column", "x")])
+def test_an_unknown_setting_is_named(find, name, value):
+    with pytest.raises(Exception, match=f'{name} "{value}": '):
+        find(**{name: value})
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("sort", "x"), ("outcome", "x"), ("status", "x"), ("column", "x"), ("page", "-1")],
-)
-def test_an_unknown_setting_is_named(index, name, value):
-    with pytest.raises(ValueError, match=f"^{name} '{value}': "):
-        find(index, **{name: value})
-
-
-def test_contents_say_what_there_is(index):
-    found = contents(index)
+def test_contents_say_what_there_is(pages, find):
+    found = contents(pages.index)
     assert (found["questions"], found["clips"]) == (120, 60)
     assert [column["label"] for column in found["columns"]] == list(CELLS)
     assert [column["baseline"] for column in found["columns"]] == [None, 0, 0, 0]
     assert found["groups"] == {"half": ["a", "b"], "type": sorted(KINDS)}
     assert found["missing"] == []
     first = found["columns"][0]
-    assert (first["asked"], first["right"]) == (120, find(index, column="full", outcome="right")[1])
+    assert (first["asked"], first["right"]) == (120, find(column="full", outcome="right")[1])
 
 
 def test_two_runs_are_paired_question_by_question(tmp_path):
@@ -187,7 +185,7 @@ def test_two_runs_are_paired_question_by_question(tmp_path):
         assert labels[4] == "full (two)"
         assert [column.short for column in index.runs.columns][4] == "full [2]"
         assert [column.baseline for column in index.runs.columns] == [None, 0, 0, 0, None, 4, 4, 4]
-        rows = {row["id"]: row["outcomes"] for row in listed(index, Filter())["rows"]}
+        rows = {row["id"]: row["outcomes"] for row in index.rows("SELECT * FROM questions")}
         assert len(rows) == 16
         assert rows["q0-0"].endswith("....")
         assert rows["q7-1"].startswith("....")
@@ -232,7 +230,7 @@ def test_a_run_that_does_not_say_what_it_was_asked_is_shown_without_words(tmp_pa
     assert isinstance(seen.columns[1], str)
 
 
-def test_hostile_names_stay_what_they_are(index):
-    assert find(index, q="onerror")[1] == 2
-    page = listed(index, Filter(text=HOSTILE))
+def test_hostile_names_stay_what_they_are(find, listed):
+    assert find(q="onerror")[1] == 2
+    page = listed([("q", HOSTILE)])
     assert page["rows"][0]["video"] == video_id(1)

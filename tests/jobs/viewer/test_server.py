@@ -7,7 +7,7 @@ import re
 import pytest
 from clips import clip as clip_file
 from starlette.testclient import TestClient
-from viewed_runs import CELLS, HOSTILE, video_id, write_viewed_run
+from viewed_runs import video_id, write_viewed_run
 
 from jobs.viewer.command import opened
 from jobs.viewer.frames import FrameDecoder
@@ -45,7 +45,7 @@ def test_nothing_of_the_page_comes_from_elsewhere(client):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/data/contents", "/frames/0/0/0.jpg", "/nope", "/data/names/999"]
+    "path", ["/", "/data/start/0", "/frames/0/0/0.jpg", "/nope", "/data/clips/999"]
 )
 def test_every_answer_has_the_headers(client, path):
     headers = client.get(path).headers
@@ -57,12 +57,12 @@ def test_every_answer_has_the_headers(client, path):
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:8000", ""])
 def test_another_name_for_this_machine_is_refused(client, host):
-    assert client.get("/data/contents", headers={"host": host}).status_code == 400
+    assert client.get("/data/start/0", headers={"host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000"])
 def test_its_own_names_are_answered(client, host):
-    assert client.get("/data/contents", headers={"host": host}).status_code == 200
+    assert client.get("/data/start/0", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -85,18 +85,17 @@ def test_no_path_leads_out_of_the_page(client, path):
 
 
 def test_only_questions_are_asked(client):
-    for path in ("/", "/data/contents"):
+    for path in ("/", "/data/start/0"):
         assert client.post(path).status_code == 405
 
 
 def test_a_wrong_request_is_one_line(client):
     for path, status in (
-        ("/data/questions?sort=x", 400),
-        ("/data/questions?column=x", 400),
+        ("/data/list/1", 404),
+        ("/data/nope/0", 404),
         ("/data/tokens/0?columns=99", 400),
         ("/data/tokens/0?columns=", 400),
         ("/data/tokens/99?columns=0", 404),
-        ("/data/clip?benchmark=shapes&video=x", 404),
         ("/frames/0/99/0.jpg", 404),
         ("/frames/0/0/99.jpg", 404),
         ("/frames/3/0/0.jpg", 404),
@@ -109,23 +108,14 @@ def test_a_wrong_request_is_one_line(client):
 
 
 def test_a_clip_with_its_tokens_and_frames(client):
-    found = client.get("/data/clip", params={"benchmark": "shapes", "video": video_id(1)}).json()
-    assert (found["clip"], found["beside"]) == (1, {"before": 0, "behind": 2, "number": 2})
-    assert client.get("/data/names/1").json() == {"benchmark": "shapes", "video": video_id(1)}
+    assert client.get("/data/clips/1").json()["video"] == video_id(1)
+    assert client.get("/data/videos/0").json()[1] == ["shapes", video_id(1)]
     tokens = client.get("/data/tokens/1?columns=1,0").json()
     assert set(tokens["columns"]) == {"0", "1"}
     (view,) = tokens["views"]
     picture = client.get(f"/{view['urls'][0]}")
     assert picture.headers["content-type"] == "image/jpeg"
     assert picture.content[:2] == b"\xff\xd8"
-
-
-def test_a_list_is_filtered_by_its_address(client):
-    everything = client.get("/data/questions").json()
-    assert everything["total"] == 12
-    pairs = {"column": CELLS[1], "outcome": "wrong", "group": f"type={HOSTILE}"}
-    some = client.get("/data/questions", params=pairs).json()
-    assert 0 < some["total"] < 12
 
 
 def test_texts_stand_out_from_what_is_behind_them_in_both_themes():

@@ -34,10 +34,10 @@ def test_rows_about_one_clip_become_one_item(read_table, tmp_path):
         'a.mp4,Which color?,"[""red"", ""blue""]",blue,1.5,4,,\n'
         "b.mp4,How many?,1|2|3,2,,,,counting\n"
         "b.mp4,Describe it.,,,,,,\n"
-        "a.mp4,And later?,red|blue,1,4,8,,\n"
+        "a.mp4,And later?,red|blue,1,,8.01,,\n"
     )
-    assert [item.video_id for item in items] == ["b.mp4", "a.mp4#1.5-4.0", "a.mp4#4.0-8.0"]
-    assert [item.clip for item in items] == [None, (1.5, 4.0), (4.0, 8.0)]
+    assert [item.video_id for item in items] == ["b.mp4", "a.mp4#1.5-4.0", "a.mp4#0.0-8.01"]
+    assert [item.clip for item in items] == [None, (1.5, 4.0), (0.0, 8.01)]
     assert items[0].path == str(tmp_path / "b.mp4")
     named, counted, free = items[0].questions
     assert named == Question("q1", "What is it?", ("a dog", "a cat"), 0, {"task": "naming"})
@@ -48,11 +48,12 @@ def test_rows_about_one_clip_become_one_item(read_table, tmp_path):
 
 def test_json_lines_may_hold_lists_numbers_and_nulls(read_table):
     row = {"video": "a.mp4", "question": "How\u2028many?", "options": [1, 2], "answer": 1}
-    row |= {"start": 0, "end": 2.5, "id": 7, "level": 3, "note": None}
+    # A group may be like a column that the row has.
+    row |= {"start": 0, "end": 2.5, "id": 7, "questions": 3, "note": None}
     (item,) = read_table("\n" + json.dumps(row, ensure_ascii=False) + "\n\n", "t.jsonl")
     assert item.clip == (0.0, 2.5)
     (question,) = item.questions
-    assert question == Question("7", "How\u2028many?", ("1", "2"), 0, {"level": "3"})
+    assert question == Question("7", "How\u2028many?", ("1", "2"), 0, {"questions": "3"})
 
 
 @pytest.mark.parametrize(
@@ -88,10 +89,6 @@ def test_letters_in_front_of_all_options_are_taken_off(load_row):
     assert load_row(options=["A. red", "blue"]).questions[0].choices == ("A. red", "blue")
 
 
-def test_an_end_alone_starts_at_0(load_row):
-    assert load_row(end="3").clip == (0.0, 3.0)
-
-
 def test_absolute_paths_and_addresses_stay_as_they_are(read_table, tmp_path):
     items = read_table(f"video\n{tmp_path}/x.mp4\ns3://bucket/y.mp4\n../z.mp4\n")
     assert [item.path for item in items] == [
@@ -99,13 +96,7 @@ def test_absolute_paths_and_addresses_stay_as_they_are(read_table, tmp_path):
         "s3://bucket/y.mp4",
         f"{tmp_path}/../z.mp4",
     ]
-    assert all(item.questions == () for item in items)
-
-
-def test_a_video_that_does_not_exist_is_still_an_item(read_table):
-    (item,) = read_table("video,question\nnowhere.mp4,What?\n")
-    assert item.path.endswith("nowhere.mp4")
-    assert len(item.questions) == 1
+    assert all(item.questions == () for item in items)  # whether they are there or not
 
 
 def test_answers_to_free_form_questions_are_not_scored_and_that_is_said(read_table, caplog):
@@ -138,15 +129,6 @@ def test_a_free_form_answer_with_a_match_is_scored(load_row, answer, accepted, m
     assert not caplog.records
 
 
-def test_a_match_may_stand_beside_rows_that_leave_it_empty(read_table):
-    (item,) = read_table(
-        "video,question,options,answer,match\n"
-        "a.mp4,Which?,red|blue,B,\na.mp4,What?,,red,exact\na.mp4,Describe it.,,,\n"
-    )
-    assert [question.answer for question in item.questions] == [1, None, None]
-    assert [question.accepted for question in item.questions] == [(), ("red",), ()]
-
-
 def test_a_spreadsheet_s_byte_order_mark_and_line_ends_are_understood(read_table):
     (item,) = read_table("\ufeffvideo, question \r\na.mp4,What?\r\n")
     assert item.questions[0].text == "What?"
@@ -171,15 +153,6 @@ def test_replies_are_read_by_the_general_rules_and_free_replies_name_no_option()
     assert PROTOCOL.read_choice("B", Question("q", "Describe it.")) is None
 
 
-def test_clips_that_differ_by_a_hundredth_of_a_second_have_two_ids(tmp_path):
-    table = tmp_path / "q.csv"
-    table.write_text(
-        "video,question,start,end\na.mp4,one?,12345.67,12350\na.mp4,two?,12345.71,12350\n"
-    )
-    ids = [item.video_id for item in build_benchmark("custom", root=str(table)).items()]
-    assert len(set(ids)) == 2
-
-
 def test_a_column_that_is_nearly_another_draws_one_warning(read_table, caplog):
     header = "video,question,option\n"
     with caplog.at_level(logging.WARNING):
@@ -188,12 +161,6 @@ def test_a_column_that_is_nearly_another_draws_one_warning(read_table, caplog):
         "column 'option' is taken for a group; did you mean 'options'?"
     ]
     assert items[0].questions == (Question("2", "What?", groups={"option": "red|blue"}),)
-
-
-def test_a_line_of_json_that_has_the_column_may_have_a_group_like_it(read_table, caplog):
-    with caplog.at_level(logging.WARNING):
-        read_table(json.dumps({"video": "a.mp4", "question": "What?", "questions": 3}), "t.jsonl")
-    assert not caplog.records
 
 
 def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
@@ -209,7 +176,6 @@ def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
         ("clip,question\na.mp4,What?\n", 1, "no column 'video'"),
         ("video,question,video\na,b,c\n", 1, "names a column twice"),
         (CSV_HEADER + "a.mp4,What?\n", 2, "2 fields under 7 columns"),
-        (CSV_HEADER + "a.mp4,One, two,,,,,\n", 2, "8 fields under 7 columns"),
         (CSV_HEADER + ",What?,,,,,\n", 2, "no video"),
         (
             CSV_HEADER + "a.mp4,What?,,,,,x\n\nb.mp4,What?,,,,,x\n",
@@ -219,26 +185,19 @@ def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
         (CSV_HEADER + "a.mp4,What?,red,A,,,\n", 2, "give 2 to 26 options, got 1"),
         (CSV_HEADER + "a.mp4,What?,red||blue,A,,,\n", 2, "option B is empty"),
         (CSV_HEADER + "a.mp4,What?,[red],A,,,\n", 2, "not JSON"),
-        (CSV_HEADER + "a.mp4,What?,red|blue,C,,,\n", 2, "'C' is none of the 2 options"),
-        (CSV_HEADER + "a.mp4,What?,red|blue,2,,,\n", 2, "'2' is none of the 2 options"),
         (CSV_HEADER + "a.mp4,What?,red|blue,-1,,,\n", 2, "'-1' is none of the 2 options"),
         (CSV_HEADER + "a.mp4,What?,red|blue,green,,,\n", 2, "from A to B, an index from 0 to 1"),
         (CSV_HEADER + "a.mp4,What?,red|red,red,,,\n", 2, "the text of 2 options"),
-        (CSV_HEADER + "a.mp4,,red|blue,A,,,\n", 2, "without a question"),
         ("video,Question,answer\na.mp4,What?,A\n", 2, "a question; did you mean 'Question'?"),
         (CSV_HEADER + "a.mp4,What?,,,3,2,\n", 2, "start 3 must lie before end 2"),
-        (CSV_HEADER + "a.mp4,What?,,,2,2,\n", 2, "start 2 must lie before end 2"),
         (CSV_HEADER + "a.mp4,What?,,,2,,\n", 2, "start 2 without an end"),
         (CSV_HEADER + "a.mp4,What?,,,soon,9,\n", 2, "start must be seconds, 0 or more, got 'soon'"),
-        (CSV_HEADER + "a.mp4,What?,,,-1,9,\n", 2, "start must be seconds"),
         (CSV_HEADER + "a.mp4,What?,,,0,nan,\n", 2, "end must be seconds"),
         (CSV_HEADER + 'a.mp4,"What?,,,0,9,\n', 2, "unexpected end of data"),
         (MATCH_HEADER + "a.mp4,What?,,red,fuzzy\n", 2, "unknown match 'fuzzy'; choose one of"),
         (MATCH_HEADER + "a.mp4,What?,,,exact\n", 2, "match 'exact' without an answer"),
         (MATCH_HEADER + "a.mp4,What?,red|blue,A,exact\n", 2, "match 'exact' beside options"),
         (MATCH_HEADER + "a.mp4,What?,,red|?,exact\n", 2, r"'red\|\?': every part needs a word"),
-        (MATCH_HEADER + "a.mp4,What?,,[],exact\n", 2, r"'\[\]': every part needs a word"),
-        (MATCH_HEADER + "a.mp4,What?,,[red],exact\n", 2, "answer .* not JSON"),
     ],
 )
 def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, text, row, message):
@@ -255,10 +214,8 @@ def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, text, row,
         ('{"video": "a.mp4"}\n[1]', 2, "must be a JSON object, got list"),
         ('{"video": "a.mp4"}\n\n{video}', 3, "not JSON"),
         ('{"video": 5}', 1, "video must be text, got 5"),
-        ('{"video": "a.mp4", "question": ["x"]}', 1, "question must be text"),
         ('{"video": "a.mp4", "question": "x", "options": {"A": "b"}}', 1, "must be a list"),
         ('{"video": "a.mp4", "question": "x", "options": [null, "b"]}', 1, "texts or numbers"),
-        ('{"video": "a.mp4", "question": "x", "options": ["a", "b"], "answer": 2}', 1, "none of"),
         (
             '{"video": "a.mp4", "question": "x", "options": ["a", "b"], "answer": true}',
             1,
@@ -270,7 +227,6 @@ def test_a_malformed_row_is_refused_in_one_line(read_table, tmp_path, text, row,
             "answer must be a list or texts",
         ),
         ('{"video": "a.mp4", "start": true, "end": 4}', 1, "start must be seconds"),
-        ('{"video": "a.mp4", "start": [1], "end": 4}', 1, "start must be seconds"),
         ('{"video": "a.mp4", "end": 1' + "0" * 400 + "}", 1, "end must be seconds"),
     ],
 )
