@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from weakref import WeakKeyDictionary
 
+from tango_core.errors import InputError
 from tango_core.imports import file_of, imports_of, with_parents
 from tango_core.loaded_code import is_as_loaded, stamp_of
 
@@ -74,7 +75,7 @@ def source_digest(what: type | ModuleType) -> str:
         if name in sys.modules and (not path.is_file() or stamp_of(path) != stamp):
             edited = path
     if edited is not None:
-        raise ValueError(
+        raise InputError(
             f"{edited} has changed on disk since it was imported, so the results of "
             f"{what.__name__} cannot be cached: restart the process"
         )
@@ -151,7 +152,7 @@ def _reached(module: ModuleType, what: str) -> dict[str, Path]:
     """The module and everything it imports from the same place, directly or not."""
     file = getattr(module, "__file__", None)
     if file is None or not Path(file).is_file():
-        raise ValueError(
+        raise InputError(
             f"{what} is defined in {module.__name__}, which has no source file, so its "
             "results cannot be cached; move it to a .py file"
         )

@@ -18,6 +18,7 @@ from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.rows import CacheError
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from tango_core.errors import InputError
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
@@ -130,7 +131,7 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
     folder, *others = find_caches(root, [name])
     if others:
         names = ", ".join(found.name for found in (folder, *others))
-        raise ValueError(f"{name!r} stands for several token caches; name one of: {names}")
+        raise InputError(f"{name!r} stands for several token caches; name one of: {names}")
     skipped: list[str] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("writing clips", total=len(folder.locations))

@@ -17,12 +17,13 @@ from rich.markup import escape
 from typer.main import get_command
 
 from jobs import exit_codes
+from tango_core.errors import InputError
 
 # Click's class of all mistakes on a command line: typer has its own copy of click, not in public.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-class CommandLineError(ValueError):
+class CommandLineError(InputError):
     """An unknown command or option, a missing one, or a value that is not allowed."""
 
 

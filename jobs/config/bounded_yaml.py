@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from tango_core.errors import InputError
+
 # The largest recipe that ships has 60 values, 6 deep, in 2 KB.
 MAX_BYTES = 1 << 18
 MAX_DEPTH = 32
@@ -20,7 +22,7 @@ MAX_VALUES = 20_000
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class YamlError(ValueError):
+class YamlError(InputError):
     """A text that cannot be read; the message, one line, goes behind the name of the text."""
 
 

@@ -23,6 +23,7 @@ from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import Defect, in_one_line
+from tango_core.errors import InputError
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
@@ -111,9 +112,9 @@ def data_check(
         FileNotFoundError: If the root or the annotations are not there.
     """
     if output is not None and output.suffix not in SUFFIXES:
-        raise ValueError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
+        raise InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
     if jobs < 1:
-        raise ValueError(f"jobs must be 1 or larger, got {jobs}")
+        raise InputError(f"jobs must be 1 or larger, got {jobs}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("checking files", total=None)

@@ -32,6 +32,7 @@ from jobs.explain.sides import (
 from jobs.report.formatting import DASH, Table, shortened
 from jobs.results.reduction import reduce_runs
 from jobs.results.summary import summarize_reduced
+from tango_core.errors import InputError
 
 WIDTH = 80
 _MINUS = "\N{MINUS SIGN}"
@@ -192,7 +193,7 @@ def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation
     """The explanations of all pairs of cells that the two results have; see `explain`."""
     texts = [first, second]
     if texts.count(PUBLISHED) == 2:
-        raise ValueError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
+        raise InputError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
     with ExitStack() as copies:
         places = [
             None if text == PUBLISHED else copies.enter_context(opened(text)) for text in texts
@@ -224,9 +225,9 @@ def _against_published(
     cells = [cell for cell in source.facts.cells if wanted in (None, cell.name)]
     if not cells:
         names = ", ".join(repr(cell.name) for cell in source.facts.cells)
-        raise ValueError(f"--cell {wanted!r}: {source.facts.run_id} has {names}")
+        raise InputError(f"--cell {wanted!r}: {source.facts.run_id} has {names}")
     if source.folder is None:
-        raise ValueError(
+        raise InputError(
             f"{folder.name}: a harness's file does not name method and frames; make a run of it "
             f"with `tango import`, and compare that with {PUBLISHED}"
         )

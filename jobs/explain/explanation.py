@@ -28,6 +28,7 @@ from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
+from tango_core.errors import InputError
 
 _DIGEST_SHOWN = 8
 _SCORES = ("score_a", "score_b")
@@ -331,7 +332,7 @@ def against_published(
     printed = published_scores(summary).get(side.cell.benchmark, {}).get("overall")
     if printed is None:
         reasons = " ".join(caveats([summary])) or "no row has its method, retention and options."
-        raise ValueError(
+        raise InputError(
             f"{PUBLISHED}: nothing is printed for {side.cell.name!r} of {side.facts.model} on "
             f"{side.cell.benchmark}: {reasons}"
         )

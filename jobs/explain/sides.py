@@ -22,6 +22,7 @@ from jobs.results.reduction import parts_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import Place, place
+from tango_core.errors import InputError, MissingFileError
 from tango_core.metrics import ACCURACY, Metric
 
 KEY = ["video_id", "question_id"]
@@ -145,7 +146,7 @@ class Source:
         for cell in cells:
             rows = read[cell.benchmark, cell.name] if self.rows is None else self.rows
             if not rows["score"].notna().any():
-                raise ValueError(
+                raise InputError(
                     f"{self.facts.run_id}: {cell.name!r} on {cell.benchmark} has no answer with a "
                     "score, so there is no difference to explain; choose another cell with --cell"
                 )
@@ -199,7 +200,7 @@ def chosen_cells(
         names = [f"{one.name!r} on {one.benchmark}" for one in cells]
         more = f" and {len(names) - 12} more" if len(names) > 12 else ""
         listed.append(", ".join(names[:12]) + more)
-    raise ValueError(
+    raise InputError(
         f"{what}; choose with --cell and --other-cell: A has {listed[0]}; B has {listed[1]}"
     )
 
@@ -237,7 +238,7 @@ def opened(text: str) -> Iterator[Path]:
     """
     where: Place = place(text)
     if isinstance(where, Path) and not where.exists():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{text}: no such run or file; name a run directory, its URL, a file of VLMEvalKit "
             "(.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
         )
@@ -269,7 +270,7 @@ def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> So
     files = [path] if path.is_file() else _samples(path)
     harness = _FILES.get(files[0].suffix.lower())
     if harness is None:
-        raise ValueError(
+        raise InputError(
             f"{path}: not a file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, lmms-eval "
             ".jsonl"
         )
@@ -292,7 +293,7 @@ def _section(
     found = named[0] if len(named) == 1 else {}
     name, root = options.name or found.get("name"), options.root or found.get("root")
     if name is None:
-        raise ValueError(
+        raise InputError(
             f"{path}: whose questions? name the benchmark with --benchmark and its files with "
             "--root"
         )

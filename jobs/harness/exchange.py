@@ -34,6 +34,7 @@ from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
+from tango_core.errors import InputError, MissingFileError
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
                     paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
     if not paths:
         names = ", ".join(section.name for section in job.all_benchmarks)
-        raise ValueError(
+        raise InputError(
             f"{run_dir}: {names} is not in {_TITLES[harness]}; benchmarks that can be exported "
             f"are {_benchmarks_in(harness)}"
         )
@@ -196,29 +197,27 @@ def _read(
     """Rows of the answers, and what the files call the model."""
     benchmark = _opened(about.benchmark, harness)
     if benchmark is None:
-        raise ValueError(
+        raise InputError(
             f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}; "
             f"choose one of: {_benchmarks_in(harness)}"
         )
     for path in paths:
         if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: no such file; name the files {_TITLES[harness]} wrote"
-            )
+            raise MissingFileError(f"{path}: no such file; name the files {_TITLES[harness]} wrote")
     own = in_one_line(benchmark.name, type(benchmark))
     if harness == "lmms_eval":
         with own:
             rows = read_lmms_eval(paths, benchmark, partial=about.partial)
         return rows, paths[0].absolute().parent.name
     if len(paths) != 1:
-        raise ValueError(
+        raise InputError(
             f"VLMEvalKit writes one file per benchmark, got {len(paths)}; import them one by one"
         )
     try:
         with own:
             rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
     except ImportError as error:
-        raise ValueError(str(error)) from error
+        raise InputError(str(error)) from error
     return rows, paths[0].stem.removesuffix(f"_{table_of(benchmark).dataset}")
 
 
@@ -239,7 +238,7 @@ def _job_of(run_dir: Path) -> Job:
     """The resolved recipe of a run."""
     path = run_dir / JOB_FILE
     if not path.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{run_dir} holds no {JOB_FILE}; only runs of `tango evaluate` and `tango sweep` "
             "can be exported"
         )

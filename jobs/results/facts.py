@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from jobs.results.quantities import Json, fields_to_plain
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
+from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
 
@@ -52,7 +53,7 @@ class CellFacts:
         """Check that every share of tokens is in (0, 1]."""
         for share in (self.retention, *(self.layer_shares or ())):
             if not 0 < share <= 1:
-                raise ValueError(
+                raise InputError(
                     f"cell {self.name!r}: shares of tokens must be in (0, 1], got {share}"
                 )
 
@@ -207,13 +208,13 @@ class JobFacts:
         """
         path = run_dir / FACTS_FILE
         if not path.is_file():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{home_of(run_dir)} is not a finished run: {_lack(run_dir)}; {_hint(run_dir)}"
             )
         try:
             return cls.from_json(parse_json(read_text(path), path.name))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(
+            raise InputError(
                 f"{home_of(run_dir)}/{path.name} is damaged ({type(error).__name__}: {error}); "
                 f"continue the run with --resume {resumed_as(run_dir)} to write it again"
             ) from error

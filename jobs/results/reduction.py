@@ -16,6 +16,7 @@ from jobs.results.facts import resumed_as
 from jobs.results.outcomes import Outcomes, question_keys
 from pipeline.progress.parts import AnswerParts, Digests, digests_of, is_in, question_digest
 from pipeline.storage.copies import home_of
+from tango_core.errors import MissingFileError
 
 
 class Reduction:
@@ -87,7 +88,7 @@ def parts_of(run_dir: Path) -> AnswerParts:
     """
     parts = AnswerParts(run_dir / "answers")
     if not parts.overview.names:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{home_of(run_dir)} holds no answers/*.parquet; "
             f"continue the run with --resume {resumed_as(run_dir)}"
         )

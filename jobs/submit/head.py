@@ -16,6 +16,7 @@ from ray.job_submission import JobDetails, JobSubmissionClient
 from pipeline.errors import ClusterError
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.redaction import redacted
+from tango_core.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ _DASHBOARD = f"give the head's dashboard, by default http://head:{_PORT}"
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
-class HeadError(ValueError):
+class HeadError(InputError):
     """The head refuses, or is no head; the message is one line for the user."""
 
 

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from jobs.submit import on_cluster
 from jobs.units import human_bytes
+from tango_core.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _SECRETS = (
 _NO_SECRETS = (".env.example", ".env.sample", ".env.template", "*.pub")
 
 
-class PackageError(ValueError):
+class PackageError(InputError):
     """What was asked to be packed cannot be; the message is one line for the user."""
 
 

@@ -15,6 +15,7 @@ from jobs.config.identity import jobs_digest
 from jobs.config.recipe import Job, listed_inputs
 from jobs.submit.package import START_FILE
 from pipeline.redaction import holds_credentials
+from tango_core.errors import InputError
 
 Command = Literal["evaluate", "sweep", "precompute"]
 
@@ -110,7 +111,7 @@ def raise_if_secret(options: Sequence[str]) -> None:
     """
     for option, value in pairwise(options):
         if holds_credentials(value):
-            raise ValueError(
+            raise InputError(
                 f"{option} holds a password or a token, and Ray shows command lines in its "
                 "dashboard; take it out of the URL and set it on the nodes: in their environment, "
                 "e.g. as MLFLOW_TRACKING_PASSWORD, or in the file that the service reads there, "

@@ -21,6 +21,7 @@ from pipeline.redaction import redacted
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import VideoCache
+from tango_core.errors import InputError
 from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames
 
@@ -31,7 +32,7 @@ _QUALITY = 82
 _MEMORY_GIB = 4.0
 
 
-class FramesMissingError(ValueError):
+class FramesMissingError(InputError):
     """The frames cannot be shown; the message says why and what to do."""
 
 

@@ -32,6 +32,7 @@ from jobs.viewer.runs import RunGroup, Runs
 from pipeline.progress.parts import AnswerParts
 from pipeline.progress.resume import ASKED
 from pipeline.rows import ANSWER
+from tango_core.errors import InputError
 from tango_core.printable import printable
 
 NOT_ASKED = "."
@@ -178,7 +179,7 @@ class QuestionIndex:
         self._connection.execute(_NUMBERED.format(outcomes=outcomes, shown=", ".join(SHOWN)))
         (twice,) = self.rows(_TWICE)
         if twice["n"]:
-            raise ValueError(
+            raise InputError(
                 f"{folders[twice['run']]} holds {twice['n']} questions that another shard of its "
                 "job holds, too; name one of them"
             )

@@ -1,9 +1,9 @@
 """Pruning methods: this module finds them by name and builds them from their options.
 
-What lives here: one file per method that runs before the language model. `base.py` says what a
-method is; `tango/` is the largest method, `in_llm/` holds methods that run inside the language
-model, and `contract/` checks what every method promises. Arithmetic that several methods share is
-in `tango_core/ops`.
+What lives here: one file per method that runs before the language model, and `baselines.py`.
+`base.py` says what a method is, `in_llm/` holds methods that run inside the language model, and
+`contract/` checks what every method promises. Arithmetic that several methods share is in
+`tango_core/ops`.
 
 May import: `tango_core.ops`, `tango_core.types`, `tango_core.latency`, torch and numpy. A method
 knows no model, no benchmark and no file.
@@ -20,15 +20,20 @@ from statistics import fmean
 from typing import Any
 
 from tango_core.compressors.base import Compressor, LayerPruner
-from tango_core.compressors.controls.block import Block
-from tango_core.compressors.controls.fewer_frames import FewerFrames
-from tango_core.compressors.controls.pool_space import PoolSpace
-from tango_core.compressors.controls.pool_time import PoolTime
+from tango_core.compressors.baselines import (
+    Block,
+    FewerFrames,
+    Full,
+    PoolSpace,
+    PoolTime,
+    Random,
+    TopK,
+    Uniform,
+)
 from tango_core.compressors.divprune import DivPrune
 from tango_core.compressors.evs import EVS
 from tango_core.compressors.fastvid import FastVID
 from tango_core.compressors.flashvid.method import FlashVID
-from tango_core.compressors.full import Full
 from tango_core.compressors.holitom import HoliTom
 from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, checked_inner
 from tango_core.compressors.in_llm.dart import DART
@@ -38,13 +43,11 @@ from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 from tango_core.compressors.options import checked_options, option_names
 from tango_core.compressors.prunevid import PruneVid
-from tango_core.compressors.random import Random
 from tango_core.compressors.tango.method import Tango
-from tango_core.compressors.topk import TopK
-from tango_core.compressors.uniform import Uniform
 from tango_core.compressors.vcast import VCast
 from tango_core.compressors.vidcom2 import VidCom2
 from tango_core.compressors.visionzip import VisionZip
+from tango_core.errors import InputError
 from tango_core.extensions import load_extension, short_name
 from tango_core.outside_code import is_outside, source_digest
 
@@ -114,7 +117,7 @@ def method_class(name: str) -> type[Compressor] | type[LayerPruner]:
     found = load_extension("method", "method", name, sorted(METHODS))
     missing = _missing_in(found)
     if missing:
-        raise ValueError(f"method {name!r} {missing}; see tango_core/compressors/README.md")
+        raise InputError(f"method {name!r} {missing}; see tango_core/compressors/README.md")
     cls: type[Compressor] | type[LayerPruner] = found
     if is_outside(cls):
         source_digest(cls)  # now, while the file still is what was imported
@@ -166,7 +169,12 @@ def build_method(
     if inner is not None:
         steps = getattr(cls, "inner_steps", INNER)
         checked["inner"], pruner = checked_inner(name, inner, num_layers, steps)
-    built = cls(**checked)
+    try:
+        built = cls(**checked)
+    except ValueError as error:
+        if not is_outside(cls):
+            raise
+        raise InputError(str(error)) from error
     # The short name, unless it would be taken for the shipped method of that name.
     shown = name if name in METHODS or short_name(name) in METHODS else short_name(name)
     resolved = {option: getattr(built, option) for option in option_names(cls)}

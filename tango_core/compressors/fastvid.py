@@ -25,11 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.combination import Combination, Drawing
+from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, unchanged
 from tango_core.compressors.base import Compressor, num_kept, read_checked
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
-from tango_core.compressors.terms import NOWHERE, Terms, in_order, unchanged
 from tango_core.ops.blocks import row_blocks, take_frames
 from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import density_peaks, squared_distances

@@ -29,15 +29,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tango_core.combination import Combination, Drawing
+from tango_core.combination import Combination, Drawing, Terms, in_order, over_frames, unchanged
 from tango_core.compressors.base import num_kept
-from tango_core.compressors.finite import read_checked
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop_for
-from tango_core.compressors.terms import Terms, in_order, over_frames, unchanged
 from tango_core.ops.budgets import apportion, ceil_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
+from tango_core.ops.finite import read_checked
 from tango_core.ops.frame_runs import FrameMeans, frame_means
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked

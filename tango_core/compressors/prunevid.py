@@ -24,10 +24,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.combination import Combination, Drawing
+from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, over_frames
 from tango_core.compressors.base import Compressor, num_kept, read_checked
 from tango_core.compressors.options import raise_if_outside
-from tango_core.compressors.terms import NOWHERE, Terms, in_order, over_frames
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances

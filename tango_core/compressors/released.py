@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tango_core.errors import InputError
 from tango_core.imports import file_of, imports_of
 from tango_core.loaded_code import stamp_of
 from tango_core.outside_code import is_outside, source_digest, source_files
@@ -78,7 +79,7 @@ def raise_if_saved() -> None:
     """
     for file, stamp in _IMPORTED.items():
         if not file.is_file() or stamp_of(file) != stamp:
-            raise ValueError(
+            raise InputError(
                 f"{file} has changed on disk since it was imported, so results of methods cannot "
                 "be cached: restart the process"
             )

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, keep, num_kept, read_checked
-from tango_core.compressors.finite import refuse_norms
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, fill
+from tango_core.ops.finite import refuse_norms
 from tango_core.ops.saliency import positions_of
 from tango_core.ops.transfer import upload
 from tango_core.types import VisualFeatures

@@ -29,11 +29,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.combination import Combination
+from tango_core.combination import Combination, Terms, in_order, unchanged
 from tango_core.compressors.base import Compressor, num_kept, read_checked
 from tango_core.compressors.options import raise_if_outside
 from tango_core.compressors.stop import Stop, checked_stop, stop_for
-from tango_core.compressors.terms import Terms, in_order, unchanged
 from tango_core.ops.blocks import take_frames
 from tango_core.ops.budgets import ceil_share, evenly, floor_share
 from tango_core.ops.merging import mean_weights

@@ -29,7 +29,7 @@ from pipeline.rows import Result, clips_in
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
 from tango_core import decode_frames, load_encoder
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 from tango_core.types import CompressedVideo, VisualFeatures
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]

@@ -9,8 +9,7 @@ import torch
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import LayerContext
-from tango_core.compressors.contract.clips import make_clip
-from tango_core.compressors.contract.prompts import SyntheticPrompt, attention_of
+from tango_core.compressors.contract.inputs import SyntheticPrompt, attention_of, make_clip
 from tango_core.compressors.hybrid import INNER
 from tango_core.compressors.tango.method import Tango
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import NamedTuple
 
+from tango_core.errors import InputError
+
 LETTERS = ascii_uppercase
 BRACKETED = "({letter}) {text}"
 """Style of `lettered`: `["(A) red", "(B) blue"]`."""
@@ -108,7 +110,7 @@ def letter_of(index: int) -> str:
         ValueError: If there is no letter for it.
     """
     if not 0 <= index < len(LETTERS):
-        raise ValueError(f"an option's index must be in [0, {len(LETTERS)}), got {index}")
+        raise InputError(f"an option's index must be in [0, {len(LETTERS)}), got {index}")
     return LETTERS[index]
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -15,11 +17,21 @@ import numpy as np
 import torch
 
 from tango_core.compressors.base import Compressor
-from tango_core.compressors.contract.another_process import compressed_in_another_process
-from tango_core.compressors.contract.errors import ContractError, require
+from tango_core.compressors.contract.inputs import ContractError, require
 from tango_core.types import ClipSource, CompressedVideo, VisualFeatures
 
 Make = Callable[[], Compressor]
+
+_SCRIPT = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+import torch
+torch.set_num_threads(int(sys.argv[1]))
+torch.manual_seed(12345)
+pairs = pickle.load(sys.stdin.buffer)
+results = [compressor.compress(features) for compressor, features in pairs]
+sys.stdout.buffer.write(pickle.dumps(results))
+"""
 
 SIGNALS = ("saliency", "attention", "keys", "frame_embeddings")
 
@@ -237,6 +249,24 @@ def is_the_same_in_another_process(make: Make, features: VisualFeatures) -> None
     compressor = make()
     (other,) = compressed_in_another_process([(compressor, features)])
     _require_same(compressor.compress(features), other, "this process and another")
+
+
+def compressed_in_another_process(
+    pairs: list[tuple[Compressor, VisualFeatures]],
+) -> list[CompressedVideo]:
+    """Results of compressors on clips, from one fresh Python."""
+    done = subprocess.run(
+        # As many threads as here: sums are split among them.
+        [sys.executable, "-c", _SCRIPT, str(torch.get_num_threads())],
+        input=pickle.dumps(sys.path) + pickle.dumps(pairs),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise ContractError(f"another process fails: {''.join(last)}")
+    results: list[CompressedVideo] = pickle.loads(done.stdout)
+    return results
 
 
 def identity_tells_retentions_apart(first: Compressor, second: Compressor, whole: Any) -> None:

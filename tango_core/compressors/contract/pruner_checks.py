@@ -14,8 +14,12 @@ from statistics import fmean
 import torch
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.compressors.contract.errors import require
-from tango_core.compressors.contract.prompts import NUM_LAYERS, SyntheticPrompt, run_layers
+from tango_core.compressors.contract.inputs import (
+    NUM_LAYERS,
+    SyntheticPrompt,
+    require,
+    run_layers,
+)
 
 Make = Callable[[], LayerPruner]
 
@@ -60,24 +64,6 @@ def layer_shares_average_to_the_retention(make: Make, num_layers: int = NUM_LAYE
         f"layer_shares average to {fmean(shares):g} at retention {pruner.retention:g}; "
         "see OneStepPruner.local_retention, or override layer_shares",
     )
-
-
-def counts_follow_the_layer_shares(
-    make: Make, prompt: SyntheticPrompt, below: float = 1, above: float = 1
-) -> None:
-    """Every layer is given the share that `layer_shares` states, within some tokens.
-
-    Args:
-        make: Builds the pruner.
-        prompt: The prompt.
-        below: Largest number of tokens by which a layer may have less.
-        above: Largest number of tokens by which a layer may have more.
-    """
-    pruner, total = make(), len(prompt.visual_indices())
-    counts, _ = run_layers(pruner, NUM_LAYERS, prompt)
-    for layer, share in enumerate(pruner.layer_shares(NUM_LAYERS)):
-        text = f"layer {layer} is given {counts[layer]} tokens, {total * share:g} promised"
-        require(-below <= counts[layer] - total * share <= above, text)
 
 
 def counts_average_to_the_retention(make: Make, prompt: SyntheticPrompt) -> None:

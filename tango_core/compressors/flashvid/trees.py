@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tango_core.combination import NOWHERE, Terms
 from tango_core.compressors.flashvid.budgets import Counts
-from tango_core.compressors.terms import NOWHERE, Terms
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.clustering import assign_to_centers, density_peaks, products_to_distances
 from tango_core.ops.merging import cluster_sums, mean_weights

@@ -23,13 +23,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination, Drawing
-from tango_core.compressors.finite import read_checked
 from tango_core.compressors.hybrid import OuterStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.tango.budgets import Budget, Rules, TokenGroup, plan_groups
 from tango_core.compressors.tango.distances import ClipTensors
 from tango_core.compressors.tango.selection import select_tokens
 from tango_core.latency import NO_TIMER, StepTimer
+from tango_core.ops.finite import read_checked
 from tango_core.ops.segmentation import (
     adjacent_products,
     cosines,

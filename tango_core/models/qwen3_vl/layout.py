@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.chat import ChatFormat
 from tango_core.models.language.prompt import (
@@ -109,7 +110,7 @@ class Qwen3PromptLayout(PromptLayout):
         """Refuse tokens without the rows that go into the first layers: replies would be wrong."""
         found = 0 if video.companions is None else video.companions.shape[1]
         if found != self.spec.companions:
-            raise ValueError(
+            raise InputError(
                 f"video tokens come with {found} companions each, but model {self.spec.name} adds "
                 f"{self.spec.companions} to its first layers; encode the clip with the same "
                 "checkpoint"

@@ -14,7 +14,7 @@ from pipeline.cache.rows import CacheError
 from tango_core import build_method
 from tango_core.compressors import METHODS
 from tango_core.compressors.base import Compressor
-from tango_core.compressors.uniform import Uniform
+from tango_core.compressors.baselines import Uniform
 
 KEY = clip().key
 BEFORE_THE_LLM = sorted(name for name, cls in METHODS.items() if issubclass(cls, Compressor))

@@ -23,7 +23,7 @@ from pipeline.runtime.background import LastingThread
 from pipeline.runtime.child import ChildStartError
 from pipeline.settings import Settings
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO, Stage
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 
 SETTINGS = Settings("local")
 

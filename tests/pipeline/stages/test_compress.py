@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pipeline.stages.declarations import COMPRESS_VIDEO
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 
 
 @pytest.fixture

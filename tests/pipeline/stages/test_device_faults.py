@@ -20,7 +20,7 @@ from pipeline.stages.device_faults import (
     raise_if_poisoned,
     with_second_try,
 )
-from tango_core.compressors.full import Full
+from tango_core.compressors.baselines import Full
 from tango_core.models.language.prefill import Prefill
 
 ASSERT = "CUDA error: device-side assert triggered"

@@ -10,7 +10,7 @@ from simulated_device import SimulatedDevice, SimulatedTensor
 
 from pipeline.cache.derived import on_cpu
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 
 CLIP = make_clip(8, (4, 4), dtype=torch.bfloat16)
 

@@ -5,7 +5,7 @@ import torch
 
 from tango_core.compressors import METHODS, build_method, equivalent_retention
 from tango_core.compressors.hybrid import outer_retention
-from tango_core.compressors.in_llm.fastv_merge import FastVMerge
+from tango_core.compressors.in_llm.fastv import FastVMerge
 
 DAGGER = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
 
@@ -70,7 +70,7 @@ def test_a_method_names_what_it_needs():
 
 
 def test_random_differs_by_seed_and_not_by_call():
-    from tango_core.compressors.contract.clips import make_clip
+    from tango_core.compressors.contract.inputs import make_clip
 
     clip = make_clip(8, (6, 6))
     kept = [

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor
-from tango_core.compressors.contract.clips import make_clip
-from tango_core.compressors.controls.pool_space import grids_of_shape
+from tango_core.compressors.baselines import grids_of_shape
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.options import option_names
 
 WITH_BUDGET = sorted(

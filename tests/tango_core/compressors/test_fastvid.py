@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.fastvid import FastVID
 
 FILES = ["fastvid_blob16_7.npz", "fastvid_static12_6.npz"]

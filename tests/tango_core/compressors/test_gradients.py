@@ -7,7 +7,7 @@ import torch
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 
 NAMES = [name for name, cls in METHODS.items() if issubclass(cls, Compressor)]
 SIGNALS = ("tokens", "saliency", "attention", "keys", "frame_embeddings")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method, equivalent_retention
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.ops import frame_runs
 
 FILES = ["holitom_blob16_7.npz", "holitom_one_7.npz", "holitom_static8_6.npz"]

@@ -12,7 +12,7 @@ from pipeline.cache.tokens import open_cache
 from tango_core import extensions
 from tango_core.compressors import METHODS, build_method, released
 from tango_core.compressors.contract import check_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.in_llm.fastv import FastV
 from tango_core.compressors.released import pruner_digest
 from tango_core.models import describe_model

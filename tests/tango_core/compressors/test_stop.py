@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.stop import Stop
 
 CLIPS = ["blob12_7", "pan8_7", "static8_7"]

@@ -31,8 +31,8 @@ def test_every_method_runs_with_torch_and_numpy_alone():
 import tango_core
 from tango_core import METHODS, build_method
 from tango_core.compressors.contract import check_method
-from tango_core.compressors.contract.clips import make_clip
-from tango_core.compressors.contract.prompts import SyntheticPrompt, run_layers
+from tango_core.compressors.contract.inputs import make_clip
+from tango_core.compressors.contract.inputs import SyntheticPrompt, run_layers
 from tango_core.compressors.options import option_names
 
 for name in METHODS:

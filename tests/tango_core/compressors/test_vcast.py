@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.vcast import _curvature
 
 FILES = ["blob16_7", "pan8_6", "rect6_5x8", "two_6", "one_6", "frozen8_6"]

@@ -11,9 +11,9 @@ import pytest
 
 from tango_core.compressors import METHODS, build_method, released
 from tango_core.compressors.base import keep
+from tango_core.compressors.baselines import TopK
 from tango_core.compressors.evs import EVS
 from tango_core.compressors.tango.method import Tango
-from tango_core.compressors.topk import TopK
 
 REMEDY = "run make methods (tango_core/compressors/README.md, 'To change a shipped method')"
 
@@ -51,7 +51,7 @@ def test_moved_outputs_are_recorded_only_with_another_version(tables, monkeypatc
     monkeypatch.setattr(TopK, "_plan", keeps_the_first)
     (line,) = method_outputs.record()
     assert line.startswith("topk: 8 outputs moved")
-    assert "write version = 2 in class TopK of tango_core.compressors.topk" in line
+    assert "write version = 2 in class TopK of tango_core.compressors.baselines" in line
     assert method_outputs.recorded() == first
     monkeypatch.setattr(TopK, "version", 2)
     assert method_outputs.record() == []

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 
 FILES = ["visionzip_blob8_7.npz", "visionzip_one_7.npz"]
 # The adapter's own split at 5 tokens is 4 + 1, which a ratio of 1 / 49 gives.

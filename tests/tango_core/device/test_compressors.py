@@ -6,7 +6,7 @@ from device_cases import RETENTION, compressor_cases, scenes_of
 from simulated_device import SimulatedDevice, describe
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import CLIPS, make_clip
+from tango_core.compressors.contract.inputs import CLIPS, make_clip
 from tango_core.compressors.tango.selection import group_by_size
 
 CASES = list(compressor_cases())

@@ -5,7 +5,7 @@ import torch
 from device_cases import prune_layer_by_layer, pruner_cases
 from simulated_device import SimulatedDevice, describe
 
-from tango_core.compressors.contract.prompts import PROMPTS, SyntheticPrompt
+from tango_core.compressors.contract.inputs import PROMPTS, SyntheticPrompt
 
 CASES = pruner_cases()
 # Reads of one call; none where all sizes follow from the settings. SparseVLM's number of raters

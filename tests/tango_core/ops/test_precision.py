@@ -8,8 +8,7 @@ from device_rules import allows_tf32
 from simulated_device import SimulatedDevice
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
-from tango_core.compressors.contract.prompts import SyntheticPrompt, run_layers
+from tango_core.compressors.contract.inputs import SyntheticPrompt, make_clip, run_layers
 from tango_core.ops import precision
 from tango_core.ops.precision import float32_products, full_precision
 

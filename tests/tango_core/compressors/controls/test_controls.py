@@ -8,8 +8,8 @@ import torch
 from golden_files import GOLDEN2_DIR
 
 from tango_core.compressors import CONTROLS, METHODS, build_method, equivalent_retention
-from tango_core.compressors.contract.clips import make_clip
-from tango_core.compressors.controls.pool_space import grids_of_shape
+from tango_core.compressors.baselines import grids_of_shape
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.types import VisualFeatures
 
 CASES = ["sq", "rect", "one"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.flashvid import trees
 from tango_core.compressors.flashvid.selection import pick_diverse
 from tango_core.compressors.flashvid.trees import best_links

@@ -6,7 +6,7 @@ import torch
 from golden_files import GOLDEN_DIR
 
 from tango_core.compressors.base import LayerContext
-from tango_core.compressors.in_llm.fastv_merge import FastVMerge
+from tango_core.compressors.in_llm.fastv import FastVMerge
 
 GOLDEN = GOLDEN_DIR / "inllm_and_related.npz"
 

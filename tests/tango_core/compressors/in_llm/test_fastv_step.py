@@ -6,7 +6,7 @@ import torch
 from golden_files import GOLDEN2_DIR
 
 from tango_core.compressors.base import LayerContext
-from tango_core.compressors.in_llm.fastv_step import FastVStep
+from tango_core.compressors.in_llm.fastv import FastVStep
 
 
 def _context(rows, visual):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tango_core.compressors.contract.prompts import SyntheticPrompt, run_layers
+from tango_core.compressors.contract.inputs import SyntheticPrompt, run_layers
 from tango_core.compressors.in_llm.framefusion import FrameFusion
 
 

@@ -5,7 +5,7 @@ import torch
 from layer_contexts import recorded, recorded_context
 
 from tango_core.compressors import build_method, equivalent_retention
-from tango_core.compressors.in_llm.holitom_merge import HoliTomMerge
+from tango_core.compressors.in_llm.fastv import HoliTomMerge
 
 
 def test_positions_and_states_are_those_of_the_release():

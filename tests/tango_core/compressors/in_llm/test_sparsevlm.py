@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.prompts import SyntheticPrompt, attention_of, run_layers
+from tango_core.compressors.contract.inputs import SyntheticPrompt, attention_of, run_layers
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 
 STAGES = (3, 7, 16)

@@ -8,7 +8,7 @@ import torch
 from simulated_device import SimulatedDevice
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.tango.budgets import Part, TokenGroup
 from tango_core.compressors.tango.method import Tango
 
@@ -73,7 +73,7 @@ def test_accelerators_take_another_way_to_the_same_tokens(kind, diverse, st_rope
     assert torch.equal(video.indices.held, expected.indices)
     torch.testing.assert_close(video.tokens.held, expected.tokens)
     reads = [event.where.rpartition(":")[0] for event in device.events if event.kind == "read"]
-    assert reads == ["compressors/finite.py", "types.py"]
+    assert reads == ["ops/finite.py", "types.py"]
 
 
 def test_a_long_segment_needs_one_matrix_of_distances():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tango_core.compressors import build_method
-from tango_core.compressors.contract.clips import make_clip
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.tango.method import Tango
 
 
