@@ -11,7 +11,6 @@ from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary
 from jobs.results.reduction import Reduction
 from tango_core.errors import InputError
-from tango_core.errors import InputError
 
 NO_OPTION = "no option"
 _SHOWN = 3
