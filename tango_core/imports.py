@@ -1,4 +1,4 @@
-"""What a module imports, read from its source without running it."""
+"""Modules that a module imports, read from its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a module in memory is the one that its source file holds now."""
+"""Whether a loaded module still equals its source file."""
 
 from __future__ import annotations
 

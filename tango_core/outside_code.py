@@ -1,4 +1,4 @@
-"""Source files behind what is from outside this package: which they are, and their digest.
+"""Source digest of methods and models from outside this package.
 
 A shipped method or model changes with a release, one of a user with every save of an editor. Its
 tokens are therefore cached under a digest of its source files as well.

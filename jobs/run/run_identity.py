@@ -1,4 +1,4 @@
-"""A run is of one model, dtype, sampling, decoder, tokenizer and code of methods.
+"""Refuse to resume a run with another model, decoder, tokenizer or method code.
 
 The recipe alone does not tell: weights may be trained again in their directory, a package may be
 updated, a method edited. Answers from before and after would stand in one table.

@@ -1,4 +1,4 @@
-"""Whether a worker has the driver's code of the methods whose tokens it writes.
+"""Check that a worker has the driver's code of the methods.
 
 The driver names the caches, by the digest of its sources where these are not the released ones. A
 worker imports the methods from its own checkout, which may be another one.
