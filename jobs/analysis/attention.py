@@ -1,4 +1,4 @@
-"""`tango analyze attention` and `sinks`: how steep a model's signals are, and where they lie."""
+"""`tango analyze attention` and `sinks`: concentration and position of a model's signals."""
 
 from __future__ import annotations
 
