@@ -1,4 +1,4 @@
-"""`tango analyze attention` and `sinks`: how steep a model's signals are, and where they lie."""
+"""`tango analyze attention` and `sinks`: distribution of attention, and positions of sinks."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FetchError(OSError):
-    """Something could not be fetched or unpacked; one line says why and what to do."""
+    """Something could not be fetched or unpacked; the message is one line for the user."""
 
 
 @dataclass(frozen=True)
