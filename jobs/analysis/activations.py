@@ -1,4 +1,4 @@
-"""`tango analyze activations`: what sinks carry through a tower beside all other patches."""
+"""`tango analyze activations`: activations of attention sinks beside those of other patches."""
 
 from __future__ import annotations
 

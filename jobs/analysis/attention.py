@@ -1,4 +1,4 @@
-"""`tango analyze attention` and `sinks`: concentration and position of a model's signals."""
+"""`tango analyze attention` and `sinks`: distribution of attention, and positions of sinks."""
 
 from __future__ import annotations
 

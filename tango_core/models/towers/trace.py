@@ -1,4 +1,4 @@
-"""What the layers of a vision tower hold of a clip, for studies of them."""
+"""Hidden states of the layers of a vision tower, for analyses."""
 
 from __future__ import annotations
 
