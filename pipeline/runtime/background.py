@@ -1,4 +1,4 @@
-"""Work in a thread beside the main thread, which stays free to hear a signal.
+"""Run work in a thread while the main thread handles signals.
 
 The threads last as long as the process. The kernel's parent-death signal follows the thread that
 started a process, so what such a thread starts (a decode child, a Ray) ends with this process and

@@ -1,4 +1,4 @@
-"""How a process is told to stop, and what it does before it ends.
+"""Stop a process on a signal: deferred handlers and cleanup.
 
 The handler of a signal does next to nothing. Where a job may be cut off at any point (imports,
 planning, drawing, uploading) it raises `Stopped` there. Inside `deferred()` it only notes the

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tango_core.errors import InputError
 from tango_core.models.options import EncodeBatch, FamilyOptions
 from tango_core.models.session import AnswerSession, ClipPrompts, OneByOne
 from tango_core.models.sinks import SinkList
@@ -147,12 +148,12 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
     if not missing:
         return
     if spec.saliency_source is not None and set(missing) <= {"saliency", "frame_embeddings"}:
-        raise ValueError(
+        raise InputError(
             f"model {spec.name} at {spec.path} has no pooling head to compute "
             f"{', '.join(missing)}; set model.saliency_from to {spec.saliency_source} (hub id or "
             "local directory), or use a method with score: attention"
         )
-    raise ValueError(
+    raise InputError(
         f"model {spec.name} cannot compute {', '.join(missing)}; "
         f"it provides {', '.join(sorted(spec.provides))}"
     )
@@ -166,7 +167,7 @@ def raise_if_wrong_size(spec: ModelSpec, frames: VideoFrames) -> None:
     """
     size = frames.pixels.shape[1:3]
     if size != spec.frames.size:
-        raise ValueError(
+        raise InputError(
             f"frames must be {spec.frames.size} pixels (height, width) for model {spec.name}, "
             f"got {size}; decode them with its FrameSpec"
         )
@@ -230,7 +231,7 @@ class VisionEncoder(ABC):
         Raises:
             ValueError: If there is no such layer, or this encoder shows none.
         """
-        raise ValueError(
+        raise InputError(
             f"the encoder of model {self.spec.name} does not show its layers; "
             "implement VisionEncoder.trace and num_layers"
         )

@@ -1,4 +1,4 @@
-"""One pass over the prompts of many requests, packed into one row of tokens without padding."""
+"""Packed prefill of many prompts, without padding."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.errors import InputError
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.attention import (
     Work,
@@ -295,7 +296,7 @@ def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
     found = visual_spans(spans)
     grids = {span.grid for _, span in found}
     if len(grids) != 1:
-        raise ValueError(
+        raise InputError(
             f"a prompt with {len(grids)} clips cannot be pruned inside the language model; "
             "use a method that acts before it"
         )

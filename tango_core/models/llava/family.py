@@ -1,4 +1,4 @@
-"""What the LLaVA families share and differ in: newlines, options and harness settings."""
+"""The LLaVA families: options, newlines and harness settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from tango_core.errors import InputError
 from tango_core.models.base import LanguageModel, ModelSpec
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import FamilyOptions
@@ -40,7 +41,7 @@ class LlavaOptions(FamilyOptions):
     def __post_init__(self) -> None:
         """Check the range; whether the grid is large enough, the checkpoint says."""
         if self.pooling_step < PUBLISHED_STEP:
-            raise ValueError(
+            raise InputError(
                 f"model.pooling_step must be {PUBLISHED_STEP} or larger, got {self.pooling_step}"
             )
 
