@@ -137,7 +137,7 @@ class JobClips:
         return None if decoded is None else frames_of(decoded)
 
     def subtitle(self, analysed: int) -> str:
-        """Model, benchmark and clips in words.
+        """The subtitle of a page: model, benchmark and number of clips.
 
         Args:
             analysed: Number of clips.

@@ -89,7 +89,7 @@ def gc(
         max_bytes: See `plan_removals`.
         yes: Whether the files are deleted.
         console: Where a line per cache and reason and a total are printed.
-        clock: What says how old a file is.
+        clock: For the age of files.
     """
     folders = find_caches(root, names)
     whole = bool(names) and older_than is None and max_bytes is None
@@ -126,7 +126,7 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         Exit code: 1 if any clip was skipped.
 
     Raises:
-        ValueError: If the name stands for several caches, or as `export_cache` says.
+        ValueError: If the name stands for several caches, or for the reasons of `export_cache`.
     """
     folder, *others = find_caches(root, [name])
     if others:

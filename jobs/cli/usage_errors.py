@@ -1,4 +1,4 @@
-"""Run the commands of an app, and say in one line what is wrong with a command line.
+"""Run a command and report usage errors in one line.
 
 Typer alone prints a usage line, a hint and a framed text, which neither reads like our own errors
 nor fits into a log.

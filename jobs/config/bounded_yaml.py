@@ -1,4 +1,4 @@
-"""YAML from people: read in bounded time and memory, whatever it holds.
+"""YAML files of users, parsed within limits of size, depth and number of values.
 
 A few lines can stand for billions of values (aliases of aliases), and a thousand brackets exhaust
 the stack. The events of a document are therefore counted before anything is built from them. Two

@@ -114,7 +114,7 @@ def data_get(
         repository: One of the benchmark's repositories; `None` for the usual one.
         revision: Branch, tag or commit; `None` for the release's own.
         keep: Whether archives stay.
-        options: What the command line says about every download.
+        options: Options that both commands have.
 
     Returns:
         Exit code: that of `data check`, where annotations and videos are here.

@@ -1,4 +1,4 @@
-"""What a finished run says about itself, apart from its answers: `facts.json`."""
+"""Facts of a finished run besides its answers: `facts.json`."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class RunState:
         run: The directory.
         state: `running` while a driver holds its lease, `stopped` without one and without results,
             `damaged` if a file of it cannot be read.
-        recipe: The recipe file that it was made of; "" if it does not say.
+        recipe: The recipe file that it was made of; "" if unknown.
         command: `evaluate`, `sweep`, `precompute`, `import`, `comparison`; "" while unknown.
         model: Entry of `MODELS`; "" if unknown.
         benchmarks: Its benchmarks.
@@ -219,7 +219,7 @@ def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
 
 
 def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
-    """Whether a driver may be at work on a run."""
+    """Whether a driver may be working on a run."""
     if not any(name.startswith(".lease") for name in run.files):
         return False
     if run.storage.store is not None and not run.storage.store.has_conditions:

@@ -41,7 +41,7 @@ def remove(
     Args:
         texts: Runs, as `find_run` takes them.
         root: Directory or URL of runs that are named without one.
-        console: Where it is said what goes, and asked.
+        console: Where the runs are listed and the question is asked.
         yes: Whether the command line has answered the question.
         clock: For leases.
 

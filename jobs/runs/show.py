@@ -128,7 +128,7 @@ def shown(run: FoundRun, max_width: int | None = None, clock: Clock = SYSTEM_CLO
 
 
 def shown_json(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> str:
-    """What a run says about itself and what came out, for scripts; `null` for a damaged file."""
+    """State, facts and summary of a run, for scripts; `null` for a damaged file."""
     plain = state_of(run, clock).to_json()
     for name in (FACTS_FILE, SUMMARY_FILE):
         if name in run.files:

@@ -1,4 +1,4 @@
-"""From a run directory to MLflow: the events of its job, and its results.
+"""Upload a run directory to MLflow: recorded events, and results.
 
 Everything is read from the directory and may be sent again: MLflow keeps one of two equal points,
 and runs are found by the name of their directory. So an upload while a job is at work, at its end,

@@ -1,4 +1,4 @@
-"""The wiring of the stages in Ray Data; the only module that knows its API.
+"""Run the stages on Ray Data; the only module that uses its API.
 
     misses -> decode_video (tasks) -> CompressVideo (actors) -.
     stored features ----------------'                         |
@@ -41,7 +41,7 @@ from pipeline.rows import Clip, Result
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, filled, stages_of
-from tango_core.outside_code import modules_to_send
+from tango_core.code_identity import modules_to_send
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
 _MAX_CLIPS_PER_BLOCK = 8

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 from tango_core.benchmarks.base import Benchmark, Defect
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, letter_of, lettered
 from tango_core.benchmarks.tables import Row, read_rows
+from tango_core.code_identity import is_outside
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import read_text
-from tango_core.outside_code import is_outside
 from tango_core.types import Question, Subtitles, VideoItem
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""What a benchmark is: clips with questions, protocols that ask and read, and its tables."""
+"""Base class of benchmarks: clips with questions, protocols, tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tango_core.benchmarks.protocols.protocol import (
 )
 from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.benchmarks.releases import Release
+from tango_core.code_identity import is_outside, source_files
 from tango_core.errors import InputError
 from tango_core.extensions import last_line_in
 from tango_core.metrics import ACCURACY, Metric
-from tango_core.outside_code import is_outside, source_files
 from tango_core.types import VideoItem
 
 __all__ = ["Benchmark", "CrossTable", "Defect", "PaperColumn", "Protocol"]

@@ -62,7 +62,7 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         *("", "videos", "all_videos"),
         *("lvbench", "lvbench/videos", "lvbench/all_videos", "video"),
     )
-    suffixes = (".mp4", ".mkv", ".webm")
+    suffixes = annotated.VIDEO_SUFFIXES
     splits: ClassVar = {"test": 1549, "train": 1549}
     protocols: ClassVar = {
         **_PROTOCOLS,

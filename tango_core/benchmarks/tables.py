@@ -187,8 +187,9 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
         ) from None
     try:
         rows: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
-    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        # Of damaged notes on the columns; damaged data is a ValueError or an OSError.
+    except (ImportError, OSError, MemoryError):
+        raise
+    except Exception as error:  # damage makes Arrow and pandas raise anything
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: damaged ({type(error).__name__}: {reason})") from error
     return [{name: _plain(value) for name, value in row.items()} for row in rows]

@@ -2,7 +2,9 @@
 
 MME-Benchmarks/Video-MME-v2 on GitHub (b24176a1) and on the Hugging Face hub. The headline is the
 group score (`tango_core.metrics.metric`); plain accuracy stands beside it. Prompts and rules:
-VLMEvalKit, `vlmeval/dataset/videomme_v2.py`; lmms-eval, `lmms_eval/tasks/videomme_v2`.
+VLMEvalKit, `vlmeval/dataset/videomme_v2.py`; lmms-eval, `lmms_eval/tasks/videomme_v2`. VLMEvalKit
+shows models that read a file, such as Qwen's, 64 frames of 448 x 448 pixels in the clip's shape:
+`model: {num_frames: 64, frame_area: 200704}` does so here.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from tango_core.code_identity import is_outside, source_digest
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.baselines import (
     Block,
@@ -49,7 +50,6 @@ from tango_core.compressors.vidcom2 import VidCom2
 from tango_core.compressors.visionzip import VisionZip
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension, short_name
-from tango_core.outside_code import is_outside, source_digest
 
 __all__ = ["CONTROLS", "METHODS", "Method", "build_method", "equivalent_retention", "method_class"]
 

@@ -1,4 +1,4 @@
-"""What a family of models states about itself, and an entry of the table of models."""
+"""`ModelFamily`: how models of one architecture are described and loaded."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from tango_core.code_identity import is_outside, source_digest
 from tango_core.errors import InputError
 from tango_core.models.base import LanguageModel, ModelSpec, VisionEncoder
 from tango_core.models.options import FamilyOptions
-from tango_core.outside_code import is_outside, source_digest
 from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
