@@ -148,10 +148,10 @@ class MlflowRuns:
             if _is_same_run(run.data.tags, own):
                 self.log(run.info.run_id, tags=own)
                 return run
-        run: Run = self.client.create_run(
+        made: Run = self.client.create_run(
             self.experiment, start_time=started_ms, tags=_clean(own), run_name=name
         )
-        return run
+        return made
 
     def log(
         self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str] | None = None
