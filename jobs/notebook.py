@@ -1,4 +1,4 @@
-"""A finished run in a notebook: typed summaries, and pandas frames of what it answered.
+"""Read a finished run in a notebook: typed summaries and pandas frames.
 
     from jobs.notebook import load_run
 

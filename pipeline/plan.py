@@ -1,4 +1,4 @@
-"""What a job will do, worked out before it starts: which clip needs which compressor."""
+"""Plan a job: which clip needs which compressor and which answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about one's own videos, without a benchmark, a pipeline or a cache on disk.
+"""`VideoChat`: questions about own videos without a benchmark, pipeline or cache.
 
     from tango_core import VideoChat
 

@@ -1,4 +1,4 @@
-"""Errors that a user of the package can cause, apart from errors of the package itself.
+"""Errors that users cause, apart from programming errors.
 
 The command `tango` prints a `UserError` as one line; everything else is a programming error and
 keeps its traceback.

@@ -1,4 +1,4 @@
-"""Files of users: where theirs are kept, and how those that they name are read and told apart.
+"""Files named by users: expand, validate and read them.
 
 Only regular files are read, and never more than what can be meant.
 

@@ -1,4 +1,4 @@
-"""What is asked about a clip and what is answered: questions, prompts, replies.
+"""Questions, prompts and replies.
 
 Import these types from `types.py`. Each is frozen and checks its own invariants when it is made.
 Importing this module does not import torch.

@@ -1,4 +1,4 @@
-"""What is said about a wrong option of a method; needs no torch, so that it can be said at once."""
+"""Error messages for wrong options of methods, without torch."""
 
 from __future__ import annotations
 

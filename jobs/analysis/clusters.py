@@ -1,4 +1,4 @@
-"""`tango analyze clusters`: clusters of tokens with and without ST-RoPE, and their pieces."""
+"""`tango analyze clusters`: clusters of tokens with and without ST-RoPE, and their fragments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console script `tango`: reads the command line, runs it, and turns mistakes into one line.
+"""The console script `tango`: parses the command line, runs it, reports errors of users in a line.
 
 Heavy imports happen inside the commands, after the checks of recipe and paths: help is shown and a
 mistake is reported at once.

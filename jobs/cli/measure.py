@@ -1,4 +1,4 @@
-"""Commands that plan and run a job, or look whether one could run: one per mode, and `doctor`."""
+"""The commands `tango evaluate`, `sweep`, `precompute` and `doctor`."""
 
 from __future__ import annotations
 

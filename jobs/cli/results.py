@@ -1,4 +1,4 @@
-"""Commands of `tango` about results and data that are there already."""
+"""Commands about existing results and data: `report`, `explain`, `view`, `export`, `import`."""
 
 from __future__ import annotations
 

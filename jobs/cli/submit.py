@@ -1,4 +1,4 @@
-"""The commands `tango submit` and `tango jobs ...`: jobs on a Ray cluster, from outside of it."""
+"""The commands `tango submit` and `tango jobs ...`: jobs on a Ray cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of `tango` that need no run: one question, the training of the embedded model."""
+"""The commands `tango ask`, `train-tiny` and `check-method`, which need no run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tango data check`: every row and every file of a benchmark, before a job needs them."""
+"""Check every row and every file of a benchmark."""
 
 from __future__ import annotations
 

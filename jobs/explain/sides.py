@@ -1,4 +1,4 @@
-"""The two results that are compared: what each says about itself, and its answers."""
+"""The two results that are compared: their settings and answers."""
 
 from __future__ import annotations
 

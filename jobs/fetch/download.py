@@ -1,4 +1,4 @@
-"""Several files of a repository at once, and the record of what is here and has been checked."""
+"""Download files of a repository in parallel, and record what was checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zip and tar archives, whole or in pieces, into folders, member by member.
+"""Unpack zip and tar archives, whole or in pieces, member by member.
 
 Every member is written beside its place, moved there when it is whole, and recorded in `.tango-get`
 below the root, so that after a kill the next process continues with the next member. Links,

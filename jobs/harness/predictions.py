@@ -1,4 +1,4 @@
-"""Answers as the two evaluation harnesses hold them: replies to write, and rows of what is read.
+"""Answers in the terms of both evaluation harnesses: replies to write, rows that were read.
 
 | harness | file | module |
 |---|---|---|

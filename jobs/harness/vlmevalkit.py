@@ -90,8 +90,8 @@ def read_vlmevalkit(
         partial: Skip questions that the file does not hold, instead of counting them failed.
 
     Raises:
-        ValueError: If the file is damaged or no prediction file of this benchmark.
-        ModuleNotFoundError: If it is `.xlsx` and openpyxl is not installed.
+        InputError: If the file is damaged or no prediction file of this benchmark, or it is `.xlsx`
+            and openpyxl is not installed.
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
     columns = table_of(benchmark).columns
@@ -135,7 +135,7 @@ def _read_spreadsheet(path: Path) -> list[dict[str, Any]]:
     try:
         frame = pd.read_excel(path, keep_default_na=False)
     except ImportError:
-        raise ModuleNotFoundError(
+        raise InputError(
             f"{path} is a spreadsheet, which needs openpyxl; pip install openpyxl, "
             "or run VLMEvalKit with PRED_FORMAT=tsv"
         ) from None

@@ -1,4 +1,4 @@
-"""Several runs side by side: one table, one page, paired tests across runs."""
+"""Compare several runs: one table, one page, paired tests across runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several trainings of one model side by side: sentences, a table, its numbers and a figure."""
+"""Compare several trainings of one model: sentences, a table and a figure."""
 
 from __future__ import annotations
 

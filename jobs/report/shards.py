@@ -1,4 +1,4 @@
-"""Runs that are shards of one job: which belong together, and which are missing."""
+"""Group runs that are shards of one job, and find missing ones."""
 
 from __future__ import annotations
 

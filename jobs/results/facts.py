@@ -1,4 +1,4 @@
-"""What a finished run says about itself, apart from its answers: `facts.json`."""
+"""Facts of a finished run besides its answers: `facts.json`."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class JobFacts:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{where}: {first['msg']}") from None
+            raise InputError(f"{where}: {first['msg']}") from None
 
 
 @cache

@@ -1,4 +1,4 @@
-"""All answers of a run, read once and part by part, reduced to what every number is made from."""
+"""Read all answers of a run part by part and reduce them to counts and sums."""
 
 from __future__ import annotations
 

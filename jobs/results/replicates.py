@@ -1,4 +1,4 @@
-"""The same cells measured with several trainings of a model: what they share, and what changes.
+"""Results of the same cells with several trainings of a model.
 
 A replicate is a run whose model was trained with another seed; benchmark, questions and cells are
 the same. Two kinds of chance are kept apart. The questions: differences and their p values are of

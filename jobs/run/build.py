@@ -1,4 +1,4 @@
-"""What a checked recipe names: opens the benchmarks, describes the model, builds the methods."""
+"""Build what a recipe names: benchmarks, the description of the model, methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a job reads and writes."""
+"""Directories and URLs that a job reads and writes."""
 
 from __future__ import annotations
 

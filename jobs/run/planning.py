@@ -1,4 +1,4 @@
-"""From what a recipe names to a plan: lists the clips, looks them up, says how they are run."""
+"""Plan a job: list its clips, look them up in the caches, choose settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What identifies a run beside its recipe: token caches, tokenizer, code of methods.
+"""Refuse to resume a run with another model, decoder, tokenizer or method code.
 
 Weights may be trained again in their directory, a package updated, a method edited. Answers from
 before and after must not stand in one table.

@@ -1,4 +1,4 @@
-"""The package that travels with a job: its recipe, what starts it there, and code if asked for.
+"""The files sent with a job: its recipe, its start script, and the working directory.
 
 Equal content gives equal bytes, so Ray, which names packages by their content, uploads a package
 that the cluster has already only once.

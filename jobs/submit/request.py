@@ -1,4 +1,4 @@
-"""What is sent to a cluster: a resolved recipe, a command, and what they need there."""
+"""A job submission: the resolved recipe, the command and their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Send a job, or find it where it runs already."""
+"""Submit a job, or find it if it is already on the cluster."""
 
 from __future__ import annotations
 

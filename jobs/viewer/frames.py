@@ -1,4 +1,4 @@
-"""The frames of a clip as small pictures, decoded when somebody looks at them.
+"""Frames of a clip as small pictures, decoded on request.
 
 As in the pipeline, one child process decodes, with a limit of time and memory, and only the frames
 that the model was shown. What was decoded last stays in memory, up to a bound.

@@ -1,4 +1,4 @@
-"""What runs of earlier versions were asked: they did not write it down, so the benchmark says."""
+"""Questions of runs of earlier versions, read from the benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All questions of the runs in a database on disk, so that pages of them come by query.
+"""All questions of the runs in a database on disk, queried page by page.
 
 Answers are read part by part and checked, as for every report. A question has one letter per cell:
 whether the answer is right, and what its status is. A list of 100,000 questions under 21 cells is

@@ -1,4 +1,4 @@
-"""The runs that are looked at: which belong together, their cells, and where their caches are."""
+"""The runs that are viewed: shards grouped, their cells, and their caches."""
 
 from __future__ import annotations
 

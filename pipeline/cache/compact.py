@@ -1,4 +1,4 @@
-"""Many small files of a cache into few large ones.
+"""Merge many small files of a cache into few large ones.
 
 A shard is written and read back before the files it was made of are removed. A call that is killed
 in between leaves clips twice, which counts as once; the next call removes what is left over. A job

@@ -1,4 +1,4 @@
-"""Token sets that are not stored: computed from a clip's stored features when asked for."""
+"""Token sets computed from stored features on request."""
 
 from __future__ import annotations
 

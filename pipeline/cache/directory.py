@@ -1,4 +1,4 @@
-"""What every kind of cache has in common: a directory named by the settings in its manifest."""
+"""Base of all caches: a directory named by the settings in its manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token cache as files that other projects train on or analyse."""
+"""Export a token cache as files for other projects."""
 
 from __future__ import annotations
 

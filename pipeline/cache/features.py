@@ -1,4 +1,4 @@
-"""The feature cache: what the encoder gave of every clip, so that it is asked once, ever.
+"""The feature cache: encoder output of every clip.
 
 `<root>/<model>-<frames>f-features-<hash12>/` holds an entry with all tokens of a clip and entries
 with signals of it, one per time that signals were computed (`names.py`). Its settings are the

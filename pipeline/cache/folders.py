@@ -1,4 +1,4 @@
-"""Caches under a root: which directories are caches, what is in them, and whether it is good."""
+"""Find caches under a root, list their contents and verify them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be removed from token caches when the disk is full."""
+"""Choose cache entries to remove when the disk is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many clips in one Parquet file, so that listings and object stores stay quick.
+"""Many clips in one Parquet file, for object stores and quick listings.
 
 `shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order;
 its name says when the newest of them was written. A shard never changes: a clip in it that turned

@@ -1,4 +1,4 @@
-"""The wiring of the stages in Ray Data; the only module that knows its API.
+"""Run the stages on Ray Data; the only module that uses its API.
 
     misses -> decode_video (tasks) -> CompressVideo (actors) -.
     stored features ----------------'                         |

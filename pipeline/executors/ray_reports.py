@@ -1,4 +1,4 @@
-"""What workers and driver of a job on Ray report, to each other and to Prometheus.
+"""Metrics that workers on Ray report to the driver and to Prometheus.
 
 A worker imports this module, so it imports little.
 """

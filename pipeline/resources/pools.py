@@ -1,4 +1,4 @@
-"""Where the stages run: how many workers each gets, checked before anything starts.
+"""Pools of workers per stage, validated before a job starts.
 
 Ray waits for ever, and says nothing, for a pool that does not fit the cluster; so the fit is
 computed here first.

@@ -1,4 +1,4 @@
-"""Whether a worker has the driver's code of the methods whose tokens it writes."""
+"""Check that a worker has the driver's code of the methods."""
 
 from __future__ import annotations
 

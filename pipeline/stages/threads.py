@@ -1,4 +1,4 @@
-"""Work beside the thread of a stage: results that are made ahead of it, files that follow it."""
+"""Threads beside a stage: read ahead, and write behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files on a local disk or in an object store, written whole or not at all."""
+"""Files on a local disk or in an object store, written atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One living driver at a time for a run: a lease that is renewed, and expires with its driver.
+"""Lease of a run: one driver at a time, renewed while it works.
 
 The lease with the highest number holds. To take one a driver creates the file with the next number,
 which exactly one of several can do: on a disk by a hard link, in an object store by a conditional

@@ -1,4 +1,4 @@
-"""A local copy of a benchmark's annotations, with a name and no content for everything else.
+"""A local copy of a benchmark's annotations; videos are empty placeholders.
 
 Benchmarks look for their files on a disk. So the listing of the store becomes a directory: files of
 annotations are fetched, and every other object is an empty file of its name. What a benchmark then

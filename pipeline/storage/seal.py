@@ -1,4 +1,4 @@
-"""Digests over all values of a table, and Parquet files that carry one.
+"""Checksums over all values of a table, stored in its Parquet file.
 
 A digest depends on the names, types and values of the columns and on the identity it is made with;
 it does not depend on how Parquet or Arrow lay the values out.

@@ -1,4 +1,4 @@
-"""What a URL of a store may look like, and paths that may be one."""
+"""Parse and validate URLs of object stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Videos of a store on this node: each is fetched once, and the oldest ones make room.
+"""Per-node cache of videos fetched from a store.
 
 Several processes share one directory. A lock per video (`flock`, gone with its process) is held
 shared while somebody reads it and alone while it is fetched, so a video is fetched by one process,

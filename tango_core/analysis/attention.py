@@ -1,4 +1,4 @@
-"""Where a signal lies: how few tokens hold it, and on which positions of the grid on average.
+"""Distribution of a signal over tokens and grid positions.
 
 The publication's view of "attn" and "p-attn" (Tango, Section 3 and its Figures 2 and 3): sorted
 within a frame both fall steeply, and averaged over clips p-attn lies in the middle of the frame and

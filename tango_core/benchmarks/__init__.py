@@ -1,4 +1,4 @@
-"""Benchmarks by name: clips with questions, the protocols that ask and read, facts about tables.
+"""Benchmarks by name: clips with questions, and protocols that render and score them.
 
 A benchmark is one module with one class, which states everything about it: how its release is read,
 its prompts, scores and files per harness. What benchmarks share is in `annotated.py` (releases of

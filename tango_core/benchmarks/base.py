@@ -1,4 +1,4 @@
-"""What a benchmark is: clips with questions, protocols that ask and read, and its tables."""
+"""Base class of benchmarks: clips with questions, protocols, tables."""
 
 from __future__ import annotations
 

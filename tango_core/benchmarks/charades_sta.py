@@ -1,4 +1,4 @@
-"""Charades-STA: when does in a video of about half a minute happen what a sentence says?
+"""Charades-STA: temporal grounding of sentences in videos of about 30 seconds.
 
 Gao et al., "TALL: Temporal Activity Localization via Language Query", ICCV 2017,
 https://arxiv.org/abs/1705.02101: 3,720 sentences about 1,334 videos of Charades in the test split.

@@ -1,4 +1,4 @@
-"""What a pruning method is: a `Compressor` before the language model, a `LayerPruner` inside."""
+"""Base classes of methods: `Compressor` before the language model, `LayerPruner` inside."""
 
 from __future__ import annotations
 

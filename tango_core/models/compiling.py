@@ -1,4 +1,4 @@
-"""`torch.compile` where it pays: between the matrix products of passes over many tokens.
+"""`torch.compile` for blocks of the towers and for the prefill.
 
 Norms, rotary embeddings, activations and residual sums are many small kernels that each read and
 write all tokens; a compiler joins them. Matrix products and fused attention are what they were. So

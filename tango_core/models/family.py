@@ -1,4 +1,4 @@
-"""What a family of models states about itself, and an entry of the table of models."""
+"""`ModelFamily`: how models of one architecture are described and loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the files of a family's checkpoints say: architecture, tensors, pixels, conversation.
+"""Checkpoint files of a family: configuration, tensor names, pixels, chat format.
 
 Describing a model must not load the code of its networks, so nothing here imports it. The optional
 tango.json beside config.json holds what config.json has no place for:

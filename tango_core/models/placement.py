@@ -1,4 +1,4 @@
-"""Which devices and which precision `"auto"` means, how layers share devices, what weights take."""
+"""Resolve `auto` devices and dtypes, and place layers on devices."""
 
 from __future__ import annotations
 

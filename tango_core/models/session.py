@@ -1,4 +1,4 @@
-"""Many requests answered together: what every engine offers, and the way one by one."""
+"""Sessions: many requests answered together by an engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention sinks: grid positions that an encoder attends to in every clip, whatever it shows.
+"""Attention sinks: grid positions that an encoder attends to in every clip.
 
 SigLIP attends to a few positions at the border of the grid; they rank above real content in every
 frame, so Tango does not pick them for their score (Tango, Section 3 and its Figure 3). Which

@@ -1,4 +1,4 @@
-"""From a video file to the frames a model was built for."""
+"""Decode the frames of a clip that a model needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which frames of a clip are looked at, and how large they become."""
+"""Frame sampling rules and frame sizes."""
 
 from __future__ import annotations
 

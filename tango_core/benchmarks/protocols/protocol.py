@@ -1,4 +1,4 @@
-"""What a protocol is: how a question is put, how a reply is read, how a harness counts it."""
+"""`Protocol`: renders a question, reads a reply, computes the harness's score."""
 
 from __future__ import annotations
 

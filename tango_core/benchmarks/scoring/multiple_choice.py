@@ -1,4 +1,4 @@
-"""Letters for options, and how replies to multiple-choice questions are read.
+"""Read the option that a reply to a multiple-choice question names.
 
 `read_letter` is strict: the reply must be, or begin with, an option's letter. `read` is general:
 the first of the rules in `RULES` that finds an option decides. A rule that finds several options

@@ -1,4 +1,4 @@
-"""Which tokens of a clip show what a question is about: the generated world knows.
+"""Tokens that show the object of a question in the generated world.
 
 A question about an icon, a digit or the flash is answered by that object; where several icons are
 counted, by all of them. Which scene comes first or last is shown by no object, so such questions

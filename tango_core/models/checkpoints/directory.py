@@ -1,4 +1,4 @@
-"""Checkpoint directories: find one, read its configuration, tell it from others.
+"""Checkpoint directories: find, read the configuration, identify.
 
 A checkpoint is a local directory or a hub id. Only JSON files are fetched to describe one; of the
 weights only the files that hold a wanted tensor (see `weights.py`). Formats that run code when read

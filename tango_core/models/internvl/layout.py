@@ -1,4 +1,4 @@
-"""How InternVL puts text and clip in one sequence: every frame between two marks, with a label."""
+"""Prompt layout of InternVL: labelled frames between marks."""
 
 from __future__ import annotations
 

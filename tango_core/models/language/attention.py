@@ -1,4 +1,4 @@
-"""Attention of stock layers: once more for pruners, and of many sequences in one row of tokens.
+"""Attention for pruners, and attention of packed sequences.
 
 The fused kernel inside a layer returns no probabilities, so those that rank tokens are computed
 here from the input of the layer and its own projections. That is right only if everything is

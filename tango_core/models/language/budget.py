@@ -1,4 +1,4 @@
-"""How many tokens are answered together, and what their keys, values and activations take."""
+"""Number of tokens answered together, and the memory they need."""
 
 from __future__ import annotations
 

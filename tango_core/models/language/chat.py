@@ -1,4 +1,4 @@
-"""The text that a chat model expects before the clip, after it, and after the question."""
+"""Chat formats: text before the clip, after it, and after the question."""
 
 from __future__ import annotations
 

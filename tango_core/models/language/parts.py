@@ -1,4 +1,4 @@
-"""Requests cut into what is prefilled at once: prompts that share what they begin with."""
+"""Split requests into prefill parts that share a prefix."""
 
 from __future__ import annotations
 

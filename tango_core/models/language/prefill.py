@@ -1,4 +1,4 @@
-"""One pass over the prompts of many requests, packed into one row of tokens without padding."""
+"""Packed prefill of many prompts, without padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prompt as the language model sees it: spans of text and of visual tokens, with positions.
+"""A prompt as spans of text and visual tokens with positions.
 
 A clip may be laid out as blocks: the tokens of one temporal position after the other, with text
 around each. Qwen3-VL writes the time before every pair of frames, InternVL the number before every

@@ -1,4 +1,4 @@
-"""Layers on several devices: what a layer is given comes to it from the device before.
+"""Layers on several devices.
 
 A language model that no single GPU holds has its layers on several (`placement.spread_layers`).
 Around the layers everything is on the first device, the home: token ids, positions, masks, logits.

@@ -1,4 +1,4 @@
-"""What the LLaVA families share and differ in: newlines, options and harness settings."""
+"""The LLaVA families: options, newlines and harness settings."""
 
 from __future__ import annotations
 

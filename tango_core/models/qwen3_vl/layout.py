@@ -1,4 +1,4 @@
-"""How Qwen3-VL puts text and clip in one sequence: a time and two marks for every pair of frames.
+"""Prompt layout of Qwen3-VL: a time stamp and marks for every pair of frames.
 
 Positions are three-dimensional: text counts on all axes; the tokens of a block begin where its text
 ends and differ in row and column alone, so time is known from the text. What follows a block is as

@@ -1,4 +1,4 @@
-"""What the published checkpoints look like: their config.json, and the names of their tensors.
+"""Geometries of published checkpoints: config.json and tensor names.
 
 `configs/` holds the content of every config.json, written down from public sources: pages and logs
 of the hub's models, and the conversion scripts of transformers. LLaVA's authors write
