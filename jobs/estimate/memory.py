@@ -19,7 +19,7 @@ from jobs.estimate.sizes import grid_of
 from pipeline.resources.gpu_memory import raise_if_no_room, room_on, spread_weights
 from pipeline.resources.pools import ActorPool
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
-from tango_core.models.language import budget
+from tango_core.models.language import arena as budget
 from tango_core.models.placement import bytes_of, modules_of, resolve_devices
 from tango_core.models.towers.frame_batches import fitting_batch, largest_batch
 

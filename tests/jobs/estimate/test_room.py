@@ -16,7 +16,7 @@ from jobs.units import human_bytes
 from pipeline.resources.gpu_memory import keep_to_share, spread_weights
 from pipeline.resources.pools import ActorPool
 from tango_core.models import describe_model, load_encoder, load_language_model
-from tango_core.models.language import budget
+from tango_core.models.language import arena as budget
 from tango_core.models.language.arena import bytes_per_token
 from tango_core.models.placement import bytes_of, modules_of
 from tango_core.models.towers.frame_batches import FrameBatches, free_bytes
