@@ -18,6 +18,7 @@ from jobs.units import human_bytes
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import VideoCache
 from tango_core.ask import VideoAnswer, VideoChat
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
 
@@ -111,7 +112,7 @@ def raise_if_too_many_frames(spec: ModelSpec, free_bytes: int) -> None:
     most = spec.frames.most_frames(free_bytes, tokens)
     if most is not None and spec.frames.num_frames > most:
         needed = spec.frames.num_frames * (spec.frames.least_frame_bytes() + tokens)
-        raise ValueError(
+        raise InputError(
             f"--num-frames {spec.frames.num_frames}: the frames of the clip take "
             f"{human_bytes(needed)} or more, and {human_bytes(free_bytes)} of memory are free; "
             f"give {most} or less"

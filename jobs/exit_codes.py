@@ -1,4 +1,4 @@
-"""What the command `tango` says with its exit code; the table is in the README of this package."""
+"""Exit codes of the command `tango`; the README of this package has the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished run in a notebook: typed summaries, and pandas frames of what it answered.
+"""Read a finished run in a notebook: typed summaries and pandas frames.
 
     from jobs.notebook import load_run
 
@@ -32,6 +32,7 @@ from jobs.results.summary import SUMMARY_FILE, summarize_reduced
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
 from pipeline.statuses import FAILED
+from tango_core.errors import InputError
 from tango_core.local_files import parse_json, read_text
 
 # pandas types in which a missing number, answer or text stays missing.
@@ -98,7 +99,7 @@ class LoadedRun:
         try:
             return RunSummary.from_json(parse_json(read_text(path), path.name))
         except (LookupError, TypeError, AttributeError) as error:
-            raise ValueError(
+            raise InputError(
                 f"{path} is damaged ({type(error).__name__}: {error}); delete it, and it is "
                 "computed from the answers"
             ) from error
@@ -273,6 +274,6 @@ def _raise_if_unknown(kind: str, wanted: Collection[str], known: Collection[str]
     """
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"the run has no {kind} {unknown[0]!r}; choose from: {', '.join(sorted(known))}"
         )

@@ -6,6 +6,8 @@ import math
 import re
 from datetime import timedelta
 
+from tango_core.errors import InputError
+
 _AGE = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 _SIZE = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _BINARY = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -43,7 +45,7 @@ def parse_bytes(text: str, option: str) -> int:
     if found is not None and not (found[3] and not found[2]):
         size = float(found[1]) * (_BINARY if found[3] else _SIZE)[found[2]]
     if math.isinf(size):
-        raise ValueError(
+        raise InputError(
             f"{option} {text!r} is not a size; write a number and a unit, such as 50GB"
         )
     return int(size)
@@ -61,7 +63,7 @@ def parse_age(text: str, option: str) -> timedelta:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip().lower())
     if found is None or (age := _timedelta(float(found[1]), found[2])) is None:
-        raise ValueError(
+        raise InputError(
             f"{option} {text!r} is not an age; write hours, days or weeks, such as 36h, 30d or 2w"
         )
     return age

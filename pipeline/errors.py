@@ -1,4 +1,4 @@
-"""What can go wrong with the machines of a job; what goes wrong with a clip is a row instead."""
+"""Errors of machines, stores and workers; errors of a clip are rows instead."""
 
 from __future__ import annotations
 

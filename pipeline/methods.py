@@ -11,6 +11,7 @@ from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.compressors import Method
 from tango_core.compressors.base import Compressor
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 
 
@@ -81,7 +82,7 @@ def raise_if_not_served(name: str, method: Method, model: ModelSpec) -> None:
     """
     missing = method.compressor.needs - model.provides
     if missing:
-        raise ValueError(
+        raise InputError(
             f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
             f"{model.name!r} does not provide (it provides: "
             f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "

@@ -1,7 +1,7 @@
-"""What the stages report while they work: how many clips went in and came out, and for how long.
+"""Counters of the stages: clips in, clips out, failures and busy time.
 
 Two readers: the driver, which shows a line per stage and logs them (`StageBoard`), and Prometheus
-where Ray runs (`METRICS`, made into Ray's instruments by `pipeline/executors/ray_metrics.py`). This
+where Ray runs (`METRICS`, made into Ray's instruments by `pipeline/executors/ray_reports.py`). This
 module imports neither Ray nor a tracking server.
 """
 

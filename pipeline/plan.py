@@ -1,4 +1,4 @@
-"""What a job will do, worked out before it starts: which clip needs which compressor."""
+"""Plan a job: which clip needs which compressor and which answers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pipeline.rows import CLIP, Clip, clip_of, to_table
 from pipeline.statuses import DECODE_FAILED
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
@@ -86,7 +87,7 @@ def plan_clips(
     for benchmark, item in items:
         identity = (benchmark, item.video_id)
         if identity in seen:
-            raise ValueError(
+            raise InputError(
                 f"benchmark {benchmark!r} lists video {item.video_id!r} twice; ids must be unique"
             )
         seen.add(identity)

@@ -1,4 +1,4 @@
-"""Secrets stay out of every text that is shown, logged or stored.
+"""Redact secrets in every text that is shown, logged or stored.
 
 One function knows what a secret looks like: the user part of a URL, the signature in its query,
 tokens of known forms, and the values of environment variables whose names say that they are secret.

@@ -1,4 +1,4 @@
-"""What travels between the stages: a `Clip`, and at the end a `Result` with rows of answers.
+"""Records that pass between the stages: `Clip` and `Result`.
 
 A clip carries its own failure: every stage passes one whose `status` is not `ok` on untouched, and
 the last one turns it into one answer row per question. Large arrays travel as bytes with their

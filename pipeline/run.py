@@ -1,4 +1,4 @@
-"""Run a plan: on Ray, or in a plain loop with the same stages and equal results."""
+"""Run a plan on Ray or in one process, with equal results."""
 
 from __future__ import annotations
 

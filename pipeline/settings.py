@@ -7,6 +7,7 @@ from typing import Literal
 
 from pipeline.resources.pools import Pools
 from pipeline.storage.videos import VideoCache
+from tango_core.errors import InputError
 
 Executor = Literal["ray", "local"]
 
@@ -53,4 +54,4 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse to measure while other work goes on."""
         if self.profile and (self.executor != "local" or self.share_prefix):
-            raise ValueError("a profile needs executor 'local' and no shared prefix")
+            raise InputError("a profile needs executor 'local' and no shared prefix")

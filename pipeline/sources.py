@@ -1,4 +1,4 @@
-"""What identifies the source of a clip, on a disk or in a store."""
+"""Fingerprints of the video files of clips, on a disk or in a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions about one's own videos, without a benchmark, a pipeline or a cache on disk.
+"""`VideoChat`: questions about own videos without a benchmark, pipeline or cache.
 
     from tango_core import VideoChat
 
@@ -24,6 +24,7 @@ from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.compressors import Method, build_method, method_class
 from tango_core.compressors.options import option_names
+from tango_core.errors import InputError, MissingFileError
 from tango_core.latency import LatencyProfile
 from tango_core.models import (
     MODELS,
@@ -179,7 +180,7 @@ class VideoChat:
         raise_if_url(os.fspath(video))
         path = Path(os.path.expanduser(video))
         if not path.exists():
-            raise FileNotFoundError(f"video {video}: no such file or directory")
+            raise MissingFileError(f"video {video}: no such file or directory")
         if retention is None and "retention" in option_names(method_class(method)):
             retention = DEFAULT_RETENTION
         if retention is not None:
@@ -318,13 +319,13 @@ def _protocol_for(name: str) -> Protocol:
 def _question(text: str, choices: tuple[str, ...]) -> Question:
     """Check the question and its options."""
     if not text.strip():
-        raise ValueError("the question is empty; ask something")
+        raise InputError("the question is empty; ask something")
     if len(choices) == 1 or len(choices) > len(LETTERS):
-        raise ValueError(
+        raise InputError(
             f"choices must be none, for a free-form answer, or 2 to {len(LETTERS)} options, "
             f"got {len(choices)}"
         )
     blank = [choice for choice in choices if not choice.strip()]
     if blank or len({choice.strip().casefold() for choice in choices}) < len(choices):
-        raise ValueError(f"choices must be distinct and not empty, got {list(choices)}")
+        raise InputError(f"choices must be distinct and not empty, got {list(choices)}")
     return Question("asked", text.strip(), tuple(choice.strip() for choice in choices))

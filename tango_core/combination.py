@@ -1,4 +1,4 @@
-"""What a method does to a clip before the language model, as a sparse linear map of its tokens.
+"""A compressor's result as a sparse linear map of the clip's tokens.
 
 A `Combination` names the tokens that are kept, and the tokens and weights each is made of. It is
 a few kilobytes where the tokens are megabytes, holds for every tensor with one row per token, and

@@ -18,6 +18,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
+from tango_core.errors import InputError
+
 Kind = Literal["method", "model", "benchmark"]
 
 
@@ -67,7 +69,7 @@ def load_extension(kind: Kind, setting: str, name: str, known: Iterable[str]) ->
         names = [*known, *announced(kind)]
         near = difflib.get_close_matches(name, names, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(
+        raise InputError(
             f"unknown {setting} {name!r}; {meant}choose one of: {', '.join(names)}; "
             f"or name one of your own as my_package.my_module:{_EXAMPLES[kind]}"
         )
@@ -94,11 +96,11 @@ def _imported(setting: str, name: str, load: Callable[[], Any]) -> Any:
             if own
             else f"install {error.name}"
         )
-        raise ValueError(f"{setting} {name!r}: {error}; {remedy}") from error
+        raise InputError(f"{setting} {name!r}: {error}; {remedy}") from error
     except Exception as error:
         reason = " ".join(str(error).split())
         where = f" ({_line_of(error, module)})" if _line_of(error, module) else ""
-        raise ValueError(
+        raise InputError(
             f"{setting} {name!r} cannot be loaded{where}: {type(error).__name__}: {reason}"
         ) from error
 

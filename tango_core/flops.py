@@ -1,4 +1,4 @@
-"""What a prefill costs: floating-point operations of a language model for a prompt of known length.
+"""Floating-point operations of a prefill.
 
 Two conventions exist, a factor of about 2.4 apart. `prefill_flops` counts what the matrix products
 of a modern language model really do. `published_flops` is the formula of the pruning literature,

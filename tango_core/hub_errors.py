@@ -1,4 +1,4 @@
-"""What the Hugging Face hub answered, in one line that says what to do next.
+"""One-line messages for errors of the Hugging Face hub.
 
 Imports huggingface_hub, so only what asks the hub may import this module.
 """

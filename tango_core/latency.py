@@ -1,4 +1,4 @@
-"""How long the stages of a clip take, and how much memory they need.
+"""Time and memory of the stages of a clip.
 
 A GPU goes on working after the call that gave it work has returned, so a clock on the host measures
 the wrong thing. On CUDA every stage is measured between two events of the device, which are read

@@ -1,4 +1,4 @@
-"""Files of users: where theirs are kept, and how those that they name are read and told apart.
+"""Files named by users: expand, validate and read them.
 
 Only regular files are read, and never more than what can be meant.
 
@@ -15,6 +15,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from tango_core.errors import InputError
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a directory"),
@@ -126,11 +128,11 @@ def read_text(path: Path, at_most: int = MOST_OF_A_DOCUMENT, errors: str = "stri
     with open_regular(path) as file:
         data = file.read(at_most + 1)
     if len(data) > at_most:
-        raise ValueError(f"{path}: larger than {at_most >> 20} MiB, which no such file is")
+        raise InputError(f"{path}: larger than {at_most >> 20} MiB, which no such file is")
     try:
         return data.decode("utf-8-sig", errors)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
+        raise InputError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from error
 
 
 def parse_json(text: str, source: str) -> Any:
@@ -147,8 +149,8 @@ def parse_json(text: str, source: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
-        raise ValueError(f"{source}: not JSON ({error.msg} at {place})") from error
+        raise InputError(f"{source}: not JSON ({error.msg} at {place})") from error
     except RecursionError as error:
-        raise ValueError(f"{source}: JSON that is nested too deeply") from error
+        raise InputError(f"{source}: JSON that is nested too deeply") from error
     except ValueError as error:
-        raise ValueError(f"{source}: not usable JSON ({error})") from error
+        raise InputError(f"{source}: not usable JSON ({error})") from error

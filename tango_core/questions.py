@@ -1,4 +1,4 @@
-"""What is asked about a clip and what is answered: questions, prompts, replies.
+"""Questions, prompts and replies.
 
 Import these types from `types.py`. Each is frozen and checks its own invariants when it is made.
 Importing this module does not import torch.
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from types import MappingProxyType
 from typing import Literal, get_args
+
+from tango_core.errors import InputError
 
 Status = Literal[
     "ok", "decode_failed", "decode_damaged", "encode_failed", "answer_failed", "unparsed"
@@ -54,27 +56,27 @@ class Question:
         if isinstance(self.choices, list):
             object.__setattr__(self, "choices", tuple(self.choices))
         if not isinstance(self.choices, tuple):
-            raise ValueError(f"question {self.id!r}: choices must be a tuple, got {self.choices!r}")
+            raise InputError(f"question {self.id!r}: choices must be a tuple, got {self.choices!r}")
         if self.answer is not None:
             if isinstance(self.answer, bool) or not isinstance(self.answer, Integral):
-                raise ValueError(
+                raise InputError(
                     f"question {self.id!r}: answer must be an index or None, got {self.answer!r}"
                 )
             object.__setattr__(self, "answer", int(self.answer))  # numpy's, from a table
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
-            raise ValueError(
+            raise InputError(
                 f"question {self.id!r}: answer {self.answer} is not an index into its "
                 f"{len(self.choices)} choices"
             )
         if self.accepted and self.choices:
-            raise ValueError(
+            raise InputError(
                 f"question {self.id!r}: only a free-form question has accepted answers; "
                 "leave accepted or choices empty"
             )
         if self.span is not None:
             start, end = self.span
             if self.choices or self.accepted or not 0 <= start <= end < math.inf:
-                raise ValueError(
+                raise InputError(
                     f"question {self.id!r}: span must be (start, end) in seconds with 0 <= start "
                     f"<= end, of a question without choices and accepted answers, got {self.span}"
                 )
@@ -113,7 +115,7 @@ class VideoItem:
     def __post_init__(self) -> None:
         """Check that the clip does not end before it starts."""
         if self.clip is not None and not 0 <= self.clip[0] <= self.clip[1]:
-            raise ValueError(
+            raise InputError(
                 f"video {self.video_id!r}: clip bounds {self.clip} must satisfy 0 <= start <= end"
             )
 
@@ -171,8 +173,8 @@ class Answer:
     def __post_init__(self) -> None:
         """Check that there is such a status, and that the choice can be an option."""
         if self.status not in get_args(Status):
-            raise ValueError(
+            raise InputError(
                 f"status must be one of {', '.join(get_args(Status))}, got {self.status!r}"
             )
         if self.choice is not None and self.choice < 0:
-            raise ValueError(f"choice must be the index of an option or None, got {self.choice}")
+            raise InputError(f"choice must be the index of an option or None, got {self.choice}")

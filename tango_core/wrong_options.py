@@ -1,9 +1,11 @@
-"""What is said about a wrong option of a method; needs no torch, so that it can be said at once."""
+"""Error messages for wrong options of methods, without torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+
+from tango_core.errors import InputError
 
 
 def suggestion(name: str, allowed: Iterable[str]) -> str:
@@ -17,7 +19,7 @@ def raise_if_unknown(method: str, names: Iterable[str], allowed: Sequence[str]) 
     for name in names:
         if name not in allowed:
             listed = ", ".join(allowed) if allowed else "none"
-            raise ValueError(
+            raise InputError(
                 f"method {method!r} has no option {name!r}{suggestion(name, allowed)}; "
                 f"its options are: {listed}"
             )
@@ -28,7 +30,7 @@ def raise_if_missing(method: str, names: Iterable[str], required: Iterable[str])
     given = set(names)
     missing = [name for name in required if name not in given]
     if missing:
-        raise ValueError(
+        raise InputError(
             f"method {method!r} needs {', '.join(missing)}; add it, e.g. {missing[0]}=0.1"
         )
 
@@ -39,7 +41,7 @@ def raise_if_no_share(name: str, value: float | str) -> None:
         number = value.strip().removesuffix("%").strip()
         percentage = value.strip().endswith("%") and number.replace(".", "", 1).isdigit()
         meant = f"; write {float(number) / 100:g}" if percentage else ""
-        raise ValueError(f"{name} must be a number in (0, 1], got {value!r}{meant}")
+        raise InputError(f"{name} must be a number in (0, 1], got {value!r}{meant}")
     if not 0 < value <= 1:
         meant = f"; write {value / 100:g} for {value:g} %" if 1 < value <= 100 else ""
-        raise ValueError(f"{name} must be in (0, 1], got {value}{meant}")
+        raise InputError(f"{name} must be in (0, 1], got {value}{meant}")

@@ -1,4 +1,4 @@
-"""`tango analyze activations`: what sinks carry through a tower beside all other patches."""
+"""`tango analyze activations`: activations of attention sinks beside those of other patches."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.activations import STATISTICS, ActivationReport, ActivationStudy
 from tango_core.analysis.sinks import SinkRule
+from tango_core.errors import InputError, UserError
 from tango_core.models.towers.trace import raise_if_no_layer
 
 # Ratio of the largest bar to the smallest from which the axis is logarithmic.
@@ -65,11 +66,11 @@ def analyze_activations(
         for row, frames in clips.decoded():
             try:
                 study.add(clips.encoder.trace(frames, study.layers))
-            except ValueError as error:
-                raise ValueError(f"{row.video_id}: {error}") from error
+            except UserError as error:
+                raise InputError(f"{row.video_id}: {error}") from error
         subtitle = clips.subtitle(study.ranks.num_clips)
         report = study.report(rule or SinkRule())
-    except ValueError as error:
+    except UserError as error:
         raise RecipeError(" ".join(str(error).split())) from error
     return finish(_page(report, study.layers, subtitle), clips, folder, console)
 

@@ -1,4 +1,4 @@
-"""`tango analyze attention` and `sinks`: how steep a model's signals are, and where they lie."""
+"""`tango analyze attention` and `sinks`: distribution of attention, and positions of sinks."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pipeline.storage import Storage
 from tango_core.analysis.attention import BAND, TOP_SHARES, SignalProfile, SignalReport
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
+from tango_core.errors import UserError
 from tango_core.models.sinks import PUBLISHED_SINKS
 
 # Ratio of the first to the last rank from which the axis is logarithmic.
@@ -52,7 +53,7 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
         try:
             for name, profile in profiles.items():
                 profile.add(getattr(features, name), features.grid)
-        except ValueError as error:
+        except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
         if len(names) == 2:
             frames = zip(*(getattr(features, name).cpu().tolist() for name in names), strict=True)
@@ -296,7 +297,7 @@ def analyze_sinks(
     for row, features in clips.features(frozenset({ranked})):
         try:
             calibration.add(getattr(features, ranked), features.grid)
-        except ValueError as error:
+        except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
     subtitle = clips.subtitle(calibration.num_clips)
     report = calibration.report(rule or SinkRule())

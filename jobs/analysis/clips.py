@@ -27,6 +27,7 @@ from pipeline.stages.compress import frames_of
 from pipeline.stages.decode import decode_video
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor
+from tango_core.errors import UserError
 from tango_core.models import ModelSpec, load_encoder
 from tango_core.models.base import VisionEncoder
 from tango_core.models.placement import resolve_device
@@ -136,7 +137,7 @@ class JobClips:
         return None if decoded is None else frames_of(decoded)
 
     def subtitle(self, analysed: int) -> str:
-        """Model, benchmark and clips in words.
+        """The subtitle of a page: model, benchmark and number of clips.
 
         Args:
             analysed: Number of clips.
@@ -180,7 +181,7 @@ class JobClips:
             clips = plan_clips(
                 items_of(job, built), {}, hash_content=job.hash_content, identify=sources
             )
-        except (ValueError, OSError) as error:
+        except (UserError, OSError) as error:
             raise RecipeError(" ".join(str(error).split())) from error
         if clips.num_rows == 0:
             raise RecipeError(
@@ -232,7 +233,7 @@ class JobCells:
                 clips.cache_root,
                 features=None if clips.store is None else clips.store.cache,
             )
-        except ValueError as error:
+        except UserError as error:
             raise RecipeError(str(error)) from error
         self.left_out = [one.name for one in methods if not _is_before(one)]
         self.cells = [

@@ -1,4 +1,4 @@
-"""`tango analyze clusters`: clusters of tokens with and without ST-RoPE, and their pieces."""
+"""`tango analyze clusters`: clusters of tokens with and without ST-RoPE, and their fragments."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tango_core.analysis.clusters import (
     cluster_labels,
     fragmentation,
 )
+from tango_core.errors import InputError
 from tango_core.types import VideoFrames, VisualFeatures
 
 MOST_FRAMES = 8
@@ -81,7 +82,7 @@ def analyze_clusters(
         RecipeError: If no clip could be decoded, or the tokens cannot be rotated.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"--share must be in (0, 1], got {share:g}")
+        raise InputError(f"--share must be in (0, 1], got {share:g}")
     clips = JobClips(job, cache_root)
     total = {False: NO_CLUSTERS, True: NO_CLUSTERS}
     per_clip: list[tuple[str, Fragmentation, Fragmentation]] = []

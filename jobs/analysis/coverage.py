@@ -1,4 +1,4 @@
-"""`tango analyze coverage`: how well kept tokens stand for all, before any answer is paid for."""
+"""`tango analyze coverage`: how well kept tokens cover all tokens of a clip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tango analyze evidence`: what is left of the objects asked about, and what that explains."""
+"""`tango analyze evidence`: tokens left of the objects that questions ask about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every analysis leaves: figures, tables and one page that needs no network."""
+"""Output of an analysis: figures, tables and one self-contained page."""
 
 from __future__ import annotations
 

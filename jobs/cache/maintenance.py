@@ -18,6 +18,7 @@ from pipeline.cache.folders import check_clips, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.rows import CacheError
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from tango_core.errors import InputError
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
@@ -88,7 +89,7 @@ def gc(
         max_bytes: See `plan_removals`.
         yes: Whether the files are deleted.
         console: Where a line per cache and reason and a total are printed.
-        clock: What says how old a file is.
+        clock: For the age of files.
     """
     folders = find_caches(root, names)
     whole = bool(names) and older_than is None and max_bytes is None
@@ -125,12 +126,12 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         Exit code: 1 if any clip was skipped.
 
     Raises:
-        ValueError: If the name stands for several caches, or as `export_cache` says.
+        ValueError: If the name stands for several caches, or for the reasons of `export_cache`.
     """
     folder, *others = find_caches(root, [name])
     if others:
         names = ", ".join(found.name for found in (folder, *others))
-        raise ValueError(f"{name!r} stands for several token caches; name one of: {names}")
+        raise InputError(f"{name!r} stands for several token caches; name one of: {names}")
     skipped: list[str] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("writing clips", total=len(folder.locations))

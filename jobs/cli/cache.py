@@ -1,4 +1,4 @@
-"""The commands `tango cache ...`: look at token caches, check them, and make room."""
+"""The commands `tango cache ...`: list, check, shrink and export token caches."""
 
 from __future__ import annotations
 

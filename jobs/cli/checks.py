@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.storage.urls import Place, is_url, place, raise_if_secret
+from tango_core.errors import InputError, MissingFileError
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -126,18 +127,18 @@ def check_video(video: str) -> None:
         place(video)
         return
     if not _is_there(video):
-        raise FileNotFoundError(f"video {video}: no such file or directory")
+        raise MissingFileError(f"video {video}: no such file or directory")
     path = Path(os.path.expanduser(video))
     if path.is_dir():
         from tango_core.video.folder import list_images
 
         if not list_images(path):
-            raise ValueError(
+            raise InputError(
                 f"video {video}: the directory holds no images, which would be the frames of one "
                 "video; name a video file, such as one in it"
             )
     elif path.is_file() and path.stat().st_size == 0:
-        raise ValueError(f"video {video}: the file is empty (0 bytes); copy it again")
+        raise InputError(f"video {video}: the file is empty (0 bytes); copy it again")
     else:  # a FIFO or a device is refused there, too
         from tango_core.video.container import opened
 

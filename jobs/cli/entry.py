@@ -1,4 +1,4 @@
-"""The entry point of the console script `tango`: says in one line which extra is not installed.
+"""Entry point of the console script `tango`: reports missing extras before heavy imports.
 
 Imports the standard library alone, so that it works where only numpy and torch are installed.
 """

@@ -1,4 +1,4 @@
-"""The commands `tango data get` and `tango model get`: files of the hub, before a job."""
+"""The commands `tango data get` and `tango model get`: downloads from the Hugging Face hub."""
 
 from __future__ import annotations
 

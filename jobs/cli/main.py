@@ -1,4 +1,4 @@
-"""The console script `tango`: reads the command line, runs it, and turns mistakes into one line.
+"""The console script `tango`: parses the command line, runs it, reports errors of users in a line.
 
 Heavy imports happen inside the commands, after the checks of recipe and paths: help is shown and a
 mistake is reported at once.
@@ -31,6 +31,7 @@ from pipeline.executors.cluster import is_connected
 from pipeline.redaction import RedactingFilter, redacted
 from pipeline.runtime.background import LastingThread
 from pipeline.runtime.stopping import handled, leave
+from tango_core.errors import UserError
 
 app = typer.Typer(
     name="tango",
@@ -89,7 +90,10 @@ app.command()(cli_completion.completion)
 
 
 def main() -> None:
-    """Entry point: what a user can cause, and a signal, ends in one line; see `exit_codes`."""
+    """Entry point: what a user causes, and a signal, ends in one line; see `exit_codes`.
+
+    Every other error prints its traceback and how to report it.
+    """
     with lasting_streams(), handled(interrupt_message):
         code = code_of_output(_run())
         # Both would hold or break an orderly end of the interpreter.
@@ -98,6 +102,10 @@ def main() -> None:
     sys.exit(code)
 
 
+_HOW_TO_REPORT = (
+    "tango: this is an error in tango-video, not in your input; please report it with the lines "
+    "above, the command and the output of `tango doctor`"
+)
 _LESS_MEMORY = (
     "a model needs less for fewer frames (num_frames) or shorter replies (max_new_tokens)"
 )
@@ -136,7 +144,7 @@ def _run() -> int:
         if code == exit_codes.INTERRUPTED:
             raise KeyboardInterrupt
         return code
-    except (KeyboardInterrupt, ValueError, OSError, WorkerError) as error:
+    except (KeyboardInterrupt, UserError, OSError, WorkerError) as error:
         interrupted = isinstance(error, KeyboardInterrupt)  # where nobody handles signals
         text = "interrupted; what was finished is kept" if interrupted else str(error)
         if isinstance(error, StoreError):
@@ -150,8 +158,8 @@ def _run() -> int:
             reason = redacted(str(error).split("\n", 1)[0]) or type(error).__name__
             print(f"tango: memory is too small; {_LESS_MEMORY} ({reason})", file=sys.stderr)
             return exit_codes.MISTAKE
-        # A mistake of ours: everything about it, but no secret.
-        print(redacted(traceback.format_exc()), file=sys.stderr)
+        print(redacted(traceback.format_exc()), file=sys.stderr, end="")
+        print(_HOW_TO_REPORT, file=sys.stderr)
         return exit_codes.FAILED
     finally:
         logging.getLogger().removeHandler(handler)

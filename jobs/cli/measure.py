@@ -1,4 +1,4 @@
-"""Commands that plan and run a job, or look whether one could run: one per mode, and `doctor`."""
+"""The commands `tango evaluate`, `sweep`, `precompute` and `doctor`."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ from jobs.cli.options import (
     expanded,
 )
 from pipeline.redaction import redacted
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.run.locations import Locations
@@ -73,7 +74,7 @@ def _measuring(kind: Literal["evaluate", "sweep"]) -> Callable[..., None]:
         from jobs.config.recipe import load_job, load_jobs, single_job
 
         if controls and kind == "evaluate":
-            raise ValueError(
+            raise InputError(
                 "--controls adds methods, and `tango evaluate` measures one; use "
                 "`tango sweep --controls`"
             )

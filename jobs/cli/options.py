@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from pipeline.redaction import holds_credentials, redacted
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -38,7 +39,7 @@ def expanded_text(place: str | None) -> str | None:
     if not place:
         raise typer.BadParameter("it is empty")
     if holds_credentials(place):
-        raise ValueError(
+        raise InputError(
             f"{redacted(place)}: take the credentials out of the URL; object stores find them in "
             "the environment or in their own files (AWS_PROFILE, ~/.aws, "
             "GOOGLE_APPLICATION_CREDENTIALS)"
@@ -151,9 +152,9 @@ class DryRunOptions:
         }
         if not self.only and any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
-            raise ValueError(f"{names} belongs to an estimate; add --dry-run")
+            raise InputError(f"{names} belongs to an estimate; add --dry-run")
         if self.only and self.continues:
-            raise ValueError("--dry-run is about a whole job: leave out --resume and --continue")
+            raise InputError("--dry-run is about a whole job: leave out --resume and --continue")
 
     def estimate(
         self,

@@ -1,4 +1,4 @@
-"""Commands of `tango` about results and data that are there already."""
+"""Commands about existing results and data: `report`, `explain`, `view`, `export`, `import`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jobs.run.locations import raise_if_unusable
 from pipeline.redaction import redacted
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import is_url, place
+from tango_core.errors import InputError
 
 data = typer.Typer(no_args_is_help=True, help="Fetch the files of a benchmark, and look at them.")
 
@@ -223,7 +224,7 @@ def data_check(
 ) -> None:
     """Check every row and every file before a job needs them."""
     if root is not None and is_url(root):
-        raise ValueError(
+        raise InputError(
             f"{redacted(root)}: data check opens every file, which needs a disk; copy the release "
             "to one, or start a job with a small --limit"
         )
@@ -324,7 +325,7 @@ def view(
     if cache is not None:
         check_cache_root(cache)
     if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
-        raise ValueError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
+        raise InputError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command
 
     places = [place(run) for run in runs or []] or [command.newest_run(Path(str(RUNS)))]

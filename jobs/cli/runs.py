@@ -1,4 +1,4 @@
-"""The commands `tango runs ...`: look at the runs that are there, compare them, remove them."""
+"""The commands `tango runs ...`: list, show, compare and remove runs."""
 
 from __future__ import annotations
 

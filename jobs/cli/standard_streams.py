@@ -1,4 +1,4 @@
-"""Standard output and error that outlive their readers: what a command does comes before its words.
+"""Standard output and error that survive a closed pipe or a full disk.
 
 A reader may have seen enough (`tango runs ls | head -1`), and a disk may be full under a file
 (`tango report RUN > table.txt`). Neither ends a job of hours. What can be written no more is

@@ -1,4 +1,4 @@
-"""The commands `tango submit` and `tango jobs ...`: jobs on a Ray cluster, from outside of it."""
+"""The commands `tango submit` and `tango jobs ...`: jobs on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from jobs.cli.checks import check_names
 from jobs.cli.standard_streams import has_no_reader
 from pipeline.redaction import is_secret
 from pipeline.runtime import process
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.submit.head import Head
@@ -115,7 +116,7 @@ def submit(
     loaded = load_jobs(recipe, changes, elsewhere=True)
     wanted = command or default_command(loaded)
     if wanted == "evaluate" and len(loaded) > 1:
-        raise ValueError(
+        raise InputError(
             f"{recipe}: model.{' and model.'.join(listed_inputs(loaded))} lists several values; "
             "submit it with --command sweep"
         )
@@ -236,7 +237,7 @@ def _watch(head: Head, job_id: str, write: Callable[[str], None]) -> None:
     try:
         details = follow(head, job_id, write)
     except LostError as error:
-        raise ValueError(
+        raise InputError(
             f"{error}; the job goes on unless the head is gone: {how}; submitting it again "
             "continues it"
         ) from error
@@ -302,7 +303,7 @@ def split_options(
         if one.name in parsed.params and parsed.get_parameter_source(one.name).name == "COMMANDLINE"
     }
     if "address" in given:
-        raise ValueError(
+        raise InputError(
             "--address behind -- is not for submitted jobs: they join the cluster they are "
             "submitted to; remove it"
         )
@@ -343,11 +344,11 @@ def read_runtime_env(
         try:
             content = load_yaml(path.read_bytes()) or {}
         except YamlError as error:
-            raise ValueError(f"--runtime-env {path} {error}") from error
+            raise InputError(f"--runtime-env {path} {error}") from error
         except OSError as error:
-            raise ValueError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
+            raise InputError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
         if not isinstance(content, dict) or "working_dir" in content:
-            raise ValueError(
+            raise InputError(
                 f"--runtime-env {path}: a mapping such as {{pip: [...], env_vars: {{...}}}} is "
                 "needed, without working_dir: that is --working-dir"
             )
@@ -373,9 +374,9 @@ def _given(option: str, variables: Sequence[str]) -> dict[str, str]:
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not name:
-            raise ValueError(f"{option} {variable} names no variable; write {option} NAME=VALUE")
+            raise InputError(f"{option} {variable} names no variable; write {option} NAME=VALUE")
         if not equals and name not in os.environ:
-            raise ValueError(
+            raise InputError(
                 f"{option} {name} is not set here; set it, or write {option} {name}=VALUE"
             )
         found[name] = value if equals else os.environ[name]
@@ -390,7 +391,7 @@ def _raise_if_secret(option: str, values: Mapping[str, str]) -> None:
     """
     names = sorted(name for name, value in values.items() if is_secret(name, value))
     if names:
-        raise ValueError(
+        raise InputError(
             f"{option}: {', '.join(names)} looks like a secret, and everybody who reaches the "
             "dashboard can read what is sent with a job; set it on the nodes (their environment, a "
             "secret of Kubernetes, the file that the service reads there: ~/.mlflow/credentials, "
@@ -407,7 +408,7 @@ def _variables(path: Path | None, given: Any) -> dict[str, str]:
     if not isinstance(given, dict) or any(
         not isinstance(value, (str, int, float)) for value in given.values()
     ):
-        raise ValueError(
+        raise InputError(
             f"--runtime-env {path}: env_vars is a mapping of names to values: {{NAME: value}}"
         )
     return {
@@ -434,7 +435,7 @@ def read_resources(
                 raise ValueError
             amounts[name] = float(amount)
         except ValueError:
-            raise ValueError(
+            raise InputError(
                 f"--entrypoint-resource {text} is not of the form NAME=AMOUNT, e.g. big_disk=1"
             ) from None
     num_bytes = None if memory is None else parse_bytes(memory, "--entrypoint-memory")

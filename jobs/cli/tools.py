@@ -1,4 +1,4 @@
-"""Commands of `tango` that need no run: one question, the training of the embedded model."""
+"""The commands `tango ask`, `train-tiny` and `check-method`, which need no run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from jobs import exit_codes
 from jobs.cli.checks import check_model, check_options, check_video
 from jobs.cli.completion import method_names, model_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
+from tango_core.errors import InputError
 
 
 def ask(
@@ -124,7 +125,7 @@ def train_tiny(
     except ModuleNotFoundError as error:
         if error.name != "jobs.training":
             raise
-        raise ValueError(
+        raise InputError(
             "train-tiny is not in the installed package; run it in a checkout of the repository"
         ) from None
 

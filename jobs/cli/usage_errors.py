@@ -1,4 +1,4 @@
-"""Run the commands of an app, and say in one line what is wrong with a command line.
+"""Run a command and report usage errors in one line.
 
 Typer alone prints a usage line, a hint and a framed text, which neither reads like our own errors
 nor fits into a log.
@@ -17,12 +17,13 @@ from rich.markup import escape
 from typer.main import get_command
 
 from jobs import exit_codes
+from tango_core.errors import InputError
 
 # Click's class of all mistakes on a command line: typer has its own copy of click, not in public.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
 
-class CommandLineError(ValueError):
+class CommandLineError(InputError):
     """An unknown command or option, a missing one, or a value that is not allowed."""
 
 

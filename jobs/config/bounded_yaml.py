@@ -1,4 +1,4 @@
-"""YAML from people: read in bounded time and memory, whatever it holds.
+"""YAML files of users, parsed within limits of size, depth and number of values.
 
 A few lines can stand for billions of values (aliases of aliases), and a thousand brackets exhaust
 the stack. The events of a document are therefore counted before anything is built from them. Two
@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from tango_core.errors import InputError
+
 # The largest recipe that ships has 60 values, 6 deep, in 2 KB.
 MAX_BYTES = 1 << 18
 MAX_DEPTH = 32
@@ -20,7 +22,7 @@ MAX_VALUES = 20_000
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class YamlError(ValueError):
+class YamlError(InputError):
     """A text that cannot be read; the message, one line, goes behind the name of the text."""
 
 

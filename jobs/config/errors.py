@@ -11,6 +11,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ValidationError
 
 from jobs.config.model_options import flat_model
+from tango_core.errors import InputError
 
 # What pydantic adds to the location: names of classes, and members of a union of plain types.
 _TYPE = re.compile(r"[A-Z]|int$|tuple\[|literal\[")
@@ -35,7 +36,7 @@ def shortened(text: str, length: int = 80) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-class RecipeError(ValueError):
+class RecipeError(InputError):
     """A recipe or a `--set` that cannot be used; the message is one line for the user."""
 
 

@@ -1,4 +1,4 @@
-"""Which job a recipe is: what it computes, apart from where and how fast it runs.
+"""Identity of a recipe: the part that decides its answers, and its digest.
 
 Two recipes of one identity give the same answers, so a run of one can be continued with the other.
 A new recipe key that changes no answer gets its place in `_NOT_COMPUTED`, or in

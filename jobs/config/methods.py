@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jobs.config.errors import RecipeError
+from tango_core.errors import UserError
 from tango_core.extensions import short_name
 
 LARGEST = 2**63 - 1
@@ -72,7 +73,7 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
                 )
         try:
             build_method(**options)
-        except ValueError as error:
+        except UserError as error:
             text = str(error)
             named = text if text.startswith(("method ", "unknown ")) else f"method {cell!r}: {text}"
             raise RecipeError(named) from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from tango_core.errors import InputError
 from tango_core.models import MODELS, model_options, names_of_options
 
 
@@ -29,7 +30,7 @@ def with_model_options(content: Mapping[str, Any], common: Collection[str]) -> M
     if not isinstance(model, Mapping):
         return content
     if "options" in model:
-        raise ValueError("unknown key 'model.options'; write its keys directly under model")
+        raise InputError("unknown key 'model.options'; write its keys directly under model")
     name = model.get("name", "tiny")
     ours = isinstance(name, str) and name in MODELS
     known = names_of_options() if ours else set(model) - set(common)

@@ -38,6 +38,7 @@ from jobs.config.sections import (
     TrackingSection,
 )
 from pipeline.resources.pools import Pools
+from tango_core.errors import InputError, UserError
 from tango_core.extensions import short_name
 
 
@@ -99,16 +100,16 @@ class Job:
         """Check that exactly one key of each pair is given, and that the shard exists."""
         for one, many in (("benchmark", "benchmarks"), ("method", "methods")):
             if (getattr(self, one) is None) == (not getattr(self, many)):
-                raise ValueError(f"give either {one!r} or {many!r}")
+                raise InputError(f"give either {one!r} or {many!r}")
         if self.mode == "profile" and self.cache.features != "none":
-            raise ValueError(
+            raise InputError(
                 f"cache.features {self.cache.features} does not go with mode profile, which "
                 "encodes every clip for every method; set cache.features to none"
             )
         if self.shard is not None:
             index, _, number = self.shard.partition("/")
             if int(index) >= int(number):
-                raise ValueError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
+                raise InputError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
 
     @property
     def all_benchmarks(self) -> tuple[BenchmarkSection, ...]:
@@ -231,7 +232,7 @@ def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
     try:
         entry = describe_checkpoint(name, revision=model.get("revision")).name
-    except (ValueError, OSError) as error:
+    except (UserError, OSError) as error:
         raise RecipeError(
             f"{path}: model.name {name!r} is neither an entry nor a checkpoint: {error}"
         ) from error
@@ -271,7 +272,7 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
         )
     except ValidationError as error:
         raise RecipeError(f"{source}: {explain(error, Job)}") from error
-    except ValueError as error:
+    except UserError as error:
         raise RecipeError(f"{source}: {error}") from error
     try:
         job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from pydantic.dataclasses import dataclass
 
 from pipeline.storage.urls import raise_if_secret
+from tango_core.errors import InputError
 from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")
@@ -33,7 +34,7 @@ def _number_of(what: str) -> BeforeValidator:
     def checked(value: object) -> object:
         if value == "auto" or (type(value) is int and value >= 1):
             return value
-        raise ValueError(f"must be auto, or a number of {what} from 1 on")
+        raise InputError(f"must be auto, or a number of {what} from 1 on")
 
     return BeforeValidator(checked)
 
@@ -163,7 +164,7 @@ class CacheSection:
     def __post_init__(self) -> None:
         """Refuse a dtype of what is not stored."""
         if self.features == "none" and self.feature_dtype != "auto":
-            raise ValueError(
+            raise InputError(
                 f"cache.feature_dtype {self.feature_dtype} needs a feature store; "
                 "set cache.features to tokens or all"
             )

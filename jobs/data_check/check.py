@@ -1,13 +1,14 @@
-"""`tango data check`: every row and every file of a benchmark, before a job needs them."""
+"""Check every row and every file of a benchmark."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import Defect, in_one_line
+from tango_core.errors import InputError
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
@@ -111,9 +113,9 @@ def data_check(
         FileNotFoundError: If the root or the annotations are not there.
     """
     if output is not None and output.suffix not in SUFFIXES:
-        raise ValueError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
+        raise InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
     if jobs < 1:
-        raise ValueError(f"jobs must be 1 or larger, got {jobs}")
+        raise InputError(f"jobs must be 1 or larger, got {jobs}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("checking files", total=None)
@@ -150,9 +152,14 @@ def check(
     for item in items:
         files.setdefault(item.path, []).append(item)
     findings = list(contents.findings)
-    with _Workers(timeout_s) as workers, ThreadPoolExecutor(jobs) as pool:
+    idle: SimpleQueue[Child] = SimpleQueue()
+    with ExitStack() as children, ThreadPoolExecutor(jobs) as pool:
+        for _ in range(jobs):
+            idle.put(children.enter_context(closing(Child(MEMORY_GIB))))
         futures = [
-            pool.submit(workers, path, clips, sorted(lengths.get(path, ())))
+            pool.submit(
+                _check_in_child, idle, timeout_s, path, clips, sorted(lengths.get(path, ()))
+            )
             for path, clips in files.items()
         ]
         try:
@@ -168,46 +175,34 @@ def check(
     return Check(num_questions, len(items), len(files), tuple(findings))
 
 
-class _Workers:
-    """One killable child process per thread that calls it."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._own = threading.local()
-        self._children: list[Child] = []
-
-    def __enter__(self) -> _Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for child in self._children:
-            child.close()
-
-    def __call__(
-        self, path: str, items: Sequence[VideoItem], lengths_s: Sequence[float]
-    ) -> list[Problem]:
-        """Check one file; whatever happens to its reader becomes a problem."""
-        if not hasattr(self._own, "child"):
-            self._own.child = Child(MEMORY_GIB)
-            self._children.append(self._own.child)
-        clips = sorted({item.clip for item in items if item.clip is not None})
-        child: Child = self._own.child
-        limits: dict[str, Any] = {"timeout_s": self._timeout_s, "about": path, "what": "check"}
-        try:
-            return child.call(check_file, path, clips, lengths_s, **limits)
-        except ChildStartError:
-            raise
-        except TimeoutError:
-            return [Problem("timeout", f"not opened within {self._timeout_s:g} s")]
-        except (CrashError, MemoryError) as error:
-            return [Problem("crash", str(error).removeprefix(f"{path}: "))]
-        except Exception as error:  # an error here is a finding about the file
-            return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
+def _check_in_child(
+    idle: SimpleQueue[Child],
+    timeout_s: float,
+    path: str,
+    items: Sequence[VideoItem],
+    lengths_s: Sequence[float],
+) -> list[Problem]:
+    """Check one file in an idle child process; whatever happens to it becomes a problem."""
+    child = idle.get()
+    clips = sorted({item.clip for item in items if item.clip is not None})
+    limits: dict[str, Any] = {"timeout_s": timeout_s, "about": path, "what": "check"}
+    try:
+        return child.call(check_file, path, clips, lengths_s, **limits)
+    except ChildStartError:
+        raise
+    except TimeoutError:
+        return [Problem("timeout", f"not opened within {timeout_s:g} s")]
+    except (CrashError, MemoryError) as error:
+        return [Problem("crash", str(error).removeprefix(f"{path}: "))]
+    except Exception as error:  # an error here is a finding about the file
+        return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
+    finally:
+        idle.put(child)
 
 
 @dataclass(frozen=True)
 class _Contents:
-    """What the rows of a benchmark say."""
+    """Clips and findings in the rows of a benchmark."""
 
     findings: list[Finding]
     items: list[VideoItem]

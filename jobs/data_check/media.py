@@ -1,6 +1,6 @@
 """Check one video file or folder of frames: can it be opened, and is it as long as stated?
 
-Runs in a child process, because a file may hang or crash whoever opens it.
+Runs in a child process, because a file may hang or crash its reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places that a job writes to, MLflow, Ray, and what its recipe names."""
+"""Checks of output directories, MLflow, Ray and the models and data of a recipe."""
 
 from __future__ import annotations
 

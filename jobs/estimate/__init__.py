@@ -1,4 +1,4 @@
-"""What a job will take, before it starts: clips, tokens, bytes, memory, time, and pools that fit.
+"""Estimates before a job starts: clips, tokens, bytes, memory, time, and pools that fit.
 
     sizes     clips and questions of a plan, tokens of every method, bytes of caches and features
     memory    bytes of one actor: weights, activations, keys and values, and what its GPUs have

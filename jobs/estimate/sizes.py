@@ -26,7 +26,7 @@ from pipeline.cache.folders import CacheFolder, count_tokens
 from pipeline.cache.names import TOKENS
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.plan import Plan
-from pipeline.rows import questions_of, subtitles_of
+from pipeline.rows import clips_in, questions_of, subtitles_of
 from pipeline.stages.declarations import DECODE_VIDEO
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
 from tango_core.compressors.contract.inputs import make_clip
@@ -191,19 +191,19 @@ def _text_lengths(
     if not plan.answer or not plan.methods:
         return []
     step = max(1, -(-plan.clips.num_rows // _MOST_QUESTIONS))
-    rows = plan.clips.take(list(range(0, plan.clips.num_rows, step))).to_pylist()
-    asked = [(row, question) for row in rows for question in questions_of(row)]
+    clips = clips_in(plan.clips.take(list(range(0, plan.clips.num_rows, step))))
+    asked = [(clip, question) for clip in clips for question in questions_of(clip)]
     if language_model is None:
         return [0] if asked else []
     video = _as_wide(plan.model, videos[plan.methods[0].cache])
     lengths = []
-    for row, question in asked[:: max(1, -(-len(asked) // _MOST_QUESTIONS))]:
-        subtitles = subtitles_of(row)
+    for clip, question in asked[:: max(1, -(-len(asked) // _MOST_QUESTIONS))]:
+        subtitles = subtitles_of(clip)
         # The end of the last cue stands for the length of a video that is not opened yet.
         cues = cues_of_srt(subtitles.text or "") if subtitles else []
         end_s = max((cue.end_ms for cue in cues), default=0) / 1000
         watched = Watched(plan.model.frames.num_frames, end_s)
-        prompt = plan.protocols[row["benchmark"]].prompt(question, subtitles, watched)
+        prompt = plan.protocols[clip.benchmark].prompt(question, subtitles, watched)
         laid_out = language_model.layout.lay_out(video, prompt)
         lengths.append(len(laid_out) - laid_out.num_visual)
     return lengths

@@ -1,4 +1,4 @@
-"""The estimate of a job: for a reader, and as JSON."""
+"""The estimate of a job as a table and as JSON."""
 
 from __future__ import annotations
 

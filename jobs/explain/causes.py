@@ -1,4 +1,4 @@
-"""One cause for every question: why A and B have another score, or another reply, on it.
+"""Assign each question one cause for its different score or reply.
 
 Frames come before tokens: other frames make a compressor keep other positions, which is no cause
 of its own. So kept positions are compared where the frames are not known to be others, and a

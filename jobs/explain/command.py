@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from jobs.explain.causes import causes_of
 from jobs.explain.explanation import (
     PUBLISHED,
-    Example,
     Explanation,
     Result,
     against_published,
@@ -24,17 +24,15 @@ from jobs.explain.explanation import (
 )
 from jobs.explain.sides import (
     BenchmarkOptions,
-    Side,
     Source,
     chosen_cells,
     opened,
-    raise_if_unscored,
     source_of,
 )
 from jobs.report.formatting import DASH, Table, shortened
-from jobs.results.cell_summary import CellSummary
 from jobs.results.reduction import reduce_runs
 from jobs.results.summary import summarize_reduced
+from tango_core.errors import InputError
 
 WIDTH = 80
 _MINUS = "\N{MINUS SIGN}"
@@ -112,16 +110,16 @@ def _table(explanation: Explanation) -> list[str]:
     return [line.rstrip() for line in [*lines[:-1], lines[1], lines[-1]]]
 
 
-def _example(example: Example) -> Iterator[str]:
+def _example(example: Mapping[str, Any]) -> Iterator[str]:
     """Two lines about a question: its name and scores, then replies and what differs."""
-    known = [one for one in (example.score_a, example.score_b) if one is not None]
+    known = [one for one in (example["score_a"], example["score_b"]) if one is not None]
     scores = " -> ".join(f"{one:.3g}" for one in known)
-    yield f"  {shortened(example.question_id, WIDTH - 4 - len(scores))}  {scores}"
+    yield f"  {shortened(example['question_id'], WIDTH - 4 - len(scores))}  {scores}"
     if len(known) < 2:
         return
-    replies = f"{_quoted(example.reply_a)} | {_quoted(example.reply_b)}"
+    replies = f"{_quoted(example['reply_a'])} | {_quoted(example['reply_b'])}"
     yield from textwrap.wrap(
-        f"{replies}  {example.detail}".rstrip(),
+        f"{replies}  {example['detail']}".rstrip(),
         WIDTH,
         initial_indent="    ",
         subsequent_indent="      ",
@@ -195,7 +193,7 @@ def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation
     """The explanations of all pairs of cells that the two results have; see `explain`."""
     texts = [first, second]
     if texts.count(PUBLISHED) == 2:
-        raise ValueError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
+        raise InputError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
     with ExitStack() as copies:
         places = [
             None if text == PUBLISHED else copies.enter_context(opened(text)) for text in texts
@@ -207,17 +205,12 @@ def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation
         if sources[0] is None or sources[1] is None:
             return _against_published(sources, places, how)
         pairs = chosen_cells(sources[0], sources[1], how.cell, how.other_cell)
-        first_sides = sources[0].sides([one for one, _ in pairs])
-        second_sides = sources[1].sides([other for _, other in pairs])
-        sides = zip(first_sides, second_sides, strict=True)
-        return [_explained(one, other, how) for one, other in sides]
-
-
-def _explained(first: Side, second: Side, how: HowToExplain) -> Explanation:
-    """One pair."""
-    raise_if_unscored(first)
-    raise_if_unscored(second)
-    return explained(first, second, causes_of(first, second), how.examples)
+        ours = sources[0].sides([one for one, _ in pairs])
+        theirs = sources[1].sides([other for _, other in pairs])
+        return [
+            explained(one, two, causes_of(one, two), how.examples)
+            for one, two in zip(ours, theirs, strict=True)
+        ]
 
 
 def _against_published(
@@ -232,35 +225,24 @@ def _against_published(
     cells = [cell for cell in source.facts.cells if wanted in (None, cell.name)]
     if not cells:
         names = ", ".join(repr(cell.name) for cell in source.facts.cells)
-        raise ValueError(f"--cell {wanted!r}: {source.facts.run_id} has {names}")
+        raise InputError(f"--cell {wanted!r}: {source.facts.run_id} has {names}")
     if source.folder is None:
-        raise ValueError(
+        raise InputError(
             f"{folder.name}: a harness's file does not name method and frames; make a run of it "
             f"with `tango import`, and compare that with {PUBLISHED}"
         )
-    summaries = _summaries(source)
+    summary = summarize_reduced(reduce_runs([source.folder], source.facts.mode), source.facts)
+    numbers = {(cell.benchmark, cell.name): cell for cell in summary.cells}
     found, reasons = [], []
-    for cell, side in zip(cells, source.sides(cells), strict=True):
+    for side in source.sides(cells):
+        cell = numbers[side.cell.benchmark, side.cell.name]
+        first = sources[0] is None
         try:
-            raise_if_unscored(side)
             found.append(
-                against_published(
-                    side,
-                    summaries[cell.benchmark, cell.name],
-                    published_first=sources[0] is None,
-                    num_examples=how.examples,
-                )
+                against_published(side, cell, published_first=first, num_examples=how.examples)
             )
         except ValueError as error:
             reasons.append(error)
     if not found:
         raise reasons[0]
     return found
-
-
-def _summaries(source: Source) -> dict[tuple[str, str], CellSummary]:
-    """The numbers of a run's cells."""
-    assert source.folder is not None
-    facts = source.facts
-    summary = summarize_reduced(reduce_runs([source.folder], facts.mode), facts)
-    return {(cell.benchmark, cell.name): cell for cell in summary.cells}

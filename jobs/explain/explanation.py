@@ -28,63 +28,37 @@ from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
+from tango_core.errors import InputError
 
 _DIGEST_SHOWN = 8
+_SCORES = ("score_a", "score_b")
 
 
-@dataclass(frozen=True)
-class Example:
-    """One question.
-
-    Attributes:
-        video_id: Its clip.
-        question_id: Its name in the benchmark.
-        score_a: A's score; `None` if A does not have it.
-        score_b: B's score.
-        reply_a: A's reply; "" if there is none.
-        reply_b: B's reply.
-        detail: What differs, in a few words.
-    """
-
-    video_id: str
-    question_id: str
-    score_a: float | None
-    score_b: float | None
-    reply_a: str
-    reply_b: str
-    detail: str
+# A question: `video_id`, `question_id`, `score_a`, `score_b`, `reply_a`, `reply_b`, and `detail`,
+# what differs in a few words.
+Example = dict[str, Any]
 
 
 def examples_of(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
     """The first questions of a cause; those whose score changed come before the others."""
-    if rows.empty or not number:
-        return ()
     changed = (rows["score_a"] != rows["score_b"]).to_numpy(bool)
     chosen = pd.concat([rows[changed].head(number), rows[~changed].head(number)]).head(number)
-    return tuple(_example(row, _detail(row, cause)) for row in chosen.to_dict("records"))
-
-
-def first_questions(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
-    """The first questions that one side has alone."""
-    detail = cause.removeprefix("questions that ")
-    return tuple(_example(row, detail) for row in rows.head(number).to_dict("records"))
-
-
-def _example(row: dict[Any, Any], detail: str) -> Example:
-    """One question with what differs on it."""
-    return Example(
-        str(row["video_id"]),
-        str(row["question_id"]),
-        _number(row["score_a"]),
-        _number(row["score_b"]),
-        _text(row["text_a"]),
-        _text(row["text_b"]),
-        detail,
+    return tuple(
+        {
+            "video_id": str(row["video_id"]),
+            "question_id": str(row["question_id"]),
+            **{name: None if pd.isna(row[name]) else float(row[name]) for name in _SCORES},
+            **{f"reply_{x}": _text(row[f"text_{x}"]) for x in "ab"},
+            "detail": _detail(row, cause),
+        }
+        for row in chosen.to_dict("records")
     )
 
 
 def _detail(row: dict[Any, Any], cause: str) -> str:
     """What differs on one question."""
+    if cause in (ONLY_A, ONLY_B):
+        return cause.removeprefix("questions that ")
     if cause == FAILED:
         side = "a" if row["failed_a"] else "b"
         return f"{side.upper()} failed: {_text(row[f'error_{side}'])}"
@@ -97,20 +71,14 @@ def _detail(row: dict[Any, Any], cause: str) -> str:
     parts = []
     for word, name in (("prompt", "prompt_digest"), ("frames", "frames_digest")):
         if word in cause and _differs(row, name):
-            parts.append(f"{word} {_cut(row[f'{name}_a'])} and {_cut(row[f'{name}_b'])}")
-    if "tokens" in cause:
-        parts.append(_kept(row))
-    return ", ".join(filter(None, parts))
-
-
-def _kept(row: dict[Any, Any]) -> str:
-    """Kept tokens of both sides."""
-    shown = [
-        "?" if pd.isna(row[f"tokens_kept_{x}"]) else f"{row[f'tokens_kept_{x}']:.0f}" for x in "ab"
-    ]
-    if shown == ["?", "?"]:
-        return ""
-    return f"tokens {shown[0]} and {shown[1]}" + (", other positions" * (shown[0] == shown[1]))
+            shown = [str(row[f"{name}_{x}"])[:_DIGEST_SHOWN] for x in "ab"]
+            parts.append(f"{word} {shown[0]} and {shown[1]}")
+    kept = [row[f"tokens_kept_{x}"] for x in "ab"] if "tokens" in cause else []
+    if not all(map(pd.isna, kept)):
+        shown = ["?" if pd.isna(one) else f"{one:.0f}" for one in kept]
+        same = ", other positions" if shown[0] == shown[1] else ""
+        parts.append(f"tokens {shown[0]} and {shown[1]}{same}")
+    return ", ".join(parts)
 
 
 def _differs(row: dict[Any, Any], name: str) -> bool:
@@ -127,19 +95,9 @@ def _option(row: dict[Any, Any], name: str) -> str:
     return chr(ord("A") + int(value)) if 0 <= value < 26 else f"{value:.0f}"
 
 
-def _number(value: Any) -> float | None:
-    """A score; `None` for none."""
-    return None if pd.isna(value) else float(value)
-
-
 def _text(value: Any) -> str:
     """A text; "" for none."""
     return "" if value is None or pd.isna(value) else str(value)
-
-
-def _cut(value: Any) -> str:
-    """The beginning of a digest."""
-    return str(value)[:_DIGEST_SHOWN]
 
 
 _HUNDREDTHS = 10_000  # of a percentage point, in a share
@@ -219,28 +177,11 @@ class Explanation:
         return {
             "benchmark": self.benchmark,
             "metric": self.metric,
-            **{
-                name: {
-                    "name": side.name,
-                    "cell": side.cell,
-                    "score": float(side.score),
-                    "questions": side.questions,
-                }
-                for name, side in (("a", self.first), ("b", self.second))
-            },
+            "a": {**vars(self.first), "score": float(self.first.score)},
+            "b": {**vars(self.second), "score": float(self.second.score)},
             "common_questions": self.common,
             "difference_points": float(100 * self.difference),
-            "causes": [
-                {
-                    "cause": share.cause,
-                    "points": float(100 * share.points),
-                    "questions": share.questions,
-                    "better": share.better,
-                    "worse": share.worse,
-                    "examples": [vars(one) for one in share.examples],
-                }
-                for share in self.shares
-            ],
+            "causes": [{**vars(one), "points": float(100 * one.points)} for one in self.shares],
             "not_recorded": list(self.not_recorded),
             "settings": [vars(one) for one in self.settings],
             "notes": list(self.notes),
@@ -263,22 +204,13 @@ def explained(first: Side, second: Side, causes: Causes, num_examples: int = 10)
     b = _mean(sums["b"] + _sum(only[ONLY_B]), len(common) + len(only[ONLY_B]))
     alike = [_mean(sums[x], len(common)) for x in "ab"]
     shares = [
-        _only_share(ONLY_A, alike[0] - a, causes.only_a, num_examples),
-        _only_share(ONLY_B, b - alike[1], causes.only_b, num_examples),
+        _share(ONLY_A, causes.only_a, alike[0] - a, num_examples),
+        _share(ONLY_B, causes.only_b, b - alike[1], num_examples),
     ]
     for title in causes.titles:
         rows = common[common["cause"] == title]
-        change = rows["score_b"] - rows["score_a"]
-        shares.append(
-            Share(
-                title,
-                _mean(_sum(rows["score_b"]) - _sum(rows["score_a"]), len(common)),
-                len(rows),
-                int((change > 0).sum()),
-                int((change < 0).sum()),
-                examples_of(rows, title, num_examples),
-            )
-        )
+        points = _mean(_sum(rows["score_b"]) - _sum(rows["score_a"]), len(common))
+        shares.append(_share(title, rows, points, num_examples))
     return Explanation(
         first.cell.benchmark,
         metric_of(first.cell.benchmark).title,
@@ -306,9 +238,11 @@ def rounded_points(shares: Sequence[Fraction]) -> list[int]:
     return whole
 
 
-def _only_share(cause: str, points: Fraction, rows: pd.DataFrame, number: int) -> Share:
-    """Questions that one side has alone."""
-    return Share(cause, points, len(rows), examples=first_questions(rows, cause, number))
+def _share(cause: str, rows: pd.DataFrame, points: Fraction, num_examples: int) -> Share:
+    """What some questions with one cause do."""
+    change = rows["score_b"] - rows["score_a"]
+    better, worse = int((change > 0).sum()), int((change < 0).sum())
+    return Share(cause, points, len(rows), better, worse, examples_of(rows, cause, num_examples))
 
 
 def _sum(scores: pd.Series) -> Fraction:
@@ -333,20 +267,16 @@ def _not_recorded(first: Side, second: Side, causes: Causes) -> Iterable[str]:
     }
     for name in FACTORS:
         known = causes.factors[name]
-        if name == "model":
-            missing = [not side.facts.checkpoint for side in (first, second)]
-            lacks_any = np.full(len(causes.common), any(missing))
-        else:
-            lacks = [causes.common[f"{columns[name]}_{x}"].isna() for x in "ab"]
-            missing, lacks_any = (
-                [bool(one.any()) for one in lacks],
-                (lacks[0] | lacks[1]).to_numpy(),
-            )
-        number = int((lacks_any & ~known.other & ~known.same).sum())
-        if not number:
-            continue
-        who = " and ".join(side for side, lacking in zip("AB", missing, strict=True) if lacking)
-        yield f"{words[name]} of {who}, on {number:,} of {len(causes.common):,} questions"
+        lacks = [
+            np.full(len(causes.common), not side.facts.checkpoint)
+            if name == "model"
+            else causes.common[f"{columns[name]}_{x}"].isna().to_numpy()
+            for x, side in zip("ab", (first, second), strict=True)
+        ]
+        number = int(((lacks[0] | lacks[1]) & ~known.other & ~known.same).sum())
+        if number:
+            who = " and ".join(x for x, own in zip("AB", lacks, strict=True) if own.any())
+            yield f"{words[name]} of {who}, on {number:,} of {len(causes.common):,} questions"
 
 
 def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
@@ -402,34 +332,24 @@ def against_published(
     printed = published_scores(summary).get(side.cell.benchmark, {}).get("overall")
     if printed is None:
         reasons = " ".join(caveats([summary])) or "no row has its method, retention and options."
-        raise ValueError(
+        raise InputError(
             f"{PUBLISHED}: nothing is printed for {side.cell.name!r} of {side.facts.model} on "
             f"{side.cell.benchmark}: {reasons}"
         )
     rows = side.answers[side.answers["score"].notna()]
-    ours = _mean_published(rows["score"].tolist())
+    ours = _mean(_sum(rows["score"]), len(rows))
     known = rows[rows["harness_score"].notna()]
-    by_harness = _mean_published([*known["harness_score"], *rows.drop(known.index)["score"]])
+    unknown = rows.drop(known.index)
+    by_harness = _mean(_sum(known["harness_score"]) + _sum(unknown["score"]), len(rows))
     theirs = Fraction(str(printed))
     sign = -1 if published_first else 1
     paired = known.assign(
-        **{f"{name}_a": known[name] for name in ("text", "score", "choice", "answer")},
-        **{f"{name}_b": known[name] for name in ("text", "choice", "answer")},
-        score_b=known["harness_score"],
+        **{f"{name}_{x}": known[name] for name in ("text", "choice", "answer") for x in "ab"},
+        **dict(zip(_SCORES[::sign], (known["score"], known["harness_score"]), strict=True)),
     )
-    if published_first:
-        paired = paired.rename(columns={"score_a": "score_b", "score_b": "score_a"})
     other = paired[paired["score_a"] != paired["score_b"]]
-    change = other["score_b"] - other["score_a"]
     shares = (
-        Share(
-            SCORED,
-            sign * (by_harness - ours),
-            len(other),
-            int((change > 0).sum()),
-            int((change < 0).sum()),
-            examples_of(other, SCORED, num_examples),
-        ),
+        _share(SCORED, other, sign * (by_harness - ours), num_examples),
         Share(LEFT, sign * (theirs - by_harness), len(rows)),
     )
     results = [
@@ -457,10 +377,3 @@ def against_published(
         (),
         tuple(notes),
     )
-
-
-def _mean_published(scores: list[float]) -> Fraction:
-    """Exact mean."""
-    counts = Counter(scores)
-    total = sum((Fraction(value) * number for value, number in counts.items()), Fraction(0))
-    return total / len(scores)

@@ -1,4 +1,4 @@
-"""The two results that are compared: what each says about itself, and its answers."""
+"""The two results that are compared: their settings and answers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from jobs.results.reduction import parts_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import Place, place
+from tango_core.errors import InputError, MissingFileError
 from tango_core.metrics import ACCURACY, Metric
 
 KEY = ["video_id", "question_id"]
@@ -59,7 +60,8 @@ def cell_answers(run_dir: Path, cells: Collection[Name]) -> dict[Name, pd.DataFr
     parts: dict[Name, list[pd.DataFrame]] = {cell: [] for cell in cells}
     for table in parts_of(run_dir).whole_clips():
         for cell, frames in parts.items():
-            rows = _of_cell(table, *cell)
+            mine = pc.and_(pc.equal(table["benchmark"], cell[0]), pc.equal(table["cell"], cell[1]))
+            rows = table.filter(mine)
             if len(rows):
                 frames.append(table_answers(rows, metric_of(cell[0])))
     return {
@@ -90,17 +92,6 @@ def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
     found["score"] = scores_of(columns, metric)
     found["failed"] = (columns.bits & FAILED_BIT) > 0
     return pd.DataFrame(found, columns=list(COLUMNS))
-
-
-def _of_cell(table: pa.Table, benchmark: str, cell: str) -> pa.Table:
-    """Rows of one cell."""
-    return table.filter(
-        pc.and_(pc.equal(table["benchmark"], benchmark), pc.equal(table["cell"], cell))
-    )
-
-
-# Answers of one result that are in memory at once: some hundred megabytes.
-_MOST_ANSWERS = 300_000
 
 
 @dataclass(frozen=True)
@@ -141,49 +132,26 @@ class Source:
     folder: Path | None = None
     rows: pd.DataFrame | None = None
 
-    def sides(self, cells: Sequence[CellFacts]) -> Iterator[Side]:
-        """Some of its cells in order, with the answers.
-
-        The run is read once for as many cells as have `_MOST_ANSWERS` together.
+    def sides(self, cells: Sequence[CellFacts]) -> list[Side]:
+        """Some of its cells in order, with the answers; a run is read once for all of them.
 
         Raises:
             DamagedFileError: If a file is damaged.
             FileNotFoundError: If there are no answers.
+            ValueError: If a cell has no answer with a score.
         """
-        each = (self.facts.num_answers or 0) / max(1, len(self.facts.cells))
-        batch = max(1, int(_MOST_ANSWERS / max(1, each)))
-        for start in range(0, len(cells), batch):
-            some = cells[start : start + batch]
-            names = {(cell.benchmark, cell.name) for cell in some}
-            read = {} if self.folder is None else cell_answers(self.folder, names)
-            for cell in some:
-                rows = self.rows
-                if rows is None:
-                    rows = read[cell.benchmark, cell.name]
-                yield Side(self.facts, cell, self.job, rows)
-
-
-def raise_if_unscored(side: Side) -> None:
-    """Refuse a cell that has no answer with a score.
-
-    Raises:
-        ValueError: In one line.
-    """
-    if not side.answers["score"].notna().any():
-        raise ValueError(
-            f"{side.facts.run_id}: {side.cell.name!r} on {side.cell.benchmark} has no answer with "
-            "a score, so there is no difference to explain; choose another cell with --cell"
-        )
-
-
-def source_of_run(folder: Path) -> Source:
-    """A finished run.
-
-    Raises:
-        FileNotFoundError: If the directory is no finished run.
-        ValueError: If its facts are damaged.
-    """
-    return Source(JobFacts.load(folder), recipe_in(folder), folder)
+        names = {(cell.benchmark, cell.name) for cell in cells}
+        read = {} if self.folder is None else cell_answers(self.folder, names)
+        found = []
+        for cell in cells:
+            rows = read[cell.benchmark, cell.name] if self.rows is None else self.rows
+            if not rows["score"].notna().any():
+                raise InputError(
+                    f"{self.facts.run_id}: {cell.name!r} on {cell.benchmark} has no answer with a "
+                    "score, so there is no difference to explain; choose another cell with --cell"
+                )
+            found.append(Side(self.facts, cell, self.job, rows))
+        return found
 
 
 def recipe_in(folder: Path) -> Mapping[str, Any]:
@@ -211,42 +179,30 @@ def chosen_cells(
         ValueError: If nothing fits, with the names there are.
     """
     ours, theirs = first.facts.cells, second.facts.cells
-    wanted, wanted_other = cell or other, other or cell
+    named = [one for one in ours if (cell or other) in (None, one.name)]
+    named_other = [one for one in theirs if (other or cell) in (None, one.name)]
+    if other is None and named and not named_other and len(theirs) == 1:
+        named_other = list(theirs)
+    elif other is None and named_other and not named and len(ours) == 1:
+        named = list(ours)
+    any_name = cell or other or len(named) == len(named_other) == 1
     pairs = [
         (one, two)
-        for one in ours
-        for two in theirs
-        if one.benchmark == two.benchmark
-        and (one.name == two.name or wanted != wanted_other)
-        and wanted in (None, one.name)
-        and wanted_other in (None, two.name)
+        for one in named
+        for two in named_other
+        if one.benchmark == two.benchmark and (any_name or one.name == two.name)
     ]
     if pairs:
         return pairs
-    if wanted is None and len(ours) == len(theirs) == 1 and _same_benchmark(ours, theirs):
-        return [(ours[0], theirs[0])]
-    if wanted is not None and len(theirs) == 1 and other is None:
-        pairs = [(one, theirs[0]) for one in ours if one.name == wanted]
-    if wanted is not None and len(ours) == 1 and not pairs and other is None:
-        pairs = [(ours[0], two) for two in theirs if two.name == wanted]
-    pairs = [pair for pair in pairs if pair[0].benchmark == pair[1].benchmark]
-    if pairs:
-        return pairs
-    what = "no cell of A and B has the same name" if wanted is None else "no such pair of cells"
-    raise ValueError(
-        f"{what}; choose with --cell and --other-cell: A has {_named(ours)}; B has {_named(theirs)}"
+    what = "no such pair of cells" if cell or other else "no cell of A and B has the same name"
+    listed = []
+    for cells in (ours, theirs):
+        names = [f"{one.name!r} on {one.benchmark}" for one in cells]
+        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+        listed.append(", ".join(names[:12]) + more)
+    raise InputError(
+        f"{what}; choose with --cell and --other-cell: A has {listed[0]}; B has {listed[1]}"
     )
-
-
-def _same_benchmark(ours: tuple[CellFacts, ...], theirs: tuple[CellFacts, ...]) -> bool:
-    """Whether both first cells are of one benchmark."""
-    return ours[0].benchmark == theirs[0].benchmark
-
-
-def _named(cells: tuple[CellFacts, ...]) -> str:
-    """Names of cells for a message."""
-    listed = [f"{cell.name!r} on {cell.benchmark}" for cell in cells]
-    return ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
 
 
 # Ending of a harness's file -> whose it is.
@@ -282,7 +238,7 @@ def opened(text: str) -> Iterator[Path]:
     """
     where: Place = place(text)
     if isinstance(where, Path) and not where.exists():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{text}: no such run or file; name a run directory, its URL, a file of VLMEvalKit "
             "(.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
         )
@@ -310,11 +266,11 @@ def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> So
         ValueError: If a file is not of a harness or of this benchmark.
     """
     if not is_harness_file(path):
-        return source_of_run(path)
+        return Source(JobFacts.load(path), recipe_in(path), path)
     files = [path] if path.is_file() else _samples(path)
     harness = _FILES.get(files[0].suffix.lower())
     if harness is None:
-        raise ValueError(
+        raise InputError(
             f"{path}: not a file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, lmms-eval "
             ".jsonl"
         )
@@ -337,7 +293,7 @@ def _section(
     found = named[0] if len(named) == 1 else {}
     name, root = options.name or found.get("name"), options.root or found.get("root")
     if name is None:
-        raise ValueError(
+        raise InputError(
             f"{path}: whose questions? name the benchmark with --benchmark and its files with "
             "--root"
         )

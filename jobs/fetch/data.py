@@ -28,6 +28,7 @@ from jobs.units import human_bytes
 from pipeline.redaction import redacted
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
+from tango_core.errors import InputError
 from tango_core.hub_errors import page_of
 
 logger = logging.getLogger(__name__)
@@ -113,7 +114,7 @@ def data_get(
         repository: One of the benchmark's repositories; `None` for the usual one.
         revision: Branch, tag or commit; `None` for the release's own.
         keep: Whether archives stay.
-        options: What the command line says about every download.
+        options: Options that both commands have.
 
     Returns:
         Exit code: that of `data check`, where annotations and videos are here.
@@ -127,7 +128,7 @@ def data_get(
     for name in only:
         if release.part(name) is None:
             known = ", ".join(part.name for part in release.parts)
-            raise ValueError(f"--only {name!r} is no part of {release.repository}: {known}")
+            raise InputError(f"--only {name!r} is no part of {release.repository}: {known}")
     hub = Repository(release.repository, "dataset", revision or release.revision)
     plan = make_plan(
         hub, release, root.expanduser().absolute(), only, keep=keep, jobs=options.get("jobs", 4)
@@ -271,13 +272,13 @@ def _release(benchmark: str, repository: str | None) -> Release:
     releases = benchmark_class(benchmark).releases
     if not releases:
         having = [name for name in BENCHMARKS if benchmark_class(name).releases]
-        raise ValueError(
+        raise InputError(
             f"benchmark {benchmark!r} is not published on the hub, or nobody has stated where; "
             f"these are: {', '.join(having)}"
         )
     known = {release.repository: release for release in releases}
     if repository is not None and repository not in known:
-        raise ValueError(
+        raise InputError(
             f"--repository {repository!r} is none of {benchmark}'s: {', '.join(known)}"
         )
     return known[repository] if repository else releases[0]

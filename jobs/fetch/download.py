@@ -1,4 +1,4 @@
-"""Several files of a repository at once, and the record of what is here and has been checked."""
+"""Download files of a repository in parallel, and record what was checked."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Folder:
 
 
 class Options(TypedDict, total=False):
-    """What the command line says about every download.
+    """Options of the command line that both commands have.
 
     Attributes:
         jobs: Files at once; 4 by default.
@@ -123,7 +123,7 @@ def fetch_files(
     on_file: Callable[[Download], object],
     **options: Unpack[Options],
 ) -> bool:
-    """Check access and room, ask, then fetch files, some at a time; the first error ends all.
+    """Check access and free space, ask, then fetch files in threads; the first error ends all.
 
     Args:
         repository: Where they are.
@@ -133,7 +133,7 @@ def fetch_files(
         room: Bytes that the disk must have free.
         on_start: Called in this thread before the first file.
         on_file: Called in this thread with every file that is in its place.
-        options: What the command line says.
+        options: As in `Options`.
 
     Returns:
         Whether it was done: `False` for a dry run, or if the answer is no.

@@ -19,6 +19,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers
 
 from jobs.units import human_bytes
+from tango_core.errors import UserError
 from tango_core.hub_errors import HUB_ERRORS, TransportError, reason_of
 
 Kind = Literal["dataset", "model"]
@@ -28,8 +29,8 @@ _FIRST_WAIT_S = 1.0
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class FetchError(OSError):
-    """Something could not be fetched or unpacked; one line says why and what to do."""
+class FetchError(UserError, OSError):
+    """Something could not be fetched or unpacked; the message is one line for the user."""
 
 
 @dataclass(frozen=True)

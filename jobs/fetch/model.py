@@ -26,6 +26,7 @@ from jobs.fetch.hub import FetchError, RemoteFile, Repository
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
 from pipeline.redaction import redacted
+from tango_core.errors import InputError
 from tango_core.hub_errors import page_of
 from tango_core.models import MODELS, model_entry
 from tango_core.models.checkpoints.directory import (
@@ -56,14 +57,14 @@ def model_get(
         folder: Where to put its files; `None` for the hub's cache.
         half: Only the files that one half is loaded from; `None` for all.
         revision: Branch, tag or commit.
-        options: What the command line says about every download.
+        options: Options that both commands have.
 
     Raises:
         ValueError: If there is no such model.
         FetchError: If it cannot be fetched.
     """
     if half is not None and folder is not None:
-        raise ValueError(
+        raise InputError(
             f"--half {half} needs the hub's cache: a folder has to hold the whole checkpoint; "
             "leave out --dir or --half"
         )
@@ -119,9 +120,9 @@ def _source_of(name: str) -> str:
         return name
     entry = model_entry(name)
     if entry.embedded:
-        raise ValueError(f"model {name} comes with this package; there is nothing to fetch")
+        raise InputError(f"model {name} comes with this package; there is nothing to fetch")
     if entry.path is None or not HUB_ID.fullmatch(entry.path):
-        raise ValueError(f"model {name} has no checkpoint of its own; give the id of one")
+        raise InputError(f"model {name} has no checkpoint of its own; give the id of one")
     return entry.path
 
 
@@ -162,7 +163,7 @@ def _half_files(checkpoint: Checkpoint, name: str, half: Half) -> tuple[str, ...
             return entry.load_family().half_files(checkpoint, half)
         except ArchitectureError as error:
             reason = str(error)
-    raise ValueError(f"--half {half}: {reason}")
+    raise InputError(f"--half {half}: {reason}")
 
 
 def _into_cache(hub: Repository, cache: Path, file: RemoteFile) -> Download | None:

@@ -1,8 +1,9 @@
-"""Zip and tar archives, whole or in pieces, into folders, member by member.
+"""Unpack zip and tar archives, whole or in pieces, member by member.
 
 Every member is written beside its place, moved there when it is whole, and recorded in `.tango-get`
-below the root, so that a killed process goes on at the next one. Links, devices, names that lead
-out of the folder, and archives that unpack to far more than they hold are refused.
+below the root, so that after a kill the next process continues with the next member. Links,
+devices, names that lead out of the folder, and archives that unpack to far more than they hold are
+refused.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Unpacked:
 
 
 def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
-    """Unpack an archive whose pieces lie below the root at their paths in the repository.
+    """Unpack an archive whose pieces are below the root at their paths in the repository.
 
     Args:
         root: Of the release.

@@ -34,6 +34,7 @@ from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
+from tango_core.errors import InputError, MissingFileError
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
                     paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
     if not paths:
         names = ", ".join(section.name for section in job.all_benchmarks)
-        raise ValueError(
+        raise InputError(
             f"{run_dir}: {names} is not in {_TITLES[harness]}; benchmarks that can be exported "
             f"are {_benchmarks_in(harness)}"
         )
@@ -167,7 +168,26 @@ def read_files(
         FileNotFoundError: If a file or the benchmark's annotations are not there.
         ValueError: If a file is not of this benchmark, or a setting is wrong.
     """
-    rows, given_name = _read(paths, harness, about)
+    benchmark = _opened(about.benchmark, harness)
+    if benchmark is None:
+        raise InputError(
+            f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}; "
+            f"choose one of: {_benchmarks_in(harness)}"
+        )
+    for path in paths:
+        if not path.is_file():
+            raise MissingFileError(f"{path}: no such file; name the files {_TITLES[harness]} wrote")
+    if harness == "vlmevalkit" and len(paths) != 1:
+        raise InputError(
+            f"VLMEvalKit writes one file per benchmark, got {len(paths)}; import them one by one"
+        )
+    with in_one_line(benchmark.name, type(benchmark)):
+        if harness == "lmms_eval":
+            rows = read_lmms_eval(paths, benchmark, partial=about.partial)
+            given_name = paths[0].absolute().parent.name
+        else:
+            rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
+            given_name = paths[0].stem.removesuffix(f"_{table_of(benchmark).dataset}")
     method = about.method or given_name
     retention = {} if about.retention is None else {"retention": about.retention}
     cell = CellFacts(
@@ -190,38 +210,6 @@ def read_files(
     return rows, facts
 
 
-def _read(
-    paths: Sequence[Path], harness: Harness, about: ImportSettings
-) -> tuple[pd.DataFrame, str]:
-    """Rows of the answers, and what the files call the model."""
-    benchmark = _opened(about.benchmark, harness)
-    if benchmark is None:
-        raise ValueError(
-            f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}; "
-            f"choose one of: {_benchmarks_in(harness)}"
-        )
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: no such file; name the files {_TITLES[harness]} wrote"
-            )
-    own = in_one_line(benchmark.name, type(benchmark))
-    if harness == "lmms_eval":
-        with own:
-            rows = read_lmms_eval(paths, benchmark, partial=about.partial)
-        return rows, paths[0].absolute().parent.name
-    if len(paths) != 1:
-        raise ValueError(
-            f"VLMEvalKit writes one file per benchmark, got {len(paths)}; import them one by one"
-        )
-    try:
-        with own:
-            rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
-    except ImportError as error:
-        raise ValueError(str(error)) from error
-    return rows, paths[0].stem.removesuffix(f"_{table_of(benchmark).dataset}")
-
-
 def _answers_by_cell(run_dir: Path) -> dict[tuple[str, str], pd.DataFrame]:
     """Benchmark and cell -> its answers, with the columns that decide what was replied."""
     found: dict[tuple[str, str], list[pd.DataFrame]] = {}
@@ -239,7 +227,7 @@ def _job_of(run_dir: Path) -> Job:
     """The resolved recipe of a run."""
     path = run_dir / JOB_FILE
     if not path.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{run_dir} holds no {JOB_FILE}; only runs of `tango evaluate` and `tango sweep` "
             "can be exported"
         )

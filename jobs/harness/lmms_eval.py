@@ -23,6 +23,7 @@ from jobs.harness.predictions import Logged, answer_rows, match_replies, replies
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, LmmsEvalSamples
 from tango_core.benchmarks.protocols.protocol import NOT_LOADED
 from tango_core.benchmarks.tables import read_rows
+from tango_core.errors import InputError
 
 _FILE = re.compile(r"(?:.*_)?samples_(.+)\.jsonl")
 
@@ -96,7 +97,7 @@ def read_lmms_eval(
             or may be about several.
     """
     if not paths:
-        raise ValueError("no samples files given; lmms-eval writes them with --log_samples")
+        raise InputError("no samples files given; lmms-eval writes them with --log_samples")
     facts = samples_of(benchmark)
     questions = []
     for record in benchmark.records():
@@ -107,7 +108,7 @@ def read_lmms_eval(
     for path in paths:
         match = _FILE.fullmatch(path.name)
         if match is None or match[1] not in tasks:
-            raise ValueError(
+            raise InputError(
                 f"{path}: not samples of {benchmark.name}; "
                 f"expected <date>_samples_<task>.jsonl with task {', '.join(tasks)}"
             )
@@ -128,7 +129,7 @@ def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
         ValueError: If lmms-eval has no such task.
     """
     if benchmark.lmms_eval_samples is None:
-        raise ValueError(f"benchmark {benchmark.name!r} is not in lmms-eval")
+        raise InputError(f"benchmark {benchmark.name!r} is not in lmms-eval")
     return benchmark.lmms_eval_samples
 
 

@@ -1,4 +1,4 @@
-"""Answers as the two evaluation harnesses hold them: replies to write, and rows of what is read.
+"""Answers in the terms of both evaluation harnesses: replies to write, rows that were read.
 
 | harness | file | module |
 |---|---|---|
@@ -25,6 +25,7 @@ from pipeline.statuses import is_failed
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
 from tango_core.benchmarks.scoring.judge import judge
+from tango_core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,13 @@ def match_replies(
         if len(found) != 1:
             problem = f"may be {len(found)} questions" if found else "is no question"
             same = " with the same text" if found else ""
-            raise ValueError(
+            raise InputError(
                 f"{one.where} {problem} of {benchmark.name}{same} under {benchmark.root}; "
                 "set the root to the copy of the release that was asked"
             )
         question_id = found[0].question.id
         if question_id in replies:
-            raise ValueError(
+            raise InputError(
                 f"{one.where}: a second reply to question {question_id} of {benchmark.name}; "
                 "import files of one run"
             )
@@ -118,7 +119,7 @@ def replies_of(
     rows = answers[answers["benchmark"] == benchmark.name]
     cells = sorted(set(rows["cell"]))
     if len(cells) != 1:
-        raise ValueError(
+        raise InputError(
             f"a result file holds one cell of one benchmark; for {benchmark.name} these answers "
             f"have {', '.join(map(repr, cells)) or 'none'}; keep the rows of one"
         )
@@ -128,7 +129,7 @@ def replies_of(
     }
     absent = [r.question.id for r in benchmark.records() if r.question.id not in replies]
     if absent and not partial:
-        raise ValueError(
+        raise InputError(
             f"{len(absent)} questions of {benchmark.name} have no answer, e.g. {absent[0]!r}; "
             "finish the run first (--resume)"
         )

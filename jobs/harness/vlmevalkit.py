@@ -24,6 +24,7 @@ from jobs.harness.predictions import Logged, answer_rows, match_replies, replies
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, VLMEvalKitTable, plain
 from tango_core.benchmarks.protocols.protocol import NO_REPLY
 from tango_core.benchmarks.tables import is_missing, read_rows
+from tango_core.errors import InputError
 
 SUFFIXES = (".tsv", ".json")
 
@@ -38,7 +39,7 @@ def table_of(benchmark: AnnotatedBenchmark) -> VLMEvalKitTable:
         ValueError: If VLMEvalKit has no such data set.
     """
     if benchmark.vlmevalkit_table is None:
-        raise ValueError(f"benchmark {benchmark.name!r} is not in VLMEvalKit")
+        raise InputError(f"benchmark {benchmark.name!r} is not in VLMEvalKit")
     return benchmark.vlmevalkit_table.of(benchmark.records())
 
 
@@ -57,7 +58,7 @@ def write_vlmevalkit(
         ValueError: If the suffix is another one, or the answers are not those of one cell.
     """
     if path.suffix not in SUFFIXES:
-        raise ValueError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
+        raise InputError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
     replies = replies_of(answers, benchmark, NO_REPLY, partial=partial)
     columns = table_of(benchmark).columns
     rows = [
@@ -89,8 +90,8 @@ def read_vlmevalkit(
         partial: Skip questions that the file does not hold, instead of counting them failed.
 
     Raises:
-        ValueError: If the file is damaged or no prediction file of this benchmark.
-        ModuleNotFoundError: If it is `.xlsx` and openpyxl is not installed.
+        InputError: If the file is damaged or no prediction file of this benchmark, or it is `.xlsx`
+            and openpyxl is not installed.
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
     columns = table_of(benchmark).columns
@@ -98,7 +99,7 @@ def read_vlmevalkit(
     for number, row in enumerate(rows, start=1):
         where = f"{path}, row {number}"
         if "index" not in row or "prediction" not in row:
-            raise ValueError(
+            raise InputError(
                 f"{where}: no columns 'index' and 'prediction'; "
                 "this is no prediction file of VLMEvalKit"
             )
@@ -106,7 +107,7 @@ def read_vlmevalkit(
             index = int(float(str(row["index"])))  # spreadsheets may have made a decimal of it
         except (ValueError, OverflowError) as error:
             written = str(row["index"])[:60]
-            raise ValueError(f"{where}: index must be a whole number, got {written!r}") from error
+            raise InputError(f"{where}: index must be a whole number, got {written!r}") from error
         key = _content(row)
         asks = f"{where}: index {index}, which asks {key[0]!r} about {key[1]!r},"
         # It writes every reply as text, failures as a sentence: an empty field is an empty reply.
@@ -134,10 +135,10 @@ def _read_spreadsheet(path: Path) -> list[dict[str, Any]]:
     try:
         frame = pd.read_excel(path, keep_default_na=False)
     except ImportError:
-        raise ModuleNotFoundError(
+        raise InputError(
             f"{path} is a spreadsheet, which needs openpyxl; pip install openpyxl, "
             "or run VLMEvalKit with PRED_FORMAT=tsv"
         ) from None
     except (ValueError, KeyError, BadZipFile) as error:
-        raise ValueError(f"{path} is no spreadsheet of VLMEvalKit: {error}") from error
+        raise InputError(f"{path} is no spreadsheet of VLMEvalKit: {error}") from error
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]

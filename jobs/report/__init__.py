@@ -1,4 +1,4 @@
-"""What people read of a run: the HTML page, plots, notes, and comparisons of several runs.
+"""Reports of runs: the HTML page, plots, notes, and comparisons of several runs.
 
 What lives here: `page.py` (the page and its tables as data), `plots.py` (scores over retention and
 cost, time and tokens), `difference_plots.py` (differences by group, several trainings), `theme.py`

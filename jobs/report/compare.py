@@ -1,4 +1,4 @@
-"""Several runs side by side: one table, one page, paired tests across runs."""
+"""Compare several runs: one table, one page, paired tests across runs."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import save_summary, summarize_reduced
 from pipeline.progress.parts import Digests
 from pipeline.storage import Storage
+from tango_core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,7 @@ def report_runs(
             that the runs do not have, or shards overlap, or runs have no question in common.
     """
     if not run_dirs or (len(run_dirs) > 1 and output is None):
-        raise ValueError(
+        raise InputError(
             f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
             "with --output when there are several"
         )

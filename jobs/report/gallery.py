@@ -1,4 +1,4 @@
-"""A few clips of a run as its methods saw them: what they kept, merged and said."""
+"""A few clips of a run: kept tokens, merged tokens and replies per method."""
 
 from __future__ import annotations
 

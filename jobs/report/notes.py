@@ -13,6 +13,7 @@ from jobs.results.cell_summary import CellSummary, counted_unit, metric_title
 from jobs.results.facts import JobFacts
 from jobs.results.outcomes import Keys, Outcomes, places
 from pipeline.progress.parts import Digests
+from tango_core.errors import InputError
 
 
 def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
@@ -118,7 +119,7 @@ def raise_if_none(runs: Sequence[tuple[str, Asked]], common: Asked) -> None:
     for benchmark, keys in common.items():
         if not len(keys):
             names = ", ".join(name for name, asked in runs if benchmark in asked)
-            raise ValueError(
+            raise InputError(
                 f"--on common: {names} have no question of {benchmark} in common; "
                 "--on all sets them side by side"
             )

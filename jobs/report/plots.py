@@ -1,4 +1,4 @@
-"""The figures of a report: which there are, what stands above them, what their series are called.
+"""The plots of a report, with their titles and captions.
 
 All are drawn without a display and without matplotlib's global state.
 """

@@ -1,4 +1,4 @@
-"""Several trainings of one model side by side: sentences, a table, its numbers and a figure."""
+"""Compare several trainings of one model: sentences, a table and a figure."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from jobs.results.replicates import (
     replicated_cells,
 )
 from pipeline.storage import Storage
+from tango_core.errors import InputError
 from tango_core.metrics import Comparison
 
 TABLE_FILE = "replicates.md"
@@ -65,12 +66,12 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
             they differ in more than their training, or two are of one checkpoint.
     """
     if len({one.resolve() for one in run_dirs}) < len(run_dirs):
-        raise ValueError("a run is named twice; replicates are runs of several trainings")
+        raise InputError("a run is named twice; replicates are runs of several trainings")
     runs = [compared_runs([one], across=False) for one in run_dirs]
     raise_if_other_recipes([_recipe(one) for one in run_dirs])
     found = replicated_cells([(run.cells, run.answers) for run in runs])
     if all(one.cell.is_baseline for one in found):
-        raise ValueError("the runs share no cell of a method or a control")
+        raise InputError("the runs share no cell of a method or a control")
     names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
     storage.write(NUMBERS_FILE, numbers_csv(found, names).encode())

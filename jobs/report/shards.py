@@ -1,4 +1,4 @@
-"""Runs that are shards of one job: which belong together, and which are missing."""
+"""Group runs that are shards of one job, and find missing ones."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jobs.config.overrides import read_recipe
 from jobs.results.facts import JOB_FILE, JobFacts, ShardSize, WorkCounts
 from pipeline.progress.parts import Digests
 from pipeline.storage.copies import home_of
+from tango_core.errors import InputError
 
 _NAMED = 10
 
@@ -108,7 +109,7 @@ class RunGroup:
                 total[benchmark] = np.union1d(known, keys)
                 twice = len(known) + len(keys) - len(total[benchmark])
                 if twice:
-                    raise ValueError(
+                    raise InputError(
                         f"{self.folders[number]} (shard {self.shards[number]}) holds {twice} "
                         f"questions of {benchmark} that another shard holds, too; the benchmark's "
                         "files have changed between the runs, report them one by one"
@@ -142,7 +143,7 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
     """
     again = [folder for at, folder in enumerate(folders) if _same(folder, folders[:at])]
     if again:
-        raise ValueError(f"{again[0]} is named twice; name every run once")
+        raise InputError(f"{again[0]} is named twice; name every run once")
     jobs: dict[str, list[tuple[Path, JobFacts, Shard]]] = {}
     every = [JobFacts.load(folder) for folder in folders]
     names = told_apart([facts.run_id for facts in every], folders)
@@ -158,7 +159,7 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
         for at, (folder, _, shard) in enumerate(members):
             for other, _, other_shard in members[:at]:
                 if shard.overlaps(other_shard):
-                    raise ValueError(
+                    raise InputError(
                         f"{other} (shard {other_shard}) and {folder} (shard {shard}) overlap: they "
                         "are of one job and hold the same clips; name one of them"
                     )

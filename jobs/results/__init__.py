@@ -1,4 +1,4 @@
-"""From answers to numbers: facts of a run, summaries, scores, comparisons, published figures.
+"""From answers to numbers: facts of a run, summaries, scores, comparisons, published numbers.
 
 What lives here: `facts.py` (what a run says about itself); `quantities.py`, `cell_summary.py` and
 `run_summary.py` (the types of a summary and their JSON); `reduction.py` (reads answers part by part

@@ -8,6 +8,7 @@ from dataclasses import replace
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Comparison
 from tango_core.benchmarks.protocols.protocol import harness_of
+from tango_core.errors import InputError
 
 # Digits of a digest that stand in tables; names of caches have as many.
 _SHOWN = 12
@@ -109,7 +110,7 @@ def with_baselines(
     known = list(dict.fromkeys(cell.series for cell in cells))
     for name in names:
         if name not in (PREVIOUS, *known, *(cell.name for cell in cells)):
-            raise ValueError(
+            raise InputError(
                 f"--baseline {name!r} is none of the methods; choose {PREVIOUS!r} or one of: "
                 f"{', '.join(known)}"
             )

@@ -1,4 +1,4 @@
-"""What a finished run says about itself, apart from its answers: `facts.json`."""
+"""Facts of a finished run besides its answers: `facts.json`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from jobs.results.quantities import Json, fields_to_plain, from_plain
+from pydantic import TypeAdapter, ValidationError
+
+from jobs.results.quantities import Json, fields_to_plain
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
+from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
 from tango_core.models.base import LLMShape
 
@@ -49,7 +53,7 @@ class CellFacts:
         """Check that every share of tokens is in (0, 1]."""
         for share in (self.retention, *(self.layer_shares or ())):
             if not 0 < share <= 1:
-                raise ValueError(
+                raise InputError(
                     f"cell {self.name!r}: shares of tokens must be in (0, 1], got {share}"
                 )
 
@@ -204,15 +208,13 @@ class JobFacts:
         """
         path = run_dir / FACTS_FILE
         if not path.is_file():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{home_of(run_dir)} is not a finished run: {_lack(run_dir)}; {_hint(run_dir)}"
             )
         try:
-            facts = cls.from_json(parse_json(read_text(path), path.name))
-            _raise_if_mistyped(facts)
-            return facts
+            return cls.from_json(parse_json(read_text(path), path.name))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(
+            raise InputError(
                 f"{home_of(run_dir)}/{path.name} is damaged ({type(error).__name__}: {error}); "
                 f"continue the run with --resume {resumed_as(run_dir)} to write it again"
             ) from error
@@ -220,44 +222,19 @@ class JobFacts:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> JobFacts:
         """Rebuild the facts from what `to_json` and JSON made of them; unknown keys are ignored."""
-        return from_plain(
-            cls,
-            facts,
-            cells=tuple(
-                from_plain(CellFacts, cell, layer_shares=_shares(cell)) for cell in facts["cells"]
-            ),
-            skipped=tuple(from_plain(SkippedMethod, own) for own in facts.get("left_out") or ()),
-            caches=tuple(facts.get("caches") or ()),
-            shards=tuple(from_plain(ShardSize, own) for own in facts.get("shards") or ()),
-            llm=LLMShape(**facts["decoder"]) if facts.get("decoder") else None,
-            work=from_plain(WorkCounts, facts["work"]) if facts.get("work") else None,
-        )
+        names = {key: name for name, key in cls.JSON_KEYS.items()}
+        known = {names.get(key, key): value for key, value in facts.items() if value is not None}
+        try:
+            return _adapter().validate_python(known)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{where}: {first['msg']}") from None
 
 
-def _raise_if_mistyped(facts: JobFacts) -> None:
-    """Refuse texts and numbers of another kind, which summaries would stumble over.
-
-    Raises:
-        TypeError: Naming the key.
-    """
-    texts = ("run_id", "kind", "model", "mode", "started_at", "note", "git_commit", "device")
-    expected: dict[str, tuple[object, type | tuple[type, ...]]] = {
-        key: (getattr(facts, key), str) for key in (*texts, "checkpoint", "dtype")
-    }
-    for key in ("wall_s", "peak_gib", "num_frames", "num_answers"):
-        expected[key] = getattr(facts, key), (int, float, type(None))
-    for cell in facts.cells:
-        expected[f"cells: {cell.name}: options"] = cell.options, Mapping
-        for key in ("name", "benchmark", "method", "protocol", "cache"):
-            expected[f"cells: {cell.name}: {key}"] = getattr(cell, key), str
-    for key, (value, kind) in expected.items():
-        if not isinstance(value, kind):
-            raise TypeError(f"{key} is of the kind {type(value).__name__}")
-
-
-def _shares(cell: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """The layer shares of a cell; an empty list says nothing."""
-    return tuple(cell.get("layer_shares") or ()) or None
+@cache
+def _adapter() -> TypeAdapter[JobFacts]:
+    return TypeAdapter(JobFacts)
 
 
 def resumed_as(run_dir: Path) -> str:

@@ -1,4 +1,4 @@
-"""Right and wrong of a benchmark: one byte per question and cell, and what a question belongs to.
+"""Outcome of every question and cell of a benchmark as arrays, with the groups of questions.
 
 Sixty million answers take sixty megabytes, so accuracies, break-downs and paired comparisons are
 exact whatever the size of a run. Where a benchmark has scores that are not right or wrong, they are

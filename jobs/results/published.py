@@ -1,4 +1,4 @@
-"""What papers print for a setting, from `published.yaml` and `published_lmms_eval.yaml`."""
+"""Numbers printed in papers, from `published.yaml` and `published_lmms_eval.yaml`."""
 
 from __future__ import annotations
 

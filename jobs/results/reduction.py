@@ -1,4 +1,4 @@
-"""All answers of a run, read once and part by part, reduced to what every number is made from."""
+"""Read all answers of a run part by part and reduce them to counts and sums."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from jobs.results.facts import resumed_as
 from jobs.results.outcomes import Outcomes, question_keys
 from pipeline.progress.parts import AnswerParts, Digests, digests_of, is_in, question_digest
 from pipeline.storage.copies import home_of
+from tango_core.errors import MissingFileError
 
 
 class Reduction:
@@ -87,7 +88,7 @@ def parts_of(run_dir: Path) -> AnswerParts:
     """
     parts = AnswerParts(run_dir / "answers")
     if not parts.overview.names:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{home_of(run_dir)} holds no answers/*.parquet; "
             f"continue the run with --resume {resumed_as(run_dir)}"
         )

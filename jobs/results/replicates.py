@@ -1,4 +1,4 @@
-"""The same cells measured with several trainings of a model: what they share, and what changes.
+"""Results of the same cells with several trainings of a model.
 
 A replicate is a run whose model was trained with another seed; benchmark, questions and cells are
 the same. Two kinds of chance are kept apart. The questions: differences and their p values are of
@@ -24,6 +24,7 @@ from jobs.results.comparisons import Answers, RightWrong, against_controls
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.compressors import CONTROLS
+from tango_core.errors import InputError
 from tango_core.metrics import Comparison, compare_paired
 from tango_core.metrics.paired_tests import LEVEL, holm_adjusted
 
@@ -122,13 +123,13 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
             different models or settings, or two are of one checkpoint.
     """
     if len(runs) < 2:
-        raise ValueError(f"replicates need two runs or more, got {len(runs)}")
+        raise InputError(f"replicates need two runs or more, got {len(runs)}")
     models = sorted({cell.model for cells, _ in runs for cell in cells if cell.model})
     if len(models) > 1:
-        raise ValueError(f"replicates are runs of one model, got {', '.join(models)}")
+        raise InputError(f"replicates are runs of one model, got {', '.join(models)}")
     places = _common(runs)
     if not places:
-        raise ValueError(
+        raise InputError(
             "the runs have no cell in common; replicates are runs of one recipe with models that "
             "differ by their training alone (model.path)"
         )
@@ -207,7 +208,7 @@ def _mean_answers(runs: Sequence[Measured], at: Sequence[int]) -> RightWrong:
     common = reduce(np.intersect1d, [one.questions for one in every])
     if not len(common):
         name = runs[0][0][at[0]].name
-        raise ValueError(f"the runs were asked no common question of cell {name!r}")
+        raise InputError(f"the runs were asked no common question of cell {name!r}")
     scores = [one.on(common)[0] for one in every]
     return RightWrong(common, every[0].on(common)[1], np.mean(scores, axis=0), right_wrong=False)
 
@@ -279,7 +280,7 @@ def raise_if_no_replicates(cells: Sequence[Sequence[CellSummary]]) -> None:
     for own in cells:
         for (at, one), (other_at, other) in combinations(enumerate(own, 1), 2):
             if checkpoint_of(one) and checkpoint_of(one) == checkpoint_of(other):
-                raise ValueError(
+                raise InputError(
                     f"run {at} and run {other_at} are of one checkpoint "
                     f"({checkpoint_of(one)[:12]}): the same training again is no replicate; name "
                     "one run per training"
@@ -318,7 +319,7 @@ def _raise_if_several(what: str, values: Sequence[object]) -> None:
             first.setdefault(value, number)
     if len(first) > 1:
         listed = ", ".join(f"{value} in run {number}" for value, number in first.items())
-        raise ValueError(
+        raise InputError(
             f"{what} differs: {listed}; replicates are runs of one recipe with models that differ "
             "by their training alone (model.path)"
         )

@@ -1,4 +1,4 @@
-"""How replies were read, which name no option, and why answers failed."""
+"""How replies were read: unread replies, and reasons of failures."""
 
 from __future__ import annotations
 

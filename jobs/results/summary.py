@@ -1,4 +1,4 @@
-"""From the answers of a run to its numbers: `summary.json`."""
+"""Summarise the answers of a run in `summary.json`."""
 
 from __future__ import annotations
 

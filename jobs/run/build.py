@@ -1,4 +1,4 @@
-"""What a checked recipe names: opens the benchmarks, describes the model, builds the methods."""
+"""Build what a recipe names: benchmarks, the description of the model, methods."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pipeline.storage.mirror import Mirror, mirrored
 from pipeline.storage.urls import Url, place
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.compressors import Method, build_method
+from tango_core.errors import InputError, UserError
 from tango_core.extensions import short_name
 from tango_core.models import ModelSpec, describe_model, harness_settings, model_entry
 from tango_core.models.checkpoints.directory import raise_if_damaged
@@ -81,7 +82,7 @@ def build(job: Job, cluster: Cluster = HERE, source: str = "") -> BuiltJob:
         built, skipped = methods_of(job, model)
         for name, method in built:
             raise_if_not_served(name, method, model)
-    except (ValueError, OSError) as error:
+    except (UserError, OSError) as error:
         prefix = f"{source}: " if source else ""
         raise RecipeError(f"{prefix}{' '.join(str(error).split())}") from error
     if len(benchmarks) != len(job.all_benchmarks):
@@ -127,7 +128,7 @@ def raise_if_too_many_frames(frames: FrameSpec, memory_gib: float) -> None:
     most = frames.most_frames(memory_gib * GIB)
     if most is not None and frames.num_frames > most:
         needed = frames.num_frames * frames.least_frame_bytes() / GIB
-        raise ValueError(
+        raise InputError(
             f"model.num_frames {frames.num_frames}: the frames of a clip take {needed:,.1f} GiB or "
             f"more, and decode.memory_gib is {memory_gib:g}; set model.num_frames to {most} or "
             "less, or raise decode.memory_gib"
@@ -151,7 +152,7 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
     first, *others = found.values()
     if any(other != first for other in others):
         names = sorted({f"model.{name}" for settings in found.values() for name in settings})
-        raise ValueError(
+        raise InputError(
             f"protocols {' and '.join(found)} show model {job.model.name} other frames; run their "
             f"benchmarks apart, or set {' and '.join(names)} for all of them"
         )
@@ -175,15 +176,15 @@ def methods_of(
         try:
             method = build_method(num_layers=num_layers, model=model.name, **options)
             built.append((name, method))
-        except ValueError as error:
+        except InputError as error:
             if job.infeasible == "error":
-                raise ValueError(
+                raise InputError(
                     f"method {name!r}: {error}; or set infeasible to skip, to leave it out"
                 ) from error
             retention = options.get("retention", 1.0)
             skipped.append(SkippedMethod(name, short_name(options["name"]), retention, str(error)))
     if not built:
-        raise ValueError(
+        raise InputError(
             f"model {model.name} can run no method of the recipe; {skipped[0].name!r}: "
             f"{skipped[0].reason}"
         )
@@ -212,7 +213,7 @@ def mirror_of(section: BenchmarkSection, folder: str) -> Mirror | None:
     if not isinstance(root, Url):
         return None
     if section.name == GENERATED:
-        raise ValueError(
+        raise InputError(
             f"benchmark.root {root}: {section.name} writes its videos itself, which needs a "
             "directory on a disk; name one, or leave benchmark.root out"
         )

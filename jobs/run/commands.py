@@ -1,4 +1,4 @@
-"""A job with all that follows its answers: summary, report, tracking, table, exit code."""
+"""The jobs of `tango evaluate`, `sweep` and `precompute`, with summary, report and tracking."""
 
 from __future__ import annotations
 

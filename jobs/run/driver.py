@@ -1,4 +1,4 @@
-"""One job from recipe to results: the part that `evaluate`, `sweep` and `precompute` share.
+"""Run one job: plan, answers, failures and facts in the run directory.
 
 Results are on disk before anything is summarised, drawn or uploaded, so whatever fails later fails
 cheaply.

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a job will take, without starting it."""
+"""`--dry-run`: estimate what a job needs without starting it."""
 
 from __future__ import annotations
 

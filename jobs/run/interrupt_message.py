@@ -1,4 +1,4 @@
-"""The one line of a command that a signal ended: what is kept, and how to go on.
+"""Message printed when a command is interrupted: what is kept, and how to continue.
 
 Imports the standard library alone: a signal may come before anything else is loaded.
 """

@@ -1,4 +1,4 @@
-"""What a run records about itself when it is finished: `facts.json`."""
+"""Facts that a run records when it is finished: `facts.json`."""
 
 from __future__ import annotations
 

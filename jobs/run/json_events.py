@@ -1,4 +1,4 @@
-"""A job as JSON, one event per line, for scripts: `--json`."""
+"""`--json`: events of a job, one JSON object per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a job reads and writes."""
+"""Directories and URLs that a job reads and writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
+from tango_core.errors import InputError
 
 OpenStorage = Callable[[str | Place], Storage]
 
@@ -44,7 +45,7 @@ class Locations:
     def __post_init__(self) -> None:
         """Refuse two ways to say which run goes on."""
         if self.resume and self.continues:
-            raise ValueError(
+            raise InputError(
                 f"--continue finds the run itself, and --resume names {self.resume}; give one"
             )
 
@@ -77,6 +78,6 @@ def raise_if_unusable(output: Place, option: str = "--output") -> None:
         reason = error.strerror or str(error)
         if there.is_dir():
             reason = f"nothing can be made in {there} ({reason})"
-        raise ValueError(
+        raise InputError(
             f"{option} {output} cannot be written to: {reason}; choose another one"
         ) from error

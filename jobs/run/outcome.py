@@ -1,4 +1,4 @@
-"""What a job did: its clips counted as they come, and a row for everything that failed."""
+"""Counts of finished clips, and a row for every failure."""
 
 from __future__ import annotations
 

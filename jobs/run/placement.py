@@ -1,4 +1,4 @@
-"""Which executor a job runs on."""
+"""Choose the executor, the device and the pools of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a recipe names to a plan: lists the clips, looks them up, says how they are run."""
+"""Plan a job: list its clips, look them up in the caches, choose settings."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from pipeline.storage import Storage
 from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark
 from tango_core.benchmarks.base import in_one_line
+from tango_core.errors import UserError
 from tango_core.printable import printable_item
 from tango_core.types import VideoItem
 
@@ -84,7 +85,7 @@ def make_plan(
             features=features,
             needs={name: compressor.needs for name, compressor in compressors.items()},
         )
-    except (ValueError, OSError) as error:
+    except (UserError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
     if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""What a person sees while a job runs: live lines on a terminal, a line now and then in a log."""
+"""Progress of a job on a terminal or in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of runs: a new one for every job, an old one for a job that goes on."""
+"""Run directories: create, find and resume them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A run is of one model, dtype, sampling, decoder, tokenizer and code of methods.
+"""Refuse to resume a run with another model, decoder, tokenizer or method code.
 
-The recipe alone does not tell: weights may be trained again in their directory, a package may be
-updated, a method edited. Answers from before and after would stand in one table.
+Weights may be trained again in their directory, a package updated, a method edited. Answers from
+before and after must not stand in one table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jobs.config.recipe import RecipeError
 from pipeline.plan import Plan
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
-from tango_core.compressors.released import pruner_digest
+from tango_core.code_identity import pruner_identity
 from tango_core.local_files import parse_json
 from tango_core.models.checkpoints.words import words_digest
 
@@ -22,23 +22,22 @@ CACHES_FILE = "caches.json"
 
 
 def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: bool) -> None:
-    """Note what every method of a run reads and runs; refuse to go on with anything else.
+    """Record what every method of a run reads and runs; refuse to continue with anything else.
 
     Args:
         storage: Of the run directory.
         run_dir: For messages.
         plan: Of the job.
-        continued: Whether answers of an earlier attempt stay. Runs of earlier releases do not say
-            which caches those came from, or which code and tokenizer.
+        continued: Whether answers of an earlier attempt stay. Runs of earlier releases do not
+            record which caches those came from, or which code and tokenizer.
 
     Raises:
         RecipeError: If answers that stay came from others.
-        ValueError: If a method inside the language model was edited since it was imported.
     """
     noted = {
         "caches": {method.name: method.cache for method in plan.methods},
-        "pruners": {
-            method.name: pruner_digest(type(method.method.pruner))
+        "code": {
+            method.name: pruner_identity(type(method.method.pruner))
             for method in plan.methods
             if method.method.pruner is not None
         },
@@ -54,7 +53,7 @@ def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: boo
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What is otherwise than it was; what nobody noted is taken for the same."""
+    """What differs from the earlier attempt; what it did not record counts as equal."""
     for name, cache in now["caches"].items():
         if before["caches"].get(name) != cache:
             yield (
@@ -62,15 +61,15 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
                 f"on from {cache}, because the model's files, its dtype, the decoder or the "
                 "method's code changed (the two manifest.json say which)"
             )
-    for name, code in now["pruners"].items():
-        if before.get("pruners", {}).get(name, code) != code:
+    for name, code in now["code"].items():
+        if before.get("code", {}).get(name, code) != code:
             yield f"the code of {name!r} inside the language model has changed"
     if before.get("words", now["words"]) != now["words"]:
         yield "the model's tokenizer, chat template or generation_config.json has changed"
 
 
 def _read(storage: Storage, run_dir: Place) -> Mapping[str, Any]:
-    """What an earlier attempt noted; earlier releases wrote the caches alone."""
+    """What an earlier attempt recorded; earlier releases wrote the caches alone."""
     where = run_dir / CACHES_FILE
     try:
         found = parse_json(storage.read(CACHES_FILE).decode(), str(where))

@@ -1,4 +1,4 @@
-"""The runs that are there: `tango runs ls | show | rm | compare | replicates`.
+"""Existing runs: `tango runs ls | show | rm | compare | replicates`.
 
 `found.py` finds runs and the state of one, `show.py` prints them (for several in one table
 `jobs.report` does the work), `removal.py` removes one, never while a driver works on it.

@@ -20,6 +20,7 @@ from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease
 from pipeline.storage.urls import Place, is_url, place
+from tango_core.errors import MissingFileError
 
 _MARKS = (JOB_FILE, FACTS_FILE, SUMMARY_FILE)
 
@@ -69,7 +70,7 @@ def find_runs(root: str) -> list[FoundRun]:
     where = place(root)
     storage = Storage.at(where)
     if not storage.is_folder():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{root}: no such directory; name the --output of your jobs, a path or a URL"
         )
     if (own := run_at(where)) is not None:
@@ -91,7 +92,7 @@ def find_run(text: str, root: str) -> FoundRun:
     if (own := run_at(place(text))) is not None:
         return own
     if is_url(text) or "/" in text.rstrip("/"):
-        raise FileNotFoundError(f"{text} is not a run: it holds none of {', '.join(_MARKS)}")
+        raise MissingFileError(f"{text} is not a run: it holds none of {', '.join(_MARKS)}")
     where = place(root)
     names = [one for one in Storage.at(where).folders() if one.startswith(text)]
     runs = [run for name in names if (run := run_at(where / name)) is not None]
@@ -99,11 +100,11 @@ def find_run(text: str, root: str) -> FoundRun:
     if len(exact or runs) == 1:
         return (exact or runs)[0]
     if not runs:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{text}: no run of {root} has this name or begins with it; `tango runs ls {root}` "
             "lists them"
         )
-    raise FileNotFoundError(f"{text}: {len(runs)} runs of {root} begin with it: {named(runs)}")
+    raise MissingFileError(f"{text}: {len(runs)} runs of {root} begin with it: {named(runs)}")
 
 
 def run_at(where: Place) -> FoundRun | None:
@@ -131,7 +132,7 @@ class RunState:
         run: The directory.
         state: `running` while a driver holds its lease, `stopped` without one and without results,
             `damaged` if a file of it cannot be read.
-        recipe: The recipe file that it was made of; "" if it does not say.
+        recipe: The recipe file that it was made of; "" if unknown.
         command: `evaluate`, `sweep`, `precompute`, `import`, `comparison`; "" while unknown.
         model: Entry of `MODELS`; "" if unknown.
         benchmarks: Its benchmarks.
@@ -218,7 +219,7 @@ def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
 
 
 def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
-    """Whether a driver may be at work on a run."""
+    """Whether a driver may be working on a run."""
     if not any(name.startswith(".lease") for name in run.files):
         return False
     if run.storage.store is not None and not run.storage.store.has_conditions:

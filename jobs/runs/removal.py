@@ -23,6 +23,7 @@ from jobs.runs.found import FoundRun, find_run, is_running, named, run_at, size_
 from jobs.units import human_bytes
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.leases import Lease, LeaseError
+from tango_core.errors import InputError
 
 _LAST = (SUMMARY_FILE, FACTS_FILE, JOB_FILE)
 
@@ -40,7 +41,7 @@ def remove(
     Args:
         texts: Runs, as `find_run` takes them.
         root: Directory or URL of runs that are named without one.
-        console: Where it is said what goes, and asked.
+        console: Where the runs are listed and the question is asked.
         yes: Whether the command line has answered the question.
         clock: For leases.
 
@@ -60,7 +61,7 @@ def remove(
         console.print(f"{run.place}  {human_bytes(size_of(run))}", markup=False, soft_wrap=True)
     if not yes:
         if not (sys.stdin.isatty() and console.is_terminal):
-            raise ValueError("nothing was removed: there is no terminal to ask on; add --yes")
+            raise InputError("nothing was removed: there is no terminal to ask on; add --yes")
         what = "this run" if len(runs) == 1 else f"these {len(runs)} runs"
         if not typer.confirm(f"Remove {what} for good?", default=False):
             console.print("nothing was removed")
@@ -80,20 +81,20 @@ def _raise_if_kept(run: FoundRun, clock: Clock) -> None:
     """
     if isinstance(run.place, Path):
         if run.place.is_symlink():
-            raise ValueError(
+            raise InputError(
                 f"{run.place} is a link to {os.readlink(run.place)}; name that directory itself, "
                 "or remove the link with rm"
             )
         # A report can be written into any directory, which is a run then.
         folder, here = run.place.resolve(), Path.cwd().resolve()
         if folder == here or folder in here.parents:
-            raise ValueError(
+            raise InputError(
                 f"{run.place} is the working directory or above it, nothing was removed; go "
                 "elsewhere and name it from there"
             )
     inside = [one for name in run.storage.folders() if (one := run_at(run.place / name))]
     if inside:
-        raise ValueError(
+        raise InputError(
             f"{run.place} holds other runs ({named(inside)}), nothing was removed; remove those "
             "by their names, and what a report wrote beside them with rm"
         )

@@ -22,6 +22,7 @@ from jobs.units import human_age, human_bytes
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
+from tango_core.errors import InputError
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}
@@ -127,7 +128,7 @@ def shown(run: FoundRun, max_width: int | None = None, clock: Clock = SYSTEM_CLO
 
 
 def shown_json(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> str:
-    """What a run says about itself and what came out, for scripts; `null` for a damaged file."""
+    """State, facts and summary of a run, for scripts; `null` for a damaged file."""
     plain = state_of(run, clock).to_json()
     for name in (FACTS_FILE, SUMMARY_FILE):
         if name in run.files:
@@ -168,7 +169,7 @@ def _summary(run: FoundRun) -> RunSummary | None:
         data = json.loads(run.storage.read(SUMMARY_FILE))
         return None if data.get("kind") == "comparison" else RunSummary.from_json(data)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{run.place}/{SUMMARY_FILE} is damaged ({type(error).__name__}); "
             f"`tango report {run.place}` writes it again"
         ) from error

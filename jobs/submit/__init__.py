@@ -1,4 +1,4 @@
-"""Send a job to a Ray cluster, watch it there, find it again: `tango submit` and `tango jobs`.
+"""Jobs on a Ray cluster: `tango submit` and `tango jobs`.
 
 `request.py` is what is sent, `package.py` packs it (files that git ignores and secrets stay here),
 `head.py` talks to the cluster's head, `submit.py` starts a job or finds it, `follow.py` shows its

@@ -26,7 +26,7 @@ _HEADER = ("job", "status", "exit", "command", "recipe", "user", "started", "too
 
 
 class LostError(HeadLostError):
-    """The head did not answer for longer than `PATIENCE_S`; the job may well go on."""
+    """The head did not answer for longer than `PATIENCE_S`; the job may still run."""
 
 
 def follow(

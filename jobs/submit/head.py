@@ -16,6 +16,7 @@ from ray.job_submission import JobDetails, JobSubmissionClient
 from pipeline.errors import ClusterError
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.redaction import redacted
+from tango_core.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ _DASHBOARD = f"give the head's dashboard, by default http://head:{_PORT}"
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
-class HeadError(ValueError):
+class HeadError(InputError):
     """The head refuses, or is no head; the message is one line for the user."""
 
 
@@ -43,7 +44,7 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]
     def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
         options.setdefault("timeout", _TIMEOUT_S)
         response: requests.Response = super()._do_request(method, endpoint, **options)
-        # What a proxy says while the head is away, and a head that has just been started.
+        # Answers of a proxy whose head is down, and of a head that has just been started.
         if response.status_code in (502, 503, 504) or _NO_AGENT in response.text[:200]:
             reason = f" ({text})" if (text := _short(response.text)) else ""
             raise requests.ConnectionError(f"HTTP status {response.status_code}{reason}")
@@ -66,31 +67,21 @@ def dashboard_url(address: str | None) -> str:
     if not given:
         raise HeadError(f"--address is missing; {_DASHBOARD}")
     url = given if "://" in given else f"http://{given}"
-    if not _is_http(url):
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+        is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
+    except ValueError:  # the port is no number, or half of an IPv6 address is missing
+        is_http = False
+    if not is_http:
         raise HeadError(
             f"--address {redacted(given)} is not the address of a dashboard; jobs are sent to the "
             f"head over HTTP: http://head:{_PORT}"
         )
-    return _with_port(url.rstrip("/"))
-
-
-def _is_http(url: str) -> bool:
-    """Whether a URL has the right scheme, a host, and a port that can be one or none."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is none, or of half an IPv6 address
-        return False
-
-
-def _with_port(url: str) -> str:
-    """The URL with the port of a dashboard, where it names a host and nothing else."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or parts.port is not None or parts.path or parts.query:
-        return url
+    if parts.scheme != "http" or port is not None or parts.path.strip("/") or parts.query:
+        return url.rstrip("/")
     found = f"http://{parts.netloc.rstrip(':')}:{_PORT}"
-    where = redacted(found)
-    logger.info("no port is given: asking %s, as Ray's dashboard is there by default", where)
+    logger.info("no port is given: asking %s, the default of Ray's dashboard", redacted(found))
     return found
 
 
@@ -227,7 +218,7 @@ class Head:
             raise HeadError(f"{self.url} refuses: {_short(error)}") from error
 
     def _no_dashboard(self) -> HeadError:
-        """What to say of another server."""
+        """The error for a server that is no Ray dashboard."""
         return HeadError(f"{self.url} answers, but is no Ray dashboard; {_DASHBOARD}")
 
 
@@ -242,7 +233,7 @@ def _without_ray_variables() -> Iterator[None]:
 
 
 def _short(error: BaseException | str) -> str:
-    """An error in one short line; Ray sends whole tracebacks, whose last line says it."""
+    """An error in one short line; of a traceback from Ray, its last line."""
     text = redacted(str(error).replace("\\n", "\n"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else "" if isinstance(error, str) else type(error).__name__

@@ -68,8 +68,8 @@ def _raise_if_other_version(wanted: str) -> None:
 def _address_of_raylet() -> str | None:
     """The cluster that started this job, as Ray's own process above this one names it.
 
-    Ray tells a job the cluster that started last on its machine. That may be another one: the
-    private Ray of somebody who tries something on the head. Without `/proc` nothing is found.
+    `RAY_ADDRESS=auto` is the cluster that was started last on the machine, which may be another
+    one, such as a user's private Ray on the head. Without `/proc` nothing is found.
     """
     process = os.getpid()
     try:

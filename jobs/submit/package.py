@@ -1,4 +1,4 @@
-"""The package that travels with a job: its recipe, what starts it there, and code if asked for.
+"""The files sent with a job: its recipe, its start script, and the working directory.
 
 Equal content gives equal bytes, so Ray, which names packages by their content, uploads a package
 that the cluster has already only once.
@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from jobs.submit import on_cluster
 from jobs.units import human_bytes
+from tango_core.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _SECRETS = (
 _NO_SECRETS = (".env.example", ".env.sample", ".env.template", "*.pub")
 
 
-class PackageError(ValueError):
+class PackageError(InputError):
     """What was asked to be packed cannot be; the message is one line for the user."""
 
 

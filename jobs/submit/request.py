@@ -1,4 +1,4 @@
-"""What is sent to a cluster: a resolved recipe, a command, and what they need there."""
+"""A job submission: the resolved recipe, the command and their options."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jobs.config.identity import jobs_digest
 from jobs.config.recipe import Job, listed_inputs
 from jobs.submit.package import START_FILE
 from pipeline.redaction import holds_credentials
+from tango_core.errors import InputError
 
 Command = Literal["evaluate", "sweep", "precompute"]
 
@@ -72,7 +73,7 @@ class Request:
         words = ["exec", self.python, START_FILE]
         words += ["--version", self.version] if self.version else []
         words += ["--directory", self.directory, "--", self.command, "--address", "auto"]
-        # Filling the cache needs no run to go on with: what is there is not computed again.
+        # `precompute` has no run to continue: cached clips are not computed again.
         if not (self.new or self.command == "precompute" or "--resume" in self.options):
             words.append("--continue")
         return shlex.join([*words, *self.options])
@@ -91,7 +92,7 @@ class Request:
 
 
 def same_job(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether the metadata of two jobs say that they do the same in the same place."""
+    """Whether two jobs have equal recipe, command, options and directory, by their metadata."""
     keys = ("tango_digest", "tango_command", "tango_arguments")
     return all(key in one and one[key] == other.get(key) for key in keys)
 
@@ -110,7 +111,7 @@ def raise_if_secret(options: Sequence[str]) -> None:
     """
     for option, value in pairwise(options):
         if holds_credentials(value):
-            raise ValueError(
+            raise InputError(
                 f"{option} holds a password or a token, and Ray shows command lines in its "
                 "dashboard; take it out of the URL and set it on the nodes: in their environment, "
                 "e.g. as MLFLOW_TRACKING_PASSWORD, or in the file that the service reads there, "

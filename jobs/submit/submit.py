@@ -1,4 +1,4 @@
-"""Send a job, or find it where it runs already."""
+"""Submit a job, or find it if it is already on the cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def submit(
     files: Mapping[str, Path] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Submitted:
-    """Start a job unless the same one is at work.
+    """Start a job unless the same one is running.
 
     Two clients that send the same job at the same time get one job: ids are counted per job, and a
     cluster accepts each id once.

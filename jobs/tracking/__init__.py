@@ -1,4 +1,4 @@
-"""MLflow: the run of a job while it is at work, and its results.
+"""MLflow: live metrics of a job, and its results.
 
 `live.py` is what a job calls: it writes numbers to `tracking/events.jsonl` of the run directory
 (`events.py`), and a thread sends them.

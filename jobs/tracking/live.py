@@ -1,4 +1,4 @@
-"""A job's run in MLflow while the job is at work.
+"""Log a running job to MLflow from a thread.
 
 The job only counts and appends to a file of its run directory; a thread sends what is new. MLflow
 is imported and called in that thread alone, which is left behind where a server hangs.

@@ -1,4 +1,4 @@
-"""The MLflow runs of one run directory: made once, found again, filled in few requests."""
+"""The MLflow runs of a run directory: created once, found again, logged in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of a job at work: its scores so far, its stages, how busy its nodes are."""
+"""Live metrics of a job: scores so far, stages, load of its nodes."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from urllib.request import getproxies
 
 from pipeline.redaction import redacted
 from pipeline.storage.urls import Place
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -80,9 +81,9 @@ def raise_if_wrong(tracking_uri: str) -> None:
         parts = urlparse(tracking_uri)
         _ = parts.port
     except ValueError as error:
-        raise ValueError(f"tracking_uri {redacted(tracking_uri)!r}: {error}") from error
+        raise InputError(f"tracking_uri {redacted(tracking_uri)!r}: {error}") from error
     if parts.scheme in ("", "file"):
-        raise ValueError(
+        raise InputError(
             f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
             "use sqlite:///<path>/mlflow.db or the http address of a server"
         )

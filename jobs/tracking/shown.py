@@ -1,4 +1,4 @@
-"""What MLflow shows of a run: metrics, parameters, tags, dataset inputs, description, replies."""
+"""Contents of an MLflow run: metrics, parameters, tags, dataset inputs, description, replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a run directory to MLflow: the events of its job, and its results.
+"""Upload a run directory to MLflow: recorded events, and results.
 
 Everything is read from the directory and may be sent again: MLflow keeps one of two equal points,
 and runs are found by the name of their directory. So an upload while a job is at work, at its end,
@@ -47,6 +47,7 @@ from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from pipeline.storage.leases import Lease
+from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
 
 if TYPE_CHECKING:
@@ -389,7 +390,7 @@ def read_summary(run_dir: Path) -> RunSummary:
     try:
         return RunSummary.from_json(_summary_file(run_dir))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{run_dir / SUMMARY_FILE} is damaged ({type(error).__name__}: {error}); "
             f"write it again with `tango report {run_dir}`"
         ) from error
@@ -398,7 +399,7 @@ def read_summary(run_dir: Path) -> RunSummary:
 def _summary_file(run_dir: Path) -> dict[str, Any]:
     path = run_dir / SUMMARY_FILE
     if not path.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{run_dir} holds no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
             "or run `tango precompute` again if it only filled caches"
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 
 from jobs.training.data import Phase
 from jobs.training.stages import FRAME_BATCH, JOINT_PHASES, LANGUAGE_PHASES, SEED_OFFSET, Recipe
@@ -119,9 +118,12 @@ def evaluate_model(
     )
 
 
+_EVALUATIONS = TypeAdapter(list[Evaluation])
+
+
 def write_evaluations(evaluations: Sequence[Evaluation], path: Path) -> None:
     """Write evaluations as JSON, for `read_evaluations`."""
-    path.write_text(json.dumps([asdict(one) for one in evaluations], indent=2) + "\n")
+    path.write_bytes(_EVALUATIONS.dump_json(list(evaluations), indent=2) + b"\n")
 
 
 def read_evaluations(path: Path) -> list[Evaluation]:
@@ -130,20 +132,7 @@ def read_evaluations(path: Path) -> list[Evaluation]:
     Raises:
         FileNotFoundError: If the file is missing: the training has not finished.
     """
-    return [_from_json(found) for found in json.loads(path.read_text())]
-
-
-def _from_json(found: dict[str, Any]) -> Evaluation:
-    """An evaluation from its JSON."""
-    changed = {
-        "overall": Estimate(**found["overall"]),
-        "by_type": {kind: Estimate(**accuracy) for kind, accuracy in found["by_type"].items()},
-        "confusions": {
-            kind: [(right, reply, number) for right, reply, number in pairs]
-            for kind, pairs in found["confusions"].items()
-        },
-    }
-    return Evaluation(**{**found, **changed})
+    return _EVALUATIONS.validate_json(path.read_bytes())
 
 
 def _object_tokens(split: str, seed: int, index: int, num_frames: int, side: int) -> torch.Tensor:

@@ -27,6 +27,7 @@ from jobs.training.card import (
 from jobs.training.model import assemble
 from jobs.training.stages import MINUTES, Metrics, Recipe, Training, architecture, recipe_for
 from tango_core.benchmarks.shapes.questions import VOCABULARY
+from tango_core.errors import InputError, MissingFileError
 from tango_core.models.tiny import save_tiny
 
 logger = logging.getLogger(__name__)
@@ -99,11 +100,11 @@ def _finished_training(output: Path, recipe: Recipe) -> tuple[int, Evaluation]:
     """Seed and accuracy of a finished training with the same recipe."""
     directory = output / TRAINING
     if not (directory / EVALUATIONS).is_file():
-        raise FileNotFoundError(f"--beside: {output} holds no finished training")
+        raise MissingFileError(f"--beside: {output} holds no finished training")
     record = json.loads((directory / OPTIONS).read_text())
     seed = int(record.pop("seed"))
     if record != recipe.record():
-        raise ValueError(f"--beside: {output} was trained with another recipe or --minutes")
+        raise InputError(f"--beside: {output} was trained with another recipe or --minutes")
     return seed, read_evaluations(directory / EVALUATIONS)[0]
 
 
@@ -112,14 +113,14 @@ def _start_or_resume(directory: Path, options: dict[str, Any], resume: bool) -> 
     record = directory / OPTIONS
     if record.is_file():
         if not resume:
-            raise ValueError(
+            raise InputError(
                 f"--output {directory.parent} holds a training; continue it with --resume, "
                 "or choose another directory"
             )
         before = json.loads(record.read_text())
         changed = sorted(key for key in options if before.get(key) != options[key])
         if changed:
-            raise ValueError(
+            raise InputError(
                 f"--resume: {directory.parent} was started with another {', '.join(changed)}; "
                 "use the same --seed and --minutes, or another --output"
             )

@@ -46,6 +46,7 @@ from jobs.training.model import (
 )
 from tango_core.benchmarks.shapes.questions import ASKED, VOCABULARY
 from tango_core.benchmarks.shapes.render import render
+from tango_core.errors import InputError
 from tango_core.models.tiny import tiny_config
 
 Metrics = dict[str, float]
@@ -259,7 +260,7 @@ def recipe_for(minutes: float) -> Recipe:
         ValueError: If the time is not positive.
     """
     if not minutes > 0:
-        raise ValueError(f"--minutes must be larger than 0, got {minutes:g}")
+        raise InputError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
     vision, digits, repeat, language, joint = (_shorten(stage, share) for stage in FULL.stages)
     return Recipe(vision, digits, repeat, language, joint, FULL.fit_frames)

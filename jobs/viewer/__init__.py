@@ -1,4 +1,4 @@
-"""What a method keeps of every clip, to look at: `tango view`.
+"""`tango view`: questions, answers and kept tokens of runs in a browser.
 
 Works from run directories and caches alone; no model is loaded. For other packages: `deep_link`,
 a link to one clip, `list_link`, one to the questions of a filter, and `panels.ClipPanels`, one clip

@@ -1,4 +1,4 @@
-"""What the page of one clip shows: questions with all answers, token sets, and frames."""
+"""Data of the page of one clip: questions with all answers, token sets, frames."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ from jobs.viewer.index import QuestionIndex
 from jobs.viewer.runs import Runs
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import Place
+from tango_core.errors import MissingFileError
 
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
@@ -65,7 +66,7 @@ def newest_run(below: Path) -> Path:
         key=lambda path: path.stat().st_mtime,
     )
     if not found:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{below} holds no finished run; name one, or make one with `tango sweep RECIPE`"
         )
     return found[-1].parent

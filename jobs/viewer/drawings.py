@@ -1,4 +1,4 @@
-"""What one token set is made of, as the page draws it: from features or its cache, no model."""
+"""Kept and merged tokens of a token set, as the page draws them."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from jobs.viewer.clips import ClipPages, Seen, seen_to_json, sprites_of
 from jobs.viewer.contents import numbers_of, piece
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
 from jobs.viewer.server import POLICY, SITE
+from tango_core.errors import InputError
 
 PAGE_FILE = "index.html"
 _NO_FRAMES = "This export was made without frames (--pixels 0)."
@@ -75,10 +76,10 @@ def _page() -> str:
 def _prepare_folder(folder: Path) -> None:
     """Refuse a directory with other things in it, and empty an earlier export."""
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--export {folder} is a file; name a directory")
+        raise InputError(f"--export {folder} is a file; name a directory")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if there and not (folder / "data").is_dir():
-        raise ValueError(f"--export {folder} holds other files; name a new or empty directory")
+        raise InputError(f"--export {folder} holds other files; name a new or empty directory")
     (folder / PAGE_FILE).unlink(missing_ok=True)
     for name in ("data", "frames"):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The frames of a clip as small pictures, decoded when somebody looks at them.
+"""Frames of a clip as small pictures, decoded on request.
 
 As in the pipeline, one child process decodes, with a limit of time and memory, and only the frames
 that the model was shown. What was decoded last stays in memory, up to a bound.
@@ -21,6 +21,7 @@ from pipeline.redaction import redacted
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import VideoCache
+from tango_core.errors import InputError
 from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames
 
@@ -31,7 +32,7 @@ _QUALITY = 82
 _MEMORY_GIB = 4.0
 
 
-class FramesMissingError(ValueError):
+class FramesMissingError(InputError):
     """The frames cannot be shown; the message says why and what to do."""
 
 

@@ -1,4 +1,4 @@
-"""What runs of earlier versions were asked: they did not write it down, so the benchmark says."""
+"""Questions of runs of earlier versions, read from the benchmark."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from pipeline.rows import Clip, clip_of, to_table
 from pipeline.storage.urls import is_url
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.base import in_one_line
+from tango_core.errors import InputError, MissingFileError
 from tango_core.printable import printable_item
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
     path = folder / JOB_FILE
     try:
         if not path.is_file():
-            raise FileNotFoundError("it holds no job.yaml")
+            raise MissingFileError("it holds no job.yaml")
         yield from _asked(parse_job(read_recipe(path), str(path)))
     except (ValueError, OSError, TypeError) as error:
         logger.warning(
@@ -51,7 +52,7 @@ def _asked(job: Job) -> Iterator[pa.Table]:
     rows: list[Clip] = []
     for section in job.all_benchmarks:
         if section.root is not None and is_url(section.root):
-            raise ValueError(f"benchmark.root {section.root} is in a store")
+            raise InputError(f"benchmark.root {section.root} is in a store")
         benchmark = build_benchmark(
             section.name,
             root=section.root,
@@ -61,7 +62,7 @@ def _asked(job: Job) -> Iterator[pa.Table]:
         )
         where = benchmark.generated_in
         if where is not None and not where.is_dir():  # looking at a run makes no videos
-            raise FileNotFoundError(f"{where} is not there")
+            raise MissingFileError(f"{where} is not there")
         with in_one_line(section.name, type(benchmark)):
             for item in benchmark.items(job.limit):
                 key = fingerprint = ""

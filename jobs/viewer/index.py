@@ -1,4 +1,4 @@
-"""All questions of the runs in a database on disk, so that pages of them come by query.
+"""All questions of the runs in a database on disk, queried page by page.
 
 Answers are read part by part and checked, as for every report. A question has one letter per cell:
 whether the answer is right, and what its status is. A list of 100,000 questions under 21 cells is
@@ -32,6 +32,7 @@ from jobs.viewer.runs import RunGroup, Runs
 from pipeline.progress.parts import AnswerParts
 from pipeline.progress.resume import ASKED
 from pipeline.rows import ANSWER
+from tango_core.errors import InputError
 from tango_core.printable import printable
 
 NOT_ASKED = "."
@@ -178,7 +179,7 @@ class QuestionIndex:
         self._connection.execute(_NUMBERED.format(outcomes=outcomes, shown=", ".join(SHOWN)))
         (twice,) = self.rows(_TWICE)
         if twice["n"]:
-            raise ValueError(
+            raise InputError(
                 f"{folders[twice['run']]} holds {twice['n']} questions that another shard of its "
                 "job holds, too; name one of them"
             )

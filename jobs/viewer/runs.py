@@ -1,4 +1,4 @@
-"""The runs that are looked at: which belong together, their cells, and where their caches are."""
+"""The runs that are viewed: shards grouped, their cells, and their caches."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from jobs.viewer.from_benchmark import asked_by_recipe
 from pipeline.progress.resume import read_asked
 from pipeline.redaction import redacted
 from pipeline.storage.urls import Place
+from tango_core.errors import InputError
 from tango_core.printable import printable
 
 BASELINE = "full"
@@ -131,7 +132,7 @@ class Runs:
         seen: set[Path] = set()
         for folder, place in zip(folders, places, strict=True):
             if folder.resolve() in seen:
-                raise ValueError(f"{place} is named twice; name every run once")
+                raise InputError(f"{place} is named twice; name every run once")
             seen.add(folder.resolve())
             facts = JobFacts.load(folder)
             members.setdefault(_job_of(folder, facts), []).append((folder, place, facts))

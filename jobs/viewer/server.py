@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from jobs.viewer.clips import ClipPages, NoSuchClipError, num_sprites, seen_to_json, sprites_of
 from jobs.viewer.contents import piece
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
+from tango_core.errors import InputError
 
 SITE = Path(__file__).parent / "site"
 HOSTS = ["127.0.0.1", "localhost"]
@@ -117,7 +118,7 @@ def _columns(request: Request, there: int) -> list[int]:
     given = request.query_params.get("columns", "")
     numbers = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
     if not numbers or any(number >= there for number in numbers):
-        raise ValueError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
+        raise InputError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
     return list(dict.fromkeys(numbers))
 
 

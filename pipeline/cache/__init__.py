@@ -1,4 +1,4 @@
-"""What jobs compute once: token sets, and features from which token sets are computed again.
+"""Caches: token sets, and features from which token sets are computed again.
 
 `rows.py` and `feature_rows.py` are the columns of both kinds of entry with their checks, `names.py`
 how entries are called, `shards.py` many of them in one file. `directory.py` is what `tokens.py`

@@ -1,4 +1,4 @@
-"""Many small files of a cache into few large ones.
+"""Merge many small files of a cache into few large ones.
 
 A shard is written and read back before the files it was made of are removed. A call that is killed
 in between leaves clips twice, which counts as once; the next call removes what is left over. A job
@@ -27,6 +27,7 @@ from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.objects import PARALLEL
+from tango_core.errors import InputError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -54,7 +55,7 @@ def compact_cache(
         ValueError: If the cache's manifest cannot be trusted.
     """
     if folder.cache is None:
-        raise ValueError(f"{folder.name} cannot be compacted: {folder.problem}")
+        raise InputError(f"{folder.name} cannot be compacted: {folder.problem}")
     shards = folder.cache.shards
     shards.refresh()
     in_shards = shards.by_key()

@@ -1,4 +1,4 @@
-"""Token sets that are not stored: computed from a clip's stored features when asked for."""
+"""Token sets computed from stored features on request."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pipeline.cache.tokens import TokenCache
 from tango_core.combination import Combination
 from tango_core.compressors import METHODS
 from tango_core.compressors.base import Compressor
+from tango_core.errors import MissingFileError
 from tango_core.ops.transfer import download_together, upload
 from tango_core.types import CompressedVideo, NotFiniteError
 
@@ -89,7 +90,7 @@ def features_with(cache: TokenCache, compressor: Compressor) -> Callable[[str], 
     def read(key: str) -> ReadFeatures:
         own = [part for part, keys in parts.items() if key in keys]
         if store is None or not serves(compressor, held_by(own)):
-            raise FileNotFoundError(f"{cache.name}: the features of clip {key} are not stored")
+            raise MissingFileError(f"{cache.name}: the features of clip {key} are not stored")
         return store.read(key, own, compressor.needs)
 
     return read

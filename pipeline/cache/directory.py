@@ -1,4 +1,4 @@
-"""What every kind of cache has in common: a directory named by the settings in its manifest."""
+"""Base of all caches: a directory named by the settings in its manifest."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pipeline.cache.rows import FORMAT_VERSION, CacheError
 from pipeline.cache.shards import Shards, damage_named, hash_of, is_shard
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
+from tango_core.errors import InputError
 
 MANIFEST = "manifest.json"
 
@@ -170,7 +171,7 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
     try:
         settings = json.loads(storage.read(MANIFEST))
         if not isinstance(settings, dict):
-            raise ValueError("it holds no settings")
+            raise InputError("it holds no settings")
     except ValueError as error:
         raise CacheError(
             f"{storage.path(MANIFEST)} is damaged ({error}); "

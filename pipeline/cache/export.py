@@ -1,4 +1,4 @@
-"""A token cache as files that other projects train on or analyse."""
+"""Export a token cache as files for other projects."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from pipeline.cache.folders import CacheFolder, brief
 from pipeline.cache.names import SIGNALS, held_by
 from pipeline.cache.rows import SCHEMA, CacheError, StoredClip, clip_columns
 from pipeline.storage import Storage
+from tango_core.errors import InputError
 
 PART_BYTES = 256 * 10**6
 # What says how the cache stores tokens, which an export does in another way.
@@ -52,15 +53,15 @@ def export_cache(
         ValueError: If the destination holds anything, or the cache's manifest cannot be trusted.
     """
     if folder.cache is None:
-        raise ValueError(f"{folder.name} cannot be exported: {folder.problem}")
+        raise InputError(f"{folder.name} cannot be exported: {folder.problem}")
     if folder.holds_features and form != "safetensors":
-        raise ValueError(
+        raise InputError(
             f"--format {form} is for token sets, and {folder.name} holds features; "
             "export them as safetensors"
         )
     target = Storage.at(destination)
     if target.files() or target.folders():
-        raise ValueError(f"{destination} is not empty; name a new directory")
+        raise InputError(f"{destination} is not empty; name a new directory")
     if folder.holds_features:
         write_features(target, folder, report)
     else:

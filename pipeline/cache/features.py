@@ -1,4 +1,4 @@
-"""The feature cache: what the encoder gave of every clip, so that it is asked once, ever.
+"""The feature cache: encoder output of every clip.
 
 `<root>/<model>-<frames>f-features-<hash12>/` holds an entry with all tokens of a clip and entries
 with signals of it, one per time that signals were computed (`names.py`). Its settings are the
@@ -32,8 +32,6 @@ from tango_core.extensions import short_name
 from tango_core.types import VisualFeatures
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tango_core.models.base import ModelSpec
 
 Stored = Literal["none", "tokens", "all"]
@@ -107,14 +105,18 @@ class FeatureCache(CacheDirectory):
         signals: Iterable[str],
         ms: tuple[float, float],
         rounded: Levels | None = None,
+        *,
+        signals_alone: bool = False,
     ) -> Callable[[], None]:
         """A function that does what `write` does; it needs no device, and any thread may call it.
 
-        For the arguments see `write`.
+        For the arguments see `write`; with `signals_alone` the tokens are there already.
         """
         made: dict[str, Any] = {"created_at": self._clock.now(), "cache": self.hash}
-        table = tokens_table(clip, features, ms, stored_as=self.dtype, rounded=rounded, **made)
-        entries = [(clip.key, table)]
+        entries = []
+        if not signals_alone:
+            table = tokens_table(clip, features, ms, stored_as=self.dtype, rounded=rounded, **made)
+            entries.append((clip.key, table))
         if found := {name: getattr(features, name) for name in signals}:
             table = signals_table(clip, features, found, ms, **made)
             entries.append((entry_name(clip.key, signals_part(found)), table))
@@ -124,19 +126,6 @@ class FeatureCache(CacheDirectory):
                 self.put(entry, table, FEATURE_WRITE_OPTIONS)
 
         return put
-
-    def write_signals(
-        self,
-        clip: ClipIdentity,
-        features: VisualFeatures,
-        signals: Mapping[str, Tensor],
-        ms: tuple[float, float],
-    ) -> None:
-        """Add signals of a clip beside its tokens."""
-        if signals:
-            made: dict[str, Any] = {"created_at": self._clock.now(), "cache": self.hash}
-            table = signals_table(clip, features, signals, ms, **made)
-            self.put(entry_name(clip.key, signals_part(signals)), table, FEATURE_WRITE_OPTIONS)
 
     def read(
         self,

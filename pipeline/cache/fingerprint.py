@@ -1,4 +1,4 @@
-"""Names that are equal exactly when what they name is: source files, clips, settings."""
+"""Digests of source files, clips and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches under a root: which directories are caches, what is in them, and whether it is good."""
+"""Find caches under a root, list their contents and verify them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from pipeline.cache.rows import CacheError, StoredClip, read_checked
 from pipeline.cache.shards import INDEX, Shards, is_shard, shard_time, tombstone_of
 from pipeline.cache.tokens import TokenCache
 from pipeline.storage import Storage
+from tango_core.errors import InputError, MissingFileError
 
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
 _ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
@@ -188,7 +189,7 @@ class CacheFolder:
         """
         ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _ASIDE.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):
-            raise ValueError(f"{name} is no file of a token cache and stays")
+            raise InputError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
             self.storage.delete(name)
 
@@ -217,12 +218,12 @@ def find_caches(
     """
     storage = Storage.at(root)
     if not storage.is_folder():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"--cache {root}: no such directory; name the one that `tango precompute` or another "
             "job filled, OUTPUT/cache if it was given none"
         )
     if storage.exists(MANIFEST):
-        raise ValueError(
+        raise InputError(
             f"--cache {root} is one token cache; name the directory that holds it, and "
             f"{storage.root.rpartition('/')[2]} as the cache's name"
         )
@@ -232,7 +233,7 @@ def find_caches(
     found = [one for one in folders if one.cache or one.is_closed or one.entries]
     for pattern in patterns:
         if not any(fnmatchcase(folder.name, pattern) for folder in found):
-            raise ValueError(
+            raise InputError(
                 f"no token cache in {root} is called {pattern!r}; "
                 f"`tango cache ls --cache {root}` lists them"
             )

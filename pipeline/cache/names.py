@@ -1,4 +1,4 @@
-"""How the entries of a cache are called: a clip's key, and what of the clip an entry holds.
+"""Names of cache entries: the key of a clip, and the part of it that an entry holds.
 
     KEY                      a token set, or in a feature cache all tokens of a clip
     KEY-attention-saliency   in a feature cache, signals of a clip

@@ -1,4 +1,4 @@
-"""What can be removed from token caches when the disk is full."""
+"""Choose cache entries to remove when the disk is full."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow.fs as pafs
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.folders import CacheFolder, written_at
 from pipeline.cache.shards import INDEX
+from tango_core.errors import InputError
 
 # A live writer needs seconds for a file.
 LEFTOVER_AGE = timedelta(hours=1)
@@ -103,7 +104,7 @@ def _idle(folder: CacheFolder, now: datetime) -> timedelta:
     times = [written_at(file) for file in folder.entries or _manifest(folder)]
     known = [time for time in times if time is not None]
     if not known:
-        raise ValueError(_no_times(folder))
+        raise InputError(_no_times(folder))
     return now - max(known)
 
 
@@ -114,7 +115,7 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
         for file in set(folder.entries) - set(folder.old_plans):
             time = written_at(file)
             if time is None:
-                raise ValueError(_no_times(folder))
+                raise InputError(_no_times(folder))
             clips.append((time, file.path, folder, file))
     surplus = sum(clip[-1].size for clip in clips) - max_bytes
     going: dict[str, list[pafs.FileInfo]] = {}

@@ -19,6 +19,7 @@ from zlib_ng.zlib_ng import crc32
 
 from pipeline.rows import bounds, source_columns, source_of
 from pipeline.storage.seal import digest_of
+from tango_core.errors import InputError
 from tango_core.types import CompressedVideo
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ T = TypeVar("T")
 WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
 
 
-class CacheError(ValueError):
+class CacheError(InputError):
     """A cache entry or directory is not what it should be."""
 
 

@@ -1,4 +1,4 @@
-"""Many clips in one Parquet file, so that listings and object stores stay quick.
+"""Many clips in one Parquet file, for object stores and quick listings.
 
 `shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order;
 its name says when the newest of them was written. A shard never changes: a clip in it that turned
@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from pipeline.cache.rows import CacheError
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, read_sealed, write_sealed
+from tango_core.errors import InputError, MissingFileError
 
 logger = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ class Shards:
         if key not in self._groups:
             self.refresh()
         if key not in self._groups:
-            raise FileNotFoundError(f"{self.storage.path(key)}.parquet is not there")
+            raise MissingFileError(f"{self.storage.path(key)}.parquet is not there")
         name, group = self._groups[key]
         with damage_named(self.storage, name), self.storage.opened(name) as source:
             file = pq.ParquetFile(source, metadata=self._footer(name), pre_buffer=True)
@@ -177,7 +178,7 @@ class Shards:
                 footer = self._footer(name)
                 keys = tuple(json.loads((footer.metadata or {})[KEYS.encode()]))
                 if len(keys) != footer.num_row_groups:
-                    raise ValueError(f"{len(keys)} keys for {footer.num_row_groups} clips")
+                    raise InputError(f"{len(keys)} keys for {footer.num_row_groups} clips")
         except FileNotFoundError:
             return ()
         except CacheError as error:

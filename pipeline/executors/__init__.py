@@ -2,10 +2,8 @@
 
 `choice.py` says which of both a job gets. `attempts.py` is for both: a clip whose worker dies is
 tried a few times. The rest is what Ray needs around it: `cluster.py` joins or starts one,
-`workers.py` and `by_value.py` bring stages and a user's modules to its workers,
-`ledger.py`, `driver_report.py` and `ray_metrics.py` carry what these tell, `lost_nodes.py` bounds
-the wait for a node. Nothing imports what imports ray
-before a job needs it. An executor reads which stages there are from
-`pipeline.stages.declarations`; a new one is a module with `stream`, and a line in
-`pipeline/run.py`.
+`workers.py` runs stages in its workers, `ray_reports.py` carries what these report, and
+`lost_nodes.py` bounds the wait for a node. Nothing imports what imports ray before a job needs it.
+An executor reads which stages there are from `pipeline.stages.declarations`; a new one is a module
+with `stream`, and a line in `pipeline/run.py`.
 """

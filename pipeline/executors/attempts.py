@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from pipeline.errors import DeviceError
+from pipeline.metrics import StageBoard
+from pipeline.resources.node_usage import UsageBoard
 from pipeline.rows import Clip
 from pipeline.streams import Record, Stream
 
@@ -63,6 +65,18 @@ class AttemptLedger:
     def why(self, key: str) -> str | None:
         """See `Ledger`."""
         return self._reasons.get(key)
+
+
+class JobLedger(AttemptLedger, StageBoard, UsageBoard):
+    """What the workers of a job report to their driver, in one actor, which starts in a second.
+
+    Its process imports this module, so it imports little: neither torch nor Ray Data.
+    """
+
+    def __init__(self) -> None:
+        AttemptLedger.__init__(self)
+        StageBoard.__init__(self)
+        UsageBoard.__init__(self)
 
 
 class BoundedAttempts:

@@ -1,4 +1,4 @@
-"""Which executor a job gets that leaves the choice to us."""
+"""Choose the executor for `executor: auto`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start or join Ray, and leave it: one of our own for a laptop, or a cluster that is there.
+"""Start or join Ray, and disconnect from it.
 
 Ray is imported when it is needed: that takes seconds.
 """

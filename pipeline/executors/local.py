@@ -1,4 +1,4 @@
-"""The stages without Ray: one process, which decodes the next clip while it works on one."""
+"""Run the stages in one process, without Ray."""
 
 from __future__ import annotations
 

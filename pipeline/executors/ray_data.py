@@ -1,4 +1,4 @@
-"""The wiring of the stages in Ray Data; the only module that knows its API.
+"""Run the stages on Ray Data; the only module that uses its API.
 
     misses -> decode_video (tasks) -> CompressVideo (actors) -.
     stored features ----------------'                         |
@@ -15,6 +15,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,16 +23,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
+from ray import cloudpickle
 from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pipeline.errors import WorkerError
-from pipeline.executors.by_value import own_code_by_value
+from pipeline.executors.attempts import JobLedger
 from pipeline.executors.cluster import living_nodes
-from pipeline.executors.driver_report import DriverReport, mirrored, slots_of
-from pipeline.executors.ledger import JobLedger
 from pipeline.executors.lost_nodes import RoomWatch
+from pipeline.executors.ray_reports import DriverReport, mirrored, slots_of
 from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
@@ -40,6 +41,7 @@ from pipeline.rows import Clip, Result
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
 from pipeline.stages.declarations import Stage, filled, stages_of
+from tango_core.code_identity import modules_to_send
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
 _MAX_CLIPS_PER_BLOCK = 8
@@ -87,11 +89,33 @@ def _in_parts(plan: Plan, settings: Settings, ledger: Any, watch: RoomWatch) -> 
     """At most so many clips at once."""
     for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
         part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
-        with own_code_by_value(part):
+        with _own_code_by_value(part):
             # Ray waits without end for a node that does not come back; this thread does not.
             for row in iterate(partial(_execute, part, settings, ledger), watch):
                 watch.progressed()
                 yield row
+
+
+@contextmanager
+def _own_code_by_value(plan: Plan) -> Iterator[None]:
+    """While active, classes that a plan takes from a user's files are pickled with their code.
+
+    A worker otherwise imports them by name, which fails where the file is not: on another machine,
+    or below another directory. Installed packages are still imported by name.
+    """
+    parts = [
+        *plan.compressors.values(),
+        *(planned.method.pruner for planned in plan.methods if planned.method.pruner is not None),
+        *plan.protocols.values(),
+    ]
+    modules = {module.__name__: module for part in parts for module in modules_to_send(type(part))}
+    for module in modules.values():
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules.values():
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Result]:

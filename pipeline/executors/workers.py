@@ -15,7 +15,7 @@ import ray
 
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
-from pipeline.executors.ray_metrics import WorkerReport, usage_reader
+from pipeline.executors.ray_reports import WorkerReport, usage_reader
 from pipeline.metrics import Metered
 from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool

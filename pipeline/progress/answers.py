@@ -1,4 +1,4 @@
-"""The answers of a run on disk: Parquet parts that appear whole; a later call can continue them."""
+"""Answers of a run as Parquet parts, written atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of a run's answers: read one by one, checked, and handed on in tables of whole clips.
+"""Read the parts of a run's answers one by one, with their checksums.
 
 No reader holds more than a few parts. Nearly every clip is in one part; clips that are in several
 (a driver died while it tidied up, or answers were added later) come last, and of a row that is

@@ -1,4 +1,4 @@
-"""What a run was asked, and which of its answers still stand when it goes on.
+"""Resume a run: which of its answers are still valid.
 
 `clips/` in the run directory holds one row per clip: its file, its key in every cache, and its
 questions. The answers hold replies and neither the questions' words nor the clip's file; who looks

@@ -1,4 +1,4 @@
-"""What the system lets this process use: limits of its container, CPUs that it is bound to."""
+"""CPUs and memory that this process may use, by cgroups and affinity."""
 
 from __future__ import annotations
 

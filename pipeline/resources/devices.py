@@ -1,4 +1,4 @@
-"""Which device the workers of a pool compute on: what the pool reserves decides, not the host.
+"""Device of the workers of a pool, by what the pool reserves.
 
 Ray hides the GPUs of a node from no worker that reserves none. Such a worker would find every GPU,
 and all of them would take the first one, which Ray believes free. So a pool without `num_gpus`

@@ -1,4 +1,4 @@
-"""Whether the GPUs of a worker have room for its half of the model, asked before it is loaded."""
+"""Check GPU memory before a half of the model is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How busy the nodes of a job are, in percent, as the workers of its stages read it there.
+"""CPU, memory and GPU usage of the nodes of a job, in percent.
 
 A worker imports this module, so it imports neither torch nor Ray.
 """

@@ -1,4 +1,4 @@
-"""Where the stages run: how many workers each gets, checked before anything starts.
+"""Pools of workers per stage, validated before a job starts.
 
 Ray waits for ever, and says nothing, for a pool that does not fit the cluster; so the fit is
 computed here first.
@@ -10,8 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tango_core.errors import InputError
 
-class PoolError(ValueError):
+
+class PoolError(InputError):
     """A pool cannot be scheduled on this cluster."""
 
 
@@ -32,7 +34,7 @@ class TaskPool:
         """A task without CPUs would have no upper bound on its copies."""
         _raise_if_wrong(self.resources)
         if not 0 < self.num_cpus < math.inf:
-            raise ValueError(f"pools.decode.num_cpus must be above 0, got {self.num_cpus}")
+            raise InputError(f"pools.decode.num_cpus must be above 0, got {self.num_cpus}")
 
 
 @dataclass(frozen=True)
@@ -57,16 +59,16 @@ class ActorPool:
         """Refuse pools that nothing could run on."""
         _raise_if_wrong(self.resources)
         if self.least < 1:
-            raise ValueError(f"pools.*.num_actors must be 1 or larger, got {self.num_actors}")
+            raise InputError(f"pools.*.num_actors must be 1 or larger, got {self.num_actors}")
         if self.most < self.least:
-            raise ValueError(
+            raise InputError(
                 "pools.*.num_actors must be [least, most] with least <= most, "
                 f"got [{self.least}, {self.most}]"
             )
         if not (0 <= self.num_gpus < math.inf and 0 <= self.num_cpus < math.inf):
-            raise ValueError(f"pools.*.num_gpus and num_cpus must be 0 or larger, got {self}")
+            raise InputError(f"pools.*.num_gpus and num_cpus must be 0 or larger, got {self}")
         if self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
-            raise ValueError(
+            raise InputError(
                 f"pools.*.num_gpus above 1 must be a whole number, got {self.num_gpus:g}"
             )
 
@@ -152,9 +154,9 @@ def _raise_if_wrong(resources: Mapping[str, float]) -> None:
     """Refuse amounts that Ray would refuse, and names that it has for itself."""
     for kind, amount in resources.items():
         if kind in ("CPU", "GPU", "memory", "object_store_memory"):
-            raise ValueError(f"pools.*.resources may not name {kind}; use num_cpus or num_gpus")
+            raise InputError(f"pools.*.resources may not name {kind}; use num_cpus or num_gpus")
         if not 0 < amount < math.inf or (amount > 1 and amount != int(amount)):
-            raise ValueError(
+            raise InputError(
                 f"pools.*.resources.{kind} must be above 0, and above 1 a whole number, "
                 f"got {amount:g}"
             )

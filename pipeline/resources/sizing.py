@@ -1,4 +1,4 @@
-"""Pools for the cluster at hand: how many workers each stage gets so that no stage waits long.
+"""Choose the sizes of the pools for a cluster.
 
 A pipeline is as fast as its slowest stage. So every worker goes where the most work is left for
 each worker that is there already.

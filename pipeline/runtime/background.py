@@ -1,4 +1,4 @@
-"""Work in a thread beside the main thread, which stays free to hear a signal.
+"""Run work in a thread while the main thread handles signals.
 
 The threads last as long as the process. The kernel's parent-death signal follows the thread that
 started a process, so what such a thread starts (a decode child, a Ray) ends with this process and
@@ -18,7 +18,8 @@ from pipeline.runtime import stopping
 
 T = TypeVar("T")
 
-# Between two looks at the signals. Ray's native code replaces a handler while it starts.
+# Between two looks at the signals. Ray's native code replaces a handler while it starts. What is
+# awaited so comes by a `Queue`: in Python 3.11 a `SimpleQueue` may wait without end after a signal.
 _POLL_S = 0.02
 
 
@@ -91,7 +92,7 @@ def iterate(
         BaseException: Whatever the iterator raises.
     """
     wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    given: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    given: queue.Queue[tuple[str, Any]] = queue.Queue()
     over = threading.Event()
 
     def serve() -> Callable[[], None]:
@@ -142,7 +143,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         TimeoutError: If there is none in time; the thread is left to itself.
         BaseException: Whatever `work` raises.
     """
-    given: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    given: queue.Queue[tuple[str, Any]] = queue.Queue()
 
     def serve() -> Callable[[], None]:
         try:
@@ -151,8 +152,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
             return partial(given.put, ("error", error))
 
     LastingThread.start_on(serve)
-    # `work` may start a Ray, beside the imports of the main thread.
-    kind, value = _awaited(given, time.monotonic() + seconds, meanwhile=stopping.keep_handlers)
+    kind, value = _awaited(given, time.monotonic() + seconds)
     if kind == "error":
         raise value
     result: T = value
@@ -160,15 +160,14 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _awaited(
-    given: queue.SimpleQueue[tuple[str, Any]],
+    given: queue.Queue[tuple[str, Any]],
     deadline: float | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> tuple[str, Any]:
     """The next thing a thread gives, with an ear for signals."""
     while True:
         stopping.raise_if_asked()
-        if threading.current_thread() is threading.main_thread():
-            stopping.keep_handlers()
+        stopping.keep_handlers()
         meanwhile()
         try:
             return given.get(timeout=_POLL_S)

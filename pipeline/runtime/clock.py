@@ -1,4 +1,4 @@
-"""Time as a parameter, so that a test can let hours pass in one process."""
+"""A clock as a parameter, for tests that simulate time."""
 
 from __future__ import annotations
 

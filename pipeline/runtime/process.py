@@ -1,4 +1,4 @@
-"""Processes of this machine: what a lease says of a driver's, whether one runs, how ours end."""
+"""Processes of this machine: identify, look up and end them."""
 
 from __future__ import annotations
 

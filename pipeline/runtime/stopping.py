@@ -1,4 +1,4 @@
-"""How a process is told to stop, and what it does before it ends.
+"""Stop a process on a signal: deferred handlers and cleanup.
 
 The handler of a signal does next to nothing. Where a job may be cut off at any point (imports,
 planning, drawing, uploading) it raises `Stopped` there. Inside `deferred()` it only notes the
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ENDS_WITHIN_S = 8.0
-_REMINDER = signal.SIGURG
 HOOKS_WITHIN_S = 2.0
 
 Hook = Callable[[str], object]
@@ -163,16 +162,11 @@ def run_hooks() -> None:
 def keep_handlers() -> None:
     """Put our handlers back: Ray's native code replaces that of SIGTERM while it starts.
 
-    Only the main thread can; another one asks it to, with a signal that does nothing else.
+    Only the main thread can.
     """
-    main = threading.main_thread()
-    if not _state.installed or main.ident is None:
-        return
-    if threading.current_thread() is not main:
-        signal.pthread_kill(main.ident, _REMINDER)
-        return
-    for signum in _state.installed:
-        signal.signal(signum, _on_signal)
+    if threading.current_thread() is threading.main_thread():
+        for signum in _state.installed:
+            signal.signal(signum, _on_signal)
 
 
 @contextmanager
@@ -198,8 +192,6 @@ def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
         target=_watch, args=(ours, interrupt_message), name="tango-stop", daemon=True
     )
     watch.start()
-    signal.signal(_REMINDER, lambda *_: keep_handlers())
-    signal.siginterrupt(_REMINDER, False)
     keep_handlers()
     try:
         yield
@@ -213,7 +205,6 @@ def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
         installed, _state.installed = _state.installed, ()
         for signum in installed:
             signal.signal(signum, before[signum])
-        # That of the reminder stays: another thread may have sent one just now.
         signal.set_wakeup_fd(previous)
         theirs.close()
         watch.join()

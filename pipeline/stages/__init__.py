@@ -1,4 +1,4 @@
-"""The stages: plain functions and classes that turn a row into a row and know nothing of Ray.
+"""The stages: functions from clip to clip, without Ray.
 
 `declarations.py` says once what each stage is; `decode.py`, `compress.py`, `answer.py` and, for
 latencies, `profile.py` do the work. `child.py` is a process that can be killed. A stage imports

@@ -36,8 +36,8 @@ from pipeline.stages.answer_rows import (
 from pipeline.stages.compress import root_of
 from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
-from pipeline.stages.read_ahead import done_ahead
 from pipeline.stages.same_code import raise_if_other_code
+from pipeline.stages.threads import done_ahead
 from pipeline.storage.faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched

@@ -1,4 +1,4 @@
-"""What is written down about a question: rows of `rows.ANSWER`, answered or not."""
+"""Rows of the answers table, for answered and failed questions."""
 
 from __future__ import annotations
 

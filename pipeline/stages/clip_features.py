@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from pipeline.cache.rows import ClipIdentity
 from pipeline.resources.pools import PoolError
 from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
-from pipeline.stages.write_behind import Writers, Writing
+from pipeline.stages.threads import Writers
 from tango_core.models.base import VisionEncoder
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.ops.finite import raise_for_values, raise_if_not_finite
@@ -38,7 +39,7 @@ class ClipFeatures:
     features: VisualFeatures
     encode_ms: float
     stored: tuple[str, ...] = ()
-    writing: Writing | None = None
+    writing: Future[None] | None = None
 
 
 class FeatureSource:
@@ -146,7 +147,7 @@ class FeatureSource:
         raise_for_values(found, sorted(signals))
         fresh = {name: getattr(found, name) for name in signals}
         times = (decode_video_ms, ms)
-        cache.write_signals(clip, found, {name: fresh[name] for name in kept}, times)
+        cache.prepared(clip, found, kept, times, signals_alone=True)()
         features = self.stored(clip.key, stored, needs - signals).features
         return ClipFeatures(replace(features, **fresh), ms, (*stored, *parts))
 

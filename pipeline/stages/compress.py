@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +28,7 @@ from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
 from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
 from pipeline.stages.same_code import raise_if_other_code
-from pipeline.stages.write_behind import Writers, Writing
+from pipeline.stages.threads import Writers
 from pipeline.storage.faults import store_fault
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
@@ -54,14 +55,14 @@ class Compressed:
     clip: Clip
     times: dict[str, float | None] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
-    writings: dict[str, Writing] = field(default_factory=dict)
-    features: Writing | None = None
+    writings: dict[str, Future[None]] = field(default_factory=dict)
+    features: Future[None] | None = None
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is being written."""
         all_of_it = [*self.writings.values(), *([self.features] if self.features else [])]
-        return all(writing.is_over for writing in all_of_it)
+        return all(writing.done() for writing in all_of_it)
 
 
 class CompressVideo:
@@ -140,9 +141,9 @@ class CompressVideo:
         clip = without_frames(done.clip)
         try:
             if done.features is not None:
-                done.features.wait()
+                done.features.result()
             unwritten = each_on_its_own(
-                done.writings, lambda name: done.writings[name].wait(), root_of(self.caches)
+                done.writings, lambda name: done.writings[name].result(), root_of(self.caches)
             )
         except Exception as error:
             return self._failed(clip, error)
@@ -186,7 +187,7 @@ class CompressVideo:
                 identity, clip.stored or (), clip.encode, needs, frames, decode_video_ms
             )
         held = held_by(source.stored)
-        writings: dict[str, Writing] = {}
+        writings: dict[str, Future[None]] = {}
 
         def compress(name: str) -> None:
             if serves(self.compressors[name], held):

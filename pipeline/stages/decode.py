@@ -22,6 +22,7 @@ from pipeline.statuses import DAMAGED
 from pipeline.storage.faults import store_fault
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import ChangedError, VideoCache, changed
+from tango_core.errors import InputError
 from tango_core.local_files import has_identity
 from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
@@ -67,7 +68,7 @@ def decode_video(
         ValueError: If `memory_gib` is below `MIN_MEMORY_GIB`.
     """
     if memory_gib < MIN_MEMORY_GIB:
-        raise ValueError(
+        raise InputError(
             f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, to load the decoders, "
             f"got {memory_gib}"
         )
@@ -195,7 +196,7 @@ def _local(clip: Clip, videos: VideoCache | None) -> Iterator[str]:
             raise ChangedError(_changed(clip))
         return
     if videos is None:
-        raise ValueError(f"{clip.path} is in a store, and no place for fetched videos is set")
+        raise InputError(f"{clip.path} is in a store, and no place for fetched videos is set")
     with videos.fetched(clip.path, clip.source_version or clip.source_fingerprint) as local:
         yield local
 

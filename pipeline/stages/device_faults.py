@@ -1,4 +1,4 @@
-"""What an error of a GPU means: for one method, for a clip, and for the process that met it.
+"""Classify GPU errors: of one method, of a clip, or of the process.
 
 Too little memory is the fault of one piece of work: memory is freed, and the work is tried once
 more, in smaller pieces where it has some. A poisoned GPU is another matter. After a failed

@@ -1,4 +1,4 @@
-"""The stages of profile mode: the same work one piece at a time, nothing shared, every step timed.
+"""The stages of profile mode: one clip at a time, every step timed.
 
 Two differences from throughput mode make the times those of each method alone. A clip is encoded
 again for every method, with the signals that this method needs and no others. And what the cache

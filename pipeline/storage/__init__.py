@@ -1,4 +1,4 @@
-"""Files on a disk or in an object store, whole or not at all.
+"""Files on a disk or in an object store, written atomically.
 
 `files.py` is the only way to files: `Storage`, on a disk (`disk.py`, step by step) or in a store
 (`objects.py`, whose requests `retries.py` repeats, by the `dialects.py` of each kind of store).

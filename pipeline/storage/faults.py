@@ -1,4 +1,4 @@
-"""Which errors are those of a full disk or a dead store, and how a driver waits for it."""
+"""Full disks and unavailable stores: recognise them, and retry."""
 
 from __future__ import annotations
 

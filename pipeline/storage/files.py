@@ -1,4 +1,4 @@
-"""Files on a local disk or in an object store, written whole or not at all."""
+"""Files on a local disk or in an object store, written atomically."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Place, Url, place
+from tango_core.errors import InputError
 
 # pyarrow is imported when a directory is opened: commands that only name one start without it.
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Storage:
             try:
                 store.open()
             except ValueError as error:
-                raise ValueError(f"cannot open {where}: {error}") from error
+                raise InputError(f"cannot open {where}: {error}") from error
             return cls(store, where.path)
         return cls(Disk(), str(where.absolute()))
 

@@ -1,4 +1,4 @@
-"""One living driver at a time for a run: a lease that is renewed, and expires with its driver.
+"""Lease of a run: one driver at a time, renewed while it works.
 
 The lease with the highest number holds. To take one a driver creates the file with the next number,
 which exactly one of several can do: on a disk by a hard link, in an object store by a conditional
@@ -23,6 +23,7 @@ from datetime import datetime
 from pipeline.runtime import process
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.files import Storage
+from tango_core.errors import InputError
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ _FILE = re.compile(r"\.lease-(\d+)\.json")
 _FIRST_FORMAT = ".lease.json"  # in stores, by earlier versions
 
 
-class LeaseError(ValueError):
+class LeaseError(InputError):
     """Another driver works on the run."""
 
 
@@ -80,7 +81,7 @@ class Lease:
 
     def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
         if storage.store is not None and not storage.store.has_conditions:
-            raise ValueError(
+            raise InputError(
                 f"--output {storage.location}: two drivers could not be told apart there, because "
                 "no conditional writes are known for this kind of store; use s3://, gs:// or a "
                 "shared disk"

@@ -1,4 +1,4 @@
-"""A local copy of a benchmark's annotations, with a name and no content for everything else.
+"""A local copy of a benchmark's annotations; videos are empty placeholders.
 
 Benchmarks look for their files on a disk. So the listing of the store becomes a directory: files of
 annotations are fetched, and every other object is an empty file of its name. What a benchmark then
@@ -22,6 +22,7 @@ from pathlib import Path
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Url
 from pipeline.storage.videos import fingerprint_of
+from tango_core.errors import MissingFileError
 
 _ANNOTATIONS = frozenset(
     (".csv", ".json", ".jsonl", ".parquet", ".srt", ".tsv", ".txt", ".vtt", ".yaml", ".yml")
@@ -87,7 +88,7 @@ def mirrored(url: Url, root: Path) -> Mirror:
     folder_url = url.parent if table else url
     entries = store.tree(folder_url.path)
     if not entries:
-        raise FileNotFoundError(f"benchmark.root {url}: nothing is there")
+        raise MissingFileError(f"benchmark.root {url}: nothing is there")
     start = len(folder_url.path) + 1
     objects = {entry.path[start:]: entry for entry in entries if _is_safe(entry.path[start:])}
     state = json.dumps([(name, e.size, e.version) for name, e in objects.items()])

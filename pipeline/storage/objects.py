@@ -27,6 +27,7 @@ from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 from pipeline.redaction import redacted
+from tango_core.errors import InputError, MissingFileError
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -188,7 +189,7 @@ def open_filesystem(scheme: str) -> Any:
             f"{scheme}:// cannot be opened: {redacted(str(error))}", name=package
         ) from error
     except ValueError as error:
-        raise ValueError(
+        raise InputError(
             f"{redacted(str(error))}; use a local path, s3://, gs:// or hf://"
         ) from error
     if scheme == "s3":
@@ -400,7 +401,7 @@ class ObjectStore:
         """
         found = self.stat(path)
         if found is None:
-            raise FileNotFoundError(f"{self.url(path)}: it is not there")
+            raise MissingFileError(f"{self.url(path)}: it is not there")
         return Ranges(partial(self.read_range, path), found.size)
 
     def write(self, path: str, data: bytes | memoryview) -> None:
@@ -443,7 +444,7 @@ class ObjectStore:
         """
         found = self.stat(path)
         if found is None:
-            raise FileNotFoundError(f"{self.url(path)}: it is not there")
+            raise MissingFileError(f"{self.url(path)}: it is not there")
 
         def fetch(fs: Any) -> None:
             fs.get_file(path, str(target))

@@ -1,4 +1,4 @@
-"""Digests over all values of a table, and Parquet files that carry one.
+"""Checksums over all values of a table, stored in its Parquet file.
 
 A digest depends on the names, types and values of the columns and on the identity it is made with;
 it does not depend on how Parquet or Arrow lay the values out.
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from zlib_ng.zlib_ng import crc32
 
 from pipeline.storage.files import Storage
+from tango_core.errors import InputError
 
 SEAL = b"tango_seal"
 
@@ -25,7 +26,7 @@ SEAL = b"tango_seal"
 DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 
 
-class DamagedFileError(ValueError):
+class DamagedFileError(InputError):
     """A file whose content is not what was written, or not where it was written."""
 
 
@@ -141,16 +142,16 @@ def read_sealed(folder: Storage, name: str, *, must: bool) -> SealedTable:
         stored = (table.schema.metadata or {}).get(SEAL)
         if stored is None:
             if must:
-                raise ValueError("it has no seal")
+                raise InputError("it has no seal")
             table.validate(full=True)
             return SealedTable(table, None)
         seal = json.loads(stored)
         digest, table = seal.pop("digest"), table.replace_schema_metadata(None)
         table.validate(full=True)
         if digest != digest_of(table, seal):
-            raise ValueError("its values are not those that were written")
+            raise InputError("its values are not those that were written")
         if seal["file"] != name:
-            raise ValueError(f"it was written as {seal['file']} of the run {seal['run']}")
+            raise InputError(f"it was written as {seal['file']} of the run {seal['run']}")
         return SealedTable(table, str(seal["run"]))
     except DAMAGE as error:
         reason = " ".join(str(error).split()) or type(error).__name__

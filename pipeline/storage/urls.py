@@ -1,4 +1,4 @@
-"""What a URL of a store may look like, and paths that may be one."""
+"""Parse and validate URLs of object stores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pipeline.redaction import redacted
+from tango_core.errors import InputError
 
 # How people set credentials for a store; a URL is copied into recipes, logs and MLflow.
 _CHAINS = {
@@ -19,7 +20,7 @@ _CHAINS = {
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 
 
-class UrlError(ValueError):
+class UrlError(InputError):
     """A URL that is not accepted."""
 
 

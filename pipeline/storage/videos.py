@@ -1,4 +1,4 @@
-"""Videos of a store on this node: each is fetched once, and the oldest ones make room.
+"""Per-node cache of videos fetched from a store.
 
 Several processes share one directory. A lock per video (`flock`, gone with its process) is held
 shared while somebody reads it and alone while it is fetched, so a video is fetched by one process,
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Url, place
+from tango_core.errors import MissingFileError
 from tango_core.local_files import has_identity
 
 # Locks are shared out by digest: two videos with one lock wait for each other, which is harmless.
@@ -197,7 +198,7 @@ def _objects(store: ObjectStore, where: Url) -> list[Stored]:
     found = store.stat(where.path)
     objects = [found] if found else store.tree(where.path)
     if not objects:
-        raise FileNotFoundError(f"{where}: nothing is there")
+        raise MissingFileError(f"{where}: nothing is there")
     return objects
 
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tango_core.analysis.sinks import SinkCalibration, SinkReport, SinkRule
+from tango_core.errors import InputError
 from tango_core.models.towers.trace import TowerTrace
 
 STATISTICS = ("top 1", "top 2", "top 3", "top 1 %", "top 10 %", "top 25 %", "mean", "SD", "median")
@@ -97,7 +98,7 @@ class ActivationStudy:
         channels = _fetched(values)
         for layer, own in zip(self.layers, channels, strict=True):
             if not bool(own.isfinite().all()):
-                raise ValueError(f"layer {layer} of this clip holds NaN or infinite values")
+                raise InputError(f"layer {layer} of this clip holds NaN or infinite values")
         for layer, *sums in zip(self.layers, described, channels, strict=True):
             if layer in self._statistics:
                 self._statistics[layer] += sums[0]
@@ -123,7 +124,7 @@ class ActivationStudy:
         by_rank = sorted(range(total), key=lambda position: ranks.rank_mean[position])
         chosen = found or tuple(by_rank[:MOST_ATTENDED])
         if len(set(chosen)) >= total:
-            raise ValueError(f"all {total} positions are sinks, so there is no other to compare")
+            raise InputError(f"all {total} positions are sinks, so there is no other to compare")
         is_sink = torch.zeros(total, dtype=torch.bool)
         is_sink[list(chosen)] = True
         return ActivationReport(

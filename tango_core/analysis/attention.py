@@ -1,4 +1,4 @@
-"""Where a signal lies: how few tokens hold it, and on which positions of the grid on average.
+"""Distribution of a signal over tokens and grid positions.
 
 The publication's view of "attn" and "p-attn" (Tango, Section 3 and its Figures 2 and 3): sorted
 within a frame both fall steeply, and averaged over clips p-attn lies in the middle of the frame and
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tango_core.analysis.sinks import SinkCalibration, SinkReport
+from tango_core.errors import InputError
 
 # Ends of the band over clips, as shares of the clips.
 BAND = (0.1, 0.9)
@@ -78,7 +79,7 @@ class SignalProfile:
         scores = scores.double().cpu()
         totals = scores.sum(dim=1, keepdim=True)
         if bool((scores < 0).any()) or not bool((totals > 0).all()):
-            raise ValueError(f"{self.ranks.score} of this clip has negative or empty frames")
+            raise InputError(f"{self.ranks.score} of this clip has negative or empty frames")
         shares = scores / totals
         self._entropy += float(torch.special.entr(shares).sum(dim=1).exp().sum())
         scaled = shares * shares.shape[1]

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from tango_core.errors import InputError
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.st_rope import st_rope
 from tango_core.types import VisualFeatures
@@ -83,7 +84,7 @@ def cluster_labels(
         ValueError: If D is odd, which ST-RoPE cannot rotate, or `share` is out of range.
     """
     if not 0 < share <= 1:
-        raise ValueError(f"clusters per token must be in (0, 1], got {share}")
+        raise InputError(f"clusters per token must be in (0, 1], got {share}")
     tokens, times = features.tokens[frames].float(), features.timestamps[frames]
     points = st_rope(tokens, times, features.grid) if rotated else F.normalize(tokens, dim=-1)
     flat = points.flatten(0, 1)[None]

@@ -1,4 +1,4 @@
-"""How two lists of numbers go together: rank correlation, and how well one tells two groups."""
+"""Rank correlation of two lists, and separation of two groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well kept tokens stand for all tokens of a clip, without any language model.
+"""How well kept tokens cover all tokens of a clip, without a language model.
 
 For every token the cosine to the nearest kept one, wherever in the clip that is: 1 for a kept token
 that stays as it is. Kept tokens count as they enter the language model, merged ones as merged. It

@@ -1,4 +1,4 @@
-"""What a method leaves of the tokens that show an object, and the best that could be left.
+"""Kept tokens that show an object, and the best possible selection.
 
 Only where the truth is known, as in the embedded world, can it be said which tokens a question is
 about. A kept token counts with the share of its weight that comes from the object: 1 if it is one

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tango_core.errors import InputError
+
 # Clips whose content differs are what tells a sink from an object that never moves.
 FEWEST_CLIPS = 8
 
@@ -42,7 +44,7 @@ class SinkRule:
         """Refuse shares that are not in (0, 1]."""
         for name in ("max_mean_rank", "max_spread"):
             if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in (0, 1], got {getattr(self, name)}")
+                raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,12 @@ class SinkCalibration:
             self.grid = grid
             self._sum, self._squares = torch.zeros(2, grid[0] * grid[1], dtype=torch.float64)
         if grid != self.grid or scores.shape[1] != len(self._sum):
-            raise ValueError(
+            raise InputError(
                 f"sinks belong to one grid: this clip has {grid[0]} x {grid[1]} positions, earlier "
                 f"ones {self.grid[0]} x {self.grid[1]}; choose clips of one size"
             )
         if not bool(scores.isfinite().all()):
-            raise ValueError(f"{self.score} of this clip holds NaN or infinite values")
+            raise InputError(f"{self.score} of this clip holds NaN or infinite values")
         # Relative to the middle, so that squares of large numbers are not subtracted later.
         ranks = frame_ranks(scores).double().cpu() - (len(self._sum) + 1) / 2
         self._sum += ranks.sum(dim=0)
@@ -141,7 +143,7 @@ class SinkCalibration:
             ValueError: If no clip was added.
         """
         if self.grid is None:
-            raise ValueError("no clip could be looked at, so there is nothing to find sinks in")
+            raise InputError("no clip could be looked at, so there is nothing to find sinks in")
         rule = rule or SinkRule()
         total = len(self._sum)
         centred = self._sum / self.num_frames

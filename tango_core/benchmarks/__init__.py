@@ -1,4 +1,4 @@
-"""Benchmarks by name: clips with questions, the protocols that ask and read, facts about tables.
+"""Benchmarks by name: clips with questions, and protocols that render and score them.
 
 A benchmark is one module with one class, which states everything about it: how its release is read,
 its prompts, scores and files per harness. What benchmarks share is in `annotated.py` (releases of
@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from tango_core.benchmarks.base import Benchmark, Protocol, in_one_line
+from tango_core.errors import InputError
 from tango_core.extensions import load_extension
 
 # name -> where its class is; imported when used, so that asking for one benchmark loads one.
@@ -54,7 +55,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
     else:
         found = load_extension("benchmark", "benchmark.name", name, BENCHMARKS)
     if not (isinstance(found, type) and issubclass(found, Benchmark)):
-        raise ValueError(
+        raise InputError(
             f"benchmark.name {name!r} must name a class derived from "
             f"tango_core.benchmarks.Benchmark, got {found!r}"
         )

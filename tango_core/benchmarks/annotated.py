@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 from tango_core.benchmarks.base import Benchmark, Defect
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, letter_of, lettered
 from tango_core.benchmarks.tables import Row, read_rows
+from tango_core.code_identity import is_outside
+from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import read_text
-from tango_core.outside_code import is_outside
 from tango_core.types import Question, Subtitles, VideoItem
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Record:
     number: int = 0
 
 
-class BlankRowError(ValueError):
+class BlankRowError(InputError):
     """A row in which question and options are empty."""
 
 
@@ -223,7 +224,7 @@ class AnnotatedBenchmark(Benchmark):
         self.media = MediaFinder(self.root)
         self.tables = self._tables()
         if not any(table.rows for table in self.tables):
-            raise ValueError(f"{self.tables[0].path}: holds no questions; download the file again")
+            raise InputError(f"{self.tables[0].path}: holds no questions; download the file again")
         self._records: list[Record] | None = None
 
     def _tables(self) -> list[Table]:
@@ -254,7 +255,7 @@ class AnnotatedBenchmark(Benchmark):
             try:
                 record = self._record(index, number, row, table)
                 if record.question.id in seen:
-                    raise ValueError(f"question id {record.question.id!r} occurs twice")
+                    raise InputError(f"question id {record.question.id!r} occurs twice")
                 seen.add(record.question.id)
                 yield replace(record, row=row, index=index, number=number)
             except BlankRowError as error:
@@ -278,7 +279,7 @@ class AnnotatedBenchmark(Benchmark):
             if broken:
                 count = "1 row is" if len(broken) == 1 else f"{len(broken)} rows are"
                 split = "" if self.split == "test" else f" --split {self.split}"
-                raise ValueError(
+                raise InputError(
                     f"{broken[0].where}: {broken[0].problem}; {count} malformed, "
                     f"check all rows with: tango data check {self.name} {self.root}{split}"
                 )
@@ -308,7 +309,7 @@ class AnnotatedBenchmark(Benchmark):
         """
         super().show_subtitles()
         if all(self.subtitle_path(record) is None for record in self.records()):
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"benchmark.subtitles true: no subtitles of {self.title or self.name} under "
                 f"{self.root}; fetch them with: tango data get {self.name} --root {self.root} "
                 "--only subtitles"
@@ -346,7 +347,7 @@ class AnnotatedBenchmark(Benchmark):
         if found is None:
             get = f"tango data get {self.name} --root {shlex.quote(str(self.root))}"
             can_get = self.releases and not is_outside(type(self))
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{self.title or self.name} annotations not found under {self.root}; expected "
                 f"there: {self.layout}{f'; to fetch them: {get}' if can_get else ''}"
             )
@@ -360,7 +361,7 @@ def check_limit(limit: int | None) -> None:
         ValueError: In one line.
     """
     if limit is not None and limit < 0:
-        raise ValueError(f"limit must be 0 or more, got {limit}")
+        raise InputError(f"limit must be 0 or more, got {limit}")
 
 
 def clip_id(name: str, clip: Clip) -> str:
@@ -376,7 +377,7 @@ def index_of_letter(letter: str, choices: Sequence[str]) -> int:
     """
     index = LETTERS.find(letter) if len(letter) == 1 else -1
     if not 0 <= index < len(choices):
-        raise ValueError(f"answer {letter!r} is not a letter of its {len(choices)} options")
+        raise InputError(f"answer {letter!r} is not a letter of its {len(choices)} options")
     return index
 
 
@@ -494,10 +495,10 @@ class MediaFinder:
 def _resolve_root(root: str | None, title: str, layout: str) -> Path:
     """The folder that holds the release; a repository folder of the hub's cache has a snapshot."""
     if not root:
-        raise ValueError(f"benchmark.root is missing; set it to the folder of {title}: {layout}")
+        raise InputError(f"benchmark.root is missing; set it to the folder of {title}: {layout}")
     path = Path(os.path.expanduser(root)).absolute()
     if not path.is_dir():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"benchmark.root {root!r} is not a folder; {title} expects there: {layout}"
         )
     snapshots = [entry for entry in path.glob("snapshots/*") if entry.is_dir()]

@@ -1,4 +1,4 @@
-"""What a benchmark is: clips with questions, protocols that ask and read, and its tables."""
+"""Base class of benchmarks: clips with questions, protocols, tables."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tango_core.benchmarks.protocols.protocol import (
 )
 from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.benchmarks.releases import Release
+from tango_core.code_identity import is_outside, source_files
+from tango_core.errors import InputError
 from tango_core.extensions import last_line_in
 from tango_core.metrics import ACCURACY, Metric
-from tango_core.outside_code import is_outside, source_files
 from tango_core.types import VideoItem
 
 __all__ = ["Benchmark", "CrossTable", "Defect", "PaperColumn", "Protocol"]
@@ -162,13 +163,13 @@ class Benchmark(ABC):
         if found is None or found.subtitles is None:
             having = sorted(name for name, own in cls.protocols.items() if own.subtitles)
             hint = f"; protocols that do are: {', '.join(having)}" if having else ""
-            raise ValueError(
+            raise InputError(
                 f"benchmark.subtitles true: {cls.title or cls.name} under protocol {protocol} has "
                 f"no prompt with subtitles{hint}; set benchmark.subtitles to false"
             )
         families = found.subtitles.families
         if wording is not None and families and wording not in families:
-            raise ValueError(
+            raise InputError(
                 f"benchmark.subtitles true: protocol {protocol} shows subtitles of "
                 f"{cls.title or cls.name} to models of the family {', '.join(families)} alone; "
                 "set benchmark.subtitles to false"
@@ -241,7 +242,7 @@ def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
         return
     near = get_close_matches(str(value).lower(), names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"unknown {setting} {value!r}; {hint}choose one of: {', '.join(names)}")
+    raise InputError(f"unknown {setting} {value!r}; {hint}choose one of: {', '.join(names)}")
 
 
 @contextmanager
@@ -270,6 +271,6 @@ def in_one_line(name: str, cls: type[Benchmark]) -> Iterator[None]:
         if isinstance(error, (ValueError, OSError, ModuleNotFoundError)) and not is_last:
             raise
         what = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
-        raise ValueError(
+        raise InputError(
             f"benchmark.name {name!r} failed{where and f' ({where})'}: {what}"
         ) from error

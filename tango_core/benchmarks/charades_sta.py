@@ -1,4 +1,4 @@
-"""Charades-STA: when does in a video of about half a minute happen what a sentence says?
+"""Charades-STA: temporal grounding of sentences in videos of about 30 seconds.
 
 Gao et al., "TALL: Temporal Activity Localization via Language Query", ICCV 2017,
 https://arxiv.org/abs/1705.02101: 3,720 sentences about 1,334 videos of Charades in the test split.
@@ -24,6 +24,7 @@ from tango_core.benchmarks.protocols.protocol import after_clip, in_versions, re
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
 from tango_core.benchmarks.tables import Row
+from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.metrics import MEAN_IOU, RECALL_03, RECALL_05, RECALL_07
 from tango_core.types import Prompt, Question
@@ -226,7 +227,7 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         if "line" in row:
-            raise ValueError(f"must be 'VIDEO start end##sentence', got {row['line'][:60]!r}")
+            raise InputError(f"must be 'VIDEO start end##sentence', got {row['line'][:60]!r}")
         file, caption = PurePosixPath(tables.text_of(row, "video")), tables.text_of(row, "caption")
         video = file.stem if file.suffix.lower() in self.suffixes else str(file)
         start, end = _times(row)
@@ -283,9 +284,9 @@ def _times(row: Row) -> Span:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             value = None
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise ValueError(f"timestamp must be [start, end], got {row.get('timestamp')!r}")
+        raise InputError(f"timestamp must be [start, end], got {row.get('timestamp')!r}")
     times = {"start": value[0], "end": value[1]}
     start, end = tables.number_of(times, "start"), tables.number_of(times, "end")
     if min(start, end) < 0:
-        raise ValueError(f"timestamp must not be negative, got {row.get('timestamp')!r}")
+        raise InputError(f"timestamp must not be negative, got {row.get('timestamp')!r}")
     return start, end

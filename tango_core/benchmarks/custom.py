@@ -25,6 +25,7 @@ from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
 from tango_core.benchmarks.scoring.free_form import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
 from tango_core.benchmarks.tables import is_missing, number_of, parted_by
+from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
 from tango_core.types import Question, VideoItem
 
@@ -77,13 +78,13 @@ class CustomBenchmark(Benchmark):
     ) -> None:
         super().__init__(root, split, seed, protocol)
         if not root:
-            raise ValueError(
+            raise InputError(
                 "benchmark.root is missing; for custom set it to a folder of videos, "
                 "or to a .csv or .jsonl table of questions"
             )
         self.root = Path(root).absolute()
         if not self.root.exists():
-            raise FileNotFoundError(f"benchmark.root {root!r} does not exist; check the path")
+            raise MissingFileError(f"benchmark.root {root!r} does not exist; check the path")
         self.misspelt: dict[str, str] = {}
         table = _table_of(self.root)
         if table is None:
@@ -126,7 +127,7 @@ def _table_of(root: Path) -> Path | None:
     tables = [root / f"questions{suffix}" for suffix in TABLE_SUFFIXES]
     found = [table for table in tables if table.is_file()]
     if len(found) > 1:
-        raise ValueError(
+        raise InputError(
             f"{root}: both {found[0].name} and {found[1].name} are here; "
             "remove one, or set benchmark.root to the one you mean"
         )
@@ -153,11 +154,11 @@ def _clips_of_table(
             if question is None:
                 continue
             if (first := row_of_id.setdefault(question.id, number)) != number:
-                raise ValueError(f"id {question.id!r} is already used in row {first}")
+                raise InputError(f"id {question.id!r} is already used in row {first}")
             questions.append(question)
             unscored += not (question.choices or question.accepted or _answer_in(fields) is None)
         except ValueError as error:
-            raise ValueError(f"{table}, row {number}: {error}") from error
+            raise InputError(f"{table}, row {number}: {error}") from error
     if unscored:
         logger.warning(
             "%s: %d free-form %s not scored; a column match (exact or contains) scores",
@@ -180,7 +181,7 @@ def _clips_of_folder(root: Path) -> list[VideoItem]:
     """Take every video below a folder, without questions."""
     if not root.is_dir():
         if not root.is_file() or root.suffix.lower() not in VIDEO_SUFFIXES:
-            raise ValueError(
+            raise InputError(
                 f"benchmark.root {str(root)!r} is neither a folder, nor a table "
                 f"({', '.join(TABLE_SUFFIXES)}), nor a video file"
             )
@@ -189,7 +190,7 @@ def _clips_of_folder(root: Path) -> list[VideoItem]:
     if not found and _holds_images(root):
         return [VideoItem(root.name, str(root))]
     if not found:
-        raise ValueError(
+        raise InputError(
             f"benchmark.root {str(root)!r} holds no videos ({', '.join(sorted(VIDEO_SUFFIXES))}), "
             "no folders of images and no questions.csv or questions.jsonl"
         )
@@ -243,18 +244,18 @@ def _read_rows(table: Path) -> list[tuple[int, Fields]]:
             if isinstance(line, str):
                 fields = parse_json(line, "this line")
                 if not isinstance(fields, dict):
-                    raise ValueError(f"a line must be a JSON object, got {type(fields).__name__}")
+                    raise InputError(f"a line must be a JSON object, got {type(fields).__name__}")
                 rows.append((number, fields))
             elif not header:
                 header = [name.strip() for name in line]
                 if "video" not in header:
-                    raise ValueError(
+                    raise InputError(
                         f"the header has no column 'video': {', '.join(header)}{parted_by(header)}"
                     )
                 if len(set(header)) < len(header):
-                    raise ValueError(f"the header names a column twice: {', '.join(header)}")
+                    raise InputError(f"the header names a column twice: {', '.join(header)}")
             elif len(line) != len(header):
-                raise ValueError(
+                raise InputError(
                     f"{len(line)} fields under {len(header)} columns; "
                     "put fields that hold a comma into double quotes"
                 )
@@ -262,11 +263,11 @@ def _read_rows(table: Path) -> list[tuple[int, Fields]]:
                 own = {name: field.strip() for name, field in zip(header, line, strict=True)}
                 rows.append((number, own))
     except csv.Error as error:
-        raise ValueError(f"{table}, row {number + 1}: {error}") from error
+        raise InputError(f"{table}, row {number + 1}: {error}") from error
     except ValueError as error:
-        raise ValueError(f"{table}, row {number}: {error}") from error
+        raise InputError(f"{table}, row {number}: {error}") from error
     if not rows:
-        raise ValueError(f"{table}: no rows; give at least one with a video")
+        raise InputError(f"{table}: no rows; give at least one with a video")
     return rows
 
 
@@ -281,9 +282,9 @@ def _misspelt(names: set[str]) -> dict[str, str]:
 def _video(fields: Fields) -> str:
     video = _text(fields, "video")
     if not video:
-        raise ValueError("no video; name a file, or leave the whole row out")
+        raise InputError("no video; name a file, or leave the whole row out")
     if video.lower().startswith(("http://", "https://")):
-        raise ValueError(f"video {video!r}: videos are not read from http and https; download it")
+        raise InputError(f"video {video!r}: videos are not read from http and https; download it")
     return video
 
 
@@ -293,15 +294,15 @@ def _question(fields: Fields, number: int, misspelt: Mapping[str, str]) -> Quest
     if not text:
         if choices or answer is not None:
             meant = [f"; did you mean {n!r}?" for n, near in misspelt.items() if near == "question"]
-            raise ValueError(f"options or an answer without a question{''.join(meant)}")
+            raise InputError(f"options or an answer without a question{''.join(meant)}")
         return None
     match = _text(fields, "match")
     if match:
         check_name("match", match, MATCHES)
         if choices:
-            raise ValueError(f"match {match!r} beside options; it is for free-form questions")
+            raise InputError(f"match {match!r} beside options; it is for free-form questions")
         if answer is None:
-            raise ValueError(f"match {match!r} without an answer to compare replies with")
+            raise InputError(f"match {match!r} without an answer to compare replies with")
     given = {name: str(value) for name, value in fields.items() if not is_missing(value)}
     return Question(
         id=given.get("id", str(number)),
@@ -324,7 +325,7 @@ def _text(fields: Fields, name: str) -> str:
     """Return a text field, empty if it is missing."""
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {value!r}")
+        raise InputError(f"{name} must be text, got {value!r}")
     return (value or "").strip()
 
 
@@ -333,10 +334,10 @@ def _clip(fields: Fields) -> Clip:
     start, end = _seconds(fields, "start"), _seconds(fields, "end")
     if end is None:
         if start is not None:
-            raise ValueError(f"start {start:g} without an end; give both in seconds")
+            raise InputError(f"start {start:g} without an end; give both in seconds")
         return None
     if (start or 0.0) >= end:
-        raise ValueError(f"start {start or 0.0:g} must lie before end {end:g}")
+        raise InputError(f"start {start or 0.0:g} must lie before end {end:g}")
     return start or 0.0, end
 
 
@@ -349,7 +350,7 @@ def _seconds(fields: Fields, name: str) -> float | None:
     except (ValueError, OverflowError):
         seconds = -1.0
     if seconds < 0:
-        raise ValueError(f"{name} must be seconds, 0 or more, got {value!r}")
+        raise InputError(f"{name} must be seconds, 0 or more, got {value!r}")
     return seconds
 
 
@@ -360,9 +361,9 @@ def _choices(fields: Fields) -> tuple[str, ...]:
         return ()
     texts = _texts(value, "options")
     if not 2 <= len(texts) <= len(LETTERS):
-        raise ValueError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
+        raise InputError(f"give 2 to {len(LETTERS)} options, got {len(texts)}: {value!r}")
     if not all(texts):
-        raise ValueError(f"option {LETTERS[texts.index('')]} is empty")
+        raise InputError(f"option {LETTERS[texts.index('')]} is empty")
     if all(mark.match(text) for mark, text in zip(_MARKS, texts, strict=False)):
         texts = [mark.sub("", text, count=1) for mark, text in zip(_MARKS, texts, strict=False)]
     return tuple(texts)
@@ -373,7 +374,7 @@ def _accepted(value: Any) -> tuple[str, ...]:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     texts = _texts(str(value) if is_number else value, "answer")
     if not texts or not all(map(words, texts)):
-        raise ValueError(f"answer {value!r}: every part needs a word that a reply could match")
+        raise InputError(f"answer {value!r}: every part needs a word that a reply could match")
     return tuple(texts)
 
 
@@ -383,9 +384,9 @@ def _texts(value: Any, name: str) -> list[str]:
         value = parse_json(value, f"{name} {value[:200]!r}")
     parts = value.split("|") if isinstance(value, str) else value
     if not isinstance(parts, list):
-        raise ValueError(f"{name} must be a list or texts parted by '|', got {value!r}")
+        raise InputError(f"{name} must be a list or texts parted by '|', got {value!r}")
     if any(isinstance(part, (bool, dict, list)) or part is None for part in parts):
-        raise ValueError(f"{name} must be texts or numbers, got {parts!r}")
+        raise InputError(f"{name} must be texts or numbers, got {parts!r}")
     return [str(part).strip() for part in parts]
 
 
@@ -394,7 +395,7 @@ def _index(value: Any, choices: tuple[str, ...]) -> int:
     text = "" if isinstance(value, bool) else str(value).strip()
     same = [index for index, choice in enumerate(choices) if choice == text]
     if len(same) > 1:
-        raise ValueError(f"answer {text!r} is the text of {len(same)} options; give its letter")
+        raise InputError(f"answer {text!r} is the text of {len(same)} options; give its letter")
     if same:
         return same[0]
     letter = read_letter(text, len(choices))
@@ -402,7 +403,7 @@ def _index(value: Any, choices: tuple[str, ...]) -> int:
         return letter
     if text.isdecimal() and int(text) < len(choices):
         return int(text)
-    raise ValueError(
+    raise InputError(
         f"answer {value!r} is none of the {len(choices)} options; "
         f"give a letter from A to {LETTERS[len(choices) - 1]}, an index from 0 "
         f"to {len(choices) - 1}, or an option's text"

@@ -25,6 +25,7 @@ from tango_core.benchmarks.protocols.protocol import after_clip, in_versions, re
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.tables import Row
+from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.types import Prompt, Question, Subtitles
 
@@ -249,7 +250,7 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
         if self.split != "test_wo_gt" or not tables.is_missing(row.get("correct_choice")):
             answer = int(tables.number_of(row, "correct_choice"))
             if not 0 <= answer < len(choices):
-                raise ValueError(f"correct_choice {answer} is none of the {len(choices)} options")
+                raise InputError(f"correct_choice {answer} is none of the {len(choices)} options")
         return Record(
             video_id=file.rpartition(".")[0] or file,
             path=self._video_path(file),
@@ -287,7 +288,7 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
             begins_s = tables.number_of(record.row, "starting_timestamp_for_subtitles")
             length_s = tables.number_of(record.row, "duration")
         except ValueError as error:
-            raise ValueError(f"question {record.question.id}: {error}") from error
+            raise InputError(f"question {record.question.id}: {error}") from error
         return packed(read_text(Path(path), errors="replace"), begins_s, length_s)
 
 
@@ -302,5 +303,5 @@ def _choices(row: Row) -> tuple[str, ...]:
             break
         options.append(str(value))
     if not options:
-        raise ValueError("no candidates and no option0")
+        raise InputError("no candidates and no option0")
     return tuple(options)

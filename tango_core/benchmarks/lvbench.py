@@ -21,6 +21,7 @@ from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, lettered
 from tango_core.benchmarks.tables import Row
+from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
 
@@ -61,7 +62,7 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         *("", "videos", "all_videos"),
         *("lvbench", "lvbench/videos", "lvbench/all_videos", "video"),
     )
-    suffixes = (".mp4", ".mkv", ".webm")
+    suffixes = annotated.VIDEO_SUFFIXES
     splits: ClassVar = {"test": 1549, "train": 1549}
     protocols: ClassVar = {
         **_PROTOCOLS,
@@ -148,7 +149,7 @@ def _questions(table: Table) -> Iterator[Row]:
     for number, row in enumerate(table.rows, start=1):
         asked = row.get("qa", [row])
         if not isinstance(asked, list) or not all(isinstance(one, Mapping) for one in asked):
-            raise ValueError(
+            raise InputError(
                 f"{table.path}, line {number}: qa must be a list of questions; "
                 "download the file again"
             )
@@ -163,5 +164,5 @@ def _question(row: Row) -> tuple[str, tuple[str, ...]]:
         return text, tables.list_of(row, "options")
     both = annotated.options_in(text)
     if both is None:
-        raise ValueError("the question has no lines '(A) ..' and there is no list of options")
+        raise InputError("the question has no lines '(A) ..' and there is no list of options")
     return both

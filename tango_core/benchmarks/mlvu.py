@@ -26,6 +26,7 @@ from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, after_clip, i
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, LETTERS, letter_of, lettered
 from tango_core.benchmarks.tables import Row
+from tango_core.errors import InputError, MissingFileError
 from tango_core.types import Prompt, Question
 
 # task -> stem of its JSON file and name of its folder of videos
@@ -198,7 +199,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
         files = {task: first.parent / f"{stem}.json" for task, stem in TASKS.items()}
         missing = [path.name for path in files.values() if not path.is_file()]
         if missing:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"MLVU annotations under {first.parent} are incomplete, "
                 f"missing {', '.join(missing)}; expected layout: {self.layout}"
             )
@@ -210,7 +211,7 @@ class MLVUBenchmark(AnnotatedBenchmark):
         task = table.task or tables.text_of(row, "task_type")
         task = "needle" if task == "findNeedle" else task
         if task not in TASKS:
-            raise ValueError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
+            raise InputError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
         text, choices = _question(row)
         written = tables.answer_text_of(row)
         answer = _answer(written, choices, is_letter="video_name" in row)
@@ -248,7 +249,7 @@ def _question(row: Row) -> tuple[str, tuple[str, ...]]:
         if (both := annotated.options_in(text)) is not None:
             return both
         if tables.is_missing(row.get("candidates")):
-            raise ValueError("the question has no lines '(A) ...' and there are no candidates")
+            raise InputError("the question has no lines '(A) ...' and there are no candidates")
     return text, tables.list_of(row, "candidates")
 
 

@@ -27,6 +27,7 @@ from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, after_clip, i
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of, lettered
 from tango_core.benchmarks.tables import Row
+from tango_core.errors import InputError, MissingFileError
 from tango_core.types import Prompt, Question
 
 
@@ -279,7 +280,7 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         files = {task.name: path.parent / f"{task.stem}.json" for task in ALL_TASKS}
         missing = [file.name for file in files.values() if not file.is_file()]
         if missing:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"MVBench annotations under {path.parent} are incomplete, missing "
                 f"{', '.join(missing)}; expected layout: {self.layout}"
             )
@@ -288,7 +289,7 @@ class MVBenchBenchmark(AnnotatedBenchmark):
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         task_name = table.task or tables.text_of(row, "task_type")
         if task_name not in TASK_OF:
-            raise ValueError(f"unknown task {task_name!r}")
+            raise InputError(f"unknown task {task_name!r}")
         task = TASK_OF[task_name]
         file = tables.text_of(row, "video")
         choices = tables.list_of(row, "candidates")
@@ -348,10 +349,10 @@ class MVBenchBenchmark(AnnotatedBenchmark):
 def _bounds(row: Row) -> tuple[float, float]:
     """Return a clip's bounds in seconds."""
     if tables.is_missing(row.get("start")) or tables.is_missing(row.get("end")):
-        raise ValueError("no start and end, which this task needs")
+        raise InputError("no start and end, which this task needs")
     start, end = tables.number_of(row, "start"), tables.number_of(row, "end")
     if not 0 <= start <= end:
-        raise ValueError(f"bounds must satisfy 0 <= start <= end, got {start:g} and {end:g}")
+        raise InputError(f"bounds must satisfy 0 <= start <= end, got {start:g} and {end:g}")
     return start, end
 
 
@@ -361,15 +362,15 @@ def _one_json(path: Path) -> list[Table]:
     meta = content.get("meta") if isinstance(content, dict) else None
     folders = (content.get("root") or {}) if isinstance(content, dict) else None
     if not isinstance(meta, dict) or not isinstance(folders, dict):
-        raise ValueError(f"{path}: must be an object with 'root' and 'meta', by task")
+        raise InputError(f"{path}: must be an object with 'root' and 'meta', by task")
     for task, rows in meta.items():
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise ValueError(
+            raise InputError(
                 f"{path}: 'meta' of {task} must be a list of objects, one per question"
             )
     unknown = sorted(set(meta) - set(TASK_OF))
     if unknown:
-        raise ValueError(f"{path}: unknown tasks {', '.join(unknown)}")
+        raise InputError(f"{path}: unknown tasks {', '.join(unknown)}")
     return [
         Table(path, rows, TASK_OF[task].name, str(folders.get(task) or ""))
         for task, rows in meta.items()

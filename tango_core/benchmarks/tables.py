@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tango_core.errors import InputError
 from tango_core.local_files import parse_json, read_text
 
 Row = Mapping[str, Any]
@@ -32,7 +33,7 @@ def read_json(path: Path) -> Any:
     try:
         return parse_json(text, str(path))
     except ValueError as error:
-        raise ValueError(f"{error}; download the file again") from error
+        raise InputError(f"{error}; download the file again") from error
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -57,9 +58,9 @@ def read_rows(path: Path) -> list[Row]:
     elif suffix == ".parquet":
         rows = _read_parquet(path)
     else:
-        raise ValueError(f"{path}: not a table; known kinds are {', '.join(SUFFIXES)}")
+        raise InputError(f"{path}: not a table; known kinds are {', '.join(SUFFIXES)}")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path}: must be a list of objects, one per question")
+        raise InputError(f"{path}: must be a list of objects, one per question")
     return rows
 
 
@@ -77,7 +78,7 @@ def text_of(row: Row, *names: str) -> str:
     for name in names:
         if not is_missing(row.get(name)):
             return str(row[name])
-    raise ValueError(f"no {' or '.join(names)}")
+    raise InputError(f"no {' or '.join(names)}")
 
 
 def answer_text_of(row: Row) -> str:
@@ -88,7 +89,7 @@ def answer_text_of(row: Row) -> str:
     """
     value = row.get("answer")
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise ValueError("no answer")
+        raise InputError("no answer")
     return str(value)
 
 
@@ -104,7 +105,7 @@ def number_of(row: Row, name: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{name} must be a number, got {value!r}")
+        raise InputError(f"{name} must be a number, got {value!r}")
     return number
 
 
@@ -131,11 +132,11 @@ def list_of(row: Row, name: str) -> tuple[str, ...]:
             try:
                 value = json.loads(value)
             except (ValueError, RecursionError):
-                raise ValueError(f"{name} is not a list: {row[name]!r}") from None
+                raise InputError(f"{name} is not a list: {row[name]!r}") from None
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise ValueError(f"{name} must be a list of texts, got {value!r}")
+        raise InputError(f"{name} must be a list of texts, got {value!r}")
     if not all(isinstance(entry, (str, int, float)) for entry in value):
-        raise ValueError(f"{name} must hold texts, got {value!r}")
+        raise InputError(f"{name} must hold texts, got {value!r}")
     return tuple(str(entry) for entry in value)
 
 
@@ -157,10 +158,10 @@ def _read_separated(path: Path, separator: str) -> list[dict[str, Any]]:
     try:
         rows = [dict(row) for row in reader]
     except csv.Error as error:
-        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
     hint = parted_by(list(reader.fieldnames or ()))
     if hint:
-        raise ValueError(f"{path}: this is one column, {reader.fieldnames!r}{hint}")
+        raise InputError(f"{path}: this is one column, {reader.fieldnames!r}{hint}")
     return [{k: v for k, v in row.items() if k is not None} for row in rows]
 
 
@@ -186,10 +187,11 @@ def _read_parquet(path: Path) -> list[dict[str, Any]]:
         ) from None
     try:
         rows: list[dict[str, Any]] = pandas.read_parquet(path).to_dict("records")
-    except (LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
-        # Of damaged notes on the columns; damaged data is a ValueError or an OSError.
+    except (ImportError, OSError, MemoryError):
+        raise
+    except Exception as error:  # damage makes Arrow and pandas raise anything
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: damaged ({type(error).__name__}: {reason})") from error
+        raise InputError(f"{path}: damaged ({type(error).__name__}: {reason})") from error
     return [{name: _plain(value) for name, value in row.items()} for row in rows]
 
 

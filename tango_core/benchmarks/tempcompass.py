@@ -28,6 +28,7 @@ from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
 from tango_core.benchmarks.tables import Row
+from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
 MULTI_CHOICE = "multi-choice"
@@ -102,10 +103,10 @@ def options_in(text: str, task: str) -> tuple[Option, ...]:
     for line in filter(str.strip, text.split("\n")[1:]):
         match = (_LETTERED if task == MULTI_CHOICE else _NAMED).fullmatch(line)
         if match is None:
-            raise ValueError(f"line {line!r} of the question is no option")
+            raise InputError(f"line {line!r} of the question is no option")
         found.append(Option(line, match[1], match[2]))
     if len(found) < 2:
-        raise ValueError("the question holds fewer than two options")
+        raise InputError("the question holds fewer than two options")
     return tuple(found)
 
 
@@ -335,7 +336,7 @@ class TempCompassBenchmark(AnnotatedBenchmark):
                     lines += tables.list_of(row, "candidates")
                 task = tables.text_of(row, "task_type")
                 if task not in TASKS:
-                    raise ValueError(
+                    raise InputError(
                         f"{path}: unknown task_type {task!r}; known are {', '.join(TASKS)}"
                     )
                 own = {"video_id": row.get("video"), "question": "\n".join(lines)}
@@ -350,14 +351,14 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         )
         dimension, written = tables.text_of(row, "dim"), tables.text_of(row, "answer")
         if dimension not in DIMENSIONS:
-            raise ValueError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
+            raise InputError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
         choices: tuple[str, ...] = ()
         answer: int | None = None
         notes: list[str] = []
         if task == YES_NO:
             choices = YES_OR_NO
             if written.strip().lower() not in choices:
-                raise ValueError(f"answer {written!r} must be yes or no")
+                raise InputError(f"answer {written!r} must be yes or no")
             answer = choices.index(written.strip().lower())
         elif task != CAPTIONING:
             options = options_in(text, task)
@@ -391,7 +392,7 @@ def _rows(path: Path, task: str) -> list[Row]:
     try:
         return list(_flattened(content))
     except (AttributeError, TypeError) as error:
-        raise ValueError(
+        raise InputError(
             f"{path}: must hold {{video: {{dimension: [question, ..]}}}} for {task}; "
             "download the file again"
         ) from error

@@ -2,7 +2,9 @@
 
 MME-Benchmarks/Video-MME-v2 on GitHub (b24176a1) and on the Hugging Face hub. The headline is the
 group score (`tango_core.metrics.metric`); plain accuracy stands beside it. Prompts and rules:
-VLMEvalKit, `vlmeval/dataset/videomme_v2.py`; lmms-eval, `lmms_eval/tasks/videomme_v2`.
+VLMEvalKit, `vlmeval/dataset/videomme_v2.py`; lmms-eval, `lmms_eval/tasks/videomme_v2`. VLMEvalKit
+shows models that read a file, such as Qwen's, 64 frames of 448 x 448 pixels in the clip's shape:
+`model: {num_frames: 64, frame_area: 200704}` does so here.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release, ReleasePart
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, letter_of, lettered
 from tango_core.benchmarks.tables import Row, is_missing, text_of
+from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, GROUP_SCORE
 from tango_core.metrics.metric import (
     GROUP_SIZE,
@@ -286,16 +289,16 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
             ValueError: If the rows of the video are no group of four.
         """
         if not 1 <= position <= GROUP_SIZE:
-            raise ValueError(f"question_id must end in 1 to {GROUP_SIZE}, got {position}")
+            raise InputError(f"question_id must end in 1 to {GROUP_SIZE}, got {position}")
         if self._places[video].count(position) > 1:
-            raise ValueError(f"question {position} of the video occurs twice")
+            raise InputError(f"question {position} of the video occurs twice")
         if len(self._kinds[video]) > 1:
-            raise ValueError("the questions of the video differ in group_type or group_structure")
+            raise InputError("the questions of the video differ in group_type or group_structure")
         ((kind, structure),) = self._kinds[video]
         if kind not in (RELEVANCE, LOGIC):
-            raise ValueError(f"group_type must be {RELEVANCE} or {LOGIC}, got {kind!r}")
+            raise InputError(f"group_type must be {RELEVANCE} or {LOGIC}, got {kind!r}")
         if kind == LOGIC and structure not in STRUCTURES:
-            raise ValueError(
+            raise InputError(
                 f"group_structure must be one of {', '.join(STRUCTURES)}, got {structure!r}"
             )
         structured = {STRUCTURE: structure} if kind == LOGIC else {}
@@ -337,7 +340,7 @@ def _options(written: str) -> tuple[str, ...]:
         if len(marks) < len(LETTERS) and mark[1] == LETTERS[len(marks)]:
             marks.append(mark)
     if len(marks) < 2 or written[: marks[0].start()].strip():
-        raise ValueError(f"options must be lines 'A. text', 'B. text' ..., got {written[:60]!r}")
+        raise InputError(f"options must be lines 'A. text', 'B. text' ..., got {written[:60]!r}")
     ends = [*(mark.start() for mark in marks[1:]), len(written)]
     return tuple(
         written[mark.end() : end].removesuffix("\n").removesuffix("\r")

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from tango_core.code_identity import is_outside, source_digest
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.baselines import (
     Block,
@@ -47,8 +48,8 @@ from tango_core.compressors.tango.method import Tango
 from tango_core.compressors.vcast import VCast
 from tango_core.compressors.vidcom2 import VidCom2
 from tango_core.compressors.visionzip import VisionZip
+from tango_core.errors import InputError
 from tango_core.extensions import load_extension, short_name
-from tango_core.outside_code import is_outside, source_digest
 
 __all__ = ["CONTROLS", "METHODS", "Method", "build_method", "equivalent_retention", "method_class"]
 
@@ -116,7 +117,7 @@ def method_class(name: str) -> type[Compressor] | type[LayerPruner]:
     found = load_extension("method", "method", name, sorted(METHODS))
     missing = _missing_in(found)
     if missing:
-        raise ValueError(f"method {name!r} {missing}; see tango_core/compressors/README.md")
+        raise InputError(f"method {name!r} {missing}; see tango_core/compressors/README.md")
     cls: type[Compressor] | type[LayerPruner] = found
     if is_outside(cls):
         source_digest(cls)  # now, while the file still is what was imported
@@ -168,7 +169,12 @@ def build_method(
     if inner is not None:
         steps = getattr(cls, "inner_steps", INNER)
         checked["inner"], pruner = checked_inner(name, inner, num_layers, steps)
-    built = cls(**checked)
+    try:
+        built = cls(**checked)
+    except ValueError as error:
+        if not is_outside(cls):
+            raise
+        raise InputError(str(error)) from error
     # The short name, unless it would be taken for the shipped method of that name.
     shown = name if name in METHODS or short_name(name) in METHODS else short_name(name)
     resolved = {option: getattr(built, option) for option in option_names(cls)}

@@ -1,4 +1,4 @@
-"""What a pruning method is: a `Compressor` before the language model, a `LayerPruner` inside."""
+"""Base classes of methods: `Compressor` before the language model, `LayerPruner` inside."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from tango_core.code_identity import edited_digest, is_outside, note_sources, source_digest
 from tango_core.combination import Combination, Drawing
 from tango_core.compressors.options import raise_if_below
-from tango_core.compressors.released import edited_digest
+from tango_core.errors import InputError
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.finite import raise_if_missing, raise_if_not_finite, read_checked
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
-from tango_core.outside_code import is_outside, note_sources, source_digest
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
 from tango_core.wrong_options import raise_if_no_share
 
@@ -127,8 +127,8 @@ class Compressor(ABC):
         is `full`. The version is named from 2 on, as caches are older than versions.
 
         An edited method never meets the tokens of its earlier code: a class from outside this
-        package also has the digest of its source files, and so has every class whose sources in
-        this package are not the released ones (`released.py`).
+        package also has the digest of its source files, and where sources in this package are not
+        the released ones, every class has a digest of them (`tango_core.code_identity`).
 
         Raises:
             ValueError: If a class from outside was not read from a file.
@@ -142,7 +142,7 @@ class Compressor(ABC):
             identity["version"] = cls.version
         if is_outside(cls):
             identity["source_digest"] = source_digest(cls)
-        if edited := edited_digest(cls):
+        if edited := edited_digest():
             identity["edited_digest"] = edited
         return identity
 
@@ -453,7 +453,7 @@ class LayerPruner(ABC):
                 or the average cannot be met.
         """
         if not self.layer < num_layers:
-            raise ValueError(
+            raise InputError(
                 f"layer must be below the language model's {num_layers} layers, got {self.layer}"
             )
         return (self.layer,)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.in_llm.fastv import FastVMerge, HoliTomMerge
 from tango_core.compressors.options import checked_options, option_names
+from tango_core.errors import InputError
 from tango_core.wrong_options import suggestion
 
 DEFAULT_NUM_LAYERS = 28
@@ -40,10 +41,10 @@ def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
     num_layers = inner.get("num_layers", DEFAULT_NUM_LAYERS)
     layer, inner_retention = inner["layer"], inner["retention"]
     if not 0 <= layer < num_layers:
-        raise ValueError(f"inner.layer must be in [0, {num_layers}), got {layer}")
+        raise InputError(f"inner.layer must be in [0, {num_layers}), got {layer}")
     average: float = (layer + (num_layers - layer) * inner_retention) / num_layers
     if retention > average + 1e-9:
-        raise ValueError(
+        raise InputError(
             f"retention {retention} cannot be reached with inner.layer={layer} and "
             f"inner.retention={inner_retention}: all tokens average to {average:.6g} over "
             f"{num_layers} layers; lower retention or raise inner.retention"
@@ -114,7 +115,7 @@ def checked_inner(
     name: Any = inner.get("name")
     if name not in steps:
         hint = suggestion(str(name), steps)
-        raise ValueError(
+        raise InputError(
             f"method {method!r}: unknown inner.name {name!r}{hint}; "
             f"choose one of: {', '.join(steps)}"
         )

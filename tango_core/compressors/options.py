@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from tango_core.errors import InputError
 from tango_core.wrong_options import raise_if_missing, raise_if_unknown
 
 
@@ -41,7 +42,7 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
     try:
         hints = get_type_hints(cls)
     except NameError as error:  # a class from outside, imported under TYPE_CHECKING only
-        raise ValueError(
+        raise InputError(
             f"method {method!r}: the types of its options cannot be read: {error}; "
             "import that name where the method runs too"
         ) from error
@@ -56,7 +57,7 @@ def raise_if_outside(method: object, low: float, high: float, *names: str) -> No
     for name in names:
         value = getattr(method, name)
         if value is not None and not low <= value <= high:
-            raise ValueError(f"{name} must be in [{low}, {high}], got {value}")
+            raise InputError(f"{name} must be in [{low}, {high}], got {value}")
 
 
 def raise_if_below(method: object, least: float, *names: str) -> None:
@@ -64,7 +65,7 @@ def raise_if_below(method: object, least: float, *names: str) -> None:
     for name in names:
         value = getattr(method, name)
         if not least <= value < math.inf:
-            raise ValueError(f"{name} must be {least} or larger, got {value}")
+            raise InputError(f"{name} must be {least} or larger, got {value}")
 
 
 def _as_kind(where: str, value: Any, kind: Any) -> Any:
@@ -82,7 +83,7 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
         return _as_kind(where, value, last)
     if origin is Literal:
         if value not in get_args(kind):
-            raise ValueError(
+            raise InputError(
                 f"{where} must be one of {', '.join(map(repr, get_args(kind)))}, got {value!r}"
             )
         return value
@@ -93,7 +94,7 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
         return float(value)
     wrong_bool = isinstance(value, bool) and expected is not bool
     if isinstance(expected, type) and (wrong_bool or not isinstance(value, expected)):
-        raise ValueError(f"{where} must be {_article(expected)}, got {value!r}")
+        raise InputError(f"{where} must be {_article(expected)}, got {value!r}")
     return value
 
 

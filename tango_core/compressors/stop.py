@@ -21,6 +21,7 @@ from typing import Any
 from torch import Tensor
 
 from tango_core.compressors.options import checked_options, raise_if_below, raise_if_outside
+from tango_core.errors import InputError
 from tango_core.types import VisualFeatures
 
 logger = logging.getLogger(__name__)
@@ -82,9 +83,9 @@ def checked_stop(
     try:
         resolved = Stop(**given)
     except ValueError as error:
-        raise ValueError(f"stop.{error}") from error
+        raise InputError(f"stop.{error}") from error
     if not temporal and resolved.temporal:
-        raise ValueError(
+        raise InputError(
             f"stop.temporal must be 0 for {method}, which has no static places to widen; "
             f"got {resolved.temporal}"
         )

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 from tango_core.compressors.base import Compressor, keep, read_checked
+from tango_core.errors import InputError
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion
 from tango_core.ops.saliency import rank_descending, take_ranked
@@ -55,7 +56,7 @@ class VCast(Compressor):
         """Check the options."""
         super().__post_init__()
         if not 1e-6 <= self.temperature <= 1e6:  # beyond them float32 has no such quotients
-            raise ValueError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
+            raise InputError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the highest scores of every frame."""

@@ -1,4 +1,4 @@
-"""Scores and comparisons whose intervals respect that questions of one clip depend on it.
+"""Scores and comparisons with confidence intervals clustered by clip.
 
 `metric.py` is what a metric is and those there are, `intervals.py` means with their intervals,
 `comparison.py` two runs on the same questions, `paired_tests.py` p values and Holm's correction.

@@ -1,4 +1,4 @@
-"""Two runs on the same questions: how much they differ, how sure that is, what could be seen."""
+"""Paired comparison of two runs: difference, interval, p value, smallest detectable difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means with 95 % intervals that respect that questions of one clip depend on it."""
+"""Means with 95 % intervals clustered by clip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a metric is, and the metrics that benchmarks name (`Benchmark.metrics`), the headline first.
+"""`Metric`, and the metrics that benchmarks use.
 
 The group score is Video-MME-v2's, in which four questions about one video have one score:
 MME-Benchmarks/Video-MME-v2, `evaluation/test_videomme_v2.py` at b24176a1; the same rules are in

@@ -1,4 +1,4 @@
-"""p values for two runs on the same questions: McNemar's test, and sign flips of whole clips."""
+"""p values for paired results: McNemar's test, and sign flips of whole clips."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
+from tango_core.errors import InputError
 from tango_core.extensions import load_extension
 from tango_core.models.base import (
     DecoderShape,
@@ -143,13 +144,13 @@ def describe_model(
     """
     entry = model_entry(name)
     if num_frames is not None and num_frames < 1:
-        raise ValueError(f"model.num_frames must be 1 or larger, got {num_frames}")
+        raise InputError(f"model.num_frames must be 1 or larger, got {num_frames}")
     raise_unless_one_of("model.dtype", dtype, ("auto", "float32", "float16", "bfloat16"))
     raise_unless_one_of("model.device", device, ("auto", "cpu", "cuda"))
     if encode_batch != "auto" and (not isinstance(encode_batch, int) or encode_batch < 1):
-        raise ValueError(f"model.encode_batch must be auto, 1 or larger, got {encode_batch!r}")
+        raise InputError(f"model.encode_batch must be auto, 1 or larger, got {encode_batch!r}")
     if type(compile) is not bool:
-        raise ValueError(f"model.compile must be true or false, got {compile!r}")
+        raise InputError(f"model.compile must be true or false, got {compile!r}")
     raise_unless_one_of("model.sampling", sampling, (None, *SAMPLINGS))
     family = entry.load_family()
     request = ModelRequest(
@@ -180,7 +181,7 @@ def model_entry(name: str) -> ModelEntry:
         return MODELS[name]
     entry = load_extension("model", "model.name", name, MODELS)
     if not isinstance(entry, ModelEntry):
-        raise ValueError(
+        raise InputError(
             f"model.name {name!r} must name a ModelEntry, got {type(entry).__name__}; "
             "write my_model = ModelEntry(family, path, num_frames) in that module"
         )
@@ -295,7 +296,7 @@ def _checkpoint_of(name: str, entry: ModelEntry) -> str:
 
         return str(embedded_checkpoint())
     if entry.path is None:
-        raise ValueError(
+        raise InputError(
             f"model {name} has no checkpoint of its own; set model.path to a directory or hub id"
         )
     return entry.path

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tango_core.types import Answer, CompressedVideo, Positions, Prompt
-
-if TYPE_CHECKING:
-    from tango_core.compressors.base import LayerPruner
-from collections.abc import Collection
-from dataclasses import field
-from typing import TYPE_CHECKING, Any
-
+from tango_core.errors import InputError
 from tango_core.models.options import EncodeBatch, FamilyOptions
 from tango_core.models.sinks import SinkList
 from tango_core.models.towers.trace import TowerTrace
-from tango_core.types import VideoFrames, VisualFeatures
+from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
 from tango_core.video import FrameSpec, decoder_versions
+
+if TYPE_CHECKING:
+    from tango_core.compressors.base import LayerPruner
 
 RequestT = TypeVar("RequestT")
 
@@ -255,12 +251,12 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
     if not missing:
         return
     if spec.saliency_source is not None and set(missing) <= {"saliency", "frame_embeddings"}:
-        raise ValueError(
+        raise InputError(
             f"model {spec.name} at {spec.path} has no pooling head to compute "
             f"{', '.join(missing)}; set model.saliency_from to {spec.saliency_source} (hub id or "
             "local directory), or use a method with score: attention"
         )
-    raise ValueError(
+    raise InputError(
         f"model {spec.name} cannot compute {', '.join(missing)}; "
         f"it provides {', '.join(sorted(spec.provides))}"
     )
@@ -274,7 +270,7 @@ def raise_if_wrong_size(spec: ModelSpec, frames: VideoFrames) -> None:
     """
     size = frames.pixels.shape[1:3]
     if size != spec.frames.size:
-        raise ValueError(
+        raise InputError(
             f"frames must be {spec.frames.size} pixels (height, width) for model {spec.name}, "
             f"got {size}; decode them with its FrameSpec"
         )
@@ -338,7 +334,7 @@ class VisionEncoder(ABC):
         Raises:
             ValueError: If there is no such layer, or this encoder shows none.
         """
-        raise ValueError(
+        raise InputError(
             f"the encoder of model {self.spec.name} does not show its layers; "
             "implement VisionEncoder.trace and num_layers"
         )

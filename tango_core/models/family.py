@@ -1,4 +1,4 @@
-"""What a family of models states about itself, and an entry of the table of models."""
+"""`ModelFamily`: how models of one architecture are described and loaded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from tango_core.code_identity import is_outside, source_digest
+from tango_core.errors import InputError
 from tango_core.models.base import LanguageModel, ModelSpec, VisionEncoder
 from tango_core.models.options import FamilyOptions
-from tango_core.outside_code import is_outside, source_digest
 from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
@@ -192,11 +193,11 @@ class ModelEntry:
         try:
             family = getattr(import_module(self.family), "FAMILY", None)
         except ModuleNotFoundError as error:
-            raise ValueError(
+            raise InputError(
                 f"model family {self.family!r} cannot be imported: {error}; install its package"
             ) from error
         if not isinstance(family, ModelFamily):
-            raise ValueError(
+            raise InputError(
                 f"model family {self.family!r} must hold FAMILY, a ModelFamily, got {family!r}"
             )
         return family

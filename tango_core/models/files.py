@@ -1,4 +1,4 @@
-"""What the files of a family's checkpoints say: architecture, tensors, pixels, conversation.
+"""Checkpoint files of a family: configuration, tensor names, pixels, chat format.
 
 Describing a model must not load the code of its networks, so nothing here imports it. The optional
 tango.json beside config.json holds what config.json has no place for:
@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from tango_core.errors import InputError
 from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
 from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
@@ -50,7 +51,7 @@ def read_extras(checkpoint: Checkpoint, default_chat: ChatFormat) -> Extras:
     content = checkpoint.read_json("tango.json") or {}
     unknown = sorted(set(content) - {"chat", "sinks", "note"})
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
             "known are chat, sinks, note"
         )
@@ -141,7 +142,7 @@ class FamilyFiles(ABC):
         checkpoint = resolve_checkpoint(request.path, request.revision)
         config = self.read_config(checkpoint)
         if request.saliency_from is not None and self.ranks_itself:
-            raise ValueError(
+            raise InputError(
                 f"model.saliency_from is no setting of model {request.name}, whose tower ranks "
                 "tokens by itself; leave it out"
             )
@@ -177,7 +178,7 @@ def raise_unless_supported(
     """
     for name, value, known in checks:
         if value != known:
-            raise ValueError(
+            raise InputError(
                 f"{checkpoint.setting} {checkpoint.source}: {name} of config.json is {value!r}, "
                 f"but only {known!r} is supported; use another checkpoint"
             )
@@ -215,7 +216,7 @@ class PatchFiles(FamilyFiles):
         if self.only_lowered and not area:
             largest = min(largest, self.most_tokens * token)
         if largest < token:
-            raise ValueError(
+            raise InputError(
                 f"model.{'frame_area' if area else 'max_pixels'} must be at least one token of "
                 f"{multiple} x {multiple} pixels, {token}, got {largest}"
             )
@@ -237,7 +238,7 @@ class PatchFiles(FamilyFiles):
         """Refuse a tower that makes tokens of another width than the language model's."""
         width, own = config.vision_config.out_hidden_size, config.text_config.hidden_size
         if width != own:
-            raise ValueError(
+            raise InputError(
                 f"{checkpoint.setting} {checkpoint.source}: vision_config.out_hidden_size is "
                 f"{width}, but the language model has width {own}; correct config.json"
             )

@@ -1,4 +1,4 @@
-"""Which errors say that memory is too small, of a device or of the host."""
+"""Recognise out-of-memory errors of devices and hosts."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from difflib import get_close_matches
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from tango_core.errors import InputError
+
 # Frames that go through a vision tower together, 1 or larger; "auto" for what fits.
 EncodeBatch = int | Literal["auto"]
 
@@ -70,7 +72,7 @@ def checked_options(cls: type[OptionsT], model: str, options: Mapping[str, Any])
         if name not in allowed:
             close = get_close_matches(name, allowed, n=1)
             hint = f", or did you mean model.{close[0]}?" if close else ""
-            raise ValueError(f"model.{name} is no setting of model {model}; leave it out{hint}")
+            raise InputError(f"model.{name} is no setting of model {model}; leave it out{hint}")
     hints = get_type_hints(cls)
     return cls(
         **{name: _checked(f"model.{name}", value, hints[name]) for name, value in made.items()}
@@ -90,17 +92,17 @@ def raise_if_wrong_area(area: int | None, others: Mapping[str, int | None]) -> N
     if area is None:
         return
     if area < 1:
-        raise ValueError(f"model.frame_area must be 1 or larger, got {area}")
+        raise InputError(f"model.frame_area must be 1 or larger, got {area}")
     given = [name for name, value in others.items() if value is not None]
     if given:
-        raise ValueError(f"model.frame_area takes the place of model.{given[0]}; leave one out")
+        raise InputError(f"model.frame_area takes the place of model.{given[0]}; leave one out")
 
 
 def raise_unless_one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
     """Refuse a value that is not in the list; `None` is not shown among the allowed ones."""
     if value not in allowed:
         listed = ", ".join(str(one) for one in allowed if one is not None)
-        raise ValueError(f"{setting} must be one of {listed}, got {value!r}")
+        raise InputError(f"{setting} must be one of {listed}, got {value!r}")
 
 
 def _checked(setting: str, value: Any, kind: Any) -> Any:
@@ -113,5 +115,5 @@ def _checked(setting: str, value: Any, kind: Any) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
-        raise ValueError(f"{setting} must be {_KINDS[kind]}, got {value!r}")
+        raise InputError(f"{setting} must be {_KINDS[kind]}, got {value!r}")
     return value

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tango_core.errors import InputError
+
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _AFTER_LAYERS = re.compile(r"(?:^|\.)(?:norm|lm_head)\.")
 
@@ -38,12 +40,12 @@ def resolve_devices(device: str) -> tuple[torch.device, ...]:
     devices = tuple(torch.device(name) for name in device.split(","))
     wanted = [one for one in devices if one.type == "cuda"]
     if wanted and not torch.cuda.is_available():
-        raise ValueError(
+        raise InputError(
             "model.device is cuda, but this process sees no GPU; set model.device to cpu "
             "(where a pool reserves GPUs, auto is cuda)"
         )
     if len(wanted) > 1 and len(wanted) > torch.cuda.device_count():
-        raise ValueError(
+        raise InputError(
             f"pools.answer.num_gpus is {len(wanted)}, but this process sees "
             f"{torch.cuda.device_count()} GPU(s); lower it"
         )
@@ -79,7 +81,7 @@ def raise_if_not_computed(dtype: str, device: str) -> None:
         return
     for one in resolve_devices(device):
         if torch.cuda.get_device_capability(one)[0] < 8:
-            raise ValueError(
+            raise InputError(
                 f"model.dtype is bfloat16 (what auto means on CUDA), but {one} is a "
                 f"{torch.cuda.get_device_name(one)}, which does not compute in it; "
                 "set model.dtype to float16 or float32"
@@ -110,7 +112,7 @@ def spread_layers(
     layers = [_LAYER.search(name) for name in sizes]
     number = 1 + max((int(found.group(1)) for found in layers if found), default=-1)
     if number < len(devices):
-        raise ValueError(
+        raise InputError(
             f"pools.answer.num_gpus is {len(devices)}, but the language model has {number} layers; "
             "lower it"
         )

@@ -1,4 +1,4 @@
-"""Attention sinks: grid positions that an encoder attends to in every clip, whatever it shows.
+"""Attention sinks: grid positions that an encoder attends to in every clip.
 
 SigLIP attends to a few positions at the border of the grid; they rank above real content in every
 frame, so Tango does not pick them for their score (Tango, Section 3 and its Figure 3). Which
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
 
 # Grid -> positions, from the run scripts of the official Tango release: 14 x 14 is
@@ -46,7 +47,7 @@ class SinkList:
         total = self.grid[0] * self.grid[1]
         distinct = len(set(self.positions)) == len(self.positions)
         if not distinct or any(not 0 <= position < total for position in self.positions):
-            raise ValueError(
+            raise InputError(
                 f"{self.source or 'sinks'}: sinks must be distinct positions in [0, {total}) of a "
                 f"{self.grid[0]} x {self.grid[1]} grid, got {list(self.positions)}"
             )
@@ -58,7 +59,7 @@ class SinkList:
             ValueError: If the sinks belong to another grid.
         """
         if grid != self.grid:
-            raise ValueError(
+            raise InputError(
                 f"model.sinks {self.source} was made for a grid of {self.grid[0]} x {self.grid[1]} "
                 f"tokens, but a frame of model {model} has {grid[0]} x {grid[1]}; make one for it "
                 "with `tango analyze sinks`"
@@ -99,7 +100,7 @@ def read_sinks(path: str) -> SinkList:
     """
     file = Path(os.path.expanduser(path))
     if not file.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"model.sinks {path}: no such file; write one with `tango analyze sinks`"
         )
     try:
@@ -109,7 +110,7 @@ def read_sinks(path: str) -> SinkList:
         model = content.get("model") or {}
         digest = str(model.get("digest", "")) if isinstance(model, dict) else ""
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(
+        raise InputError(
             f"model.sinks {path} is not a sink file ({type(error).__name__}: {error}); it needs "
             '{"grid": [H, W], "sinks": [positions]} as `tango analyze sinks` writes it'
         ) from error
@@ -119,5 +120,5 @@ def read_sinks(path: str) -> SinkList:
 def _whole(value: Any) -> int:
     """A position, which must be a whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{value!r} is not a position")
+        raise InputError(f"{value!r} is not a position")
     return value

@@ -23,6 +23,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 
+from tango_core.errors import InputError
 from tango_core.models.language.chat import ChatFormat
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def tiny_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
     """
     tokens = (*_SPECIAL, *_ROLES, *words)
     if len(set(tokens)) != len(tokens):
-        raise ValueError(
+        raise InputError(
             "the words of a tokenizer must be distinct and none a role or special token"
         )
     vocabulary = {token: index for index, token in enumerate(tokens)}

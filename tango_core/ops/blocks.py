@@ -1,4 +1,4 @@
-"""Walk over many rows in parts, so that several passes over a part find it in the cache."""
+"""Process many rows in blocks that fit the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share whole tokens out in proportion to weights, with upper bounds. Host arithmetic."""
+"""Apportion whole tokens in proportion to weights, with upper bounds."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tango_core.errors import InputError
 from tango_core.types import NotFiniteError, VisualFeatures
 
 # Clip -> tensors of it that were found finite, each with its version then: autograd's count of
@@ -22,7 +23,7 @@ def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
     """Raise `ValueError` if a needed signal is missing."""
     missing = sorted(name for name in needs if getattr(features, name) is None)
     if missing:
-        raise ValueError(
+        raise InputError(
             f"this method needs {', '.join(missing)}, which the features of this clip do not hold"
         )
 
@@ -83,7 +84,7 @@ def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
     Methods that take norms anyway look at them instead of at the tokens: one read less.
     """
     raise_if_not_finite(features, needs)
-    raise ValueError("tokens of this clip are so large that their norms overflow float32")
+    raise InputError("tokens of this clip are so large that their norms overflow float32")
 
 
 def _unseen(features: VisualFeatures, needs: frozenset[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Sums of weighted tokens in which many terms are one place in frames that follow on each other.
+"""Weighted sums of tokens at one position over consecutive frames.
 
 Methods that merge what stands still read a place in all frames of a segment with one weight. On a
 CPU such a run is averaged first, and tokens are put together of averages: of a method that has

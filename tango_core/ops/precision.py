@@ -1,4 +1,4 @@
-"""Products of float32 in float32, whatever the user allows elsewhere.
+"""Full float32 matrix products, whatever the user allows elsewhere.
 
 TF32 reads 10 of the 23 bits of a mantissa. Models hardly notice; a comparison of distances does:
 emulated on synthetic clips, 1.6 % of the tokens that DivPrune keeps become others, and 0.3 % of

@@ -1,4 +1,4 @@
-"""A setting of the whole process that some code needs otherwise while it runs."""
+"""Temporarily change a setting of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cut a clip into runs of frames: where little changes, or where scenes change (DySeg).
+"""Split a clip into segments: static cells (HoliTom) or scene cuts (DySeg).
 
 Similarities are computed on the device in one pass; the cuts themselves are planned on the host
 from a few kilobytes, because a recurrence over frames would otherwise stop the device at every

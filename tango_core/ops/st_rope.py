@@ -1,4 +1,4 @@
-"""ST-RoPE: rotate token features by when and where they are, so that distances know about both.
+"""ST-RoPE: rotate token features by time, row and column.
 
 Tango, Section 3.3 ("Spatio-temporal Rotary Position Embedding"): the channels are split into a
 time, a row and a column section and each is rotated as in RoPE, so an inner product depends on

@@ -1,4 +1,4 @@
-"""From a video file to frames: sampling rules, size, one module per decoder.
+"""Video files to frames: sampling rules, sizes, decoders.
 
 Imports `tango_core.types` only, and neither torch nor ray: decode workers stay small. A new decoder
 is a module and a line in `decode.py` and in `frame_spec.py`.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tango_core.errors import InputError
 from tango_core.local_files import raise_if_not_regular
 
 _URL = re.compile(r"https?://", re.IGNORECASE)
@@ -31,11 +32,11 @@ def raise_if_url(path: str) -> None:
         )
 
 
-class VideoDecodeError(ValueError):
+class VideoDecodeError(InputError):
     """A video cannot be decoded; the message is one line that names the file and the reason."""
 
 
-class DecoderUnavailableError(ValueError):
+class DecoderUnavailableError(InputError):
     """The decoder that was asked for is not installed; the message says what to install."""
 
 

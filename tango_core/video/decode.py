@@ -1,4 +1,4 @@
-"""From a video file to the frames a model was built for."""
+"""Decode the frames of a clip that a model needs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from tango_core.errors import InputError
 from tango_core.types import ClipSource, VideoFrames
 from tango_core.video import decord, pyav
 from tango_core.video.container import ReaderError, VideoDecodeError
@@ -73,7 +74,7 @@ def decode_frames(
         )
     start, end = (0.0, math.inf) if clip is None else clip
     if not 0 <= start <= end or math.isinf(start):
-        raise ValueError(f"{path}: clip bounds ({start}, {end}) must satisfy 0 <= start <= end")
+        raise InputError(f"{path}: clip bounds ({start}, {end}) must satisfy 0 <= start <= end")
     if os.path.isdir(path):
         reader = FolderReader(path, spec.folder_fps)
         length_s = len(reader.times) / spec.folder_fps
@@ -117,7 +118,7 @@ def decoder_versions(decoder: DecoderName) -> str:
         from tango_core.video import torchcodec
 
         return torchcodec.version()
-    raise ValueError(f"unknown decoder {decoder!r}; choose one of: {', '.join(DECODERS)}")
+    raise InputError(f"unknown decoder {decoder!r}; choose one of: {', '.join(DECODERS)}")
 
 
 def resize(picture: Picture, size: tuple[int, int]) -> Picture:

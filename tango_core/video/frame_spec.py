@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from tango_core.errors import InputError
 from tango_core.video.sampling import REPEATING, SAMPLINGS, Sampling, fit_size, size_of_area
 
 DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
@@ -53,30 +54,30 @@ class FrameSpec:
     def __post_init__(self) -> None:
         """Refuse settings that no clip could satisfy."""
         if self.num_frames < 1:
-            raise ValueError(f"num_frames must be 1 or larger, got {self.num_frames}")
+            raise InputError(f"num_frames must be 1 or larger, got {self.num_frames}")
         if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
-            raise ValueError(f"size must be (height, width) in pixels, got {self.size}")
+            raise InputError(f"size must be (height, width) in pixels, got {self.size}")
         if self.sampling not in SAMPLINGS:
-            raise ValueError(
+            raise InputError(
                 f"unknown sampling {self.sampling!r}; choose one of: {', '.join(SAMPLINGS)}"
             )
         if self.decoder not in DECODERS:
-            raise ValueError(
+            raise InputError(
                 f"unknown decoder {self.decoder!r}; choose one of: {', '.join(DECODERS)}"
             )
         if self.size is not None and self.max_pixels is not None:
-            raise ValueError("size and max_pixels exclude each other; set one of them to null")
+            raise InputError("size and max_pixels exclude each other; set one of them to null")
         if self.multiple < 1:
-            raise ValueError(f"multiple must be 1 or larger, got {self.multiple}")
+            raise InputError(f"multiple must be 1 or larger, got {self.multiple}")
         if self.max_pixels is not None and not self.min_pixels <= self.max_pixels:
-            raise ValueError(
+            raise InputError(
                 "min_pixels must not exceed max_pixels, "
                 f"got {self.min_pixels} and {self.max_pixels}"
             )
         if self.area is not None and (self.area < 1 or self.max_pixels is None):
-            raise ValueError(f"area must be 1 or larger, beside max_pixels, got {self.area}")
+            raise InputError(f"area must be 1 or larger, beside max_pixels, got {self.area}")
         if not 0 < self.folder_fps < math.inf:
-            raise ValueError(f"folder_fps must be a positive number, got {self.folder_fps}")
+            raise InputError(f"folder_fps must be a positive number, got {self.folder_fps}")
 
     def largest_area(self, num_frames: int) -> float | None:
         """Largest area of a frame of a clip of which so many frames are shown; `None` for any.

@@ -1,4 +1,4 @@
-"""What the first bytes of a video file say: mirrored pictures, and whether old caches are right."""
+"""Facts from the first bytes of a video file."""
 
 from __future__ import annotations
 

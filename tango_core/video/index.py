@@ -1,4 +1,4 @@
-"""Index a video file without decoding it: what it holds, and when each frame is shown."""
+"""Index a video file without decoding it: its streams and the time of each frame."""
 
 from __future__ import annotations
 

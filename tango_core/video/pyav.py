@@ -1,4 +1,4 @@
-"""Frames by PyAV: found by their times, or counted in the order of the file."""
+"""Frames by PyAV, located by time or counted in file order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every decoder offers: the time of each frame, and the frames at given positions."""
+"""Interface of the decoders: frame times, and frames at given positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which frames of a clip are looked at, and how large they become."""
+"""Frame sampling rules and frame sizes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tango_core.errors import InputError
 
 Sampling = Literal[
     "truncate", "round", "per_second", "two_per_second", "thinned", "inner", "middles"
@@ -75,7 +77,7 @@ def frame_indices(
         part = (num_available - 1) / num_frames
         return _floors(part / 2 + np.rint(part * np.arange(num_frames)))
     if rate is None:
-        raise ValueError(f"sampling {sampling!r} needs the frames per second of the clip")
+        raise InputError(f"sampling {sampling!r} needs the frames per second of the clip")
     if sampling == "per_second":
         every = np.arange(0, num_available, max(1, round(rate)), dtype=np.int64)
         return every if len(every) <= num_frames else _truncated(num_available, num_frames)
@@ -199,7 +201,7 @@ def fit_size(
         ValueError: If one side is more than 200 times the other.
     """
     if max(height, width) > 200 * min(height, width):
-        raise ValueError(
+        raise InputError(
             f"frames of {width}x{height} are too narrow: one side is over 200 times the other"
         )
     new_height = max(multiple, round(height / multiple) * multiple)

@@ -147,7 +147,7 @@ def test_a_run_in_a_store_has_one_driver(tango, recipe, bucket):
     run = run.removesuffix("/job.yaml")
     holder = {"owner": "x", "host": "node7", "machine": "elsewhere", "pid": 1}
     times = {"taken_at": "2026-01-01T00:00:00+00:00", "renewed_at": "2026-01-01T00:00:00+00:00"}
-    store.write(f"{run}/.lease.json", json.dumps(holder | times).encode())
+    store.write(f"{run}/.lease-00002.json", json.dumps(holder | times).encode())
     code, _, err = tango("sweep", recipe, "--output", output, "--resume", f"s3://{run}")
     assert code == 2
     assert "the driver on host node7" in err

@@ -10,6 +10,7 @@ from jobs.report.formatting import Table, markdown_text
 from jobs.report.tables.labels import labels
 from jobs.results.cell_summary import CellSummary
 from jobs.results.reduction import Reduction
+from tango_core.errors import InputError
 
 NO_OPTION = "no option"
 _SHOWN = 3
@@ -41,7 +42,7 @@ def confusion_table(
         if cell.benchmark not in reduction.outcomes:
             continue
         if not reduction.table.has_option_texts:
-            raise ValueError(
+            raise InputError(
                 f"the answers of {cell.name!r} hold no texts of options: they were written by an "
                 "earlier version; run it again for --confusion"
             )
@@ -52,7 +53,7 @@ def confusion_table(
         own = [(v, right, reply or NO_OPTION, n) for (v, right, reply), n in found.items()]
         rows += [(label, *one) for one in sorted(own, key=lambda it: (it[0], -it[3], it[1:3]))]
     if group not in known:
-        raise ValueError(
+        raise InputError(
             f"--confusion {group!r} is no group of these questions; choose one of: "
             f"{', '.join(sorted(known)) or 'none'}"
         )

@@ -1,4 +1,4 @@
-"""Names of cells where several stand together, and which cells share a table."""
+"""Labels of cells in tables with several models or benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table that papers on token pruning print: methods x retentions down, benchmarks across.
+"""The table layout of papers on token pruning: methods x retentions down, benchmarks across.
 
 Avg. is the mean of the benchmarks' overall accuracies, Perf. the share of the Avg. that the same
 model has with all tokens. Scores of another kind are in no mean with accuracies: where benchmarks

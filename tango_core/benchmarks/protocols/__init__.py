@@ -1,4 +1,4 @@
-"""How questions are put and replies are read: what the protocols of several benchmarks share.
+"""Protocols: how questions are rendered and replies are scored.
 
 `vlmevalkit` is VLMEvalKit, the harness behind the published accuracies; `lmms_eval` is lmms-eval,
 behind the published latencies. Their prompts, reading rules and averages differ, and none of the

@@ -1,4 +1,4 @@
-"""How the evaluation harnesses read a reply, faults included: rules that several benchmarks share.
+"""Reply parsing of the evaluation harnesses, faults included.
 
 Sources: open-compass/VLMEvalKit, `vlmeval/dataset/{videomme,mvbench,longvideobench,mlvu}.py` with
 their `utils`, and `vlmeval/utils/matching_util.py` (scores without a judge model, which is what its

@@ -1,4 +1,4 @@
-"""What a protocol is: how a question is put, how a reply is read, how a harness counts it."""
+"""`Protocol`: renders a question, reads a reply, computes the harness's score."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from tango_core.benchmarks.protocols.subtitles import SHOWN, SubtitleRule, Watched
 from tango_core.benchmarks.scoring.multiple_choice import lettered, read, read_option
+from tango_core.errors import InputError
 from tango_core.types import Prompt, Question, Subtitles
 
 Reword = Callable[[Prompt], Prompt]
@@ -97,7 +98,7 @@ class Protocol:
         if subtitles is None:
             return self.render(question)
         if self.subtitles is None or watched is None:
-            raise ValueError(f"protocol {self.name} cannot show subtitles with {question.id!r}")
+            raise InputError(f"protocol {self.name} cannot show subtitles with {question.id!r}")
         return self.subtitles.render(question, self.subtitles.choose(subtitles, watched))
 
 

@@ -1,4 +1,4 @@
-"""Which lines of a video's subtitles a question is put with: what the harnesses' rules share.
+"""Select the subtitle lines of a question, by the rules of the harnesses.
 
 A rule chooses lines by the frames that its harness samples for this purpose, which are not always
 those that the model is shown. Where a cache holds the clip its file is not opened, so the length of

@@ -1,4 +1,4 @@
-"""Whether a reply to a free-form question gives an accepted answer: two rules that judge nothing.
+"""Match free-form replies with accepted answers: `exact` and `contains`.
 
 Both compare words. Capitals, the form of Unicode characters, and punctuation around a word do not
 count; a sign before a number, and "+", "#" and "%" behind a word, do ("-5", "C++", "50%"). Every

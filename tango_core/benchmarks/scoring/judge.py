@@ -1,4 +1,4 @@
-"""What a reply is worth: the option or span that it names, and whether that is right."""
+"""Score a reply: the option or span that it names, and whether that is right."""
 
 from __future__ import annotations
 

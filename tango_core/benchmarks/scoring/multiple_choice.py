@@ -1,4 +1,4 @@
-"""Letters for options, and how replies to multiple-choice questions are read.
+"""Read the option that a reply to a multiple-choice question names.
 
 `read_letter` is strict: the reply must be, or begin with, an option's letter. `read` is general:
 the first of the rules in `RULES` that finds an option decides. A rule that finds several options
@@ -12,6 +12,8 @@ import unicodedata
 from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import NamedTuple
+
+from tango_core.errors import InputError
 
 LETTERS = ascii_uppercase
 BRACKETED = "({letter}) {text}"
@@ -108,7 +110,7 @@ def letter_of(index: int) -> str:
         ValueError: If there is no letter for it.
     """
     if not 0 <= index < len(LETTERS):
-        raise ValueError(f"an option's index must be in [0, {len(LETTERS)}), got {index}")
+        raise InputError(f"an option's index must be in [0, {len(LETTERS)}), got {index}")
     return LETTERS[index]
 
 

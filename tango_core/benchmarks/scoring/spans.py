@@ -1,4 +1,4 @@
-"""Spans of time in replies to "when does it happen?": a strict reader, and the IoU of two spans."""
+"""Read time spans from replies, and their IoU with the annotated span."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ from tango_core.benchmarks.shapes.world import (
     clip_at,
     rng_of,
 )
+from tango_core.errors import InputError
 from tango_core.types import VideoItem
 
 logger = logging.getLogger(__name__)
@@ -93,9 +94,9 @@ class ShapesBenchmark(Benchmark):
     ) -> None:
         super().__init__(None, split, seed, protocol)
         if seed < 0:
-            raise ValueError(f"benchmark.seed must be 0 or more, got {seed}")
+            raise InputError(f"benchmark.seed must be 0 or more, got {seed}")
         if root is not None and "://" in root:
-            raise ValueError(f"benchmark.root must be a local directory for shapes, got {root!r}")
+            raise InputError(f"benchmark.root must be a local directory for shapes, got {root!r}")
         text = json.dumps(_PARAMETERS, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         base = Path(root or DEFAULT_ROOT).absolute()
@@ -152,7 +153,7 @@ class ShapesBenchmark(Benchmark):
             note = json.dumps(_PARAMETERS, indent=2, sort_keys=True)
             write_once(self.generated_in / "parameters.json", lambda aside: aside.write_text(note))
         except OSError as error:
-            raise ValueError(
+            raise InputError(
                 f"benchmark.root: cannot write to {self.generated_in} ({error.strerror}); "
                 "set benchmark.root to a directory you may write to"
             ) from error

@@ -1,4 +1,4 @@
-"""Which tokens of a clip show what a question is about: the generated world knows.
+"""Tokens that show the object of a question in the generated world.
 
 A question about an icon, a digit or the flash is answered by that object; where several icons are
 counted, by all of them. Which scene comes first or last is shown by no object, so such questions
@@ -21,6 +21,7 @@ from tango_core.benchmarks.shapes.world import (
     ClipDescription,
     clip_at,
 )
+from tango_core.errors import InputError
 from tango_core.types import Question
 
 # A token shows an object that covers at least this share of it. Each frame's best token counts in
@@ -37,7 +38,7 @@ def clip_of(video_id: str) -> ClipDescription:
     split, _, rest = video_id.partition("-")
     seed, _, index = rest.partition("-")
     if not (split and seed.isdecimal() and index.isdecimal()):
-        raise ValueError(
+        raise InputError(
             f"{video_id!r} is no clip of benchmark shapes; only there it is known which tokens "
             "show what a question is about"
         )

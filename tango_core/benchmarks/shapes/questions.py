@@ -25,6 +25,7 @@ from tango_core.benchmarks.shapes.world import (
     rng_of,
     sample_moments,
 )
+from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
 TYPES: dict[str, str] = {
@@ -244,7 +245,7 @@ def render_prompt(question: Question) -> Prompt:
 def reply_to(question: Question) -> str:
     """Return the right reply: the option's text, then its letter, e.g. `"red A"`."""
     if question.answer is None:
-        raise ValueError(f"question {question.id!r} has no answer")
+        raise InputError(f"question {question.id!r} has no answer")
     return f"{question.choices[question.answer]} {LETTERS[question.answer]}"
 
 

@@ -39,6 +39,7 @@ from tango_core.compressors.hybrid import DEFAULT_NUM_LAYERS, INNER, Hybrid, Ste
 from tango_core.compressors.in_llm.fastv import FastVStep
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.compressors.stop import checked_stop, stop_for
+from tango_core.errors import InputError
 from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.products import write_products
@@ -98,14 +99,14 @@ class FlashVID(Hybrid):
         super().__post_init__()
         raise_if_outside(self, -1, 1, "tau")
         if not -1 <= self.link_tau < 1:
-            raise ValueError(f"link_tau must be in [-1, 1), got {self.link_tau}")
+            raise InputError(f"link_tau must be in [-1, 1), got {self.link_tau}")
         raise_if_outside(self, 0, 1, "salient_ratio")
         if self.num_segments is not None:
             raise_if_below(self, 1, "num_segments")
         if self.stop is not None:
             object.__setattr__(self, "stop", checked_stop("flashvid", self.stop, STOP_STRENGTHS))
             if self._selection != "v2":
-                raise ValueError(
+                raise InputError(
                     f'stop is defined for selection "v2" of flashvid, got selection '
                     f"{self._selection!r}; set selection to v2, or stop to null"
                 )

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tango_core.errors import InputError
+
 Selection = Literal["v2", "v1", "div", "attention"]
 
 
@@ -62,7 +64,7 @@ def published_inner(
         return None
     layer = round(values.layer / values.num_layers * num_layers)
     if not 1 <= layer < num_layers:
-        raise ValueError(
+        raise InputError(
             f"inner 'published' is layer {values.layer} of {values.num_layers}, and a language "
             f"model of {num_layers} layers has none at that share; set inner to null, or to "
             '{"name": "fastv", "layer": ..., "retention": ...}'

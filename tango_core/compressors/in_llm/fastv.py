@@ -14,6 +14,7 @@ import torch
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
 from tango_core.compressors.in_llm.schedules import OneStepPruner
 from tango_core.compressors.options import raise_if_outside
+from tango_core.errors import InputError
 from tango_core.ops.budgets import ceil_share
 from tango_core.ops.merging import cluster_sizes, cluster_sums, most_similar
 from tango_core.ops.saliency import rank_descending, top_positions
@@ -47,7 +48,7 @@ class InnerStep(LayerPruner):
         """Check the options."""
         super().__post_init__()
         if self.layer < 1:
-            raise ValueError(
+            raise InputError(
                 f"layer must be 1 or larger, since layer - 1 gives the attention; got {self.layer}"
             )
 

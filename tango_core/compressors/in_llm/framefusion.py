@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.compressors.options import raise_if_outside
+from tango_core.errors import InputError
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.merging import cluster_means
 from tango_core.ops.saliency import positions_of, top_positions
@@ -71,7 +72,7 @@ class FrameFusion(LayerPruner):
             ValueError: If the first layer alone can use up the average.
         """
         if self.retention < 1 and self.retention * num_layers <= 1:
-            raise ValueError(
+            raise InputError(
                 f"retention {self.retention} cannot be reached with layer={self.layer} nor any "
                 f"other: all tokens pass the first layer, which in 1 of {num_layers} layers "
                 f"average to {1 / num_layers:.6g}; raise retention above that"

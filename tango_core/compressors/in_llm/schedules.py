@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class OneStepPruner(LayerPruner):
         """Check the options."""
         super().__post_init__()
         if self.layer < 1:
-            raise ValueError(
+            raise InputError(
                 f"layer must be 1 or larger, since layer - 1 gives the scores; got {self.layer}"
             )
 
@@ -46,7 +47,7 @@ class OneStepPruner(LayerPruner):
             return 1.0
         left = num_layers * self.retention - self.layer
         if left <= 0:
-            raise ValueError(
+            raise InputError(
                 f"retention {self.retention} cannot be reached with layer={self.layer}: all tokens "
                 f"in {self.layer} of {num_layers} layers average to "
                 f"{self.layer / num_layers:.6g}; lower layer or raise retention above that"
@@ -94,16 +95,16 @@ class StagedPruner(LayerPruner):
         """Check the options."""
         super().__post_init__()
         if not self.ratios or not all(0 < ratio <= 1 for ratio in self.ratios):
-            raise ValueError(f"ratios must be a list of numbers in (0, 1], got {self.ratios}")
+            raise InputError(f"ratios must be a list of numbers in (0, 1], got {self.ratios}")
         if any(later > earlier for earlier, later in pairwise(self.ratios)):
-            raise ValueError(f"ratios must not increase, got {self.ratios}")
+            raise InputError(f"ratios must not increase, got {self.ratios}")
         if self.stages is not None:
             if len(self.stages) != len(self.ratios):
-                raise ValueError(
+                raise InputError(
                     f"stages must name one layer per ratio ({len(self.ratios)}), got {self.stages}"
                 )
             if self.stages[0] < self.first_layer or not _ascends(self.stages):
-                raise ValueError(
+                raise InputError(
                     f"stages must ascend from {self.first_layer} or larger, got {self.stages}"
                 )
 
@@ -124,14 +125,14 @@ class StagedPruner(LayerPruner):
         """
         stages = self._stages(num_layers)
         if not _ascends(stages) or stages[-1] >= num_layers:
-            raise ValueError(
+            raise InputError(
                 f"stages {stages} do not fit a language model of {num_layers} layers; "
                 f"set stages to {len(self.ratios)} ascending layers below {num_layers}"
             )
         lengths = _lengths(stages, num_layers)
         budget = num_layers * self.retention - stages[0]
         if budget <= 0:
-            raise ValueError(
+            raise InputError(
                 f"retention {self.retention} cannot be reached with stages={stages}: all tokens in "
                 f"{stages[0]} of {num_layers} layers average to {stages[0] / num_layers:.6g}; "
                 "lower the first of stages or raise retention above that"

@@ -15,6 +15,7 @@ from torch import Tensor
 from tango_core.compressors.base import LayerContext, Pruned
 from tango_core.compressors.in_llm.schedules import StagedPruner
 from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.errors import InputError
 from tango_core.ops.budgets import floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.merging import cluster_means
@@ -62,7 +63,7 @@ class SparseVLM(StagedPruner):
         raise_if_outside(self, 0, 1, "recycled")
         raise_if_below(self, 1, "tokens_per_cluster")
         if self.stages is None and len(self.ratios) != 3:
-            raise ValueError(
+            raise InputError(
                 f"ratios must have 3 numbers unless stages are given, got {len(self.ratios)}"
             )
 

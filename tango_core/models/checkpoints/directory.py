@@ -1,4 +1,4 @@
-"""Checkpoint directories: find one, read its configuration, tell it from others.
+"""Checkpoint directories: find, read the configuration, identify.
 
 A checkpoint is a local directory or a hub id. Only JSON files are fetched to describe one; of the
 weights only the files that hold a wanted tensor (see `weights.py`). Formats that run code when read
@@ -19,6 +19,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import EntryNotFoundError
 from safetensors import SafetensorError, safe_open
 
+from tango_core.errors import InputError, MissingFileError
 from tango_core.hub_errors import HUB_ERRORS, reason_of
 from tango_core.local_files import parse_json, read_text
 
@@ -49,7 +50,7 @@ _QUANTISED = {
 }
 
 
-class ArchitectureError(ValueError):
+class ArchitectureError(InputError):
     """A checkpoint is of another architecture than the model it was named for."""
 
 
@@ -82,23 +83,23 @@ class Checkpoint:
         try:
             content = parse_json(read_text(file), name)
         except ValueError as error:
-            raise ValueError(
+            raise InputError(
                 f"{self.setting} {self.source}: {error}; copy the checkpoint again"
             ) from None
         if not isinstance(content, dict):
-            raise ValueError(f"{self.setting} {self.source}: {name} must hold a JSON object")
+            raise InputError(f"{self.setting} {self.source}: {name} must hold a JSON object")
         return content
 
     def config(self) -> dict[str, Any]:
         """Content of config.json."""
         config = self.read_json("config.json")
         if config is None:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{self.setting} {self.source} holds no config.json; "
                 "give the directory that save_pretrained or a hub download wrote"
             )
         if "model_type" not in config and "vision_config" not in config:
-            raise ValueError(
+            raise InputError(
                 f"{self.setting} {self.source}: config.json names no model_type"
                 f"{'' if config else ' (it is empty)'}; give the directory of a model's checkpoint"
             )
@@ -116,7 +117,7 @@ class Checkpoint:
             return None
         located = index.get("weight_map")
         if not isinstance(located, dict) or not all(isinstance(f, str) for f in located.values()):
-            raise ValueError(
+            raise InputError(
                 f"{self.setting} {self.source}: {name} has no weight_map from tensors to files; "
                 "copy the checkpoint again"
             )
@@ -137,13 +138,13 @@ class Checkpoint:
         else:
             names = sorted(file.name for file in self.directory.glob("*.safetensors"))
         if not names:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{self.setting} {self.source} holds no *.safetensors file; other weight formats "
                 "are not read, convert the checkpoint with save_pretrained(safe_serialization=True)"
             )
         missing = [name for name in names if not (self.directory / name).exists()]
         if missing and self.revision is None:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{self.setting} {self.source} is incomplete: its index lists {missing[0]} "
                 f"({len(missing)} of {len(names)} files missing); copy the checkpoint again"
             )
@@ -157,7 +158,7 @@ class Checkpoint:
         still_absent = [name for name in absent if not (self.directory / name).exists()]
         if still_absent:
             # Offline, the hub client returns an incomplete snapshot without complaint.
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{self.setting} {self.source}: {still_absent[0]} is not on this machine and could "
                 f"not be fetched; run `tango model get {self.source}` where there is a network"
             )
@@ -183,7 +184,7 @@ def resolve_checkpoint(
     directory = Path(os.path.expanduser(source))
     if directory.is_dir():
         if revision is not None:
-            raise ValueError(
+            raise InputError(
                 f"model.revision {revision!r} has no meaning for the local directory {source}; "
                 "leave it out"
             )
@@ -192,7 +193,7 @@ def resolve_checkpoint(
         snapshot = _download(source, revision, SMALL_FILES, setting)
         found = Checkpoint(source, snapshot, snapshot.name, setting)
     else:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{setting} {source} is neither a directory nor a hub id such as 'org/name'; "
             "give a directory that holds config.json and *.safetensors"
         )
@@ -205,7 +206,7 @@ def _raise_if_adapter(checkpoint: Checkpoint) -> None:
     adapter = checkpoint.read_json("adapter_config.json")
     if adapter is not None:
         base = adapter.get("base_model_name_or_path") or "an unnamed base model"
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source} holds an adapter "
             f"({adapter.get('peft_type') or 'adapter_config.json'}) for {base}; merge it with peft "
             "(merge_and_unload, then save_pretrained) and give the merged directory without "
@@ -222,7 +223,7 @@ def _raise_if_quantised(checkpoint: Checkpoint) -> None:
         if settings:
             method = settings.get("quant_method") if isinstance(settings, dict) else None
             name = _QUANTISED.get(str(method), str(method or "an unknown method"))
-            raise ValueError(
+            raise InputError(
                 f"{checkpoint.setting} {checkpoint.source} is quantised ({name}, by "
                 "quantization_config in config.json), which is not read; give the checkpoint that "
                 "it was made from, or one that transformers has dequantised (model.dequantize(), "
@@ -294,12 +295,12 @@ def raise_if_damaged(path: str) -> None:
             with safe_open(file, framework="pt") as weights:
                 present = set(weights.keys())
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{file} is damaged: {error}; copy it again") from error
+            raise InputError(f"{file} is damaged: {error}; copy it again") from error
         missing = [
             tensor for tensor in located if located[tensor] == name and tensor not in present
         ]
         if missing:
-            raise ValueError(
+            raise InputError(
                 f"{file} lacks {missing[0]} ({len(missing)} of the tensors that the index lists in "
                 "it); copy it again"
             )
@@ -327,7 +328,7 @@ def _download(source: str, revision: str | None, names: Sequence[str], setting: 
     except HUB_ERRORS as error:
         reason = reason_of(error, source, revision)
     at = f" at revision {revision}" if revision else ""
-    raise FileNotFoundError(
+    raise MissingFileError(
         f"{setting} {source}{at}: {reason}; or give a directory: `tango model get {source} --dir "
         "DIR` where there is a network"
     )

@@ -1,4 +1,4 @@
-"""How a checkpoint's preprocessor files say that pixels are normalised."""
+"""Pixel normalisation, from a checkpoint's preprocessor files."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import Any
 import transformers
 from transformers import CONFIG_MAPPING, AutoTokenizer
 
+from tango_core.errors import InputError, MissingFileError
 from tango_core.models.checkpoints.directory import Checkpoint
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
     if not any(
         (checkpoint.directory / name).is_file() for name in ("tokenizer.json", "vocab.json")
     ):
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
             "save the tokenizer into the checkpoint's directory"
         )
@@ -50,7 +51,7 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
         )
     except ValueError as error:
         reason = str(error).strip().splitlines()[0].rstrip(" :.")
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source}: its tokenizer cannot be read ({reason}); "
             "give a checkpoint with a stock tokenizer.json"
         ) from error
@@ -70,7 +71,7 @@ def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozens
     )
     found = next((ids for ids in candidates if ids is not None), None)
     if found is None:
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source} names no end-of-turn token; "
             "add eos_token_id to its generation_config.json"
         )

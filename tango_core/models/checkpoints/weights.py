@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import Checkpoint
 from tango_core.models.placement import spread_layers
 
@@ -176,7 +177,7 @@ def _read(
                         parts = targets[source]
                         shape = _stored_shape([expected[part] for part in parts])
                         if tuple(value.shape) != shape:
-                            raise ValueError(
+                            raise InputError(
                                 f"{checkpoint.setting} {checkpoint.source}: tensor {source} has "
                                 f"shape {tuple(value.shape)}, but config.json asks for {shape}; "
                                 "configuration and weights do not belong together"
@@ -220,7 +221,7 @@ def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
         return safe_open(path, framework="pt", device=device)
     except SafetensorError as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source}: {path.name} is damaged ({reason}); "
             "copy the checkpoint again"
         ) from None
@@ -233,7 +234,7 @@ def _tensor(
     try:
         value: Tensor = tensors.get_tensor(name)
     except SafetensorError:
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source}: {path.name} does not hold {name}, which "
             "the index says it does; copy the checkpoint again"
         ) from None
@@ -252,7 +253,7 @@ def _raise_unless_equal(
         if names
     ]
     if faults:
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source} does not fit its config.json: it "
             f"{'; it '.join(faults)}; give a complete checkpoint of this architecture"
         )

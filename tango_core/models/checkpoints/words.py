@@ -1,4 +1,4 @@
-"""What of a checkpoint turns questions into token ids and ids into replies, besides its weights.
+"""Digest of a checkpoint's tokenizer, chat template and generation settings.
 
 Cached visual tokens do not depend on it, so it is no part of their identity; replies do.
 """

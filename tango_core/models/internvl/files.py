@@ -12,6 +12,7 @@ from typing import Any
 
 from transformers import InternVLConfig, InternVLVisionConfig
 
+from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
 from tango_core.models.checkpoints.weights import Rename
 from tango_core.models.family import Half, ModelRequest
@@ -100,7 +101,7 @@ class InternVLFiles(FamilyFiles):
             )
         text: Any = config.text_config
         if text.model_type not in _TEXT_MODELS:
-            raise ValueError(
+            raise InputError(
                 f"{where} has a {text.model_type!r} language model; only "
                 f"{' and '.join(_TEXT_MODELS)} are supported, use a dense InternVL3.5 checkpoint"
             )
@@ -116,7 +117,7 @@ class InternVLFiles(FamilyFiles):
         )
         grid, merge = tower_grid(config), merge_of(config)
         if grid[0] != grid[1] or grid[0] % merge or merge * config.downsample_ratio != 1:
-            raise ValueError(
+            raise InputError(
                 f"{where}: {grid[0]} x {grid[1]} patches cannot be shuffled by downsample_ratio "
                 f"{config.downsample_ratio:g}; correct config.json"
             )
@@ -191,13 +192,13 @@ def _original_config(checkpoint: Checkpoint) -> InternVLConfig:
     vision = content.get("vision_config")
     text = content.get("llm_config")
     if not isinstance(vision, dict) or not isinstance(text, dict):
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source}: config.json must hold vision_config and "
             "llm_config, as InternVL's authors publish them; copy the checkpoint again"
         )
     size = content.get("force_image_size")
     if size not in (None, vision.get("image_size", size)):
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source}: force_image_size is {size}, but the tower "
             f"was stored for {vision['image_size']} pixels; use another checkpoint"
         )

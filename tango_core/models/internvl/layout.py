@@ -1,4 +1,4 @@
-"""How InternVL puts text and clip in one sequence: every frame between two marks, with a label."""
+"""Prompt layout of InternVL: labelled frames between marks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.internvl.family import FrameLabel, InternVLOptions
 from tango_core.models.language.prompt import (
@@ -51,7 +52,7 @@ class Layout(PromptLayout):
         known = tokenizer.get_vocab()
         missing = [mark for mark in _MARKS if mark not in known]
         if missing:
-            raise ValueError(
+            raise InputError(
                 f"model.path {spec.path}: its tokenizer has no token {missing[0]}, which InternVL "
                 "puts around every frame; copy the tokenizer's files of the checkpoint again"
             )

@@ -1,4 +1,4 @@
-"""The language half: how a prompt becomes one sequence, and how tokens are made from it.
+"""The language half: prompt layout, engine, batching and pruning inside.
 
 - `prompt.py`: a prompt as spans of text and visual tokens, a clip as blocks with text around them;
   what a family states about its order. `chat.py`: the text of a conversation.

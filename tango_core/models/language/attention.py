@@ -1,4 +1,4 @@
-"""Attention of stock layers: once more for pruners, and of many sequences in one row of tokens.
+"""Attention for pruners, and attention of packed sequences.
 
 The fused kernel inside a layer returns no probabilities, so those that rank tokens are computed
 here from the input of the layer and its own projections. That is right only if everything is
@@ -28,6 +28,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from tango_core.errors import InputError
 from tango_core.models.kernels import attend
 
 # To add one: read its `forward`, repeat here what is new in it, and add it to the tests.
@@ -53,12 +54,12 @@ def raise_if_unknown(attention: Any) -> None:
     cls = type(attention)
     if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
         known = ", ".join(sorted(name.rpartition(".")[2] for name in KNOWN_CLASSES))
-        raise ValueError(
+        raise InputError(
             f"the language model has attention of class {cls.__name__}, which is not supported; "
             f"use a checkpoint with one of: {known}"
         )
     if not attention.is_causal:
-        raise ValueError(
+        raise InputError(
             f"the {cls.__name__} of the language model is not causal, which is not supported; "
             "set use_bidirectional_attention to false in the checkpoint's config.json"
         )
@@ -140,7 +141,7 @@ class LayerAttention:
     def _known_attention(self) -> Any:
         """The attention module of the layer."""
         if self.layer is None:
-            raise ValueError(
+            raise InputError(
                 "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
             )
         raise_if_unknown(self.layer.self_attn)
@@ -167,18 +168,18 @@ def raise_if_unsupported(model: Any) -> None:
         attention = getattr(layer, "self_attn", None)
         raise_if_unknown(attention)
         if (window := window_of(attention)) is not None:
-            raise ValueError(
+            raise InputError(
                 f"layer {index} of the language model attends within a sliding window of {window} "
                 "tokens, which is not supported; set use_sliding_window to false (or "
                 "sliding_window to null) in the checkpoint's config.json"
             )
         if (cap := soft_cap_of(attention)) is not None:
-            raise ValueError(
+            raise InputError(
                 f"layer {index} of the language model soft-caps its attention logits at {cap}, "
                 "which the fused kernel does not; use a checkpoint without attn_logit_softcapping"
             )
     if (cap := getattr(model.config, "final_logit_softcapping", None)) is not None:
-        raise ValueError(
+        raise InputError(
             f"the language model soft-caps its output logits at {cap}, which is not supported; "
             "use a checkpoint without final_logit_softcapping"
         )

@@ -19,6 +19,7 @@ from typing import Protocol
 
 import torch
 
+from tango_core.errors import InputError
 from tango_core.models.base import AnswerSession
 from tango_core.models.language.arena import MAX_SEQUENCES, KVArena
 from tango_core.models.language.decoding import Decoding
@@ -168,7 +169,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             ValueError: If `max_new_tokens` is smaller than 1.
         """
         if request.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be 1 or larger, got {request.max_new_tokens}")
+            raise InputError(f"max_new_tokens must be 1 or larger, got {request.max_new_tokens}")
         replies = [Reply(prompt) for prompt in request.prompts]
         work = RequestInWork(request, replies, len(replies))
         if not replies:

@@ -1,10 +1,11 @@
-"""The text that a chat model expects before the clip, after it, and after the question."""
+"""Chat formats: text before the clip, after it, and after the question."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from tango_core.errors import InputError
 from tango_core.types import Prompt
 
 
@@ -77,7 +78,7 @@ def chat_format(entry: Any, source: str, default: ChatFormat = QWEN_1_5) -> Chat
         return default
     names = [field.name for field in fields(ChatFormat)]
     if not isinstance(entry, dict) or sorted(entry) != sorted(names):
-        raise ValueError(f"{source}/tango.json: 'chat' must be an object of {', '.join(names)}")
+        raise InputError(f"{source}/tango.json: 'chat' must be an object of {', '.join(names)}")
     if not all(isinstance(value, str) for value in entry.values()):
-        raise ValueError(f"{source}/tango.json: every field of 'chat' must be a text")
+        raise InputError(f"{source}/tango.json: every field of 'chat' must be a text")
     return ChatFormat(**entry)

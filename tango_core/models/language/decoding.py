@@ -1,4 +1,4 @@
-"""One more token for every sequence, without a look at the device in between.
+"""One decoding step for all sequences, without synchronising with the host.
 
 Tokens, positions and lengths stay on the device, and the most likely token goes from one step to
 the next there; the host reads them when it wants to (`read`). A step attends over all slots in one

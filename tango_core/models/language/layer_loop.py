@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.errors import InputError
 from tango_core.models.kernels import can_compile, compiled
 from tango_core.models.language.attention import Work, raise_if_unsupported
 from tango_core.models.language.pruning import (
@@ -117,7 +118,7 @@ class LayerLoop:
                 would not be causal without a mask.
         """
         if mask is None and hidden.shape[1] > 1 and self.config._attn_implementation == "eager":
-            raise ValueError(
+            raise InputError(
                 "eager attention is causal only with a mask; "
                 "build the language model with attn_implementation='sdpa'"
             )

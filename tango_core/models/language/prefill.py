@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tango_core.compressors.base import LayerPruner
+from tango_core.errors import InputError
 from tango_core.models.language.arena import MAX_BATCH, KVArena
 from tango_core.models.language.attention import (
     Work,
@@ -448,7 +449,7 @@ def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
     found = visual_spans(spans)
     grids = {span.grid for _, span in found}
     if len(grids) != 1:
-        raise ValueError(
+        raise InputError(
             f"a prompt with {len(grids)} clips cannot be pruned inside the language model; "
             "use a method that acts before it"
         )

@@ -1,4 +1,4 @@
-"""A prompt as the language model sees it: spans of text and of visual tokens, with positions.
+"""A prompt as spans of text and visual tokens with positions.
 
 A clip may be laid out as blocks: the tokens of one temporal position after the other, with text
 around each. Qwen3-VL writes the time before every pair of frames, InternVL the number before every
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.chat import ChatFormat
 from tango_core.models.options import EmptyBlocks
@@ -175,7 +176,7 @@ class PromptLayout(ABC):
         """Refuse tokens of another model."""
         width = self.spec.llm.hidden_size
         if video.tokens.shape[1] != width:
-            raise ValueError(
+            raise InputError(
                 f"video tokens have width {video.tokens.shape[1]}, but model {self.spec.name} has "
                 f"{width}; encode the clip with the same checkpoint"
             )
@@ -286,7 +287,7 @@ def _bounds(video: CompressedVideo, texts: Sequence[BlockText]) -> list[int]:
     """(T + 1) ends of the blocks among the kept tokens."""
     num_blocks, height, width = video.grid
     if len(texts) != num_blocks:
-        raise ValueError(
+        raise InputError(
             f"a clip of {num_blocks} temporal positions needs as many texts, got {len(texts)}"
         )
     starts = torch.arange(num_blocks + 1) * (height * width)

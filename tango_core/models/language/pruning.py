@@ -1,4 +1,4 @@
-"""Pruning between two layers: a prompt under a pruner, what it chooses, and what is left of it.
+"""Apply a pruner between two layers.
 
 Rows that are added to the states of visual tokens after the first layers (DeepStack) follow the
 tokens that stay.

@@ -1,16 +1,14 @@
-"""What the LLaVA families share and differ in: newlines, options and harness settings."""
+"""The LLaVA families: options, newlines and harness settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import FamilyOptions
-
-if TYPE_CHECKING:
-    pass
 
 # Positions of the tower per token and axis in the publications.
 PUBLISHED_STEP = 2
@@ -41,7 +39,7 @@ class LlavaOptions(FamilyOptions):
     def __post_init__(self) -> None:
         """Check the range; whether the grid is large enough, the checkpoint says."""
         if self.pooling_step < PUBLISHED_STEP:
-            raise ValueError(
+            raise InputError(
                 f"model.pooling_step must be {PUBLISHED_STEP} or larger, got {self.pooling_step}"
             )
 

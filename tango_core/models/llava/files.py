@@ -23,6 +23,7 @@ from typing import Any
 
 from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
 
+from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import (
     ArchitectureError,
     Checkpoint,
@@ -98,11 +99,11 @@ class LlavaFiles(FamilyFiles):
                 "checkpoint of LLaVA-OneVision or LLaVA-Video"
             )
         if config.vision_config.model_type != "siglip_vision_model":
-            raise ValueError(
+            raise InputError(
                 f"{where} has a {config.vision_config.model_type!r} tower; only SigLIP is supported"
             )
         if config.vision_feature_select_strategy != "full":
-            raise ValueError(
+            raise InputError(
                 f"{where}: vision_feature_select_strategy must be 'full' for SigLIP, "
                 f"got {config.vision_feature_select_strategy!r}; correct config.json"
             )
@@ -121,7 +122,7 @@ class LlavaFiles(FamilyFiles):
             provides |= {"saliency", "frame_embeddings"}
         side, step = vision.image_size // vision.patch_size, options.pooling_step
         if step > side:
-            raise ValueError(
+            raise InputError(
                 f"model.pooling_step must be at most the {side} positions of a side of the tower's "
                 f"grid, got {step}"
             )
@@ -163,7 +164,7 @@ def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
     vision = content.get("vision_config", content)
     kinds = ("siglip", "siglip_vision_model")
     if content.get("model_type") not in kinds and vision.get("model_type") not in kinds:
-        raise ValueError(
+        raise InputError(
             f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
             f"model, not SigLIP; give a directory or hub id such as {SIGLIP_OF_LLAVA}"
         )

@@ -1,4 +1,4 @@
-"""How LLaVA puts text, clip and newlines in one sequence."""
+"""Prompt layout of LLaVA: text, clip and newline tokens."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
 
+from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module, tensor_names
 from tango_core.models.llava.files import SIGLIP_OF_LLAVA, siglip_config
@@ -57,7 +58,7 @@ def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list
     selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
     states = [index if index >= 0 else num_blocks + 1 + index for index in selected]
     if not states or not 1 <= max(states) <= num_blocks:
-        raise ValueError(
+        raise InputError(
             f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
             f"{num_blocks} blocks; use a checkpoint of a LLaVA model"
         )
@@ -233,7 +234,7 @@ def load_pooling_head(
         checkpoint = resolve_checkpoint(saliency_from, setting="model.saliency_from")
         config = siglip_config(checkpoint)
         if config.hidden_size != own_config.hidden_size:
-            raise ValueError(
+            raise InputError(
                 f"model.saliency_from {saliency_from} has width {config.hidden_size}, but the "
                 f"tower has {own_config.hidden_size}; give the SigLIP that the tower was made from "
                 f"({SIGLIP_OF_LLAVA})"
@@ -241,7 +242,7 @@ def load_pooling_head(
         if not any(
             (_head_name(name) or "").startswith("head.") for name in tensor_names(checkpoint)
         ):
-            raise ValueError(
+            raise InputError(
                 f"model.saliency_from {saliency_from} holds no pooling head; give the original "
                 f"SigLIP checkpoint ({SIGLIP_OF_LLAVA}), not a tower taken out of a LLaVA model"
             )

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import FamilyOptions, raise_if_wrong_area
 
@@ -44,10 +45,10 @@ class QwenOptions(FamilyOptions):
     def __post_init__(self) -> None:
         """Check the ranges."""
         if self.max_pixels is not None and self.max_pixels < 1:
-            raise ValueError(f"model.max_pixels must be 1 or larger, got {self.max_pixels}")
+            raise InputError(f"model.max_pixels must be 1 or larger, got {self.max_pixels}")
         raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
         if not 0 < self.seconds_per_grid < math.inf:
-            raise ValueError(
+            raise InputError(
                 f"model.seconds_per_grid must be a positive number, got {self.seconds_per_grid:g}"
             )
 

@@ -1,4 +1,4 @@
-"""How Qwen2.5-VL puts text and clip in one sequence: a clip between two marks, 3-D positions.
+"""Prompt layout of Qwen2.5-VL: a clip between two marks, 3-D positions.
 
 Positions are time, row and column of every token. They are computed here and not by transformers,
 whose rule for text behind a clip changed with version 5, and whose model keeps the last call's

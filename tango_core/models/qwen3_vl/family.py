@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import FamilyOptions, raise_if_wrong_area
 from tango_core.video.frame_spec import FrameTimes
@@ -49,7 +50,7 @@ class Qwen3Options(FamilyOptions):
         for name in ("max_pixels", "min_pixels"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ValueError(f"model.{name} must be 1 or larger, got {value}")
+                raise InputError(f"model.{name} must be 1 or larger, got {value}")
         # Not `min_pixels`, which a protocol may set.
         raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
 

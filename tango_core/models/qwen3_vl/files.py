@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import Qwen3VLConfig
 
+from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
 from tango_core.models.family import ModelRequest
@@ -52,13 +53,13 @@ class Qwen3Files(PatchFiles):
         layers, depth = config.text_config.num_hidden_layers, config.vision_config.depth
         indexes = config.vision_config.deepstack_visual_indexes
         if not 0 < len(indexes) <= layers:
-            raise ValueError(
+            raise InputError(
                 f"{where}: vision_config.deepstack_visual_indexes must name 1 to {layers} blocks, "
                 f"as the language model has layers, got {len(indexes)}; correct config.json"
             )
         blocks = sorted(set(indexes))
         if len(blocks) < len(indexes) or not 0 <= blocks[0] <= blocks[-1] < depth:
-            raise ValueError(
+            raise InputError(
                 f"{where}: vision_config.deepstack_visual_indexes must be different blocks from 0 "
                 f"to {depth - 1}, got {indexes}; correct config.json"
             )
@@ -88,7 +89,7 @@ class Qwen3Files(PatchFiles):
         """
         extras = super().extras(checkpoint)
         if extras.chat is self.chat and _THINKING.search(_template(checkpoint)):
-            raise ValueError(
+            raise InputError(
                 f"{checkpoint.setting} {checkpoint.source} is a Thinking checkpoint, which reasons "
                 "before it answers, longer than the replies that protocols allow; give the "
                 "Instruct one, or state chat in tango.json, with <think> at the end of closing"

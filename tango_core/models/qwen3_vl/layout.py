@@ -1,4 +1,4 @@
-"""How Qwen3-VL puts text and clip in one sequence: a time and two marks for every pair of frames.
+"""Prompt layout of Qwen3-VL: a time stamp and marks for every pair of frames.
 
 Positions are three-dimensional: text counts on all axes; the tokens of a block begin where its text
 ends and differ in row and column alone, so time is known from the text. What follows a block is as
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.prompt import (
     BlockText,
@@ -101,7 +102,7 @@ class Layout(PromptLayout):
         """Refuse tokens without the rows that go into the first layers: replies would be wrong."""
         found = 0 if video.companions is None else video.companions.shape[1]
         if found != self.spec.companions:
-            raise ValueError(
+            raise InputError(
                 f"video tokens come with {found} companions each, but model {self.spec.name} adds "
                 f"{self.spec.companions} to its first layers; encode the clip with the same "
                 "checkpoint"

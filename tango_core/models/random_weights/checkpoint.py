@@ -12,6 +12,7 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
+from tango_core.errors import InputError, MissingFileError
 from tango_core.models.language.chat import INTERNVL2_5
 from tango_core.models.random_weights.geometry import Geometry, Layout, geometry_named
 from tango_core.models.random_weights.weights import plan_tensors, write_shards
@@ -93,9 +94,9 @@ def write_random_checkpoint(
     """
     shape = geometry_named(geometry).shrunk(shrink)
     if seed is not None and seed < 0:
-        raise ValueError(f"seed must be 0 or larger, got {seed}")
+        raise InputError(f"seed must be 0 or larger, got {seed}")
     if shard_bytes < 1:
-        raise ValueError(f"shard_bytes must be 1 or larger, got {shard_bytes}")
+        raise InputError(f"shard_bytes must be 1 or larger, got {shard_bytes}")
     found = [] if tokenizer is None else _tokenizer_files(tokenizer)
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("model*.safetensors*"):
@@ -120,7 +121,7 @@ def _tokenizer_files(directory: Path) -> list[Path]:
     """The files of a tokenizer."""
     files = [directory / name for name in _TOKENIZER_FILES if (directory / name).is_file()]
     if not {"tokenizer.json", "vocab.json"} & {file.name for file in files}:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"tokenizer {directory} holds no tokenizer.json; give the directory of the published "
             "model's tokenizer, or leave it out for a generated one"
         )

@@ -1,4 +1,4 @@
-"""What the published checkpoints look like: their config.json, and the names of their tensors.
+"""Geometries of published checkpoints: config.json and tensor names.
 
 `configs/` holds the content of every config.json, written down from public sources: pages and logs
 of the hub's models, and the conversion scripts of transformers. LLaVA's authors write
@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+from tango_core.errors import InputError
 
 Layout = Literal["llava-hf", "lmms-lab", "qwen", "qwen3", "internvl-hf", "internvl-chat"]
 
@@ -70,7 +72,7 @@ class Geometry:
             ValueError: If the factor is smaller than 1.
         """
         if factor < 1:
-            raise ValueError(f"shrink must be 1 or larger, got {factor}")
+            raise InputError(f"shrink must be 1 or larger, got {factor}")
         if factor == 1:
             return self
         config: dict[str, Any] = copy.deepcopy(dict(self.config))
@@ -167,5 +169,5 @@ def geometry_named(name: str) -> Geometry:
         ValueError: If there is none of this name.
     """
     if name not in GEOMETRIES:
-        raise ValueError(f"unknown geometry {name!r}; choose one of: {', '.join(GEOMETRIES)}")
+        raise InputError(f"unknown geometry {name!r}; choose one of: {', '.join(GEOMETRIES)}")
     return GEOMETRIES[name]

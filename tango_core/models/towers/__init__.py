@@ -1,4 +1,4 @@
-"""What the vision halves of all families share: batches of frames, patches, traces, encoders.
+"""Shared parts of the vision halves: frame batches, patches, traces, encoders.
 
 `encoder` is the base of every encoder of this package, `patch_tower` that of towers that merge
 patches (Qwen's). Imports the interfaces and `files`, and no family.

@@ -1,4 +1,4 @@
-"""What the vision encoders of all families do with a clip around their towers."""
+"""Base class of the vision encoders."""
 
 from __future__ import annotations
 

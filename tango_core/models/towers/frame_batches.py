@@ -1,4 +1,4 @@
-"""A clip's way into a tower: the transfer to the device, and how many frames go in together.
+"""Transfer frames to the device, and choose how many a tower encodes at once.
 
 A tower looks at every frame (Qwen2.5-VL: at every pair of frames) on its own, so a clip can be cut
 anywhere. The tokens are the same up to rounding: a kernel may add in another order for another

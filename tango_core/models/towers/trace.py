@@ -1,10 +1,12 @@
-"""What the layers of a vision tower hold of a clip, for studies of them."""
+"""Hidden states of the layers of a vision tower, for analyses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,11 +83,11 @@ def raise_if_no_layer(layers: Collection[int], num_layers: int, model: str) -> N
     """Refuse layers that a tower does not run.
 
     Raises:
-        ValueError: In one line that says which there are.
+        InputError: In one line that names those that exist.
     """
     wrong = sorted(layer for layer in layers if not 0 <= layer <= num_layers)
     if wrong:
-        raise ValueError(
+        raise InputError(
             f"layer {wrong[0]} is not one of the tower of model {model}: it must be from 0 "
             f"(embeddings) to {num_layers} (the last block that the model runs)"
         )

@@ -13,6 +13,7 @@ from typing import TypeVar
 from jobs import exit_codes
 from jobs.cli import main as cli
 from pipeline.errors import WorkerError
+from tango_core.errors import UserError
 
 T = TypeVar("T")
 _MOST_CHARACTERS = 4_000
@@ -36,7 +37,7 @@ def told(function: Callable[[], T]) -> T:
     logging.disable(logging.CRITICAL)
     try:
         return function()
-    except (ValueError, OSError, WorkerError) as error:
+    except (UserError, OSError, WorkerError) as error:
         line = " ".join(str(error).split())
         if len(line) < 8 or len(line) > _MOST_CHARACTERS:
             raise WrongEndError(f"{type(error).__name__} says {line[:300]!r}") from error

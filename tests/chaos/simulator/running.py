@@ -15,6 +15,7 @@ import tempfile
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,8 +28,7 @@ import pyarrow.parquet as pq
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
 from jobs.run.job_facts import versions
-from pipeline.stages.read_ahead import done_ahead
-from pipeline.stages.write_behind import Writers, Writing
+from pipeline.stages.threads import Writers, done_ahead
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
 from tests.chaos.simulator.bucket import BucketState, SimulatedStore
@@ -192,20 +192,28 @@ class Running:
                 shutil.rmtree(self.desk, ignore_errors=True)
 
 
-class LateWriting(Writing):
-    """A file that nobody writes before somebody waits for it."""
+class LateWriting(Future[None]):
+    """A file that is written when somebody waits for it."""
 
-    def wait(self) -> None:
-        """Write it, once."""
-        if not self.is_over:
-            self.run()
-        super().wait()
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__()
+        self._work = work
+
+    def result(self, timeout: float | None = None) -> None:
+        """Write it now."""
+        if not self.done():
+            try:
+                self._work()
+                self.set_result(None)
+            except Exception as error:
+                self.set_exception(error)
+        super().result()
 
 
 class LateWriters(Writers):
     """Threads that have no time until somebody waits."""
 
-    def begin(self, work: Callable[[], None]) -> Writing:
+    def begin(self, work: Callable[[], None]) -> Future[None]:
         """Let it wait."""
         return LateWriting(work)
 

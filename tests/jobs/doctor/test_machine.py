@@ -1,14 +1,17 @@
-"""Checks of Python, packages, GPUs, CPUs and memory."""
+"""Checks of Python, packages, GPUs, CPUs, memory, video decoders and the embedded model."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from doctor_results import result_in_a_new_process, result_of
 
 from jobs.doctor import machine
+from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames, decoder_versions
 
 
 @pytest.fixture
@@ -121,3 +124,38 @@ def test_a_container_has_the_memory_of_its_limit(tmp_path):
     assert machine.available_memory(tmp_path) == (3 * 10**9, 2 * 10**9)
     (tmp_path / "memory.max").write_text("max\n")
     assert machine.available_memory(tmp_path)[0] > 3 * 10**9
+
+
+@pytest.mark.parametrize("name", ["decord", "pyav", "torchcodec"])
+def test_a_decoder_reads_exactly_or_is_not_installed(name):
+    result = result_of(machine.video_decoder, name)
+    assert result.status == "ok"
+    try:
+        assert decoder_versions(name) in result.text
+    except DecoderUnavailableError:
+        assert "not installed" in result.text
+        chosen = result_of(machine.video_decoder, name, name)
+        assert chosen.status == "problem"
+        assert f"decoder '{name}'" in chosen.text
+
+
+def test_an_unknown_decoder_is_a_problem():
+    result = result_of(machine.video_decoder, "vlc")
+    assert result.status == "problem"
+    assert "unknown decoder 'vlc'; choose one of" in result.text
+
+
+def test_neighbouring_frames_are_not_taken_for_the_right_ones():
+    with machine.grey_clip() as (path, levels):
+        frames = decode_frames(str(path), FrameSpec(num_frames=6))
+    assert machine.frames_match(frames, levels)
+    shifted = replace(frames, timestamps=frames.timestamps + 1)
+    assert not machine.frames_match(shifted, np.append(levels, 0))
+    assert not machine.frames_match(replace(frames, timestamps=frames.timestamps[[0] * 6]), levels)
+
+
+@pytest.mark.slow
+def test_the_embedded_model_answers():
+    result = result_of(machine.embedded_model)
+    assert result.status == "ok"
+    assert result.text.endswith("right")

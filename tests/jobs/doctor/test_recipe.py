@@ -1,12 +1,16 @@
-"""Checks of the model, the methods and the benchmarks of a recipe."""
+"""Checks of places, services and what a recipe names: what is a problem, and what it says."""
 
 from __future__ import annotations
 
 import shutil
+import socket
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from doctor_results import job, result_of
+import torch
+from doctor_results import job, result_in_a_new_process, result_of
 from hub_server import hub_server
 from releases import videomme_release
 from safetensors.torch import load_file, save_file
@@ -15,40 +19,167 @@ from jobs.doctor import recipe
 from jobs.doctor.checks import Check, CheckResult, run_checks
 from tango_core.models import describe_model
 
+NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+DEEP = {"name": "fastv", "retention": 0.2}
+SEVERAL = {"method": None, "methods": [{"name": "full"}, {"name": "dart", "retention": 0.6}]}
+SKIPPED = {"method": None, "methods": [{"name": "full"}, DEEP], "infeasible": "skip"}
+ABSENT = {"model": {"name": "llava-onevision-7b", "path": "/no/such"}}
+MANY = {"executor": "ray", "pools": {"decode": {"num_cpus": 4096}}}
+GPU = {"executor": "ray", "pools": {"answer": {"num_actors": 1, "num_gpus": 1}}}
 
-def test_the_embedded_checkpoint_is_complete():
-    result = result_of(recipe.model, job())
-    assert result.status == "ok"
-    assert "tiny, 8 frames, float32" in result.text
-    assert result.text.endswith("MB, complete")
+
+@pytest.mark.parametrize(
+    ("check", "arguments", "status", "said"),
+    [
+        (recipe.writable, ("memory://bucket/cache", "--cache"), "ok", "can be written to"),
+        (recipe.writable, ("nonsense://bucket", "--cache"), "problem", "nonsense://bucket"),
+        (recipe.writable, ("/proc/runs", "--output"), "problem", "/proc cannot be written to"),
+        (recipe.writable, (f"{__file__}/runs", "--output"), "problem", "another --output"),
+        (recipe.tracking, ("runs/mlruns",), "problem", "retired file store"),
+        (recipe.tracking, ("http://127.0.0.1:1",), "problem", "later with `tango log-run`"),
+        (recipe.ray_pools, (job(), None), "ok", "not used: one process on the CPU"),
+        (recipe.ray_pools, (job(), "127.0.0.1:1"), "note", "--address 127.0.0.1:1 is not used"),
+        (recipe.ray_pools, (job(executor="ray", mode="profile"), None), "ok", "not used"),
+        (recipe.ray_pools, (job(executor="ray"), None), "ok", "pools fit"),
+        (recipe.ray_pools, (job(**MANY), None), "problem", "pools.decode.num_cpus"),
+        pytest.param(
+            *(recipe.ray_pools, (job(model={"device": "cuda"}), None), "problem"),
+            "model.device is cuda",
+            marks=NO_GPU,
+        ),
+        pytest.param(
+            *(recipe.ray_pools, (job(**GPU), None), "problem"),
+            "lower pools.answer.num_actors",
+            marks=NO_GPU,
+        ),
+        (recipe.model, (job(),), "ok", "tiny, 8 frames, float32"),
+        (recipe.model, (job(**ABSENT),), "problem", "model.path /no/such is neither"),
+        (recipe.methods, (job(**ABSENT), "cache"), "note", "not checked"),
+        (recipe.methods, (job(**SEVERAL), "cache"), "ok", "2 with 1 token cache(s)"),
+        (recipe.methods, (job(method=DEEP), "cache"), "problem", "cannot be reached with layer=2"),
+        (recipe.methods, (job(**SKIPPED), "cache"), "note", "fastv r=0.2"),
+        (
+            *(recipe.methods, (job(method={"name": "tango", "alhpa": 1}), "cache"), "problem"),
+            "did you mean 'alpha'?",
+        ),
+    ],
+)
+def test_a_check_says_what_it_found(check, arguments, status, said):
+    result = result_of(check, *arguments)
+    assert result.status == status, result
+    assert said in result.text
 
 
-def test_a_damaged_checkpoint_is_a_problem(tmp_path):
+def test_a_directory_is_written_to_and_left_unchanged(tmp_path, monkeypatch):
+    for location in (tmp_path, tmp_path / "a" / "b"):
+        assert result_of(recipe.writable, str(location), "--output").status in ("ok", "note")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert str(tmp_path) in result_in_a_new_process(recipe.temporary).text
+    assert list(tmp_path.iterdir()) == []
+
+
+# A machine without one of our packages: Python runs this before anything else.
+_WITHOUT_S3FS = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name == "s3fs":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+"""
+
+
+def test_a_package_that_is_missing_names_its_extra(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(_WITHOUT_S3FS)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = result_in_a_new_process(recipe.writable, "s3://bucket/cache", "--cache")
+    assert result == CheckResult(
+        "problem",
+        "s3fs is not installed; it comes with the extra 's3': pip install 'tango-video[s3]'",
+    )
+
+
+def test_a_store_is_asked_and_not_created(tmp_path):
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    created = CheckResult("ok", f"{uri} will be created by the first run")
+    assert result_of(recipe.tracking, uri) == created
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mlflow.db").write_bytes(b"no database " * 100)
+    assert result_of(recipe.tracking, uri).status == "problem"
+
+
+class Other(BaseHTTPRequestHandler):
+    """A server of another kind."""
+
+    def do_POST(self):
+        self.send_error(404)
+
+    do_GET = do_POST  # noqa: N815
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_server_that_is_none_of_mlflow_is_a_problem():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        result = result_of(recipe.tracking, uri, timeout_s=8)
+    assert result.status == "problem"
+    assert "within 8 s" in result.text
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        result = result_of(recipe.tracking, f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+        thread.join()
+    assert result.status == "problem"
+    assert "404" in result.text
+
+
+def test_an_address_without_a_cluster_is_a_problem():
+    result = result_in_a_new_process(recipe.ray_pools, None, "127.0.0.1:1")
+    assert result.status == "problem"
+    assert "no Ray cluster at --address 127.0.0.1:1" in result.text
+
+
+@pytest.mark.ray
+def test_pools_are_compared_with_a_cluster(local_ray):
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    result = result_of(recipe.ray_pools, None, address)
+    assert result.status == "ok", result
+    assert f"{address} has 4 CPUs and 0 GPUs on 1 node(s)" in result.text
+    assert "pools fit" in result_of(recipe.ray_pools, job(executor="ray"), address).text
+    pools = {"compress": {"num_actors": 5, "num_cpus": 1}}
+    result = result_of(recipe.ray_pools, job(executor="ray", pools=pools), address)
+    assert result.status == "problem"
+    assert "lower pools.compress.num_actors" in result.text
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("bytes", "model.safetensors is damaged"),
+        ("vision_tower", "does not fit its config.json: it lacks"),
+        ("language_model", "does not fit its config.json: it lacks"),
+    ],
+)
+def test_a_damaged_checkpoint_is_a_problem(tmp_path, lost, said):
     broken = tmp_path / "broken"
     shutil.copytree(describe_model("tiny").path, broken)
     weights = broken / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:100_000])
+    if lost == "bytes":
+        weights.write_bytes(weights.read_bytes()[:100_000])
+    else:
+        tensors = load_file(weights)
+        del tensors[next(name for name in tensors if lost in name)]
+        save_file(tensors, weights)
     result = result_of(recipe.model, job(model={"path": str(broken)}))
     assert result.status == "problem"
-    assert "model.safetensors is damaged" in result.text
-
-
-@pytest.mark.parametrize("half", ["vision_tower", "language_model"])
-def test_a_checkpoint_that_lacks_a_tensor_is_a_problem(tmp_path, half):
-    broken = tmp_path / "broken"
-    shutil.copytree(describe_model("tiny").path, broken)
-    tensors = load_file(broken / "model.safetensors")
-    lost = next(name for name in tensors if half in name)
-    save_file({n: v for n, v in tensors.items() if n != lost}, broken / "model.safetensors")
-    result = result_of(recipe.model, job(model={"path": str(broken)}))
-    assert result.status == "problem"
-    assert "does not fit its config.json: it lacks" in result.text
-
-
-def test_a_missing_checkpoint_is_one_problem_and_not_two():
-    absent = job(model={"name": "llava-onevision-7b", "path": "/no/such"})
-    assert result_of(recipe.model, absent).text.startswith("model.path /no/such is neither")
-    assert result_of(recipe.methods, absent, "cache").status == "note"
+    assert said in result.text
 
 
 SIGLIP = "google/none"
@@ -72,15 +203,12 @@ def hub_results(monkeypatch, tmp_path, offline, url=""):
     return result
 
 
-def test_a_hub_checkpoint_cannot_be_downloaded_offline(monkeypatch, tmp_path):
+@pytest.mark.slow
+def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path):
     result = hub_results(monkeypatch, tmp_path, "1")
     assert result.status == "problem"
     assert f"{LLAVA} and {SIGLIP}" in result.text
     assert f"tango model get {SIGLIP}" in result.text
-
-
-@pytest.mark.slow
-def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path):
     with hub_server() as hub:
         for name in (LLAVA, SIGLIP):
             hub.publish(f"models/{name}", {"config.json": b"{}"})
@@ -93,29 +221,7 @@ def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path):
         assert f"{SIGLIP}: it is gated: ask for access on {hub.url}/{SIGLIP}" in result.text
 
 
-def test_methods_are_built_for_the_model():
-    several = job(method=None, methods=[{"name": "full"}, {"name": "dart", "retention": 0.6}])
-    assert result_of(recipe.methods, several, "cache") == CheckResult(
-        "ok", "2 with 1 token cache(s)"
-    )
-    deep = {"name": "fastv", "retention": 0.2}
-    result = result_of(recipe.methods, job(method=deep), "cache")
-    assert result.status == "problem"
-    assert "cannot be reached with layer=2" in result.text
-    methods = [{"name": "full"}, deep]
-    skipped = job(method=None, methods=methods, infeasible="skip")
-    result = result_of(recipe.methods, skipped, "cache")
-    assert result.status == "note"
-    assert "fastv r=0.2" in result.text
-
-
-def test_a_wrong_option_of_a_method_is_a_problem():
-    result = result_of(recipe.methods, job(method={"name": "tango", "alhpa": 1}), "cache")
-    assert result.status == "problem"
-    assert "did you mean 'alpha'?" in result.text
-
-
-def test_annotations_are_found_or_missed(tmp_path):
+def test_annotations_and_places_of_generated_clips_are_found_or_missed(tmp_path):
     videomme_release(tmp_path)
     (there,) = job(benchmark={"name": "videomme", "root": str(tmp_path)}).all_benchmarks
     result = result_of(recipe.benchmark, there)
@@ -124,13 +230,12 @@ def test_annotations_are_found_or_missed(tmp_path):
     result = result_of(recipe.benchmark, replace(there, root=str(tmp_path / "none")))
     assert result.status == "problem"
     assert "is not a folder" in result.text
-
-
-def test_generated_clips_need_a_writable_directory(tmp_path):
-    (here,) = job(benchmark={"name": "shapes", "root": str(tmp_path)}).all_benchmarks
+    clips = tmp_path / "clips"
+    clips.mkdir()
+    (here,) = job(benchmark={"name": "shapes", "root": str(clips)}).all_benchmarks
     assert result_of(recipe.benchmark, here).status in ("ok", "note")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "file").write_text("here")
-    result = result_of(recipe.benchmark, replace(here, root=str(tmp_path / "file")))
+    assert list(clips.iterdir()) == []
+    (clips / "file").write_text("here")
+    result = result_of(recipe.benchmark, replace(here, root=str(clips / "file")))
     assert result.status == "problem"
     assert "benchmark.root" in result.text

@@ -11,10 +11,7 @@ import yaml
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
 from releases import videomme_release
 
-from jobs.explain.command import HowToExplain, explanations
 from jobs.harness.predictions import answer_rows
-from jobs.results.facts import JobFacts
-from jobs.results.reduction import parts_of
 from tango_core.benchmarks import build_benchmark
 from tango_core.compressors import build_method
 
@@ -57,26 +54,6 @@ def test_points_of_all_cells_add_up_to_the_difference_of_the_summaries(tango, ru
         assert [one["a"]["score"], one["b"]["score"]] == pytest.approx(means)
         points = sum(share["points"] for share in one["causes"])
         assert points == pytest.approx(100 * (means[1] - means[0]))
-
-
-def test_a_run_is_read_once_for_many_cells_and_again_for_more_than_fit(runs, monkeypatch):
-    texts = [str(run) for run in runs]
-    whole = [one.to_json() for one in explanations(*texts, HowToExplain())]
-    passes = []
-
-    def counted(folder):
-        passes.append(folder)
-        return parts_of(folder)
-
-    monkeypatch.setattr("jobs.explain.sides.parts_of", counted)
-    assert [one.to_json() for one in explanations(*texts, HowToExplain())] == whole
-    assert sorted(passes) == sorted(runs)
-    for run in runs:
-        facts = JobFacts.load(run)
-        replace(facts, num_answers=len(pd.read_parquet(run / "answers"))).save(run)
-    monkeypatch.setattr("jobs.explain.sides._MOST_ANSWERS", 50)
-    assert [one.to_json() for one in explanations(*texts, HowToExplain())] == whole
-    assert len(passes) == 2 + 2 * len(CELLS)
 
 
 def test_what_older_runs_did_not_record_is_listed(tango, runs):

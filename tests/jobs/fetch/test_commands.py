@@ -223,17 +223,10 @@ def test_a_terminal_is_asked(server, run, tmp_path, answer, fetches):
 def test_a_gated_benchmark(server, run, tmp_path):
     server.publish(LONGVIDEOBENCH, longvideobench_on_the_hub(tmp_path / "made"), gated=True)
     server.granted = {TOKEN}
-    page = f"{server.url}/{LONGVIDEOBENCH}"
-    other = "hf_otherotherother"
-    for variables, said in (
-        ({}, f"it is gated: ask for access on {page}, then give the token"),
-        ({"HF_TOKEN": other}, f"the account of your token has no access yet: ask for it on {page}"),
-    ):
-        code, output, lines = end_of(run(*get(tmp_path / "out", "longvideobench"), **variables))
-        assert (code, len(lines)) == (2, 1)
-        assert said in lines[0]
-        assert "access: for who accepts its terms on the hub" in output
-        assert other not in output + lines[0]
+    code, output, lines = end_of(run(*get(tmp_path / "out", "longvideobench")))
+    assert (code, len(lines)) == (2, 1)
+    assert f"it is gated: ask for access on {server.url}/{LONGVIDEOBENCH}" in lines[0]
+    assert "access: for who accepts its terms on the hub" in output
     assert not (tmp_path / "out").exists()
     code, output, lines = end_of(run(*get(tmp_path / "out", "longvideobench"), HF_TOKEN=TOKEN))
     assert (code, output.rstrip().splitlines()[-1]) == (0, "complete")
@@ -248,19 +241,3 @@ def test_a_password_in_the_hubs_address_is_not_printed(server, run, tmp_path):
     assert code == 0
     assert "user" not in output.replace("--", "")
     assert "swordfish" not in output + "".join(lines)
-
-
-@pytest.mark.parametrize("what", ["cut off", "wrong bytes"])
-def test_bytes_that_are_not_what_they_should_be(server, run, tmp_path, what):
-    files = videomme_on_the_hub(tmp_path / "made")
-    name = "videos_chunked_01.zip"
-    whole = files[name]
-    if what == "cut off":
-        files[name] = whole[: len(whole) // 2]
-    server.publish(VIDEOMME, files)
-    server.changed[name] = [] if what == "cut off" else [whole[::-1]] * 2
-    code, _, lines = end_of(run(*get(tmp_path / "out")))
-    assert code == 2
-    said = f"{name} is damaged or cut off" if what == "cut off" else "not have the checksum"
-    assert said in lines[-1]
-    assert sum(line.startswith("tango: ") for line in lines) == 1

@@ -346,7 +346,7 @@ class TestMistakes:
         (tmp_path / "x.xlsx").write_bytes(b"PK")
         monkeypatch.setitem(sys.modules, "openpyxl", None)
         monkeypatch.setattr(pd, "read_excel", partial(pd.read_excel, engine="openpyxl"))
-        with pytest.raises(ModuleNotFoundError, match="pip install openpyxl, or run VLMEvalKit"):
+        with pytest.raises(ValueError, match="pip install openpyxl, or run VLMEvalKit"):
             read_vlmevalkit(tmp_path / "x.xlsx", videomme)
 
     def test_samples_of_another_task_of_another_release_and_twice(self, videomme, tmp_path):

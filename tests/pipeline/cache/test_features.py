@@ -58,7 +58,7 @@ def test_signals_are_added_beside_the_tokens(tmp_path):
     with pytest.raises(CacheError, match="has no saliency"):
         cache.read(KEY, cache.parts(), frozenset({"saliency"}))
     for names in (("saliency",), ("keys", "attention")):
-        cache.write_signals(clip(), given, {n: getattr(given, n) for n in names}, (1.0, 3.0))
+        cache.prepared(clip(), given, names, (1.0, 3.0), signals_alone=True)()
     assert set(cache.parts()) == {"tokens", "saliency", "attention-keys"}
     read = cache.read(KEY, cache.parts(), frozenset({"saliency", "keys"})).features
     assert torch.equal(read.saliency, given.saliency)

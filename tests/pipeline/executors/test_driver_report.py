@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from pipeline.executors import driver_report
+from pipeline.executors import ray_reports
 from pipeline.metrics import JobBoard
 
 
@@ -24,8 +24,8 @@ class Report:
 
 def test_the_sizes_of_a_job_are_said_again_and_again(monkeypatch):
     """Ray shows a gauge no more that was set once: `test_ray_metrics.py` sees the first seconds."""
-    monkeypatch.setattr(driver_report, "_COPY_EVERY_S", 0.01)
-    monkeypatch.setattr(driver_report, "_copy", lambda actor, board: None)
+    monkeypatch.setattr(ray_reports, "_COPY_EVERY_S", 0.01)
+    monkeypatch.setattr(ray_reports, "_copy", lambda actor, board: None)
     report = Report()
-    with driver_report.mirrored(None, JobBoard(), report):
+    with ray_reports.mirrored(None, JobBoard(), report):
         assert report.often.wait(60)

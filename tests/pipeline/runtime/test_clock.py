@@ -19,7 +19,7 @@ OTHERS = {
 # Processes, signals and the terminal, and times that are shown while a job runs: no result and no
 # file of a run depends on them.
 LIVE = {
-    "derived.py", "driver_report.py", "metrics.py", "ray_metrics.py",
+    "derived.py", "metrics.py", "ray_reports.py",
 }  # fmt: skip
 # Work in a directory of their own that is removed again.
 ASIDE = {"desk.py", "dry_run.py"}

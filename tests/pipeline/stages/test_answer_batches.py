@@ -10,7 +10,6 @@ from jobs_for_tests import job, plan_of
 from pipeline.cache.tokens import TokenCache
 from pipeline.executors import local
 from pipeline.rows import clips_in
-from pipeline.runtime.background import LastingThread
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
 from tango_core.models.language.arena import KVArena
@@ -104,7 +103,7 @@ def test_token_sets_are_read_beside_the_language_model_by_one_thread(plan, monke
     list(stage.stream(rows_of(plan)))
     assert len(threads) == CLIPS * len(plan.caches)
     assert len(set(threads)) == 1
-    assert isinstance(threads[0], LastingThread)
+    assert threads[0] is not threading.main_thread()
 
 
 class WatchedTokenizer:
@@ -130,7 +129,6 @@ def test_words_are_cut_into_tokens_where_token_sets_are_read(plan, ahead):
     results = list(stage.stream(rows_of(plan)))
     assert [answer["status"] for one in results for answer in one.answers].count("ok") > CLIPS
     (thread,) = {thread for thread, _ in watched.cut}
-    assert isinstance(thread, LastingThread) == (ahead > 0)
     assert (thread is threading.current_thread()) == (ahead == 0)
     texts = [text for _, text in watched.cut]
     assert len(texts) == len(set(texts)), "once for all methods"

@@ -18,7 +18,7 @@ from pipeline.settings import Settings
 from pipeline.stages.answer import AnswerQuestions, Asked, ClipInWork
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
-from pipeline.stages.write_behind import Writers
+from pipeline.stages.threads import Writers
 from tango_core.models import load_encoder
 from tango_core.models.llava.encoder import Encoder as LlavaEncoder
 

@@ -6,7 +6,6 @@ import importlib
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from jobs_for_tests import job, plan_of
@@ -19,7 +18,8 @@ from pipeline.settings import Settings
 from pipeline.stages.declarations import COMPRESS_VIDEO
 from pipeline.stages.same_code import raise_if_other_code
 from tango_core import build_method
-from tango_core.compressors import released
+from tango_core.code_identity import PACKAGE
+from tango_core.compressors import base
 
 OWN = own_method("Own")
 
@@ -31,16 +31,9 @@ def plan(tmp_path):
     return plan_of(recipe, tmp_path / "cache")
 
 
-def edited(monkeypatch, *paths):
-    """What a process with edited files of the package believes."""
-    monkeypatch.setattr(released, "edited_files", lambda: frozenset(paths))
-    released._edited_digest.cache_clear()
-
-
-@pytest.fixture(autouse=True)
-def forgotten():
-    yield
-    released._edited_digest.cache_clear()
+def edited(monkeypatch, digest):
+    """What a process with edited files of the package has."""
+    monkeypatch.setattr(base, "edited_digest", lambda: digest)
 
 
 def test_equal_code_is_accepted(plan):
@@ -48,36 +41,33 @@ def test_equal_code_is_accepted(plan):
 
 
 def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
-    edited(monkeypatch, "compressors/tango/budgets.py")
+    edited(monkeypatch, "0123456789abcdef")
     with pytest.raises(WorkerError) as caught:
         COMPRESS_VIDEO.start(plan, Settings("local"))
     said = str(caught.value)
     assert said == (
-        f"the code of method 'tango' on {socket.gethostname()} is not the driver's "
+        f"the code of method 'uniform' on {socket.gethostname()} is not the driver's "
         "(edited_digest): install the same code on every node, and start its workers anew"
     )
-    others = {name: one for name, one in plan.compressors.items() if "tango-r" not in name}
-    raise_if_other_code(others, plan.caches)
 
 
 def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path, monkeypatch):
-    edited(monkeypatch, "compressors/tango/budgets.py")
+    edited(monkeypatch, "0123456789abcdef")
     compressor = build_method("tango", retention=0.25).compressor
     cache = open_cache(str(tmp_path), plan.model, compressor)
-    edited(monkeypatch)
+    edited(monkeypatch, None)
     with pytest.raises(WorkerError, match="is not the driver's"):
         raise_if_other_code({cache.name: compressor}, {cache.name: cache})
 
 
-# A worker as it starts, once for each file that was edited on its machine: what each start says.
+# A worker as it starts, with the released code and with an edited file on its machine.
 WORKER = """
 import pickle, sys
 from pipeline.errors import WorkerError
 from pipeline.stages.same_code import raise_if_other_code
-from tango_core.compressors import released
-for edited in [(), *((name,) for name in sys.argv[2:])]:
-    released.edited_files = lambda: frozenset(edited)
-    released._edited_digest.cache_clear()
+from tango_core.compressors import base
+for digest in (None, "0123456789abcdef"):
+    base.edited_digest = lambda: digest
     with open(sys.argv[1], "rb") as file:
         compressor, cache = pickle.load(file)
     assert type(compressor).__module__ not in sys.modules
@@ -99,14 +89,13 @@ def test_a_class_that_was_sent_with_its_code_is_the_drivers(plan, tmp_path, monk
     cloudpickle.register_pickle_by_value(module)
     (tmp_path / "sent").write_bytes(cloudpickle.dumps((sent, cache)))
     cloudpickle.unregister_pickle_by_value(module)
-    files = ("compressors/vcast.py", "compressors/base.py")
-    command = [sys.executable, "-c", WORKER, str(tmp_path / "sent"), *files]
-    root = Path(released.PACKAGE).parent
+    command = [sys.executable, "-c", WORKER, str(tmp_path / "sent")]
+    root = PACKAGE.parent
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    unedited, beside, below = done.stdout.splitlines()
-    assert unedited == beside == "started"
-    assert "is not the driver's" in below
+    unedited, edited_there = done.stdout.splitlines()
+    assert unedited == "started"
+    assert "is not the driver's (edited_digest)" in edited_there
     del sys.modules["own_method"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
 from types import MethodType
 
@@ -11,7 +12,7 @@ import pytest
 
 from pipeline.errors import DeviceError
 from pipeline.stages.declarations import COMPRESS_VIDEO
-from pipeline.stages.write_behind import Writers, Writing
+from pipeline.stages.threads import Writers
 from pipeline.storage.objects import NoConnectionError
 
 LONG_S = 60.0
@@ -31,13 +32,13 @@ def gated(cache, until: threading.Event):
 @pytest.fixture
 def is_awaited(monkeypatch):
     """Set when the stage waits for a file for the first time."""
-    event, wait = threading.Event(), Writing.wait
+    event, wait = threading.Event(), Future.result
 
     def noticed(self):
         event.set()
-        wait(self)
+        return wait(self)
 
-    monkeypatch.setattr(Writing, "wait", noticed)
+    monkeypatch.setattr(Future, "result", noticed)
     return event
 
 
@@ -159,7 +160,7 @@ def test_so_many_threads_write_and_no_more():
 
     for _ in range(2):  # their threads end when nothing waits, and come again
         for one in [writers.begin(work) for _ in range(6)]:
-            one.wait()
+            one.result()
     assert most_active == 2
 
 
@@ -172,7 +173,7 @@ def test_what_a_writing_raises_is_raised_as_often_as_it_is_awaited():
     writing = Writers(1).begin(fail)
     for _ in range(2):
         with pytest.raises(OSError, match="full"):
-            writing.wait()
+            writing.result()
 
 
 def test_without_threads_a_writing_raises_where_it_is_begun():

@@ -14,6 +14,7 @@ from tango_core.benchmarks import benchmark_class, build_benchmark
 from tango_core.benchmarks.base import Defect
 from tango_core.benchmarks.mvbench import ALL_TASKS
 from tango_core.benchmarks.protocols.protocol import is_failure
+from tango_core.errors import UserError
 
 
 def content(benchmark):
@@ -252,6 +253,7 @@ def test_malformed_rows_are_all_known_and_the_first_one_ends_a_job(tmp_path):
     [
         ("longvideobench", "lvb_val.json", '[{"id": "1",', "not JSON .*; download the file again"),
         ("videomme", "videomme.json", "[]", "holds no questions; download the file again"),
+        ("videomme", "test-00000-of-00001.parquet", "PAR1", r"damaged \(ArrowInvalid: "),
         (
             "lvbench",
             "video_info.meta.jsonl",
@@ -268,7 +270,7 @@ def test_malformed_rows_are_all_known_and_the_first_one_ends_a_job(tmp_path):
 )
 def test_files_of_another_form_are_refused_in_one_line(name, file, content, message, tmp_path):
     (tmp_path / file).write_text(content)
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         load(name, tmp_path)
     assert str(error.value).startswith(str(tmp_path / file))
     assert "\n" not in str(error.value)

@@ -9,12 +9,11 @@ import pytest
 from methods_as_files import COMPRESS, FIRST, HEAD, forget
 
 from pipeline.cache.tokens import open_cache
-from tango_core import extensions
-from tango_core.compressors import METHODS, build_method, released
+from tango_core import code_identity, extensions
+from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.contract import check_method
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.in_llm.fastv import FastV
-from tango_core.compressors.released import pruner_digest
 from tango_core.models import describe_model
 
 README = Path(importlib.import_module("tango_core.compressors").__file__).parent / "README.md"
@@ -224,7 +223,7 @@ def test_a_method_inside_the_language_model_is_known_by_what_it_derives_from_as_
     )
     monkeypatch.syspath_prepend(tmp_path)
     mine = importlib.import_module("my_steps").Mine
-    before = [pruner_digest(cls) for cls in (mine, FastV)]
+    before = [code_identity.pruner_identity(cls) for cls in (mine, FastV)]
     assert len(set(before)) == 2
-    monkeypatch.setattr(released, "digest_of", lambda file: "edited")
-    assert not set(before) & {pruner_digest(cls) for cls in (mine, FastV)}
+    monkeypatch.setattr(code_identity, "edited_digest", lambda **_: "edited")
+    assert not set(before) & {code_identity.pruner_identity(cls) for cls in (mine, FastV)}

@@ -18,66 +18,20 @@ from tango_core.benchmarks.scoring.multiple_choice import (
 
 REPLIES = json.loads((Path(__file__).parent / "replies.json").read_text())
 ANIMALS = ("A dog", "A cat", "A horse", "No animal")
-COLORS = ("red", "dark red", "blue", "green")
+
+
+@pytest.mark.parametrize(("choices", "reply", "choice"), REPLIES["general"])
+def test_general_reading(choices, reply, choice):
+    assert read_option(reply, choices) == choice
+
+
+def test_equal_options_are_both_mentioned():
+    assert mentioned("red it is", ("red", "red")) == [0, 1]
 
 
 @pytest.mark.parametrize(("reply", "choice"), REPLIES["strict"])
 def test_strict_reading_takes_only_a_letter_in_front(reply, choice):
     assert read_letter(reply, 4) == choice
-
-
-@pytest.mark.parametrize(("reply", "choice"), REPLIES["general"])
-def test_general_reading(reply, choice):
-    assert read_option(reply, ANIMALS) == choice
-
-
-@pytest.mark.parametrize(
-    ("reply", "choice"),
-    [
-        ("red", 0),
-        ("It is dark red.", 1),
-        ("It is red.", 0),
-        ("a reddish blue", 2),
-        ("infrared", None),
-        ("red, and dark red elsewhere", 1),
-        ("blue or green", None),
-    ],
-)
-def test_an_option_inside_a_longer_one_does_not_compete(reply, choice):
-    assert read_option(reply, COLORS) == choice
-
-
-@pytest.mark.parametrize(
-    ("reply", "choice"),
-    [
-        ("It is Vitamin A.", 1),
-        ("The answer is vitamin a.", 1),
-        ("The answer is D major.", 0),
-        ("He shows plan C to a man", 2),
-        ("A man takes vitamin D", 3),
-        ("The answer is B, Vitamin A", 1),
-        ("I think it is C", 2),
-        ("A", 0),
-        ("D. Vitamin D", 3),
-        ("Vitamin A or Plan C", None),
-        ("Vitamin B", 1),
-    ],
-)
-def test_letters_inside_options_are_not_taken_for_the_answer(reply, choice):
-    options = ("D major", "Vitamin A", "Plan C", "Vitamin D")
-    assert read_option(reply, options) == choice
-
-
-def test_equal_options_cannot_be_told_apart_by_text():
-    assert read_option("red", ("red", "red")) is None
-    assert mentioned("red it is", ("red", "red")) == [0, 1]
-    assert read_option("B", ("red", "red")) == 1
-
-
-def test_numbers_are_read_as_text_not_as_an_index():
-    assert read_option("2", ("1", "2", "3", "4")) == 1
-    assert read_option("There are 3 of them", ("1", "2", "3", "4")) == 2
-    assert read_option("-1", ("1", "-1")) == 1
 
 
 @pytest.mark.parametrize("letter", "ABCD")
@@ -123,21 +77,6 @@ def test_two_letters_name_no_option(one, other):
 )
 def test_a_letter_that_is_denied_names_no_option(reply, named, letter):
     assert read_option(reply.format(letter), ANIMALS) == named
-
-
-def test_a_number_holds_no_number_behind_its_point():
-    numbers = ("1", "2", "5 meters", "200")
-    assert read_option("It moved 2.5 meters", numbers) is None
-    assert read_option("1,200", numbers) is None
-    assert read_option("At 1:00 there are 2, at most.", numbers) == 1
-    assert read_option("2.5", ("2", "2.5", "5", "0.5")) == 1
-
-
-@pytest.mark.parametrize("apostrophe", ["'", "\u2019", "\u2018", "\u02bc"])
-def test_an_apostrophe_is_the_same_however_it_is_written(apostrophe):
-    choices = ("The man's hat", "The woman\u2019s hat")
-    assert read_option(f"The man{apostrophe}s hat", choices) == 0
-    assert read_option(f"It is the woman{apostrophe}s hat.", choices) == 1
 
 
 def test_letters_follow_the_options():
