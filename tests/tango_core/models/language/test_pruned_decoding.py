@@ -14,8 +14,8 @@ from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.attention import use_packed_attention
 from tango_core.models.language.decoding import Decoding
+from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.native import NativeEngine
 from tango_core.models.language.prefill import Prefill, Segment, embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tango_core.models.language.pruning import VisualSpan
