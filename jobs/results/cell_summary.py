@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 from jobs.results.quantities import (
@@ -20,11 +21,12 @@ from jobs.results.quantities import (
     QuestionCounts,
     Readings,
     Throughput,
+    estimate_from_json,
     estimate_of,
     estimate_to_json,
     fields_to_plain,
     from_plain,
-    groups_from_json,
+    mapped,
     measured_from_json,
     with_counts,
 )
@@ -215,10 +217,7 @@ class CellSummary:
     def from_json(cls, data: Mapping[str, Any], *, run_id: str, model: str) -> CellSummary:
         """Read a cell of a run's `summary.json`."""
         measured = measured_from_json(data)
-        scores = {
-            name: estimate_of(own["value"], own["ci95"], own["n"])
-            for name, own in (data.get("scores") or {}).items()
-        }
+        scores = mapped(estimate_from_json, data.get("scores") or {}, 1)
         if not scores and data.get("accuracy") is not None:  # before there were other metrics
             asked = measured["counts"].num_scored or measured["counts"].num_questions
             scores[ACCURACY.name] = estimate_of(data["accuracy"], data["accuracy_ci95"], asked)
@@ -233,11 +232,8 @@ class CellSummary:
             {**data, **named},
             **measured,
             scores=scores,
-            scores_by={name: groups_from_json(own) for name, own in by.items() if own},
-            cross={
-                outer: {value: groups_from_json(groups) for value, groups in values.items()}
-                for outer, values in (named["accuracy_cross"] or {}).items()
-            },
+            scores_by=mapped(estimate_from_json, {name: own for name, own in by.items() if own}, 3),
+            cross=mapped(estimate_from_json, named["accuracy_cross"] or {}, 4),
             readings=Readings.from_json(data.get("readings") or {}),
             versus_full=None if versus is None else Comparison.from_json(versus),
             run_id=run_id,
@@ -246,11 +242,8 @@ class CellSummary:
 
 
 def _groups_to_json(groups: ByGroup, key: str = "accuracy") -> Json:
-    """Group -> value -> estimate."""
-    return {
-        group: {value: estimate_to_json(one, key) for value, one in values.items()}
-        for group, values in groups.items()
-    }
+    plain: Json = mapped(partial(estimate_to_json, key=key), groups, 2)
+    return plain
 
 
 # Heading of a column whose rows have different metrics; their names stand beside the benchmarks.

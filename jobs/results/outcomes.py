@@ -7,6 +7,7 @@ kept too, in eight bytes each.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,7 @@ Bits = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
 
 # The times whose medians are compared between cells, in profile mode.
-TTFT, FIRST = ("ttft_ms",), FIRST_TOKEN
+TTFT, FIRST = "ttft", "first"
 
 
 class Outcomes:
@@ -51,33 +52,29 @@ class Outcomes:
         self.groups: list[Mapping[str, str]] = []
         self._benchmark, self._facts, self._table = benchmark, facts_of(benchmark), table
         self.metrics = tuple(self._facts.metrics)
-        with_scores = any(metric.reads_scores for metric in self.metrics)
-        with_harness = self.metrics[0].unit != "question"
-        # Name -> a number per question and cell, where one is needed.
-        self._numbers: dict[str, list[Values]] = {
-            **({"scores": []} if with_scores else {}),
-            **({"harness": []} if with_harness else {}),
-        }
-        self._profile = profile
+        # Name -> a value per question and cell, part by part, and what stands where one is absent.
+        self._matrices: dict[str, list[npt.NDArray[Any]]] = {"bits": []}
+        if any(metric.reads_scores for metric in self.metrics):
+            self._matrices["scores"] = []
+        if self.metrics[0].unit != "question":
+            self._matrices["harness"] = []
+        if profile:
+            self._matrices |= {TTFT: [], FIRST: []}
         self._group_codes: dict[str, int] = {}
         self._num_clips = 0
         self._parts: dict[str, list[Any]] = {
-            name: [] for name in ("bits", "clip", "digest", "question", "group", "prompt", "frames")
+            name: [] for name in ("clip", "digest", "question", "group", "prompt", "frames")
         }
-        self._times: dict[tuple[str, ...], list[Values]] = {TTFT: [], FIRST: []}
 
     def add(self, columns: AnswerColumns) -> None:
         """Take the answers about some clips of this benchmark, which come in no other table."""
         numbers, first, ids = columns.questions
         own_cells = [self.cells.setdefault(name, len(self.cells)) for _, name in columns.cell_names]
         slots = (np.array(own_cells, np.int64)[columns.cells], numbers)
-        bits = np.zeros((len(self.cells), len(ids)), np.uint8)
-        bits[slots] = columns.bits
         groups = self._groups_of(columns)
         if self._table:
             self._table.add(self._benchmark, columns, self._num_clips, groups)
         part = {
-            "bits": bits,
             "clip": (columns.clips[first] + self._num_clips).astype(np.int32),
             "digest": digests_of(columns.clip_names),
             "question": np.array([question_digest(one) for one in ids], np.uint64),
@@ -88,15 +85,12 @@ class Outcomes:
         for name, values in part.items():
             self._parts[name].append(values)
         self._num_clips += len(columns.clip_names)
-        for name, parts in self._numbers.items():
-            numbers_of = columns.scores if name == "scores" else columns.numbers("harness_score")
-            kept = np.full(bits.shape, np.nan)
-            kept[slots] = numbers_of
-            parts.append(kept)
-        for names, parts in self._times.items() if self._profile else ():
-            times = np.full(bits.shape, np.nan)
-            times[slots] = sum(columns.numbers(name) for name in names)
-            parts.append(times)
+        for name, matrices in self._matrices.items():
+            values = _values_of(columns, name)
+            absent = np.uint8(0) if name == "bits" else np.nan
+            matrix = np.full((len(self.cells), len(ids)), absent)
+            matrix[slots] = values
+            matrices.append(matrix)
 
     def _groups_of(self, columns: AnswerColumns) -> npt.NDArray[np.int32]:
         """(n,) number of every row's set of groups."""
@@ -113,21 +107,33 @@ class Outcomes:
 
     def bits(self, cell: str) -> Bits:
         """(q,) outcome of every question under a cell, 0 where it was not asked."""
-        if cell not in self.cells:
-            return np.zeros(self.num_questions, np.uint8)
-        return _row(self._parts["bits"], self.cells[cell], np.uint8(0))
+        return self._row("bits", cell, np.uint8(0))
+
+    def _row(self, name: str, cell: str, absent: Any = np.nan) -> npt.NDArray[Any]:
+        """(q,) one value per question under a cell; the first parts may know fewer cells."""
+        index = self.cells.get(cell, sys.maxsize)
+        rows = [
+            part[index] if index < len(part) else np.full(part.shape[1], absent)
+            for part in self._matrices.get(name, ())
+        ]
+        if not rows:
+            return np.full(self.num_questions, absent)
+        return np.concatenate(rows)
 
     def questions(self, cell: str) -> Questions:
         """What a metric knows of the questions under a cell."""
         bits = self.bits(cell)
-        return self._asked((bits & SCORED) > 0, (bits & RIGHT) > 0, self._kept("scores", cell))
+        return self._asked(
+            (bits & SCORED) > 0,
+            (bits & RIGHT) > 0,
+            self._row("scores", cell) if "scores" in self._matrices else None,
+        )
 
     def harness_value(self, cell: str, protocol: str) -> float | None:
         """What the harness of the protocol would print for a cell; `None` if it is not known."""
-        if "harness" not in self._numbers:
+        if "harness" not in self._matrices:
             return self._mean_harness_score(cell, protocol)
-        scores = self._kept("harness", cell)
-        assert scores is not None
+        scores = self._row("harness", cell)
         counts, values = self.metrics[0].count(self._asked(~np.isnan(scores), scores == 1, None))
         return float(values[counts].mean()) if counts.any() else None
 
@@ -149,19 +155,9 @@ class Outcomes:
         known = right.astype(np.float64) if scores is None else np.nan_to_num(scores)
         return Questions(scored, right, known, self.clip, self.groups, self.group)
 
-    def _kept(self, name: str, cell: str) -> Values | None:
-        """(q,) numbers of a cell, NaN where it was not asked; `None` if they are not kept."""
-        if name not in self._numbers:
-            return None
-        if cell not in self.cells:
-            return np.full(self.num_questions, np.nan)
-        return _row(self._numbers[name], self.cells[cell], np.nan)
-
-    def times(self, cell: str, names: tuple[str, ...]) -> Values:
+    def times(self, cell: str, name: str) -> Values:
         """(q,) `TTFT` or `FIRST` of every question under a cell, NaN where it is not known."""
-        if cell not in self.cells or not self._profile:
-            return np.full(self.num_questions, np.nan)
-        return _row(self._times[names], self.cells[cell], np.nan)
+        return self._row(name, cell)
 
     @property
     def num_questions(self) -> int:
@@ -245,10 +241,14 @@ def _number(text: object) -> int:
         return question_digest(str(text))
 
 
-def _row(parts: Sequence[npt.NDArray[Any]], index: int, absent: Any) -> npt.NDArray[Any]:
-    """One row of a matrix in parts, the first of which may have fewer rows."""
-    rows = [part[index] if index < len(part) else np.full(part.shape[1], absent) for part in parts]
-    return np.concatenate(rows) if rows else np.empty(0, np.asarray(absent).dtype)
+def _values_of(columns: AnswerColumns, name: str) -> npt.NDArray[Any]:
+    """(n,) what a matrix holds of every answer."""
+    if name == "bits":
+        return columns.bits
+    if name == "scores":
+        return columns.scores
+    names = {"harness": ("harness_score",), TTFT: ("ttft_ms",), FIRST: FIRST_TOKEN}[name]
+    return np.asarray(np.sum([columns.numbers(one) for one in names], axis=0))
 
 
 def _concatenated(parts: Sequence[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -237,15 +237,9 @@ class Comparison:
         if self.first_token_speedup is not None:
             data["speedup_to_first_token"] = self.first_token_speedup
         if self.also:
-            data["also"] = {name: _difference_to_json(one) for name, one in self.also.items()}
+            data["also"] = mapped(_difference_to_json, self.also, 1)
         if self.by_group:
-            data["difference_by"] = {
-                metric: {
-                    group: {value: _difference_to_json(one) for value, one in values.items()}
-                    for group, values in groups.items()
-                }
-                for metric, groups in self.by_group.items()
-            }
+            data["difference_by"] = mapped(_difference_to_json, self.by_group, 3)
         return data
 
     @classmethod
@@ -255,15 +249,16 @@ class Comparison:
             None if data.get("difference") is None else _difference_from_json(data),
             data.get("ttft_speedup"),
             data.get("speedup_to_first_token"),
-            {name: _difference_from_json(own) for name, own in (data.get("also") or {}).items()},
-            {
-                metric: {
-                    group: {value: _difference_from_json(one) for value, one in values.items()}
-                    for group, values in groups.items()
-                }
-                for metric, groups in (data.get("difference_by") or {}).items()
-            },
+            mapped(_difference_from_json, data.get("also") or {}, 1),
+            mapped(_difference_from_json, data.get("difference_by") or {}, 3),
         )
+
+
+def mapped(function: Callable[[Any], Any], tree: Any, depth: int) -> Any:
+    """A tree of mappings of some depth with what a function makes of its leaves."""
+    if not depth:
+        return function(tree)
+    return {key: mapped(function, own, depth - 1) for key, own in tree.items()}
 
 
 def _difference_to_json(paired: ScoreDifference) -> Json:
@@ -292,15 +287,10 @@ def measured_from_json(data: Mapping[str, Any]) -> Json:
     }
 
 
-def groups_from_json(data: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> ByGroup:
-    """Group -> value -> estimate."""
-    return {
-        group: {
-            value: estimate_of(entry.get("value", entry.get("accuracy")), entry["ci95"], entry["n"])
-            for value, entry in values.items()
-        }
-        for group, values in data.items()
-    }
+def estimate_from_json(entry: Mapping[str, Any]) -> Estimate:
+    """What `estimate_to_json` wrote under `value` or `accuracy`."""
+    value = entry["value"] if "value" in entry else entry["accuracy"]
+    return estimate_of(value, entry["ci95"], entry["n"])
 
 
 def estimate_of(value: float, ends: tuple[float, float], num_questions: int) -> Estimate:

@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "tracking"
 EVENTS = "events.jsonl"
-MAX_BYTES = 64 * 2**20
 
 Event = dict[str, Any]
 
@@ -26,16 +25,11 @@ Event = dict[str, Any]
 class EventFile:
     """A file of events that is only appended to, and that holds no secrets.
 
-    A disk that fails, or a full file, costs one warning and no job.
-
-    Args:
-        path: The file.
-        max_bytes: Events that would make it larger are dropped, but for the one that ends it.
+    A disk that fails costs one warning and no job.
     """
 
-    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._max_bytes = max_bytes
         self._warned = False
 
     def write(self, event: Mapping[str, Any]) -> None:
@@ -45,8 +39,6 @@ class EventFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 size = file.seek(0, os.SEEK_END)
-                if size + len(line) > self._max_bytes and event.get("kind") != "end":
-                    raise OSError(f"it would be larger than {self._max_bytes} bytes")
                 if size:  # a driver that was killed may have left half a line
                     file.seek(-1, os.SEEK_END)
                     line = line if file.read() == b"\n" else f"\n{line}"

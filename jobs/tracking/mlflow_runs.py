@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
@@ -40,6 +40,23 @@ Point = tuple[str, float, int, int]
 
 def nothing() -> None:
     """No progress is shown."""
+
+
+class ReportingClient:
+    """An MLflow client that says so after every request that came back."""
+
+    def __init__(self, client: MlflowClient, progress: Callable[[], None]) -> None:
+        self._client, self._progress = client, progress
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*given: Any, **options: Any) -> Any:
+            found = method(*given, **options)
+            self._progress()
+            return found
+
+        return call
 
 
 @dataclass(frozen=True)
@@ -91,13 +108,11 @@ class MlflowRuns:
         client: For the store.
         experiment: Id of the experiment.
         run_id: Name of the run directory.
-        progress: Called after every request that came back.
     """
 
-    client: MlflowClient
+    client: MlflowClient | ReportingClient
     experiment: str
     run_id: str
-    progress: Callable[[], None] = nothing
 
     def there(self) -> list[Run]:
         """The MLflow runs of this name: a run, its cells, and perhaps others' of the same name."""
@@ -108,7 +123,6 @@ class MlflowRuns:
             page = self.client.search_runs(
                 [self.experiment], query, max_results=PAGE, page_token=token
             )
-            self.progress()
             found += page
             token = page.token
             if not token:
@@ -134,11 +148,10 @@ class MlflowRuns:
             if _is_same_run(run.data.tags, own):
                 self.log(run.info.run_id, tags=own)
                 return run
-        run = self.client.create_run(
+        made: Run = self.client.create_run(
             self.experiment, start_time=started_ms, tags=_clean(own), run_name=name
         )
-        self.progress()
-        return run
+        return made
 
     def log(
         self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str] | None = None
@@ -152,7 +165,6 @@ class MlflowRuns:
         values = [Metric(key[:_MAX_KEY], float(value), *when) for key, value, *when in metrics]
         names = [RunTag(key[:_MAX_KEY], value) for key, value in _clean(tags or {}).items()]
         self.client.log_batch(run, metrics=values, tags=names)
-        self.progress()
 
     def settings(
         self,
@@ -181,7 +193,6 @@ class MlflowRuns:
         new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in there]
         if new:
             self.client.log_inputs(run.info.run_id, new)
-            self.progress()
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
         """Upload one file; the secrets in a text file are not sent, see `without_secrets`."""
@@ -190,7 +201,6 @@ class MlflowRuns:
             self.client.log_artifact(run, str(path), folder)
         else:
             self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
-        self.progress()
 
     def replies(self, run: str, rows: pd.DataFrame) -> None:
         """The replies of one cell, as the table that MLflow's evaluation view shows.
@@ -201,7 +211,6 @@ class MlflowRuns:
         self.client.log_text(run, table, shown.PREDICTIONS)
         mark = json.dumps([{"path": shown.PREDICTIONS, "type": "table"}])
         self.client.set_tag(run, "mlflow.loggedArtifacts", mark)
-        self.progress()
 
     def run_on(self, run: str, driver: str) -> None:
         """Mark a run as at work, whatever it was marked as, unless another driver has it."""
@@ -210,7 +219,6 @@ class MlflowRuns:
             self.client.update_run(run, status="RUNNING")
             if ENDED_TAG in tags:
                 self.client.delete_tag(run, ENDED_TAG)
-        self.progress()
 
     def end(
         self,
@@ -234,7 +242,6 @@ class MlflowRuns:
         elif ENDED_TAG in (self.client.get_run(run).data.tags if tags is None else tags):
             self.client.delete_tag(run, ENDED_TAG)
         self.client.set_terminated(run, status, end_time=end_ms)
-        self.progress()
 
 
 def without_secrets(path: Path) -> str | None:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
@@ -123,7 +123,7 @@ def raise_if_unreachable(tracking_uri: str) -> bool:
     return True
 
 
-def experiment_id(client: MlflowClient, name: str, tracking_uri: str, artifact_root: str) -> str:
+def experiment_id(client: Any, name: str, tracking_uri: str, artifact_root: str) -> str:
     """Id of an experiment, made if needed; a local store keeps its files beside its database."""
     found = client.get_experiment_by_name(name)
     if found is not None:

@@ -31,6 +31,7 @@ from jobs.tracking.mlflow_runs import (
     Driver,
     MlflowRuns,
     Point,
+    ReportingClient,
     nothing,
     shown_name,
 )
@@ -163,12 +164,12 @@ class RunUpload:
         """
         with tracking_errors():
             if self._events is None:
-                client = mlflow_client(self._uri)
+                client = ReportingClient(mlflow_client(self._uri), self._progress)
                 home = home_of(self._run_dir.absolute())
                 root = home.parent / "mlartifacts"
                 root_uri = root.absolute().as_uri() if isinstance(root, Path) else str(root)
                 experiment = experiment_id(client, EXPERIMENT, self._uri, root_uri)
-                runs = MlflowRuns(client, experiment, self._run_dir.name, self._progress)
+                runs = MlflowRuns(client, experiment, self._run_dir.name)
                 self._events = EventUpload(runs, self._run_dir)
             self._events.send()
             return self._events

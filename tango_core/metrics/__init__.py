@@ -9,7 +9,6 @@ from tango_core.metrics.comparison import Comparison, compare_clips, compare_pai
 from tango_core.metrics.intervals import (
     Estimate,
     RunningEstimate,
-    accuracy_by_group,
     accuracy_of_clips,
     clustered_accuracy,
     mean_of_clips,
@@ -27,9 +26,6 @@ from tango_core.metrics.metric import (
 )
 from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
 
-# The name of 0.1, where accuracy was the only mean.
-Accuracy = Estimate
-
 __all__ = [
     "ACCURACY",
     "GROUP_SCORE",
@@ -37,14 +33,12 @@ __all__ = [
     "RECALL_03",
     "RECALL_05",
     "RECALL_07",
-    "Accuracy",
     "Comparison",
     "Counted",
     "Estimate",
     "Metric",
     "Questions",
     "RunningEstimate",
-    "accuracy_by_group",
     "accuracy_of_clips",
     "clustered_accuracy",
     "compare_clips",

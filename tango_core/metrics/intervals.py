@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -193,40 +192,6 @@ class RunningEstimate:
         clips = np.array(list(self._clips)).reshape(-1, 2)
         right, asked = np.repeat(clips, list(self._clips.values()), axis=0).T
         return accuracy_of_clips(right, asked, level)
-
-
-def accuracy_by_group(
-    correct: npt.ArrayLike, clusters: npt.ArrayLike, groups: Sequence[Mapping[str, str]]
-) -> dict[str, dict[str, Estimate]]:
-    """Accuracy for every value of every group that the questions name.
-
-    Args:
-        correct: (n,) bool.
-        clusters: (n,) labels of clips.
-        groups: n mappings from group to value, e.g. `{"duration": "short"}`; a question counts in
-            all its groups.
-
-    Returns:
-        Group -> value -> accuracy, groups and values in alphabetical order.
-
-    Raises:
-        ValueError: If there is not one mapping per question.
-    """
-    right, labels = np.asarray(correct, dtype=bool), np.asarray(clusters)
-    if len(groups) != len(right):
-        raise ValueError(
-            f"groups must hold one mapping per question: {len(groups)} for {len(right)}"
-        )
-    members: dict[tuple[str, str], list[int]] = {}
-    for row, mapping in enumerate(groups):
-        for group, value in mapping.items():
-            members.setdefault((str(group), str(value)), []).append(row)
-    table: dict[str, dict[str, Estimate]] = {}
-    for (group, value), rows in sorted(members.items()):
-        accuracy = clustered_accuracy(right[rows], labels[rows])
-        assert accuracy is not None
-        table.setdefault(group, {})[value] = accuracy
-    return table
 
 
 def _effective_size(

@@ -1,12 +1,19 @@
 """Cells of different weights under one model's name are not compared."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from fake_answers import QWEN2_7B, cell, facts_of, fake_answers, unmeasured, write_run
 
 from jobs.report.compare import report_runs
-from jobs.results.baselines import same_weights, unpaired_notes, weights_names, with_baselines
+from jobs.results.baselines import (
+    full_index,
+    same_weights,
+    unpaired_notes,
+    weights_names,
+    with_baselines,
+)
 from tango_core.models.base import LLMShape
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
@@ -83,3 +90,35 @@ def test_full_of_another_checkpoint_is_no_reference(second, paired, tmp_path):
     for name in ("table.md", "paper_table.md"):
         text = (tmp_path / "out" / name).read_text()
         assert [note in text for note in notes] == [not paired] * 2
+
+
+@pytest.mark.parametrize(
+    ("full", "own", "note"),
+    [
+        ({}, {}, ""),
+        ({}, {"model": "qwen2.5-vl-7b"}, "qwen2.5-vl-7b on shapes; nobody ran full for it"),
+        ({"num_frames": 16}, {"num_frames": 8}, "shapes with 8 frames; nobody ran full for it"),
+        # Versions differ in the harness's own score; prompts, frames and our reading are equal.
+        ({"protocol": "vlmevalkit"}, {"protocol": "vlmevalkit@2026-05"}, ""),
+        ({"protocol": "vlmevalkit"}, {"protocol": "lmms_eval"}, "they were run under vlmevalkit,"),
+        ({"protocol": "vlmevalkit"}, {}, ""),
+    ],
+)
+def test_full_of_another_setting_is_no_reference_and_the_note_says_why(full, own, note):
+    cells = [
+        replace(entry, **changes)
+        for entry, changes in zip(
+            [*of(cell("full")), *of(TANGO, run_id="b")], (full, own), strict=True
+        )
+    ]
+    assert full_index(1, cells) == (None if note else 0)
+    if note:
+        (sentence,) = unpaired_notes(cells)
+        assert note in sentence
+    assert unpaired_notes(cells[1:]) == [], "one run needs no words"
+
+
+def test_full_under_the_same_protocol_comes_first():
+    (other,), (same,), (tango,) = of(cell("full")), of(cell("full")), of(TANGO)
+    cells = [other, replace(same, protocol="vlmevalkit"), replace(tango, protocol="vlmevalkit")]
+    assert full_index(2, cells) == 1

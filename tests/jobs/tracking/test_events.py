@@ -33,18 +33,6 @@ def test_half_a_line_waits_and_a_later_driver_writes_behind_it(tmp_path):
     assert steps(path) == [1, 3]
 
 
-def test_a_full_file_costs_one_warning_and_still_takes_the_end(tmp_path, caplog):
-    path = tmp_path / "events.jsonl"
-    events = EventFile(path, max_bytes=200)
-    with caplog.at_level(logging.WARNING):
-        for step in range(100):
-            events.write({"kind": "sample", "step": step})
-        events.write({"kind": "end", "step": 100})
-    assert len(caplog.records) == 1
-    assert path.stat().st_size < 300
-    assert steps(path)[-1] == 100
-
-
 def test_a_disk_that_refuses_costs_one_warning(tmp_path, caplog):
     (tmp_path / "tracking").write_text("a file where the folder should be")
     events = EventFile(tmp_path / "tracking" / "events.jsonl")

@@ -8,7 +8,6 @@ from scipy import linalg, stats
 
 from tango_core.metrics import (
     RunningEstimate,
-    accuracy_by_group,
     accuracy_of_clips,
     clustered_accuracy,
 )
@@ -132,27 +131,6 @@ class TestClusteredAccuracy:
         accuracy = clustered_accuracy(np.arange(9000) % 3 == 0, np.arange(9000), level)
         exact = stats.binomtest(3000, 9000).proportion_ci(level, method="wilson")
         assert (accuracy.low, accuracy.high) == pytest.approx((exact.low, exact.high), abs=2e-5)
-
-
-class TestAccuracyByGroup:
-    def test_every_question_counts_in_each_of_its_groups(self):
-        groups = [
-            {"duration": "short", "task": "count"},
-            {"duration": "long"},
-            {"task": "count"},
-            {},
-        ]
-        table = accuracy_by_group([True, False, False, True], [0, 1, 1, 2], groups)
-        assert {
-            g: {v: (a.value, a.num_questions) for v, a in t.items()} for g, t in table.items()
-        } == {
-            "duration": {"long": (0.0, 1), "short": (1.0, 1)},
-            "task": {"count": (0.5, 2)},
-        }
-
-    def test_missing_mappings_are_refused(self):
-        with pytest.raises(ValueError, match="one mapping per question: 1 for 2"):
-            accuracy_by_group([True, False], [0, 1], [{}])
 
 
 @given(st.lists(st.lists(st.booleans(), max_size=4), max_size=12))

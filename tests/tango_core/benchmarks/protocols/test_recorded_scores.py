@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from releases import PROTOCOLS
 
+from tango_core.benchmarks.protocols.protocol import is_failure
 from tango_core.types import Question
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -81,3 +82,19 @@ def test_versions_ask_alike_and_differ_where_their_rules_changed():
                 bare.read_choice,
                 bare.macro,
             )
+
+
+@pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_what_is_written_for_a_failure_is_wrong_in_either_harness(benchmark, question):
+    for name, protocol in PROTOCOLS[benchmark].items():
+        for answer in (*range(len(question.choices)), None):
+            asked = Question("q", question.text, question.choices, answer)
+            score = protocol.harness_score(protocol.failed_reply, asked)
+            if (benchmark, name.partition("@")[0]) == ("longvideobench", "lmms_eval"):
+                guess = None if answer is None else 1 / len(question.choices)
+                assert score == guess, "it guesses whatever names no option"
+            else:
+                assert not score
+                assert score == 0 or answer is None
+            assert is_failure(protocol.failed_reply)
