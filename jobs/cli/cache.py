@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from jobs.cli.checks import check_cache_root
 from jobs.cli.options import expanded_text
 from pipeline.redaction import redacted
 
@@ -44,7 +43,6 @@ def verify(
     ] = False,
 ) -> None:
     """Read every clip of every cache; exit code 1 if anything is bad."""
-    check_cache_root(root)
     from jobs.cache.maintenance import verify
 
     raise typer.Exit(verify(root, names, delete, Console()))
@@ -67,7 +65,6 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say it.")] = False,
 ) -> None:
     """Make room: leftovers of killed writers, old caches, the oldest clips."""
-    check_cache_root(root)
     from jobs.cache.maintenance import gc
     from jobs.units import parse_age, parse_bytes
 
@@ -90,7 +87,6 @@ def export(
     ] = "safetensors",
 ) -> None:
     """Write a cache's tokens for other projects; exit code 1 if any clip is bad."""
-    check_cache_root(root)
     from jobs.cache.maintenance import export
 
     raise typer.Exit(export(root, name, dest, form, Console()))
@@ -102,7 +98,6 @@ def materialize(
     root: Root = CACHE,
 ) -> None:
     """Store the token sets that stored features give; exit code 1 if any cannot be computed."""
-    check_cache_root(root)
     from jobs.cache.maintenance import materialize
 
     raise typer.Exit(materialize(root, names, Console()))
@@ -114,7 +109,6 @@ def compact(
     root: Root = CACHE,
 ) -> None:
     """Put clips into files of about 256 MB, for object stores and quick listings."""
-    check_cache_root(root)
     from jobs.cache.maintenance import compact
 
     raise typer.Exit(compact(root, names, Console()))

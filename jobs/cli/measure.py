@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import logging
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 
-from jobs.cli.checks import check_places
 from jobs.cli.options import (
     RUNS,
     Address,
     Cache,
     Continue,
     Controls,
-    DryRunOptions,
     Features,
     HashContent,
     Json,
@@ -35,15 +34,17 @@ from jobs.cli.options import (
     Steal,
     Tracking,
     VideoCacheGib,
-    console_of,
-    display_of,
     expanded,
 )
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
 
 if TYPE_CHECKING:
+    from jobs.config.recipe import Job
+    from jobs.run.dry_run import DryRun
     from jobs.run.locations import Locations
+
+_VIDEO_CACHE = "decode.video_cache_gib"
 
 
 def _measuring(kind: Literal["evaluate", "sweep"]) -> Callable[..., None]:
@@ -79,20 +80,16 @@ def _measuring(kind: Literal["evaluate", "sweep"]) -> Callable[..., None]:
                 "`tango sweep --controls`"
             )
         flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
-        changes = _overrides(set_, limit=limit, shard=shard, **flags)
-        changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
-        where = _locations(output, cache, address, tracking_uri, resume, steal, continue_)
-        where = replace(where, recipe=redacted(str(recipe)))
-        how = DryRunOptions(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
+        changes = _overrides(
+            set_, limit=limit, shard=shard, **flags, **{_VIDEO_CACHE: video_cache_gib}
+        )
+        locations = _locations(
+            output, cache, address, tracking_uri, resume, steal, continue_, recipe=recipe
+        )
         several = kind == "sweep"
         jobs = load_jobs(recipe, changes) if several else [single_job(load_job(recipe, changes))]
-        check_places(where.output, None if len(jobs) > 1 else resume, cache)
-        if how.only:
-            _exit(how.estimate(jobs, kind, where))
-        from jobs.run.commands import sweep
-
-        console = console_of(json)
-        _exit(sweep(jobs, where, console, display_of(console, quiet, json), kind))
+        how = _estimate(dry_run, probe, price_per_hour, json, bool(resume) or continue_)
+        _run(jobs, kind, locations, how, quiet, json)
 
     return command
 
@@ -121,23 +118,12 @@ def precompute(
     """Fill the token caches and answer nothing."""
     from jobs.config.recipe import load_jobs
 
-    changes = _overrides(set_, limit=limit, shard=shard, hash_content=hash_content)
-    changes += ["cache.features=all"] if features else []
-    changes += _overrides([], **{"decode.video_cache_gib": video_cache_gib})
+    features_of = {"cache.features": "all" if features else None, _VIDEO_CACHE: video_cache_gib}
+    changes = _overrides(set_, limit=limit, shard=shard, hash_content=hash_content, **features_of)
     jobs = load_jobs(recipe, changes)
-    locations = replace(
-        _locations(output, cache, address, tracking_uri), recipe=redacted(str(recipe))
-    )
-    check_places(locations.output, cache=cache)
-    how = DryRunOptions(dry_run, probe, price_per_hour, json)
-    if how.only:
-        _exit(how.estimate(jobs, "precompute", locations))
-    from jobs.run.commands import precompute as run
-
-    console = console_of(json)
-    display = display_of(console, quiet, json)
-    code = max(run(job, locations, console, display) for job in jobs)
-    _exit(code)
+    locations = _locations(output, cache, address, tracking_uri, recipe=recipe)
+    how = _estimate(dry_run, probe, price_per_hour, json)
+    _run(jobs, "precompute", locations, how, quiet, json)
 
 
 def doctor(
@@ -155,7 +141,7 @@ def doctor(
     from jobs.doctor.command import doctor as run
 
     where = _locations(output, cache, address, tracking_uri)
-    _exit(run(recipe, set_, where, Console()))
+    raise typer.Exit(run(recipe, set_, where, Console()))
 
 
 def _overrides(given: list[str], **flags: object) -> list[str]:
@@ -174,16 +160,65 @@ def _locations(
     resume: str | None = None,
     steal: bool = False,
     continues: bool = False,
+    recipe: Path | None = None,
 ) -> Locations:
     """Where the job reads and writes."""
     from jobs.run.locations import Locations
     from pipeline.storage.urls import place
 
     return Locations(
-        place(output), cache, tracking_uri, resume, address, steal=steal, continues=continues
+        place(output),
+        cache,
+        tracking_uri,
+        resume,
+        address,
+        steal=steal,
+        continues=continues,
+        recipe=redacted(str(recipe or "")),
     )
 
 
-def _exit(code: int) -> None:
-    """Leave with a code that scripts can rely on."""
-    raise typer.Exit(code)
+def _estimate(
+    wanted: bool, probe: bool, price_per_hour: float | None, json: bool, continues: bool = False
+) -> DryRun | None:
+    """How a dry run is done; `None` for a real one.
+
+    Raises:
+        InputError: For options that would do nothing.
+    """
+    given = {"--probe": probe, "--price-per-hour": price_per_hour is not None}
+    if not wanted and any(given.values()):
+        names = ", ".join(name for name, is_given in given.items() if is_given)
+        raise InputError(f"{names} belongs to an estimate; add --dry-run")
+    if not wanted:
+        return None
+    if continues:
+        raise InputError("--dry-run is about a whole job: leave out --resume and --continue")
+    from jobs.run.dry_run import DryRun
+
+    return DryRun(probe, price_per_hour, json)
+
+
+def _run(
+    jobs: Sequence[Job],
+    kind: Literal["evaluate", "sweep", "precompute"],
+    locations: Locations,
+    dry_run: DryRun | None,
+    quiet: bool,
+    json: bool,
+) -> NoReturn:
+    """Run or estimate the jobs of a command, and leave with its exit code."""
+    if dry_run is not None:
+        from jobs.run.dry_run import dry_run as estimate
+
+        raise typer.Exit(estimate(jobs, kind, locations, Console(), dry_run))
+    from jobs.run.commands import run_jobs
+    from jobs.run.progress import Display
+
+    locations.raise_if_unusable()
+    if quiet:
+        logging.getLogger().setLevel(logging.WARNING)
+    # Standard output belongs to the events if there are any.
+    console = Console(stderr=json)
+    display = Display.on(console, quiet=quiet, events=sys.stdout if json else None)
+    raise typer.Exit(run_jobs(jobs, locations, console, display, kind))

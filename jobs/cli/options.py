@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pipeline.redaction import holds_credentials, redacted
 from tango_core.errors import InputError
-
-if TYPE_CHECKING:
-    from jobs.config.recipe import Job
-    from jobs.run.locations import Locations
-    from jobs.run.progress import Display
 
 
 def expanded(path: Path | None) -> Path | None:
@@ -126,65 +116,8 @@ Price = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class DryRunOptions:
-    """What the command line says about a dry run.
-
-    Attributes:
-        only: Whether the job is estimated and not started.
-        probe: See `jobs.run.dry_run.DryRun`.
-        price_per_hour: Likewise.
-        as_json: Likewise, by the option `--json` of every job.
-        continues: Whether a run is to be continued, of which an estimate knows nothing.
-    """
-
-    only: bool = False
-    probe: bool = False
-    price_per_hour: float | None = None
-    as_json: bool = False
-    continues: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse options that would do nothing."""
-        given = {
-            "--probe": self.probe,
-            "--price-per-hour": self.price_per_hour is not None,
-        }
-        if not self.only and any(given.values()):
-            names = ", ".join(name for name, is_given in given.items() if is_given)
-            raise InputError(f"{names} belongs to an estimate; add --dry-run")
-        if self.only and self.continues:
-            raise InputError("--dry-run is about a whole job: leave out --resume and --continue")
-
-    def estimate(
-        self,
-        jobs: Sequence[Job],
-        kind: Literal["evaluate", "sweep", "precompute"],
-        locations: Locations,
-    ) -> int:
-        """Print what the jobs will take; returns the exit code."""
-        from jobs.run.dry_run import DryRun, dry_run
-
-        how = DryRun(self.probe, self.price_per_hour, self.as_json)
-        return dry_run(jobs, kind, locations, Console(), how)
-
-
 Quiet = Annotated[bool, typer.Option("--quiet", help="Only results, warnings and errors.")]
 Json = Annotated[
     bool,
     typer.Option("--json", help="One JSON event per line on standard output; the rest on error."),
 ]
-
-
-def console_of(json: bool) -> Console:
-    """Where people read; standard output belongs to the events if there are any."""
-    return Console(stderr=json)
-
-
-def display_of(console: Console, quiet: bool, json: bool) -> Display:
-    """How the jobs of a command are shown."""
-    from jobs.run.progress import Display
-
-    if quiet:
-        logging.getLogger().setLevel(logging.WARNING)
-    return Display.on(console, quiet=quiet, events=sys.stdout if json else None)

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from jobs.cli.checks import check_cache_root, check_runs
 from jobs.cli.completion import benchmark_names
 from jobs.cli.options import RUNS, expanded, expanded_all, expanded_text
 from jobs.run.interrupt_message import leaves_behind
@@ -79,8 +78,6 @@ def report(
 ) -> None:
     """Write tables, plots and a page for one run; merge shards of one job; compare several runs."""
     places = [place(run) for run in runs]
-    if output is not None or len(runs) == 1:  # otherwise the missing --output is the mistake
-        check_runs(places)
     target = None if output is None else place(output)
     if target is not None:
         raise_if_unusable(target)
@@ -118,7 +115,6 @@ def export(
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
     where = place(run)
-    check_runs([where])
     if output is not None:
         raise_if_unusable(output)
     from jobs.harness.exchange import export_run
@@ -189,6 +185,7 @@ def log_run(
     ] = None,
 ) -> None:
     """Upload a run to MLflow, e.g. after the server was away."""
+    from jobs.results.facts import JobFacts
     from jobs.tracking.events import has_events
     from jobs.tracking.server import TrackingError, default_tracking_uri
     from jobs.tracking.upload import log_run as upload_run
@@ -199,7 +196,7 @@ def log_run(
     try:
         with local_copy(where, sent=lambda name: False) as folder:
             if not has_events(folder):
-                check_runs([folder])
+                JobFacts.load(folder)
             upload_run(folder, uri)
     except TrackingError as error:
         raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
@@ -322,14 +319,11 @@ def view(
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Look at runs in a browser: every question, and what each method keeps of its clip."""
-    if cache is not None:
-        check_cache_root(cache)
     if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
         raise InputError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command
 
     places = [place(run) for run in runs or []] or [command.newest_run(Path(str(RUNS)))]
-    check_runs(places)
     console = Console(soft_wrap=True)
     if export is not None:
         leaves_behind(f"the export in {export} is not whole; run the same command again")

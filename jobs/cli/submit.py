@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from jobs import exit_codes
-from jobs.cli.checks import check_names
 from jobs.cli.standard_streams import has_no_reader
 from pipeline.redaction import is_secret
 from pipeline.runtime import process
 from tango_core.errors import InputError
 
 if TYPE_CHECKING:
+    from jobs.config.recipe import Job
     from jobs.submit.head import Head
 
 jobs = typer.Typer(no_args_is_help=True, help="Jobs that were submitted to a Ray cluster.")
@@ -167,6 +167,32 @@ def submit(
         print(sent.job_id)
         return
     _watch(head, sent.job_id, _write)
+
+
+def check_names(jobs: Sequence[Job]) -> None:
+    """Refuse wrong names and options of a job that runs on another machine.
+
+    Paths are those of that machine. What is named as `module:attribute` is left to it too, because
+    it may be installed there alone.
+
+    Raises:
+        UserError: In one line that names the setting.
+    """
+    from jobs.config.methods import raise_if_wrong_methods
+    from tango_core.benchmarks import benchmark_class
+    from tango_core.extensions import is_reference
+    from tango_core.models import model_entry
+
+    for job in jobs:
+        name = job.model.name
+        wording = None if is_reference(name) else model_entry(name).load_family().wording
+        for section in job.all_benchmarks:
+            if not is_reference(section.name):
+                found = benchmark_class(section.name)
+                found.check_names(section.split, section.protocol)
+                found.check_subtitles(section.subtitles, section.protocol, wording)
+        methods = (one for one in job.all_methods if not is_reference(one[1]["name"]))
+        raise_if_wrong_methods(methods)
 
 
 @jobs.command("list")

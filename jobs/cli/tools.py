@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.cli.checks import check_model, check_options, check_video
 from jobs.cli.completion import method_names, model_names
 from jobs.cli.options import expanded, expanded_all, expanded_text
 from tango_core.errors import InputError
@@ -70,9 +69,6 @@ def ask(
     """Ask one question about one video: free-form, or with options."""
     bounds = None if clip is None else parse_bounds(clip)
     method_options = parse_options(option)
-    check_model(model, path)
-    check_video(video)
-    check_options(method, retention, method_options)
     from jobs.ask import ask
 
     code = ask(

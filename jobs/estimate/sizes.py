@@ -31,7 +31,7 @@ from pipeline.stages.declarations import DECODE_VIDEO
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.models.base import ModelSpec, VisionEncoder
-from tango_core.models.language.model import LayoutAndEngine
+from tango_core.models.language.engine import LayoutAndEngine
 from tango_core.types import CompressedVideo, Prompt, VisualFeatures
 
 # Of questions that are tokenised; more of them change a mean by nothing that matters.

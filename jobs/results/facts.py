@@ -229,7 +229,7 @@ class JobFacts:
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{where}: {first['msg']}") from None
+            raise InputError(f"{where}: {first['msg']}") from None
 
 
 @cache

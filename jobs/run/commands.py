@@ -11,13 +11,13 @@ from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
+from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
 from jobs.run.driver import execute
@@ -43,7 +43,54 @@ from pipeline.storage.urls import Place
 logger = logging.getLogger(__name__)
 
 
-def measure(
+def run_jobs(
+    jobs: Sequence[Job],
+    locations: Locations,
+    console: Console,
+    display: Display | None = None,
+    kind: Kind = "sweep",
+) -> int:
+    """Run the jobs of a recipe, one after the other, and show their results; returns the exit code.
+
+    Several jobs that answer questions are set side by side in the end. A job that only fills caches
+    does not touch clips that are cached already, so the same command continues it.
+
+    Args:
+        jobs: What the recipe stands for.
+        locations: Where the jobs read and write.
+        console: Where the tables go.
+        display: How progress is shown beside them.
+        kind: The command.
+
+    Raises:
+        RecipeError: If several jobs are to continue one run, or one names what is not there.
+    """
+    several, fills = len(jobs) > 1, kind == "precompute"
+    if several and locations.resume:
+        raise RecipeError(
+            f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
+            "resume each with the job.yaml in its directory"
+        )
+    if fills:  # a profile would compute again what is in the cache
+        jobs = [replace(job, mode="throughput") for job in jobs]
+    shown, cluster = display or Display.on(console), Cluster(locations.address)
+    # All are built before the first one starts: what the last one lacks ends the command at once.
+    built = [build(job, cluster, locations.recipe) for job in jobs]
+    run_dirs: dict[int, Place] = {}
+    if several and locations.continues:
+        run_dirs |= finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
+    codes = [exit_codes.OK]
+    for number in [one for one in range(len(jobs)) if one not in run_dirs]:
+        code, run_dirs[number] = run_job(
+            jobs[number], built[number], kind, locations, shown, one_of_several=several
+        )
+        codes.append(code)
+    if several and not fills:
+        compare(jobs, [run_dirs[number] for number in range(len(jobs))], locations, shown)
+    return max(codes)
+
+
+def run_job(
     job: Job,
     built: BuiltJob,
     kind: Kind,
@@ -52,7 +99,7 @@ def measure(
     *,
     one_of_several: bool = False,
 ) -> tuple[int, Place]:
-    """Run a job that answers questions, and show its results; MLflow gets them last of all.
+    """Run one job and show its results; MLflow gets them last of all.
 
     Args:
         job: The recipe.
@@ -66,19 +113,22 @@ def measure(
         0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
         are there in both cases. Then the run directory.
     """
-    _raise_if_not_installed()
+    fills = kind == "precompute"
+    if not fills:
+        _raise_if_not_installed()
     run_dir = _run_dir_of(job, built, locations)
-    works_on(run_dir, recipe=run_dir / "job.yaml" if one_of_several else None)
+    recipe = run_dir / "job.yaml" if one_of_several and not fills else None
+    works_on(run_dir, recipe=recipe, caches_only=fills)
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
-    every_s = job.tracking.every_s
-    uri = tracking_uri_of(locations)
     with (
         staging_of(run_dir) as staging,
-        LiveRun(staging, uri, kind, every_s=every_s, board=board) as live,
+        LiveRun(
+            staging, tracking_uri_of(locations), kind, every_s=job.tracking.every_s, board=board
+        ) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
-        job_result = execute(
+        done = execute(
             job,
             built,
             kind,
@@ -89,35 +139,66 @@ def measure(
             observers=[live, *([events] if events else [])],
             board=board,
         )
-        all_answers_are_there()
-        # Not at the start: no clip waits for what plots and tables need.
-        from jobs.report.page import write_report
-        from jobs.report.tables.cells import render_profile, render_table
-        from jobs.results.replies import unread_notes
-        from jobs.results.summary import write_summary
-
-        with results_of(run_dir, staging) as folder:
-            summary = write_summary(folder)
-            report = run_dir / write_report(folder, summary).name
-        say = display.say
-        say(heading(job_result))
-        say(render_table(summary.cells, display.table_width))
-        if job.mode == "profile":
-            say(f"\n{render_profile(summary.cells)}\n")
-        for note in unread_notes(summary.cells):
-            say(f"warning: {note}")
-        for entry in job_result.facts.skipped:
-            say(f"skipped: {entry.name} ({entry.reason})")
-        say(f"clips:   {counted(job_result)}")
-        say(f"answers: {run_dir / 'answers'}")
-        say(f"report:  {report}")
+        summary = None
+        if fills:
+            _finish_caches(done, run_dir, staging, locations, display)
+        else:
+            all_answers_are_there()
+            summary = _finish_answers(done, run_dir, staging, display)
         tracked = live.finish()
     if tracked:
-        say(f"MLflow:  {where(live.uri, tracked)}")
-    code = exit_code(job, job_result, run_dir)
+        display.say(f"MLflow:  {where(live.uri, tracked)}")
+    code = exit_code(job, done, run_dir)
     if events:
         events.finished(code, summary, tracked)
     return code, run_dir
+
+
+def _finish_answers(done: JobResult, run_dir: Place, staging: Path, display: Display) -> RunSummary:
+    """Write summary and report of a run, and show its table."""
+    # Imported at the end: no clip waits for what plots and tables need.
+    from jobs.report.page import write_report
+    from jobs.report.tables.cells import render_profile, render_table
+    from jobs.results.replies import unread_notes
+    from jobs.results.summary import write_summary
+
+    with results_of(run_dir, staging) as folder:
+        summary = write_summary(folder)
+        report = run_dir / write_report(folder, summary).name
+    display.say(heading(done))
+    display.say(render_table(summary.cells, display.table_width))
+    if done.facts.mode == "profile":
+        display.say(f"\n{render_profile(summary.cells)}\n")
+    for note in unread_notes(summary.cells):
+        display.say(f"warning: {note}")
+    for entry in done.facts.skipped:
+        display.say(f"skipped: {entry.name} ({entry.reason})")
+    display.say(f"clips:   {counted(done)}")
+    display.say(f"answers: {run_dir / 'answers'}")
+    display.say(f"report:  {report}")
+    return summary
+
+
+def _finish_caches(
+    done: JobResult, run_dir: Place, staging: Path, locations: Locations, display: Display
+) -> None:
+    """Write the summary of a run that filled caches, and show which."""
+    facts = done.facts
+    content = {
+        **asdict(done),
+        "facts": facts.to_json(),
+        "run_id": facts.run_id,
+        "work": asdict(facts.work) if facts.work else None,
+        "cache": {"hits": done.num_hits, "misses": done.num_computed},
+    }
+    with results_of(run_dir, staging) as folder:
+        text = json.dumps(content, indent=2, default=str) + "\n"
+        Storage.at(folder).write(SUMMARY_FILE, text.encode())
+    display.say(f"clips:   {counted(done)}")
+    for name in facts.caches:
+        display.say(f"cache:   {redacted(locations.cache_root)}/{name}")
+    if facts.features:
+        display.say(f"features: {redacted(locations.cache_root)}/{facts.features}")
 
 
 def _run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
@@ -189,57 +270,6 @@ def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
     return exit_codes.FAILED
 
 
-def sweep(
-    jobs: Sequence[Job],
-    locations: Locations,
-    console: Console,
-    display: Display | None = None,
-    kind: Kind = "sweep",
-) -> int:
-    """Measure any number of methods in one streaming execution; returns the exit code.
-
-    Args:
-        jobs: What the recipe stands for; several make one run each, one after the other, and then
-            one comparison of all.
-        locations: Where the jobs read and write.
-        console: Where the tables go.
-        display: How progress is shown beside them.
-        kind: The command.
-
-    Raises:
-        RecipeError: If several jobs are to continue one run, or one names what is not there.
-    """
-    if len(jobs) > 1 and locations.resume:
-        raise RecipeError(
-            f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
-            "resume each with the job.yaml in its directory"
-        )
-    shown, several = display or Display.on(console), len(jobs) > 1
-    cluster = Cluster(locations.address)
-    built = [
-        build(job, cluster, locations.recipe) for job in jobs
-    ]  # what the last one lacks ends all, at once
-    finished = (
-        finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
-        if several and locations.continues
-        else {}
-    )
-    run_dirs, code = dict(finished), exit_codes.OK
-    for number in (one for one in range(len(jobs)) if one not in finished):
-        own_code, run_dirs[number] = measure(
-            jobs[number],
-            built[number],
-            kind,
-            locations,
-            shown,
-            one_of_several=several,
-        )
-        code = max(code, own_code)
-    if several:
-        compare(jobs, [run_dirs[number] for number in range(len(jobs))], locations, shown)
-    return code
-
-
 def compare(
     jobs: Sequence[Job], run_dirs: Sequence[Place], locations: Locations, display: Display
 ) -> None:
@@ -264,74 +294,6 @@ def compare(
         table = Storage.at(into).read("paper_table.md").decode()
     display.say(f"\n{len(jobs)} runs side by side\n\n{table}")
     display.say(f"report:  {page}")
-
-
-def precompute(
-    job: Job,
-    locations: Locations,
-    console: Console,
-    display: Display | None = None,
-) -> int:
-    """Compress every clip of the recipe with every method of the recipe; returns the exit code.
-
-    With a feature store the features of every clip are stored, too.
-
-    A clip that is in the cache already is not touched, so the same command continues after an
-    interruption.
-    """
-    job = replace(job, mode="throughput")  # a profile would compute again what is in the cache
-    built = build(job, Cluster(locations.address), locations.recipe)
-    methods = [name for name, _ in built.methods]
-    run_dir = new_run_dir(
-        job, locations.output, methods=methods, open_storage=locations.open_storage
-    )
-    works_on(run_dir, caches_only=True)
-    display, board = display or Display.on(console), JobBoard()
-    events = JsonEvents(display.events, run_dir, board) if display.events else None
-    uri, every_s = tracking_uri_of(locations), job.tracking.every_s
-    with (
-        staging_of(run_dir) as staging,
-        LiveRun(staging, uri, "precompute", every_s=every_s, board=board) as live,
-        at_stop(lambda signal: live.end("KILLED", signal)),
-    ):
-        job_result = execute(
-            job,
-            built,
-            "precompute",
-            locations,
-            run_dir,
-            display.progress,
-            run_plan=partial(run, board=board),
-            observers=[live, *([events] if events else [])],
-            board=board,
-        )
-        text = json.dumps(_summary(job_result), indent=2, default=str) + "\n"
-        with results_of(run_dir, staging) as folder:
-            Storage.at(folder).write(SUMMARY_FILE, text.encode())
-        display.say(f"clips:   {counted(job_result)}")
-        for name in job_result.facts.caches:
-            display.say(f"cache:   {redacted(locations.cache_root)}/{name}")
-        if job_result.facts.features:
-            display.say(f"features: {redacted(locations.cache_root)}/{job_result.facts.features}")
-        tracked = live.finish()
-    if tracked:
-        display.say(f"MLflow:  {where(live.uri, tracked)}")
-    code = exit_code(job, job_result, run_dir)
-    if events:
-        events.finished(code, None, tracked)
-    return code
-
-
-def _summary(job_result: JobResult) -> dict[str, Any]:
-    """What `summary.json` holds: the counts, and what every run says of its work and its caches."""
-    facts = job_result.facts
-    return {
-        **asdict(job_result),
-        "facts": facts.to_json(),
-        "run_id": facts.run_id,
-        "work": asdict(facts.work) if facts.work else None,
-        "cache": {"hits": job_result.num_hits, "misses": job_result.num_computed},
-    }
 
 
 @contextmanager

@@ -42,8 +42,7 @@ from pipeline.settings import Settings
 from pipeline.stages.declarations import stages_of
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
-from tango_core.models.language.model import LayoutAndEngine
-from tango_core.models.language.native import NativeEngine
+from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
 from tango_core.models.placement import bytes_of, modules_of
 
 logger = logging.getLogger(__name__)

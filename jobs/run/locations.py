@@ -55,6 +55,12 @@ class Locations:
         where = place(self.cache) if self.cache else self.output / "cache"
         return str(where) if isinstance(where, Url) else str(where.absolute())
 
+    def raise_if_unusable(self) -> None:
+        """Refuse directories of runs or caches that cannot be written to."""
+        raise_if_unusable(self.output)
+        if self.cache is not None:
+            raise_if_unusable(place(self.cache), "--cache")
+
 
 def raise_if_unusable(output: Place, option: str = "--output") -> None:
     """Refuse a directory of runs or caches that cannot be written to, before anything is computed.

@@ -42,9 +42,8 @@ from pipeline.storage.faults import store_fault
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.models import load_language_model
-from tango_core.models.base import ModelSpec
+from tango_core.models.base import AnswerSession, ClipPrompts, ModelSpec
 from tango_core.models.placement import resolve_device
-from tango_core.models.session import AnswerSession, ClipPrompts
 from tango_core.types import Answer, Prompt, Question
 
 # Token sets that are read before the language model has room for them; of a clip that had to be

@@ -11,6 +11,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tango_core.errors import InputError
 from tango_core.wrong_options import raise_if_missing, raise_if_unknown
 
+LARGEST = 2**63 - 1
+"""Largest whole number of a tensor and of a random seed."""
+
 
 def option_names(cls: type) -> tuple[str, ...]:
     """Names of the options of a method class, in the order of its fields."""
@@ -95,6 +98,8 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
     wrong_bool = isinstance(value, bool) and expected is not bool
     if isinstance(expected, type) and (wrong_bool or not isinstance(value, expected)):
         raise InputError(f"{where} must be {_article(expected)}, got {value!r}")
+    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+        raise InputError(f"{where} must be at most {LARGEST}, got {value}")
     return value
 
 

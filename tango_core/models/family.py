@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
 from types import MappingProxyType
@@ -108,17 +108,24 @@ class ModelFamily(ABC):
         return next(found, _NOTHING)
 
 
+@dataclass(frozen=True)
 class CheckpointFamily(ModelFamily):
-    """A family of this package, made of three modules of its own package.
+    """A family described by data and three modules of a package.
 
     `files` holds `FILES`, a `FamilyFiles`; `encoder` holds `Encoder`, made from a description and
-    the files; `layout` holds `make_layout`.
+    the files; `layout` holds `Layout`, a `PromptLayout`.
 
     Attributes:
-        package: Dotted path of the family's package.
+        package: Dotted path of the package.
+        options: As in `ModelFamily`.
+        harness: As in `ModelFamily`.
+        wording: As in `ModelFamily`.
     """
 
     package: str
+    options: type[FamilyOptions] = FamilyOptions
+    harness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    wording: str = ""
 
     def files(self) -> FamilyFiles:
         """What reads the files of the family's checkpoints."""
@@ -137,8 +144,8 @@ class CheckpointFamily(ModelFamily):
         """Load the language half."""
         from tango_core.models.language_half import load_language_half
 
-        module = import_module(f"{self.package}.layout")
-        return load_language_half(spec, self.files(), module.make_layout)
+        layout = import_module(f"{self.package}.layout").Layout
+        return load_language_half(spec, self.files(), layout)
 
     def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
         """Weight files of one half; see `ModelFamily.half_files`."""

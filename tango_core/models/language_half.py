@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedTokenizerBase
+from transformers import AutoModel
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.tokenizer import load_tokenizer, read_eos_ids
 from tango_core.models.checkpoints.weights import load_module, tied_output
 from tango_core.models.files import FamilyFiles
-from tango_core.models.language.chat import ChatFormat
-from tango_core.models.language.model import LayoutAndEngine
-from tango_core.models.language.native import NativeEngine
+from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
 from tango_core.models.language.prompt import PromptLayout
 from tango_core.models.placement import resolve_devices
-
-# (description, tokenizer, conversation, configuration, language half) -> layout.
-MakeLayout = Callable[
-    [ModelSpec, PreTrainedTokenizerBase, ChatFormat, Any, "LanguageHalf"], PromptLayout
-]
 
 
 class LanguageHalf(nn.Module):
@@ -45,14 +37,14 @@ class LanguageHalf(nn.Module):
 
 
 def load_language_half(
-    spec: ModelSpec, files: FamilyFiles, make_layout: MakeLayout
+    spec: ModelSpec, files: FamilyFiles, layout_class: type[PromptLayout]
 ) -> LayoutAndEngine:
     """Load embedding, layers and output projection; no weight of the tower is read.
 
     Args:
         spec: From `describe_model`.
         files: Of the family.
-        make_layout: Of the family.
+        layout_class: Of the family.
 
     Raises:
         FileNotFoundError: If weights or tokenizer are missing.
@@ -69,7 +61,7 @@ def load_language_half(
         tied=tied_output(config.tie_word_embeddings),
     )
     tokenizer = load_tokenizer(checkpoint, config.text_config)
-    layout = make_layout(spec, tokenizer, files.extras(checkpoint).chat, config, half)
+    layout = layout_class(spec, tokenizer, files.extras(checkpoint).chat, config, half)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
     engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
     return LayoutAndEngine(spec, layout, engine)

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from tango_core.models.base import LanguageModel, ModelSpec
-from tango_core.models.session import ClipPrompts
+from tango_core.models.base import ClipPrompts, LanguageModel, ModelSpec
 from tango_core.types import CompressedVideo, Prompt
 from tests.gpu.command import Rows, Run, gib, reset_peak, synchronize
 from tests.gpu.halves import described, geometry, has_graph, loaded_language_model

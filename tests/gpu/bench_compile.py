@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tango_core.compressors import build_method
 from tango_core.latency import LatencyProfile
-from tango_core.models import compiling
+from tango_core.models import kernels
 from tango_core.types import Prompt
 from tests.gpu.bench_answers import GEOMETRY, language_model
 from tests.gpu.clips import make_clip, moved
@@ -105,12 +105,12 @@ def _compared(rows: Rows) -> Rows:
 @contextmanager
 def _backend(run: Run) -> Iterator[None]:
     """Inductor writes C++ for a CPU; the small run only shows that this program works."""
-    stock = compiling.BACKEND
-    compiling.BACKEND = stock if run.device.type == "cuda" else "aot_eager"
+    stock = kernels.BACKEND
+    kernels.BACKEND = stock if run.device.type == "cuda" else "aot_eager"
     try:
         yield
     finally:
-        compiling.BACKEND = stock
+        kernels.BACKEND = stock
 
 
 def _first(work: Callable[[], Any]) -> tuple[Any, float]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from tango_core.models.base import ClipPrompts
 from tango_core.models.placement import bytes_of
-from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo
 from tests.gpu.bench_answers import QUESTIONS, clip_of, language_model
 from tests.gpu.command import Rows, Run, synchronize

@@ -14,8 +14,7 @@ from typing import Any
 import torch
 
 from tango_core.models import load_encoder, load_language_model
-from tango_core.models.base import LanguageModel, ModelSpec
-from tango_core.models.session import ClipPrompts
+from tango_core.models.base import ClipPrompts, LanguageModel, ModelSpec
 from tango_core.types import CompressedVideo, Prompt, VisualFeatures
 from tests.gpu.command import Rows, Run, equal_replies, rows_or_reason
 from tests.gpu.halves import described, geometry, has_graph, noise_frames, write_pooling_head

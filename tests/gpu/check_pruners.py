@@ -13,7 +13,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import LayerPruner
 from tango_core.compressors.hybrid import INNER, checked_inner
-from tango_core.models.language.native import NativeEngine
+from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tests.gpu.clips import make_clip
 from tests.gpu.command import Rows, Run, equal_replies, tried

@@ -15,7 +15,7 @@ from jobs.config.recipe import single_job
 from jobs.report.tables.cells import render_profile
 from jobs.results.facts import JobFacts
 from jobs.results.summary import summarize, write_summary
-from jobs.run.commands import sweep
+from jobs.run.commands import run_jobs
 from jobs.run.locations import Locations
 from pipeline.settings import Settings
 from pipeline.stages.profile import ProfileCompression
@@ -151,7 +151,7 @@ def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
         shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"
     )
     console = Console(file=io.StringIO(), width=200)
-    assert sweep([single_job(recipe)], Locations(tmp_path), console, kind="evaluate") == 0
+    assert run_jobs([single_job(recipe)], Locations(tmp_path), console, kind="evaluate") == 0
     (file,) = tmp_path.glob("*/summary.json")
     summary = json.loads(file.read_text())
     assert [cell["method"] for cell in summary["cells"]] == ["full", "tango"]

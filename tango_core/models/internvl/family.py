@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import EmptyBlocks, FamilyOptions
@@ -27,16 +25,11 @@ class InternVLOptions(FamilyOptions):
     empty_blocks: EmptyBlocks = "keep"
 
 
-class InternVLFamily(CheckpointFamily):
-    """InternVL3.5 of any dense size, and other InternViT models with Qwen3 or Qwen2."""
-
-    package = "tango_core.models.internvl"
-    options = InternVLOptions
-    wording = "internvl"
+# InternVL3.5 of any dense size, and other InternViT models with Qwen3 or Qwen2.
+FAMILY = CheckpointFamily(
+    "tango_core.models.internvl",
+    InternVLOptions,
     # `internvl3_5` of lmms-eval, with its modality set to video.
-    harness: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-        {"lmms_eval": {"sampling": "middles", "frame_label": "lmms_eval"}}
-    )
-
-
-FAMILY = InternVLFamily()
+    harness={"lmms_eval": {"sampling": "middles", "frame_label": "lmms_eval"}},
+    wording="internvl",
+)

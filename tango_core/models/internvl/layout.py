@@ -12,7 +12,6 @@ from transformers import PreTrainedTokenizerBase
 from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.internvl.family import FrameLabel, InternVLOptions
-from tango_core.models.language.chat import ChatFormat
 from tango_core.models.language.prompt import (
     BlockText,
     LaidOutPrompt,
@@ -41,22 +40,15 @@ def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
     return f"Frame-{number}: " if num_frames > 1 else ""
 
 
-class InternVLPromptLayout(PromptLayout):
+class Layout(PromptLayout):
     """Opening; label, mark, tokens and mark of every frame; all words of the protocol.
-
-    Args:
-        spec: From `describe_model`.
-        tokenizer: The checkpoint's.
-        chat: Text around clip and question.
 
     Raises:
         ValueError: If the tokenizer does not know the marks.
     """
 
-    def __init__(
-        self, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase, chat: ChatFormat
-    ) -> None:
-        super().__init__(spec, tokenizer, chat)
+    def __init__(self, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase, *others: Any) -> None:
+        super().__init__(spec, tokenizer, *others)
         known = tokenizer.get_vocab()
         missing = [mark for mark in _MARKS if mark not in known]
         if missing:
@@ -128,10 +120,3 @@ class InternVLPromptLayout(PromptLayout):
         numbers = range(1, num_frames + 1)
         labels = [frame_label(one, num_frames, self._options.frame_label) for one in numbers]
         return tuple(self.tokenize(label) for label in labels)
-
-
-def make_layout(
-    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: object, half: object
-) -> PromptLayout:
-    """The layout of a loaded language half."""
-    return InternVLPromptLayout(spec, tokenizer, chat)

@@ -29,7 +29,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from tango_core.errors import InputError
-from tango_core.models.fused_attention import attend
+from tango_core.models.kernels import attend
 
 # To add one: read its `forward`, repeat here what is new in it, and add it to the tests.
 KNOWN_CLASSES = frozenset(

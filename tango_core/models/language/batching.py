@@ -20,21 +20,22 @@ from typing import Protocol
 import torch
 
 from tango_core.errors import InputError
-from tango_core.models.language.arena import KVArena
-from tango_core.models.language.budget import MAX_SEQUENCES
+from tango_core.models.base import AnswerSession
+from tango_core.models.language.arena import MAX_SEQUENCES, KVArena
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.parts import (
+from tango_core.models.language.prefill import (
+    DecodedSequence,
     LaidOutRequest,
     Part,
+    PassLayout,
+    Prefill,
     Reply,
     RequestInWork,
     parts_of,
     single_parts,
 )
-from tango_core.models.language.prefill import DecodedSequence, PassLayout, Prefill
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
-from tango_core.models.session import AnswerSession
 from tango_core.types import Answer, NotFiniteError
 
 ANY = 0

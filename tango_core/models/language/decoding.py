@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import torch
 from torch import Tensor
 
-from tango_core.models.fused_attention import attend
+from tango_core.models.kernels import attend
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.attention import Work
 from tango_core.models.language.layer_loop import LayerLoop

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.errors import InputError
-from tango_core.models.compiling import can_compile, compiled
+from tango_core.models.kernels import can_compile, compiled
 from tango_core.models.language.attention import Work, raise_if_unsupported
 from tango_core.models.language.pruning import (
     Additions,
@@ -30,7 +30,7 @@ from tango_core.models.language.pruning import (
     VisualSpan,
     go_on,
 )
-from tango_core.models.language.spread import Spread, device_of
+from tango_core.models.placement import Spread, device_of
 from tango_core.ops.transfer import upload
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
@@ -143,7 +143,7 @@ class LayerLoop:
     ) -> Tensor:
         """Run the rows of many sequences through all layers; `work` keeps them apart.
 
-        The layers must attend through `work` (`packed_attention.use_packed_attention`).
+        The layers must attend through `work` (`use_packed_attention`).
 
         Args:
             hidden: (N, D) embeddings of all rows.

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -123,12 +124,20 @@ class PromptLayout(ABC):
         spec: From `describe_model`.
         tokenizer: The checkpoint's.
         chat: Text around clip and question.
+        config: Of the whole model; only some families need it.
+        half: The loaded language half; only some families need it.
     """
 
     def __init__(
-        self, spec: ModelSpec, tokenizer: PreTrainedTokenizerBase, chat: ChatFormat
+        self,
+        spec: ModelSpec,
+        tokenizer: PreTrainedTokenizerBase,
+        chat: ChatFormat,
+        config: Any = None,
+        half: Any = None,
     ) -> None:
         self.spec = spec
+        self.config = config
         self.tokenizer = tokenizer
         self.chat = chat
         self._ids = lru_cache(maxsize=_TEXTS)(self._tokenize)

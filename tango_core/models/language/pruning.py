@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.attention import LayerAttention
-from tango_core.models.language.spread import Spread
+from tango_core.models.placement import Spread
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
 

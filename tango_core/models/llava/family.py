@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tango_core.errors import InputError
-from tango_core.models.base import LanguageModel, ModelSpec
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import FamilyOptions
-
-if TYPE_CHECKING:
-    from tango_core.models.llava.files import LlavaFiles
 
 # Positions of the tower per token and axis in the publications.
 PUBLISHED_STEP = 2
@@ -27,6 +23,7 @@ class LlavaOptions(FamilyOptions):
     """LLaVA-OneVision: how much of the input it sees.
 
     Attributes:
+        newlines: Where newline tokens go among a clip's tokens (`layout.lay_out_clip`).
         pooling: How the grid of the tower shrinks.
         time_instruction: Whose sentence about a clip's length and frames precedes the question
             (`layout.time_instruction`). Cached tokens do not depend on it.
@@ -34,6 +31,7 @@ class LlavaOptions(FamilyOptions):
             gives fewer tokens of the same pixels, since the tower always sees its one size.
     """
 
+    newlines: Newlines = field(default="one_token", init=False)
     pooling: Literal["average", "bilinear"] = field(default="bilinear", init=False)
     time_instruction: TimeInstruction = field(default="none", init=False)
     pooling_step: int = PUBLISHED_STEP
@@ -62,47 +60,19 @@ class LlavaVideoOptions(LlavaOptions):
     """LLaVA-Video; the defaults are those of the publications.
 
     Attributes:
+        newlines: As for LLaVA-OneVision.
         pooling: `"average"`, 27 x 27 to 13 x 13, or `"bilinear"`, to 14 x 14.
         time_instruction: `"none" | "correct" | "vlmevalkit" | "lmms_eval"`.
         pooling_step: As for LLaVA-OneVision.
     """
 
+    newlines: Newlines = field(default="grid", init=False)
     pooling: Literal["average", "bilinear"] = "average"
     time_instruction: TimeInstruction = "vlmevalkit"
 
 
-def options_of(spec: ModelSpec) -> LlavaOptions:
-    """The options of a LLaVA model."""
-    assert isinstance(spec.options, LlavaOptions)
-    return spec.options
-
-
-@dataclass(frozen=True)
-class LlavaFamily(CheckpointFamily):
-    """SigLIP, two-layer projector, pooling, newline tokens, Qwen2.
-
-    Attributes:
-        newlines: Where newline tokens go among a clip's tokens (`layout.lay_out_clip`).
-        options: Class of the options.
-        harness: As in `ModelFamily`.
-    """
-
-    newlines: Newlines
-    options: type[LlavaOptions] = LlavaOptions
-    harness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    package = "tango_core.models.llava"
-
-    def files(self) -> LlavaFiles:
-        """What reads the files of LLaVA checkpoints."""
-        from tango_core.models.llava.files import LlavaFiles
-
-        return LlavaFiles(self.newlines)
-
-    def load_language_model(self, spec: ModelSpec) -> LanguageModel:
-        """Load Qwen2 and the newline token."""
-        from functools import partial
-
-        from tango_core.models.language_half import load_language_half
-        from tango_core.models.llava.layout import make_layout
-
-        return load_language_half(spec, self.files(), partial(make_layout, newlines=self.newlines))
+def llava_family(
+    options: type[LlavaOptions], harness: Mapping[str, Mapping[str, Any]] | None = None
+) -> CheckpointFamily:
+    """A family of SigLIP, two-layer projector, pooling, newline tokens, Qwen2."""
+    return CheckpointFamily("tango_core.models.llava", options, harness or {})

@@ -33,7 +33,7 @@ from tango_core.models.checkpoints.directory import (
 from tango_core.models.family import ModelRequest
 from tango_core.models.files import FamilyFiles, raise_unless_supported
 from tango_core.models.language.chat import QWEN_1_5
-from tango_core.models.llava.family import LlavaOptions, Newlines
+from tango_core.models.llava.family import LlavaOptions
 from tango_core.ops.saliency import pooled_grid
 from tango_core.video import FrameSpec
 
@@ -61,11 +61,7 @@ def is_original(content: Mapping[str, Any]) -> bool:
 
 
 class LlavaFiles(FamilyFiles):
-    """Names of tensors in original checkpoints, in older ones of llava-hf, and today's.
-
-    Args:
-        newlines: The family's; a checkpoint that says otherwise gets a note.
-    """
+    """Names of tensors in original checkpoints, in older ones of llava-hf, and today's."""
 
     chat = QWEN_1_5
     mean = std = (0.5, 0.5, 0.5)
@@ -82,9 +78,6 @@ class LlavaFiles(FamilyFiles):
         (re.compile(r"^(vision_tower|multi_modal_projector|image_newline)"), r"model.\1"),
         (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
     )
-
-    def __init__(self, newlines: Newlines) -> None:
-        self._newlines = newlines
 
     def read_config(self, checkpoint: Checkpoint) -> Any:
         """See `FamilyFiles.read_config`.
@@ -147,15 +140,18 @@ class LlavaFiles(FamilyFiles):
             ),
         }
 
-    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: object) -> str:
+    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: LlavaOptions) -> str:
         """Whether an original checkpoint was made for another family."""
         position = checkpoint.config().get("mm_newline_position")
-        if position in (None, self._newlines):
+        if position in (None, options.newlines):
             return ""
         return (
             f"the checkpoint was trained with mm_newline_position {str(position)!r}, but model "
-            f"{request.name} uses {self._newlines!r}: check model.name"
+            f"{request.name} uses {options.newlines!r}: check model.name"
         )
+
+
+FILES = LlavaFiles()
 
 
 def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:

@@ -16,18 +16,10 @@ from tango_core.models.llava.family import LlavaOptions, Newlines, TimeInstructi
 from tango_core.types import ClipSource, CompressedVideo, Positions, Prompt
 
 
-class LlavaPromptLayout(PromptLayout):
+class Layout(PromptLayout):
     """Opening, clip with its newlines, sentence about time, question.
 
     Newlines are visual tokens of position -1 that an in-LLM method may drop like any other.
-
-    Args:
-        spec: From `describe_model`.
-        tokenizer: The checkpoint's.
-        chat: Text around clip and question.
-        newline: (D,) embedding of the newline token.
-        newlines: Where the model expects newlines among a clip's tokens.
-        frame_height: Height of the model's own frames, for clips of unknown source.
     """
 
     def __init__(
@@ -35,16 +27,16 @@ class LlavaPromptLayout(PromptLayout):
         spec: ModelSpec,
         tokenizer: PreTrainedTokenizerBase,
         chat: ChatFormat,
-        newline: Tensor,
-        newlines: Newlines,
-        frame_height: int,
+        config: Any,
+        half: Any,
     ) -> None:
-        super().__init__(spec, tokenizer, chat)
-        self.newline = newline
-        self.newlines = newlines
-        self._frame_height = frame_height
+        super().__init__(spec, tokenizer, chat, config, half)
+        self.newline: Tensor = half.image_newline
         assert isinstance(spec.options, LlavaOptions)
+        self.newlines = spec.options.newlines
         self._wording = spec.options.time_instruction
+        # Of clips of unknown source.
+        self._frame_height: int = config.vision_config.image_size
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
@@ -87,14 +79,6 @@ class LlavaPromptLayout(PromptLayout):
                 ]
             ),
         )
-
-
-def make_layout(
-    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any, half: Any, newlines: Newlines
-) -> PromptLayout:
-    """The layout of a loaded language half."""
-    height = config.vision_config.image_size
-    return LlavaPromptLayout(spec, tokenizer, chat, half.image_newline, newlines, height)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,6 @@ lmms-eval shows this family the frames that VLMEvalKit shows it.
 
 from __future__ import annotations
 
-from tango_core.models.llava.family import LlavaFamily
+from tango_core.models.llava.family import LlavaOptions, llava_family
 
-FAMILY = LlavaFamily(newlines="one_token")
+FAMILY = llava_family(LlavaOptions)

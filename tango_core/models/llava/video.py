@@ -8,11 +8,10 @@ which the published accuracies of the pruning methods were measured.
 
 from __future__ import annotations
 
-from tango_core.models.llava.family import LlavaFamily, LlavaVideoOptions
+from tango_core.models.llava.family import LlavaVideoOptions, llava_family
 
-FAMILY = LlavaFamily(
-    newlines="grid",
-    options=LlavaVideoOptions,
+FAMILY = llava_family(
+    LlavaVideoOptions,
     # `llava_vid` of lmms-eval, by its defaults (`force_sample` and `add_time_instruction` are off).
     harness={"lmms_eval": {"sampling": "per_second", "time_instruction": "none"}},
 )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
@@ -55,15 +53,8 @@ class QwenOptions(FamilyOptions):
             )
 
 
-class QwenFamily(CheckpointFamily):
-    """Qwen2.5-VL of any size."""
-
-    package = "tango_core.models.qwen2_5_vl"
-    options = QwenOptions
-    # `qwen2_5_vl` of lmms-eval, by its defaults.
-    harness: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-        {"lmms_eval": {"sampling": "thinned"}}
-    )
-
-
-FAMILY = QwenFamily()
+FAMILY = CheckpointFamily(
+    "tango_core.models.qwen2_5_vl",
+    QwenOptions,
+    harness={"lmms_eval": {"sampling": "thinned"}},  # `qwen2_5_vl` of lmms-eval, by its defaults
+)

@@ -8,32 +8,17 @@ offset as state.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from tango_core.models.base import ModelSpec
-from tango_core.models.language.chat import ChatFormat
 from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens, VisualTokens
 from tango_core.models.qwen2_5_vl.family import PositionRule, QwenOptions
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 
-class QwenPromptLayout(PromptLayout):
-    """Opening, what the protocol says before the clip, mark, clip, mark, question.
-
-    Args:
-        spec: From `describe_model`.
-        tokenizer: The checkpoint's.
-        chat: Text around clip and question.
-        config: Of the whole model.
-    """
-
-    def __init__(self, spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any) -> None:
-        super().__init__(spec, tokenizer, chat)
-        assert isinstance(spec.options, QwenOptions)
-        self._config, self._options = config, spec.options
+class Layout(PromptLayout):
+    """Opening, what the protocol says before the clip, mark, clip, mark, question."""
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
@@ -42,9 +27,9 @@ class QwenPromptLayout(PromptLayout):
         words = self.chat.after_clip + prompt.after + self.chat.closing
         left = (
             *self.tokenize(self.chat.opening + prompt.before),
-            self._config.vision_start_token_id,
+            self.config.vision_start_token_id,
         )
-        return left, (self._config.vision_end_token_id, *self.tokenize(words))
+        return left, (self.config.vision_end_token_id, *self.tokenize(words))
 
     def lay_out(
         self, video: CompressedVideo, prompt: Prompt, positions: Positions = "renumbered"
@@ -58,11 +43,12 @@ class QwenPromptLayout(PromptLayout):
         Raises:
             ValueError: If the tokens are not as wide as the language model.
         """
+        assert isinstance(self.spec.options, QwenOptions)
         self.raise_if_wrong_width(video)
         left, right = self.cut(video, prompt)
         indices = video.indices.cpu()
-        pace = (self._config.vision_config.tokens_per_second, self._options.seconds_per_grid)
-        extent = clip_extent(video.grid, *pace, self._options.position_rule)
+        pace = (self.config.vision_config.tokens_per_second, self.spec.options.seconds_per_grid)
+        extent = clip_extent(video.grid, *pace, self.spec.options.position_rule)
         clip = clip_positions(indices, video.grid, *pace)
         return LaidOutPrompt(
             spans=(
@@ -72,13 +58,6 @@ class QwenPromptLayout(PromptLayout):
             ),
             positions=sequence_positions(len(left), clip, extent, len(right)),
         )
-
-
-def make_layout(
-    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any, half: object
-) -> PromptLayout:
-    """The layout of a loaded language half."""
-    return QwenPromptLayout(spec, tokenizer, chat, config)
 
 
 def clip_positions(

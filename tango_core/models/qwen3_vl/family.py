@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 from tango_core.errors import InputError
@@ -67,15 +65,9 @@ class Qwen3Options(FamilyOptions):
         return "" if self.max_pixels is None else f"max_pixels={self.max_pixels}"
 
 
-class Qwen3Family(CheckpointFamily):
-    """Dense Qwen3-VL of any size."""
-
-    package = "tango_core.models.qwen3_vl"
-    options = Qwen3Options
+FAMILY = CheckpointFamily(
+    "tango_core.models.qwen3_vl",
+    Qwen3Options,
     # `qwen3_vl` of lmms-eval, by its defaults; its frames are those of VLMEvalKit.
-    harness: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-        {"lmms_eval": {"system_turn": True, "min_pixels": 200_704}}
-    )
-
-
-FAMILY = Qwen3Family()
+    harness={"lmms_eval": {"system_turn": True, "min_pixels": 200_704}},
+)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
-from tango_core.models.language.chat import ChatFormat
 from tango_core.models.language.prompt import (
     BlockText,
     LaidOutPrompt,
@@ -32,20 +31,13 @@ from tango_core.models.qwen3_vl.files import SYSTEM_TURN
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 
-class Qwen3PromptLayout(PromptLayout):
-    """Opening, what the protocol says before the clip, the clip's blocks, question.
+class Layout(PromptLayout):
+    """Opening, what the protocol says before the clip, the clip's blocks, question."""
 
-    Args:
-        spec: From `describe_model`.
-        tokenizer: The checkpoint's.
-        chat: Text around clip and question.
-        config: Of the whole model.
-    """
-
-    def __init__(self, spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any) -> None:
-        super().__init__(spec, tokenizer, chat)
+    def __init__(self, spec: ModelSpec, *others: Any) -> None:
+        super().__init__(spec, *others)
         assert isinstance(spec.options, Qwen3Options)
-        self._marks = (config.vision_start_token_id, config.vision_end_token_id)
+        self._marks = (self.config.vision_start_token_id, self.config.vision_end_token_id)
         self._options = spec.options
 
     def lay_out(
@@ -121,13 +113,6 @@ def _in_grid(cells: Tensor, width: int) -> Tensor:
     """(3, n) of (n,) positions h * W + w in a grid: time stands still."""
     rows = torch.div(cells, width, rounding_mode="floor")
     return torch.stack([torch.zeros_like(cells), rows, cells % width])
-
-
-def make_layout(
-    spec: ModelSpec, tokenizer: Any, chat: ChatFormat, config: Any, half: object
-) -> PromptLayout:
-    """The layout of a loaded language half."""
-    return Qwen3PromptLayout(spec, tokenizer, chat, config)
 
 
 def stamp(seconds: float) -> str:

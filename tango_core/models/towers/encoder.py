@@ -22,8 +22,8 @@ from tango_core.models.base import (
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.normalisation import NormalisedPixels
 from tango_core.models.checkpoints.weights import load_module
-from tango_core.models.compiling import can_compile, compile_blocks
 from tango_core.models.files import FamilyFiles
+from tango_core.models.kernels import can_compile, compile_blocks
 from tango_core.models.placement import resolve_device
 from tango_core.models.sinks import sinks_on
 from tango_core.models.towers.frame_batches import FrameBatches, upload_clip

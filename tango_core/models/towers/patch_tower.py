@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint
-from tango_core.models.compiling import can_compile, compiled
 from tango_core.models.files import PatchFiles
-from tango_core.models.fused_attention import attend
+from tango_core.models.kernels import attend, can_compile, compiled
 from tango_core.models.towers.encoder import Grid, TowerEncoder
 from tango_core.models.towers.patches import pair_frames, patches_by_row, to_patches
 from tango_core.models.towers.trace import LayerNotes, Observer

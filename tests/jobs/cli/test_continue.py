@@ -30,11 +30,3 @@ def test_the_same_command_goes_on_in_the_run_that_was_begun(tango, recipe, tmp_p
     assert code == 0
     assert f"continuing runs/{run.name}, the newest unfinished run of this job" in err
     assert [path.parent for path in (tmp_path / "runs").glob("*/summary.json")] == [run]
-
-
-def test_a_run_is_named_or_found_not_both(tango, recipe):
-    code, _, err = tango("sweep", recipe, "--continue", "--resume", "runs/x")
-    assert code == 2
-    assert err.strip() == (
-        "tango: --continue finds the run itself, and --resume names runs/x; give one"
-    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
+from fresh_python import printed_by
 
 RECIPE = {
     "benchmark": {"name": "shapes"},
@@ -13,6 +15,63 @@ RECIPE = {
     "executor": "local",
     "limit": 1,
 }
+
+
+# What users get wrong => what the one line says, e.g. where a job is built from its recipe.
+MISTAKES = dict(
+    row.split(" => ")
+    for row in Path(__file__).with_name("user_errors.txt").read_text().splitlines()
+)
+
+# Runs one command after the other; prints exit code and text of each, and what is imported by then.
+RUN_ALL = """
+import contextlib, io, json, os, sys
+os.chdir(sys.argv[1])
+from jobs.cli.entry import main
+ends = {}
+for line in json.loads(sys.argv[2]):
+    sys.argv = ["tango", *line.split()]
+    text, code = io.StringIO(), None
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    ends[line] = code, text.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})
+print(json.dumps(ends))
+"""
+QUICK = ("--help", "--version", "evaluate --help", "evaluate missing.yaml")
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory):
+    """Command line -> how it ended."""
+    folder = tmp_path_factory.mktemp("folder")
+    (folder / "recipe.yaml").write_text(json.dumps(RECIPE))
+    (folder / "film.mp4").write_bytes(b"\0\0\0\x20ftypisom")
+    (folder / "semicolons.csv").write_text("video;question\na.mp4;Why?\n")
+    (folder / "empty.mp4").touch()
+    (folder / "empty").mkdir()
+    (folder / "empty" / "config.json").write_text("{}")
+    lines = [*QUICK, *(line for line in MISTAKES if line not in QUICK)]
+    return json.loads(printed_by(RUN_ALL, str(folder), json.dumps(lines)))
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_of_a_user_ends_in_one_line(ends, line):
+    code, text, _ = ends[line]
+    assert code == 2
+    assert text.startswith("tango: ")
+    assert MISTAKES[line] in text
+    assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("line", QUICK)
+def test_help_and_a_missing_file_do_not_wait_for_heavy_imports(ends, line):
+    code, _, imported = ends[line]
+    assert code == (2 if "missing" in line else 0)
+    heavy = {"torch", "transformers", "ray", "mlflow", "matplotlib", "pandas", "pyarrow", "scipy"}
+    assert not heavy & set(imported)
 
 
 @pytest.mark.parametrize(

@@ -51,25 +51,6 @@ def test_a_method_that_breaks_it(tango, own_method):
     assert any("one frame: clip one-frame, float32, retention 0.9: " in line for line in failed)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere_at_all:First"], "start in the directory that holds nowhere_at_all"),
-        (["own_methods:Frist"], "has no attribute 'Frist'"),
-        (["tanga"], "unknown method 'tanga'; did you mean 'tango'?"),
-        (["own_methods:First", "--set", "skp=1"], "no option 'skp'; did you mean 'skip'"),
-        (["own_methods:First", "--set", "retention=2"], "retention must be in (0, 1], got 2"),
-        (["own_methods:First", "--set", "skip"], "--set 'skip' is not of the form"),
-        (["fastv", "--set", "retention=0.01"], "retention 0.01 cannot be reached"),
-    ],
-)
-def test_a_mistake_ends_in_one_line(tango, own_method, arguments, message):
-    code, out, err = tango("check-method", *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert len(err.strip().splitlines()) == 1
-
-
 @pytest.mark.slow
 def test_a_recipe_names_a_method_of_ones_own(tango, own_method, tmp_path):
     recipe = {

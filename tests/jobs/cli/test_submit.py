@@ -37,7 +37,7 @@ def recipe(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--", "--otput", "x"], "no such option: --otput; did you mean --output?"),
+        (["--", "--otput", "x"], "no such option: --otput"),
         (["--", "--limit", "none"], "got 'none'; see `tango sweep --help`"),
         (["--", "--address", "auto"], "--address behind -- is not for submitted jobs"),
         (["--", "--set", "method.retention=2"], "retention must be in (0, 1], got 2"),

@@ -63,41 +63,6 @@ def test_options_are_given_one_by_one_or_with_bars(tango, video):
     assert names_one or "The reply names none of the options" in first
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--clip", "3"], "--clip '3' is not START-END in seconds"),
-        (["--clip", "5-3"], "--clip '5-3'"),
-        (["--choices", "red"], "got 1"),
-        (["--method", "tanga"], "did you mean 'tango'"),
-        (["--retention", "2"], "retention must be in (0, 1], got 2"),
-        (["--model", "large"], "choose one of"),
-        (["--model", "llava-onevision-7b", "--path", "/no/such"], "/no/such"),
-        (["--option", "alpha"], "--option 'alpha' is not OPTION=VALUE"),
-        (["--option", "red"], "what the reply may choose from is given with --choices"),
-        (["--option", "clip=3"], "--option 'clip=3' is not OPTION=VALUE"),
-        (["--option", "alhpa=3"], "did you mean 'alpha'"),
-        (["--sinks", "/no/sinks.json"], "model.sinks /no/sinks.json"),
-        (["--num-frames", "0"], "model.num_frames must be 1 or larger, got 0"),
-        (["--num-frames", "100000000"], "--num-frames 100000000: the frames of the clip take"),
-        (["--max-new-tokens", "9" * 20], "'--max-new-tokens'"),
-        (
-            ["--method", "random", "--option", f"seed={2**63}"],
-            "method 'random': seed must be at most 9223372036854775807, got 9223372036854775808",
-        ),
-        (
-            ["--max-new-tokens", "9" * 12],
-            "memory is too small; a model needs less for fewer frames",
-        ),
-    ],
-)
-def test_a_mistake_in_a_question_ends_in_one_helpful_line(tango, video, arguments, message):
-    code, _, err = tango("ask", video, "What moves?", *arguments)
-    assert code == 2
-    assert message in err
-    assert len(err.strip().splitlines()) == 1, err
-
-
 @pytest.mark.parametrize("score", ["saliency", "attention"])
 def test_sinks_are_found_and_a_recipe_can_name_them(tango, recipe, tmp_path, score):
     # With these shares every position is a sink, whatever the weights look at.
@@ -136,24 +101,3 @@ def test_clips_that_cannot_be_decoded_are_left_out_and_counted(tango, recipe, tm
     code, _, err = tango("analyze", "sinks", recipe)
     assert code == 2
     assert "none of 1 clip(s) could be decoded" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--max-spread", "0"], "max_spread must be in (0, 1], got 0"),
-        (["--set", "model.name=large"], "choose one of"),
-        (["--set", "model.sinks=/no/sinks.json"], "model.sinks /no/sinks.json"),
-    ],
-)
-def test_a_mistake_in_an_analysis_ends_in_one_helpful_line(tango, recipe, arguments, message):
-    code, _, err = tango("analyze", "sinks", recipe, *arguments)
-    assert code == 2
-    assert message in err
-    assert len(err.strip().splitlines()) == 1, err
-
-
-def test_the_commands_are_listed(tango):
-    _, out, err = tango()
-    for command in ("ask", "analyze"):
-        assert command in out + err

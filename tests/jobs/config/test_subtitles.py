@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from jobs.cli.checks import check_names
+from jobs.cli.submit import check_names
 from jobs.config.identity import job_digest
 from jobs.config.recipe import parse_job
 

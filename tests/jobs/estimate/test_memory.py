@@ -11,9 +11,9 @@ from qwen3_checkpoints import build_qwen3, frames_of, save_qwen3
 from jobs.estimate.memory import Questions, encoder_memory, language_memory
 from jobs.estimate.sizes import grid_of
 from tango_core.models import describe_model, load_encoder, load_language_model
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena, bytes_per_token
-from tango_core.models.language.native import auto_batch_tokens
-from tango_core.models.session import ClipPrompts
+from tango_core.models.language.engine import auto_batch_tokens
 from tango_core.types import CompressedVideo, Prompt
 
 ONE = Questions(longest=100, reply=1, batch_tokens=1)

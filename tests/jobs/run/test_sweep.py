@@ -13,7 +13,7 @@ from rich.console import Console
 from jobs.config.recipe import RecipeError
 from jobs.report.compare import report_runs
 from jobs.results.facts import JobFacts
-from jobs.run.commands import compare, sweep
+from jobs.run.commands import compare, run_jobs
 from jobs.run.locations import Locations
 from jobs.run.progress import Display
 
@@ -52,7 +52,7 @@ def test_a_model_that_cannot_serve_a_method_is_refused_before_the_first_run(shap
     jobs = [job(shapes, executor="local", limit=2, model=one, methods=methods) for one in models]
     runs = tmp_path / "runs"
     with pytest.raises(RecipeError, match="needs saliency, which the encoder"):
-        sweep(jobs, Locations(runs), Console(file=io.StringIO()))
+        run_jobs(jobs, Locations(runs), Console(file=io.StringIO()))
     assert not runs.exists()
 
 
@@ -65,7 +65,7 @@ def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
 
     def swept():
         where = Locations(tmp_path, tracking_uri=NO_SERVER, continues=True)
-        assert sweep(several, where, Console(file=io.StringIO(), width=200)) == 0
+        assert run_jobs(several, where, Console(file=io.StringIO(), width=200)) == 0
         return sorted(path.name for path in tmp_path.glob("*-shapes-tiny-*f-*"))
 
     first = swept()

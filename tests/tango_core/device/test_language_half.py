@@ -11,9 +11,9 @@ from simulated_halves import CHECKPOINTS, move_weights
 
 from tango_core import load_language_model
 from tango_core.compressors import build_method
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language import decoding
-from tango_core.models.language.native import NativeEngine
-from tango_core.models.session import ClipPrompts
+from tango_core.models.language.engine import NativeEngine
 from tango_core.types import CompressedVideo, Prompt
 
 PROMPTS = (Prompt("", "what is it"), Prompt("", "and what is that"))

@@ -17,7 +17,7 @@ from qwen_checkpoints import build_qwen, save_qwen
 from qwen_frames import clip
 
 from tango_core.compressors import build_method
-from tango_core.models import compiling, describe_model, load_encoder, load_language_model
+from tango_core.models import describe_model, kernels, load_encoder, load_language_model
 from tango_core.types import Prompt, VideoFrames
 
 SIGNALS = frozenset({"attention", "keys"})
@@ -49,17 +49,17 @@ class Counted:
 @pytest.fixture(autouse=True)
 def _fresh():
     torch.compiler.reset()
-    compiling._compiles.cache_clear()
+    kernels._compiles.cache_clear()
     yield
     torch.compiler.reset()
-    compiling._compiles.cache_clear()
+    kernels._compiles.cache_clear()
 
 
 @pytest.fixture
 def backend(monkeypatch):
     """Graphs are made as for a GPU and run by the stock kernels: nothing is rounded otherwise."""
     counted = Counted()
-    monkeypatch.setattr(compiling, "BACKEND", counted)
+    monkeypatch.setattr(kernels, "BACKEND", counted)
     return counted
 
 
@@ -175,7 +175,7 @@ def test_a_checkpoint_is_compared_with_its_configuration_without_a_compiler(save
 
 
 def test_without_a_compiler_one_line_says_so_and_both_halves_work(saved, monkeypatch, caplog):
-    monkeypatch.setattr(compiling, "BACKEND", refuses)
+    monkeypatch.setattr(kernels, "BACKEND", refuses)
     name, path = saved
     found = []
     with caplog.at_level(logging.WARNING, "tango_core"):

@@ -15,9 +15,8 @@ from tango_core.compressors.base import Compressor, LayerPruner, Pruned
 from tango_core.compressors.contract import compressor_checks as checks
 from tango_core.compressors.options import option_names
 from tango_core.models import describe_model, load_encoder, load_language_model, model_entry
-from tango_core.models.base import ALL_SIGNALS
+from tango_core.models.base import ALL_SIGNALS, ClipPrompts
 from tango_core.models.checkpoints.directory import resolve_checkpoint
-from tango_core.models.session import ClipPrompts
 from tango_core.types import ClipSource, Prompt, VideoFrames
 
 LAYOUTS = [(name, layout) for name, one in SMALL_FAMILIES.items() for layout in one.layouts]

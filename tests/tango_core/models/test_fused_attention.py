@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tango_core.models.fused_attention import attend, without_plans
+from tango_core.models.kernels import attend, without_plans
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.attention import attend_onwards, attend_whole
 from tango_core.models.language.decoding import AllSlots, SlotBySlot

@@ -21,23 +21,22 @@ from tango_core.models.options import checked_options
 from tango_core.types import CompressedVideo, Prompt
 
 MODULE = """
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tango_core.models import ModelEntry
-from tango_core.models.llava.family import LlavaFamily, LlavaOptions
+from tango_core.models.llava.family import LlavaOptions, llava_family
 
 
 @dataclass(frozen=True)
 class Options(LlavaOptions):
+    newlines: str = field(default="grid", init=False)
     pooling: Literal["average", "bilinear"] = "average"
     loud: bool = False
     level: int | None = None
 
 
-FAMILY = LlavaFamily(
-    newlines="grid", options=Options, harness={"lmms_eval": {"sampling": "middles"}}
-)
+FAMILY = llava_family(Options, harness={"lmms_eval": {"sampling": "middles"}})
 my_model = ModelEntry("models_of_mine", None, 4)
 elsewhere = ModelEntry("models_of_nobody", None, 4)
 no_family = ModelEntry("tango_core.models.sinks", None, 4)
@@ -130,7 +129,11 @@ def test_a_package_announces_its_models_under_a_plain_name(path, tmp_path):
         (NAME, {"path": "x", "loud": 1}, r"model\.loud must be true or false, got 1"),
         (NAME, {"path": "x", "level": 1.5}, r"model\.level must be a whole number, got 1\.5"),
         (NAME, {"path": "x", "level": True}, r"model\.level must be a whole number, got True"),
-        ("models_of_mine:FAMILY", {}, r"must name a ModelEntry, got LlavaFamily; write my_model ="),
+        (
+            "models_of_mine:FAMILY",
+            {},
+            r"must name a ModelEntry, got CheckpointFamily; write",
+        ),
         ("models_of_mine:nothing", {}, r"model\.name 'models_of_mine:nothing' cannot be loaded"),
         (
             "models_of_mine:elsewhere",

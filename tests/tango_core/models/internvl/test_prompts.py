@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from tango_core.benchmarks import benchmark_class
 from tango_core.models import load_language_model, model_entry
-from tango_core.models.internvl.layout import InternVLPromptLayout
+from tango_core.models.internvl.layout import Layout
 from tango_core.models.language.chat import INTERNVL2_5
 from tango_core.models.language.prompt import TextTokens
 from tango_core.types import CompressedVideo, Prompt, Question
@@ -85,7 +85,7 @@ def merging(model):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=learned, eos_token="<|im_end|>")
     assert tokenizer.get_vocab()["<IMG_CONTEXT>"] == IMG_CONTEXT
     assert {"ĊĊ", "Frame", "ĠSelect"} <= set(tokenizer.get_vocab())
-    return InternVLPromptLayout(model.spec, tokenizer, INTERNVL2_5)
+    return Layout(model.spec, tokenizer, INTERNVL2_5)
 
 
 @pytest.mark.parametrize("benchmark", sorted(PROTOCOLS))

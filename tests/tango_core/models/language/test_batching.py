@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tango_core import describe_model, load_language_model
 from tango_core.compressors import build_method
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.prefill import Prefill, Segment
-from tango_core.models.session import ClipPrompts
 from tango_core.types import Prompt
 
 PRUNERS = (None, None, "fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion")

@@ -8,11 +8,11 @@ from batched_requests import clip, run, say_tokens, texts
 
 from tango_core import describe_model, load_language_model
 from tango_core.compressors.base import LayerPruner
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.batching import BatchSession
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.prefill import Prefill
-from tango_core.models.session import ClipPrompts
 from tango_core.types import Prompt
 
 

@@ -11,9 +11,8 @@ from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.models.language.native import NativeEngine
-from tango_core.models.language.parts import LaidOutRequest
-from tango_core.models.language.prefill import visual_spans
+from tango_core.models.language.engine import NativeEngine
+from tango_core.models.language.prefill import LaidOutRequest, visual_spans
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tango_core.models.language.pruning import Additions
 

@@ -12,7 +12,7 @@ from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
-from tango_core.models.language.model import Engine, LayoutAndEngine
+from tango_core.models.language.engine import Engine, LayoutAndEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tango_core.types import Answer, CompressedVideo, Prompt
 

@@ -10,12 +10,12 @@ from torch.nn import functional
 
 from tango_core import describe_model, load_language_model
 from tango_core.compressors import build_method
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language import batching
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.batching import BatchSession
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.prefill import Prefill, Segment
-from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 
 NEW_TOKENS = 20
@@ -71,7 +71,7 @@ def test_a_slot_that_was_idle_from_the_beginning_is_as_good_as_new(tiny, monkeyp
 
     expected = replies(0)
     kernel = SimpleNamespace(scaled_dot_product_attention=masked_kernel)
-    monkeypatch.setattr("tango_core.models.fused_attention.functional", kernel)
+    monkeypatch.setattr("tango_core.models.kernels.functional", kernel)
     assert replies(3) == expected
 
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from tango_core import describe_model, load_language_model
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.batching import BatchSession
 from tango_core.models.language.decoding import Decoding
-from tango_core.models.language.parts import MAX_BATCH
-from tango_core.models.language.prefill import Prefill
-from tango_core.models.session import ClipPrompts
+from tango_core.models.language.prefill import MAX_BATCH, Prefill
 from tango_core.types import CompressedVideo, Prompt
 
 WORDS = ("cross", "circle", "square", "triangle", "star", "ring")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tango_core import describe_model, load_language_model
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language import batching
 from tango_core.models.language.arena import KVArena
-from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 
 

@@ -10,11 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tango_core import describe_model, load_language_model
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.batching import BatchSession, capacity_of, size_of
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.prefill import Prefill
-from tango_core.models.session import ClipPrompts
 from tango_core.types import CompressedVideo, Prompt
 
 

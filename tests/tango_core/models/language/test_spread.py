@@ -12,7 +12,7 @@ from fake_devices import FakeDevices, device_of, put_on
 
 from tango_core.models import load_language_model
 from tango_core.models.checkpoints import weights
-from tango_core.models.language.native import NativeEngine
+from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tango_core.models.placement import resolve_devices, spread_layers
 from tango_core.types import Prompt
