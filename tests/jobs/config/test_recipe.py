@@ -5,7 +5,7 @@ from llava_checkpoints import build_llava, save_llava
 from jobs.config.identity import job_digest
 from jobs.config.recipe import Job, RecipeError, load_job, parse_job
 from jobs.run.build import model_of
-from tango_core.wrong_options import raise_if_no_share
+from tango_core.compressors.options import raise_if_no_share
 
 RECIPE = {
     "benchmark": {"name": "shapes"},
