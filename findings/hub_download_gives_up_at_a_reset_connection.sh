@@ -7,6 +7,7 @@
 #           balancers, NAT boxes and restarted servers do it, raises ReadError at once: there is no second attempt, and the
 #           partial file is deleted. The errors that are retried are ConnectError, TimeoutException and RemoteProtocolError;
 #           ReadError is none of them, although the client's own default for other requests (NetworkError) covers it.
+#           (Issue 4349 of huggingface_hub reports the loss of the partial file for closed connections of an earlier version.)
 # Versions: huggingface_hub 2.4.0, httpx2 2.16.2; Python 3.11
 # Source:   huggingface_hub/file_download.py, http_get: `except (httpx2.ConnectError, httpx2.TimeoutException, ...)`;
 #           _download_to_tmp_and_move: `tmp_path.unlink(missing_ok=True)`

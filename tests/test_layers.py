@@ -144,8 +144,7 @@ def test_no_module_imports_itself_by_way_of_others():
 def test_a_package_has_fifteen_modules_at_most():
     for folder in {path.parent for path in PRODUCT.values()}:
         own = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-        most = 20 if folder.name == "compressors" else MOST_MODULES
-        assert len(own) <= most, folder
+        assert len(own) <= MOST_MODULES, folder
 
 
 def test_the_pipeline_knows_of_benchmarks_only_how_they_ask_and_score():

@@ -368,7 +368,7 @@ def describe_sinks(report: SinkReport, path: Path) -> list[str]:
 
 
 def few_clips(report: SinkReport) -> list[str]:
-    """What few clips mean for sinks, as notes."""
+    """A note if there are too few clips to find sinks in."""
     if report.num_clips >= FEWEST_CLIPS:
         return []
     return [

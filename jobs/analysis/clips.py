@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
-import torch
 
 from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob, build
@@ -72,18 +71,13 @@ class JobClips:
 
     @property
     def model(self) -> ModelSpec:
-        """The model whose encoder is looked at."""
+        """The model whose encoder is analysed."""
         return self.built.model
 
     @property
     def encoder(self) -> VisionEncoder:
         """Its encoder, loaded now."""
         return self._source.encoder
-
-    @property
-    def device(self) -> torch.device:
-        """Where features are."""
-        return self._source.device
 
     def rows(self) -> Iterator[Clip]:
         """All clips; those whose file is not there count as failed."""
@@ -169,7 +163,7 @@ class JobClips:
         return None
 
     def _failed(self, clip: Clip) -> None:
-        """Name and count a clip that cannot be looked at."""
+        """Log and count a clip that cannot be decoded."""
         logger.warning("%s: %s", clip.video_id, clip.error)
         self.num_failed += 1
 
@@ -244,13 +238,13 @@ class JobCells:
         if not self.cells:
             raise RecipeError(
                 "no method of the recipe plans its tokens before the language model, so there is "
-                "nothing to look at; add one, e.g. {name: topk, retention: 0.1}"
+                "nothing to analyse; add one, e.g. {name: topk, retention: 0.1}"
             )
         self._clips = clips
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, in a sentence."""
+        """A note that names the cells that are left out."""
         if not self.left_out:
             return []
         names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")

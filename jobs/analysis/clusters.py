@@ -223,7 +223,7 @@ def _cluster_maps(clip: ClusteredClip, theme: Theme) -> Figure:
 
 
 def _fragmentation_figure(bare: Fragmentation, rotated: Fragmentation, theme: Theme) -> Figure:
-    """How many clusters have how many pieces, without and with ST-RoPE."""
+    """Pieces per cluster, and shares in the largest piece, without and with ST-RoPE."""
     figure, (counts, parts) = new_figure((10.8, 3.9), theme, columns=2)
     places = np.arange(1, _MOST_PIECES + 1)
     for shift, name, found, colour in (

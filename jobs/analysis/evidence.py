@@ -289,7 +289,7 @@ def _page(
 
 
 def _errors_in_words(answered: Sequence[Explained]) -> list[str]:
-    """What evidence explains, over all pruned cells."""
+    """Sentences about lost answers and their evidence, over all pruned cells."""
     lost = pd.DataFrame([one.lost() for one in answered]).sum()
     known = pd.concat([one.known for one in answered])
     gone, kept = known[known["gone"]], known[~known["gone"]]

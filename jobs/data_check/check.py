@@ -67,7 +67,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """What was checked, and what is wrong.
+    """Counts and findings of a check.
 
     Attributes:
         num_questions: Questions that could be read.

@@ -59,7 +59,7 @@ def check_file(
         path: A video file or a folder of images.
         clips: (start, end) in seconds of every part that is asked about.
         lengths_s: Lengths in seconds that annotations state; ignored for a folder, whose own
-            length depends on a rate that nobody states.
+            length depends on a rate that is not stated.
 
     Returns:
         All problems; none for a good file.
@@ -117,7 +117,7 @@ def _check_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
 
 
 def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem]:
-    """Find a file that is clearly shorter or longer than is stated: a whole but wrong video."""
+    """Find a file that is clearly shorter or longer than stated: complete, but another video."""
     far = [
         stated
         for stated in stated_s

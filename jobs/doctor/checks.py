@@ -21,7 +21,7 @@ _STYLES: dict[Status, str] = {"ok": "green", "note": "yellow", "problem": "bold 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
         status: `"ok"`; `"note"`: no job fails because of it, but the user may want to know;

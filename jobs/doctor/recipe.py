@@ -58,7 +58,7 @@ def writable(location: str, setting: str) -> CheckResult:
 
 
 def temporary() -> CheckResult:
-    """As `writable`, for the directory of Ray's logs and of objects that do not fit in memory."""
+    """Check `writable` for the directory of Ray's logs and of objects that do not fit in memory."""
     directory = tempfile.gettempdir()
     result = writable(directory, "directory with the environment variable TMPDIR")
     usage = shutil.disk_usage(directory)
@@ -123,7 +123,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
 
 
 def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckResult:
-    """The same check of the pools that the job does when it starts."""
+    """Check the pools as a job does when it starts."""
     from pipeline.resources.devices import doubts
     from pipeline.resources.pools import preflight
     from pipeline.stages.declarations import STAGES

@@ -56,7 +56,7 @@ class PartPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be fetched and unpacked of a release.
+    """Files to fetch and archives to unpack of a release.
 
     Attributes:
         release: Which one.
@@ -273,7 +273,7 @@ def _release(benchmark: str, repository: str | None) -> Release:
     if not releases:
         having = [name for name in BENCHMARKS if benchmark_class(name).releases]
         raise InputError(
-            f"benchmark {benchmark!r} is not published on the hub, or nobody has stated where; "
+            f"benchmark {benchmark!r} has no release on the hub that is known here; "
             f"these are: {', '.join(having)}"
         )
     known = {release.repository: release for release in releases}

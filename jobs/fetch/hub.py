@@ -203,7 +203,7 @@ class _PartialFile(io.BufferedWriter):
 
 
 def move(source: Path, target: Path) -> None:
-    """Move a whole file to its place, whose folder may be a link to another disk."""
+    """Move a complete file to its place, whose folder may be a link to another disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.part")
     shutil.move(source, beside)

@@ -1,9 +1,9 @@
 """Unpack zip and tar archives, whole or in pieces, member by member.
 
-Every member is written beside its place, moved there when it is whole, and recorded in `.tango-get`
-below the root, so that after a kill the next process continues with the next member. Links,
-devices, names that lead out of the folder, and archives that unpack to far more than they hold are
-refused.
+Every member is written beside its place, moved there when it is complete, and recorded in
+`.tango-get` below the root, so that after a kill the next process continues with the next member.
+Links, devices, names that lead out of the folder, and archives that unpack to far more than they
+hold are refused.
 """
 
 from __future__ import annotations

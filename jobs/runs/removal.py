@@ -52,7 +52,7 @@ def remove(
         FileNotFoundError: If a run is not there; then nothing is removed.
         LeaseError: If a driver works on one; then nothing is removed.
         ValueError: If a run is a link, the working directory, or a directory with runs in it, or
-            there is nobody to ask.
+            there is no terminal to ask on.
     """
     runs = {run.name: run for run in (find_run(text, root) for text in texts)}
     for run in runs.values():

@@ -1,4 +1,4 @@
-"""What `tango runs ls`, `show`, `compare` and `replicates` print."""
+"""Output of `tango runs ls`, `show`, `compare` and `replicates`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHRINK = {"run", "recipe", "model", "bench"}
 _NARROW = {"benchmark": "bench"}
 _STAMP = len("20261122-220526")
 _AT_ONCE = 8
-# Runs whose time nobody knows come first.
+# Runs without a known start come first.
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
 
 
@@ -77,7 +77,7 @@ def runs_table(
 
 
 def runs_json(states: Sequence[RunState]) -> str:
-    """The same for scripts."""
+    """The runs as JSON."""
     return json.dumps([one.to_json() for one in states], indent=2)
 
 

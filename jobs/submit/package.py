@@ -44,7 +44,7 @@ _NO_SECRETS = (".env.example", ".env.sample", ".env.template", "*.pub")
 
 
 class PackageError(InputError):
-    """What was asked to be packed cannot be; the message is one line for the user."""
+    """A file or directory cannot be packed; the message is one line for the user."""
 
 
 def package_files(

@@ -80,7 +80,7 @@ class Request:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What Ray keeps beside the job; `same_job` compares it."""
+        """Metadata that Ray stores with the job; `same_job` compares it."""
         return {
             "tango_digest": self.digest,
             "tango_command": self.command,

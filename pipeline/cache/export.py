@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureCache
 from pipeline.cache.folders import CacheFolder, brief
 from pipeline.cache.names import SIGNALS, held_by
-from pipeline.cache.rows import SCHEMA, CacheError, StoredClip, clip_columns
+from pipeline.cache.rows import SCHEMA, CacheError, ClipIdentity, StoredClip, clip_columns
 from pipeline.storage import Storage
 from tango_core.errors import InputError
 
@@ -63,10 +64,11 @@ def export_cache(
     if target.files() or target.folders():
         raise InputError(f"{destination} is not empty; name a new directory")
     if folder.holds_features:
-        write_features(target, folder, report)
+        write_safetensors(target, _feature_files(folder, report))
+    elif form == "safetensors":
+        write_safetensors(target, map(_token_file, _good_clips(folder, report)))
     else:
-        write = write_safetensors if form == "safetensors" else write_parquet
-        write(target, _good_clips(folder, report))
+        write_parquet(target, _good_clips(folder, report))
     target.write(MANIFEST, folder.cache.manifest.encode())
 
 
@@ -90,73 +92,72 @@ def _good_clips(
         report(location.name, problem)
 
 
-def write_safetensors(target: Storage, clips: Iterator[StoredClip]) -> None:
-    """One file per clip, and `clips.jsonl` with a line about each.
+ClipFile = tuple[ClipIdentity, dict[str, torch.Tensor], dict[str, Any]]
+"""Which clip, what its file holds, and what else its line in `clips.jsonl` says."""
 
-    A file holds `tokens` (K, D) in the encoder's dtype, `indices` (K,) int64 into the flat grid,
-    `grid` (3,) int64, `timestamps` (T,) float64 in seconds, and `companions` (K, E, D) where the
-    model has them; its metadata says which clip it is.
+
+def write_safetensors(target: Storage, clips: Iterable[ClipFile]) -> None:
+    """One file per clip, whose metadata says which clip it is, and `clips.jsonl` with their lines.
+
+    Of token sets a file holds `tokens` (K, D) in the encoder's dtype, `indices` (K,) int64 into the
+    flat grid, `grid` (3,) int64, `timestamps` (T,) float64 in seconds, and `companions` (K, E, D)
+    where the model has them. Of features it holds `tokens` (T, L, D), `companions` (T, L, E, D),
+    every signal that is stored, `grid` (2,) and `timestamps`.
     """
     with target.writing("clips.jsonl") as index:
-        for stored in clips:
-            video, clip = stored.entry.video, stored.clip
-            name = f"{clip.key}.safetensors"
-            about = clip_columns(clip)
-            tensors = {
-                "tokens": video.tokens,
-                "indices": video.indices,
-                "grid": torch.tensor(video.grid),
-                "timestamps": video.timestamps,
-            }
-            if video.companions is not None:
-                tensors["companions"] = video.companions
+        for clip, tensors, more in clips:
+            name, about = f"{clip.key}.safetensors", clip_columns(clip)
             # The format takes texts only.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
             target.write(name, saved(tensors, metadata))
-            counts = {"num_tokens_total": video.num_total, "num_tokens_kept": video.num_kept}
-            line = {"file": name, **about, "grid": video.grid, **counts}
+            line = {"file": name, **about, **more}
             index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
-def write_features(
-    target: Storage, folder: CacheFolder, report: Callable[[str, str | None], None]
-) -> None:
-    """One file per clip of a feature cache, and `clips.jsonl` with a line about each.
+def _token_file(stored: StoredClip) -> ClipFile:
+    video = stored.entry.video
+    tensors = {
+        "tokens": video.tokens,
+        "indices": video.indices,
+        "grid": torch.tensor(video.grid),
+        "timestamps": video.timestamps,
+    }
+    if video.companions is not None:
+        tensors["companions"] = video.companions
+    counts = {"num_tokens_total": video.num_total, "num_tokens_kept": video.num_kept}
+    return stored.clip, tensors, {"grid": video.grid, **counts}
 
-    A file holds `tokens` (T, L, D) in the encoder's dtype, `companions` (T, L, E, D) where the
-    model has them, every signal that is stored, `grid` (2,) int64 and `timestamps` (T,) float64 in
-    seconds; its metadata says which clip it is.
-    """
+
+def _feature_files(
+    folder: CacheFolder, report: Callable[[str, str | None], None]
+) -> Iterator[ClipFile]:
+    """The clips of a feature cache, without those that cannot be read."""
     assert isinstance(folder.cache, FeatureCache)
     parts: dict[str, list[str]] = {}
     for location in folder.locations:
         parts.setdefault(location.key, []).append(location.part)
-    with target.writing("clips.jsonl") as index:
-        for key, own in parts.items():
-            problem = None
-            try:
-                signals = held_by(own) & set(SIGNALS)
-                found = folder.cache.read(key, own, signals)
-                features, about = found.features, clip_columns(found.clip)
-                tensors = {
-                    "tokens": features.tokens.contiguous(),
-                    "grid": torch.tensor(features.grid),
-                    "timestamps": features.timestamps,
-                    **{name: getattr(features, name) for name in sorted(signals)},
-                }
-                if features.companions is not None:
-                    tensors["companions"] = features.companions.contiguous()
-                metadata = {name: str(value) for name, value in about.items() if value is not None}
-                target.write(f"{key}.safetensors", saved(tensors, metadata))
-                line = {"file": f"{key}.safetensors", **about, "signals": sorted(signals)}
-                index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
-            except FileNotFoundError:
-                problem = "its tokens have gone"
-            except CacheError as error:
-                problem = brief(error, folder)
-            for _ in own[1:]:
-                report(key, None)
-            report(key, problem)
+    for key, own in parts.items():
+        problem, signals = None, held_by(own) & set(SIGNALS)
+        try:
+            found = folder.cache.read(key, own, signals)
+        except FileNotFoundError:
+            problem = "its tokens have gone"
+        except CacheError as error:
+            problem = brief(error, folder)
+        else:
+            features = found.features
+            tensors = {
+                "tokens": features.tokens.contiguous(),
+                "grid": torch.tensor(features.grid),
+                "timestamps": features.timestamps,
+                **{name: getattr(features, name) for name in sorted(signals)},
+            }
+            if features.companions is not None:
+                tensors["companions"] = features.companions.contiguous()
+            yield found.clip, tensors, {"signals": sorted(signals)}
+        for _ in own[1:]:
+            report(key, None)
+        report(key, problem)
 
 
 def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
