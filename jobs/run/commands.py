@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -33,7 +32,6 @@ from jobs.tracking.live import LiveRun
 from jobs.tracking.server import default_tracking_uri, is_remote
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
-from pipeline.run import run
 from pipeline.runtime.stopping import at_stop
 from pipeline.storage import Storage
 from pipeline.storage.copies import local_copy
@@ -134,7 +132,6 @@ def run_job(
             locations,
             run_dir,
             display.progress,
-            run_plan=partial(run, board=board),
             observers=[live, *([events] if events else [])],
             board=board,
         )

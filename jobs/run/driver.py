@@ -87,100 +87,89 @@ def execute(
     lease = Lease(locations.open_storage(run_dir), clock)
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
-    watching = (JobProgress(console, clock, board), *observers)
+    observers = (JobProgress(console, clock, board), *observers)
     with held(lease, steal=locations.steal, waits=locations.continues, clock=clock) as kept:
-        return _run_held(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
+        claim(
+            run_dir,
+            job,
+            open_storage=locations.open_storage,
+            answers=kind != "precompute",
+            recipe=locations.recipe,
+        )
+        storage = locations.open_storage(run_dir)
+        writer = (
+            AnswerWriter(storage.child("answers"), clock, kept.renew)
+            if kind != "precompute"
+            else None
+        )
+        continued = _continued(writer, job, built, storage) if writer else Continued()
+        started_at, started = clock.now(), clock.monotonic()
+        caches = locations.open_storage(locations.cache_root)
+        shards = ShardCount(job.shard)
+        plan = make_plan(
+            job,
+            built,
+            caches,
+            answer=kind != "precompute",
+            continued=continued,
+            count=shards,
+            clock=clock,
+        )
+        finished = continued.standing
+        if writer:
+            claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
+            _keep(writer, continued)
+        _announce(plan)
+        settings = _settings(job, locations, plan)
+        outcome = Outcome(len(plan.caches))
+        if plan.clips.num_rows:  # until all is asked again this is no finished run
+            for name in (FACTS_FILE, SUMMARY_FILE):
+                if storage.exists(name):
+                    storage.delete(name)
+        if writer:
+            insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-
-def _run_held(
-    job: Job,
-    built: BuiltJob,
-    kind: Kind,
-    locations: Locations,
-    run_dir: Place,
-    observers: Sequence[Observer],
-    run_plan: RunPlan,
-    clock: Clock,
-    lease: Lease,
-) -> JobResult:
-    """Plan, run and record a job while its driver holds the lease of the run."""
-    claim(
-        run_dir,
-        job,
-        open_storage=locations.open_storage,
-        answers=kind != "precompute",
-        recipe=locations.recipe,
-    )
-    storage = locations.open_storage(run_dir)
-    writer = (
-        AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
-    )
-    continued = _continued(writer, job, built, storage) if writer else Continued()
-    started_at, started = clock.now(), clock.monotonic()
-    caches = locations.open_storage(locations.cache_root)
-    shards = ShardCount(job.shard)
-    plan = make_plan(
-        job,
-        built,
-        caches,
-        answer=kind != "precompute",
-        continued=continued,
-        count=shards,
-        clock=clock,
-    )
-    finished = continued.standing
-    if writer:
-        claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
-        _keep(writer, continued)
-    _announce(plan)
-    settings = _settings(job, locations, plan)
-    outcome = Outcome(len(plan.caches))
-    if plan.clips.num_rows:  # until all is asked again this is no finished run
-        for name in (FACTS_FILE, SUMMARY_FILE):
-            if storage.exists(name):
-                storage.delete(name)
-    if writer:
-        insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
-
-    # A signal is heard between two clips, so no answers are cut in the middle.
-    with (
-        stopping.deferred(),
-        observed(observers, plan, len(finished)) as tell,
-        _flushed(writer, clock),
-    ):
-        for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
-            lease.raise_if_lost()
-            tell(result)
-            if writer:
-                _add(writer, result.answers, clock)
-            outcome.add(result)
-            for warning in result.warnings or ():
-                logger.warning("%s: %s", result.video_id, warning)
-    insist(lease.renew, str(run_dir), clock)
-    num_answers = None
-    if writer:
-        missing, num_answers = add_missing(job, built, plan, writer)
-        outcome.add_missing(missing)
-    table = to_table(outcome.failures, FAILURE)
-    insist(lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock)
-    facts = facts_of_job(
-        job,
-        built,
-        plan,
-        kind,
-        run_dir.name,
-        locations.cache_root,
-        started_at=started_at,
-        # The time of a continued run says nothing about its speed.
-        wall_s=None if continued else clock.monotonic() - started,
-        shards=shards.sizes(),
-        num_answers=num_answers,
-        work=outcome.work(),
-    )
-    insist(lambda: facts.save(storage), str(run_dir), clock)
-    stored = (plan.features.cache.name,) if plan.features else ()
-    compact_if_remote(caches, (*stored, *plan.caches), clock)
-    return outcome.result(facts)
+        # A signal is heard between two clips, so no answers are cut in the middle.
+        with (
+            stopping.deferred(),
+            observed(observers, plan, len(finished)) as tell,
+            _flushed(writer, clock),
+        ):
+            for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
+                kept.raise_if_lost()
+                tell(result)
+                if writer:
+                    _add(writer, result.answers, clock)
+                outcome.add(result)
+                for warning in result.warnings or ():
+                    logger.warning("%s: %s", result.video_id, warning)
+        insist(kept.renew, str(run_dir), clock)
+        num_answers = None
+        if writer:
+            missing, num_answers = add_missing(job, built, plan, writer)
+            outcome.add_missing(missing)
+        table = to_table(outcome.failures, FAILURE)
+        insist(
+            lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock
+        )
+        facts = facts_of_job(
+            job,
+            built,
+            plan,
+            kind,
+            run_dir.name,
+            locations.cache_root,
+            started_at=started_at,
+            # The time of a continued run says nothing about its speed.
+            wall_s=None if continued else clock.monotonic() - started,
+            shards=shards.sizes(),
+            num_answers=num_answers,
+            work=outcome.work(),
+        )
+        insist(lambda: facts.save(storage), str(run_dir), clock)
+        stored = (plan.features.cache.name,) if plan.features else ()
+        compact_if_remote(caches, (*stored, *plan.caches), clock)
+        return outcome.result(facts)
 
 
 def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage) -> Continued:
