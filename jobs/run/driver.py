@@ -72,11 +72,11 @@ def execute(
         built: What it names.
         kind: The command.
         locations: Where the job reads and writes.
-        run_dir: From `directories`.
+        run_dir: From `run_dirs`.
         console: Where the progress goes.
         run_plan: The executor; `None` for the one of the recipe.
         clock: For durations and dates, except for the latencies of single clips.
-        observers: Are told of the job beside the progress.
+        observers: Receive start, results and end of the job, as the progress does.
         board: Where the stages of the recipe's executor report.
 
     Raises:
@@ -89,10 +89,10 @@ def execute(
     run_plan = run_plan or partial(run, board=board)
     watching = (JobProgress(console, clock, board), *observers)
     with held(lease, steal=locations.steal, waits=locations.continues, clock=clock) as kept:
-        return _execute(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
+        return _run_held(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
 
 
-def _execute(
+def _run_held(
     job: Job,
     built: BuiltJob,
     kind: Kind,
@@ -103,7 +103,7 @@ def _execute(
     clock: Clock,
     lease: Lease,
 ) -> JobResult:
-    """The same, with the lease of the run."""
+    """Plan, run and record a job while its driver holds the lease of the run."""
     claim(
         run_dir,
         job,
@@ -197,9 +197,9 @@ def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage
 
 
 def _keep(writer: AnswerWriter, continued: Continued) -> None:
-    """Keep the answers that stand; those about other files or words go at once.
+    """Keep answers whose files and questions are unchanged; drop the others now.
 
-    What is asked now is written down next, and would vouch for them.
+    The questions of this attempt are recorded next, and the dropped answers would pass for theirs.
     """
     standing = continued.standing
     writer.keep(standing)
@@ -216,7 +216,7 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
 
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
-    """How the job runs; says in a line which executor it is and why."""
+    """Choose executor and pools, and log why."""
     num_clips = plan.clips.num_rows
     choice = executor_of(job, locations.address, num_clips)
     assert choice is not None  # the clips have been counted
@@ -241,7 +241,7 @@ def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
 
 
 def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
-    """Hand over a clip's answers; a full disk is waited for."""
+    """Store a clip's answers; wait while the disk is full."""
     try:
         writer.add(answers)
     except Exception as error:
@@ -251,7 +251,7 @@ def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
 
 
 def _announce(plan: Plan) -> None:
-    """Say what will be done, before it takes long."""
+    """Log what the job will do."""
     to_encode = int(pc.sum(DECODE_VIDEO.taken(plan.clips)).as_py() or 0)
     misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
     num_missing = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
@@ -308,7 +308,7 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
 
 
 class Observer(Protocol):
-    """Is told of a job; must be quick and must not raise."""
+    """Receives the events of a job; must be quick and must not raise."""
 
     def started(self, plan: Plan, finished: int) -> None:
         """The job begins.
@@ -332,7 +332,7 @@ class Observer(Protocol):
 def observed(
     observers: Sequence[Observer], plan: Plan, finished: int
 ) -> Iterator[Callable[[Result], None]]:
-    """Tell all observers of the start and the end; gives the function that tells a result."""
+    """Notify observers of start and end; yields the function that passes a result on."""
 
     def tell(row: Result) -> None:
         for observer in observers:
