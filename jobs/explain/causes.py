@@ -7,7 +7,7 @@ method's settings always.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -62,10 +62,57 @@ class Difference:
     factor: Factor | None = None
 
 
+def _model_name(side: Side) -> str | None:
+    """`None` where a harness's file names a model in its own way."""
+    return side.facts.model if not side.is_import or side.facts.model in MODELS else None
+
+
+def _cell_value(name: str) -> Callable[[Side], Any]:
+    """Method or retention; of a file known only where the user has named them."""
+    return lambda side: (
+        None if side.is_import and side.cell.name == side.facts.model else getattr(side.cell, name)
+    )
+
+
+# Settings that facts state, by what they change; `None` or empty where one is not known.
+_SETTINGS: tuple[tuple[str, Callable[[Side], Any], Factor | None], ...] = (
+    ("model.name", _model_name, "model"),
+    ("model.checkpoint", lambda side: side.facts.checkpoint, "model"),
+    ("model.llm", lambda side: side.facts.llm and asdict(side.facts.llm), "model"),
+    ("benchmark.protocol", lambda side: harness_of(side.cell.protocol), "prompts"),
+    ("model.num_frames", lambda side: side.facts.num_frames, "frames"),
+    ("model.input_size", lambda s: None if s.is_import else s.facts.input_size or "-", "tokens"),
+    ("method.name", _cell_value("method"), "tokens"),
+    ("method.retention", _cell_value("retention"), "tokens"),
+    (
+        "method.layer_shares",
+        lambda side: None if side.is_import else _text(side.cell.layer_shares or "-"),
+        "tokens",
+    ),
+)
+
+
 def differences(first: Side, second: Side) -> list[Difference]:
     """Settings that are known in both results and differ, the important ones first."""
-    found = [*_of_facts(first, second), *_of_recipes(first, second), *_of_machines(first, second)]
-    return list({one.key: one for one in reversed(found)}.values())[::-1]
+    values = [(key, read(first), read(second), factor) for key, read, factor in _SETTINGS]
+    if first.cell.method == second.cell.method and not (first.is_import or second.is_import):
+        own, other = first.cell.options, second.cell.options
+        values += [
+            (f"method.{key}", _text(own.get(key, "-")), _text(other.get(key, "-")), "tokens")
+            for key in dict.fromkeys([*own, *other])
+        ]
+    values += _of_recipes(first, second)
+    a, b = first.facts, second.facts
+    values += [(key, getattr(a, key), getattr(b, key), None) for key in _ENVIRONMENT]
+    values += [
+        (f"versions.{key}", a.versions.get(key), b.versions.get(key), None) for key in _LIBRARIES
+    ]
+    found: dict[str, Difference] = {}
+    for key, one, two, factor in values:
+        known = all(value is not None and value != "" and value != {} for value in (one, two))
+        if known and one != two:
+            found.setdefault(key, Difference(key, _text(one), _text(two), factor))
+    return list(found.values())
 
 
 def changes(found: list[Difference], factor: Factor) -> bool:
@@ -88,74 +135,16 @@ def same_cache(first: Side, second: Side) -> bool:
     return bool(first.cell.cache) and first.cell.cache == second.cell.cache
 
 
-def _of_facts(first: Side, second: Side) -> Iterator[Difference]:
-    """What decides prompts, frames, tokens and model, as `facts.json` has it."""
-    a, b = first.facts, second.facts
-    if _known_model(first) and _known_model(second):
-        yield from _differing("model.name", (a.model, b.model), "model")
-    yield from _differing("model.checkpoint", (a.checkpoint, b.checkpoint), "model")
-    if a.llm is not None and b.llm is not None:
-        yield from _differing("model.llm", (asdict(a.llm), asdict(b.llm)), "model")
-    protocols = [harness_of(side.cell.protocol) for side in (first, second)]
-    yield from _differing("benchmark.protocol", protocols, "prompts")
-    yield from _differing("model.num_frames", (a.num_frames, b.num_frames), "frames")
-    if not (first.is_import or second.is_import):
-        sizes = [facts.input_size or "-" for facts in (a, b)]
-        yield from _differing("model.input_size", sizes, "tokens")
-    if _known_method(first) and _known_method(second):
-        one, two = first.cell, second.cell
-        yield from _differing("method.name", (one.method, two.method), "tokens")
-        yield from _differing("method.retention", (one.retention, two.retention), "tokens")
-        if not (first.is_import or second.is_import):
-            for key in dict.fromkeys([*one.options, *two.options]):
-                if one.method == two.method:
-                    values = [_text(cell.options.get(key, "-")) for cell in (one, two)]
-                    yield from _differing(f"method.{key}", values, "tokens")
-            shares = [_text(cell.layer_shares or "-") for cell in (one, two)]
-            yield from _differing("method.layer_shares", shares, "tokens")
-
-
-def _of_recipes(first: Side, second: Side) -> Iterator[Difference]:
+def _of_recipes(first: Side, second: Side) -> Iterator[tuple[str, Any, Any, Factor | None]]:
     """What else the resolved recipes say; keys that a recipe does not have are not compared."""
-    if not first.job or not second.job:
-        return
-    a, b = (dict(dotted(computed_part(side.job))) for side in (first, second))
+    a, b = (dict(dotted(computed_part(side.job))) if side.job else {} for side in (first, second))
     for key in sorted(a.keys() & b.keys()):
         section, _, name = key.partition(".")
-        if section in ("method", "methods", "mode"):
-            continue
         factor = _MODEL_KEYS.get(name) if section == "model" else None
         if key in ("model.path", "model.revision") and same_weights(first, second) is None:
             factor = "model"
-        if a[key] != b[key]:
-            yield Difference(key, _text(a[key]), _text(b[key]), factor)
-
-
-def _of_machines(first: Side, second: Side) -> Iterator[Difference]:
-    """What may change a reply by rounding."""
-    for key in _ENVIRONMENT:
-        yield from _differing(key, [getattr(side.facts, key) for side in (first, second)], None)
-    for name in _LIBRARIES:
-        values = [side.facts.versions.get(name, "") for side in (first, second)]
-        yield from _differing(f"versions.{name}", values, None)
-
-
-def _differing(key: str, values: Sequence[Any], factor: Factor | None) -> Iterator[Difference]:
-    """A setting that both know and that is not the same."""
-    first, second = values
-    known = all(value is not None and value != "" and value != {} for value in values)
-    if known and first != second:
-        yield Difference(key, _text(first), _text(second), factor)
-
-
-def _known_model(side: Side) -> bool:
-    """Whether the model's name is one of ours; a harness's file names models in its own way."""
-    return not side.is_import or side.facts.model in MODELS
-
-
-def _known_method(side: Side) -> bool:
-    """Whether method and retention are known; of a file only where the user has named them."""
-    return not side.is_import or side.cell.name != side.facts.model
+        if section not in ("method", "methods", "mode") and a[key] != b[key]:
+            yield key, _text(a[key]), _text(b[key]), factor
 
 
 def _text(value: object) -> str:

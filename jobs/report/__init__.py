@@ -2,8 +2,8 @@
 
 What lives here: `page.py` (the page and its tables as data), `plots.py` (scores over retention and
 cost, time and tokens), `difference_plots.py` (differences by group, several trainings), `theme.py`
-(colours of both), `gallery.py` (some clips), `notes.py` and `controls.py` (sentences below a
-table), `compare.py` (runs read and compared, for `tango report` and `tango runs compare`),
+(colours of both), `gallery.py` (some clips), `notes.py` (sentences below a table), `compare.py`
+(runs read, compared and written, for `tango report` and `tango runs compare`),
 `replicates.py` (one recipe with several trainings of a model), `shards.py` (runs that are one job),
 `formatting.py` (how numbers, names and tables are written). Tables in files are in `tables/`.
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from jobs.report.controls import answers_of_run, control_notes
 from jobs.report.formatting import (
     detectable,
     difference,
@@ -26,6 +25,8 @@ from jobs.report.formatting import (
 )
 from jobs.report.notes import (
     answers_in,
+    answers_of_run,
+    control_notes,
     few_clips_notes,
     incomplete_group_notes,
     lost_answers_notes,
@@ -33,7 +34,7 @@ from jobs.report.notes import (
 )
 from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import all_scores, breakdowns
-from jobs.report.tables.labels import baseline_names, labels, tables_of_cells
+from jobs.report.tables.cells import baseline_names, labels, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from jobs.report.difference_plots import Series, caption_of, forest_plot
 from jobs.report.formatting import milliseconds, shortened
-from jobs.report.tables.labels import labels, tables_of_cells
+from jobs.report.tables.cells import labels, tables_of_cells
 from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
 from jobs.results.cell_summary import CellSummary, headline_title
 from jobs.results.comparisons import families_of

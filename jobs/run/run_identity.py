@@ -16,7 +16,7 @@ from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.code_identity import pruner_identity
 from tango_core.local_files import parse_json
-from tango_core.models.checkpoints.words import words_digest
+from tango_core.models.checkpoints.directory import words_digest
 
 CACHES_FILE = "caches.json"
 

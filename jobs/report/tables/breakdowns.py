@@ -15,7 +15,7 @@ from jobs.report.formatting import (
     p_value,
     percent,
 )
-from jobs.report.tables.labels import labels
+from jobs.report.tables.cells import labels
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import families_of
 from jobs.results.quantities import Comparison

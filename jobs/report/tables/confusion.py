@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from jobs.report.formatting import Table, markdown_text
-from jobs.report.tables.labels import labels
+from jobs.report.tables.cells import labels
 from jobs.results.cell_summary import CellSummary
 from jobs.results.reduction import Reduction
 from tango_core.errors import InputError

@@ -3,10 +3,16 @@
 Every token that was not chosen links to its most similar token of the previous frame, wherever
 that is; a tree becomes the mean of its tokens, at its earliest frame. Similarities are made frame
 pair by frame pair, so only one L x L matrix is held.
+
+The first step (ADTS) chooses tokens that are far from each other: of the weighted distances
+d[i, j] * w[j] the token with the largest gap to what is chosen follows next, in all frames
+together. Budgets are host arithmetic: the release rounds up twice in every frame, the exact budget
+divides round(retention * T * L) by largest remainder.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +22,158 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.combination import NOWHERE, Terms
-from tango_core.compressors.flashvid.budgets import Counts
+from tango_core.compressors.base import num_kept
 from tango_core.ops.blocks import row_blocks
+from tango_core.ops.budgets import apportion, ceil_share, evenly, fill
 from tango_core.ops.clustering import assign_to_centers, density_peaks, products_to_distances
 from tango_core.ops.merging import cluster_sums, mean_weights
 from tango_core.ops.products import cross_products, write_products
+from tango_core.ops.saliency import rank_descending
 from tango_core.ops.transfer import upload, upload_together
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What a clip may keep.
+
+    Attributes:
+        chosen: Chosen tokens of every frame.
+        totals: Tokens of every segment, chosen and tree tokens together.
+        exact: Whether tree tokens are divided by largest remainder instead of rounded up.
+    """
+
+    chosen: list[int]
+    totals: list[int]
+    exact: bool
+
+
+def budgets_of_frames(
+    num_frames: int, tokens_per_frame: int, retention: float, ratio: float, *, exact: bool
+) -> tuple[list[int], list[int]]:
+    """All tokens and chosen tokens of every frame, whatever the segments; see `plan_budgets`."""
+    if exact:
+        total = num_kept(num_frames * tokens_per_frame, retention)
+        per_frame = evenly(total, num_frames)
+        chosen = evenly(min(total, ceil_share(total, ratio)), num_frames)
+        return per_frame, [min(part, whole) for part, whole in zip(chosen, per_frame, strict=True)]
+    # The release's own rounding differs from this on no grid of a real model.
+    frame = min(tokens_per_frame, ceil_share(tokens_per_frame, retention))
+    part = min(frame, ceil_share(frame, ratio))
+    return [frame] * num_frames, [part] * num_frames
+
+
+def plan_budgets(
+    lengths: list[int], tokens_per_frame: int, retention: float, ratio: float, *, exact: bool
+) -> Budgets:
+    """Divide a clip's budget.
+
+    Args:
+        lengths: Frames of every segment.
+        tokens_per_frame: L.
+        retention: Share of the tokens to keep, in (0, 1).
+        ratio: Share of the budget that is chosen, in [0, 1].
+        exact: Meet round(retention * T * L) instead of rounding up in every frame.
+    """
+    per_frame, chosen = budgets_of_frames(
+        sum(lengths), tokens_per_frame, retention, ratio, exact=exact
+    )
+    bounds = np.cumsum([0, *lengths])
+    sums = np.concatenate([[0], np.cumsum(per_frame)])[bounds]
+    return Budgets(chosen, np.diff(sums).tolist(), exact)
+
+
+def plan_clusters(budgets: Budgets, lengths: list[int], roots: Counts) -> Counts:
+    """Tree tokens of every frame.
+
+    Args:
+        budgets: Of the clip.
+        lengths: Frames of every segment.
+        roots: (T,) roots of trees in every frame.
+
+    Returns:
+        (T,) whole numbers, at most `roots`.
+    """
+    bounds = np.cumsum([0, *lengths])[:-1]
+    chosen = np.add.reduceat(np.array(budgets.chosen), bounds)
+    wanted = np.array(budgets.totals) - chosen
+    found = np.add.reduceat(roots, bounds)
+    if budgets.exact:
+        # What a segment cannot use goes to the others.
+        weights = np.maximum(wanted, 1e-9).astype(float)
+        shares = fill(float(wanted.sum()), weights, found.astype(float))
+        ratios = np.repeat(shares / np.maximum(found, 1), lengths)
+        return apportion(int(wanted.sum()), roots * ratios, roots)
+    counts = np.empty_like(roots)
+    for segment, (start, length) in enumerate(zip(bounds.tolist(), lengths, strict=True)):
+        own = slice(start, start + length)
+        # Rounded as the release rounds, whose golden vectors depend on the last bit of the product.
+        share = wanted[segment] / found[segment] if found[segment] else 1.0
+        counts[own] = (
+            roots[own]
+            if share >= 1
+            else [math.ceil(count * share) for count in roots[own].tolist()]
+        )
+    return counts
+
+
+def pick_diverse(distances: Tensor, weights: Tensor, counts: list[int]) -> Tensor:
+    """Choose tokens of every frame by farthest points under weighted distances.
+
+    The first is the one whose second-smallest weighted distance is largest, its own 0 counted;
+    then always the largest minimum over what is chosen. Chosen tokens are never chosen again; the
+    release does so with weights of 0 or less, and returns them twice.
+
+    Args:
+        distances: (T, L, L) cosine distances, symmetric, 0 on the diagonal, not negative.
+        weights: (T, L) factors of the columns, of any sign.
+        counts: Tokens of every frame, at most L.
+
+    Returns:
+        (T, L) bool.
+    """
+    num_frames, tokens_per_frame, _ = distances.shape
+    steps = max(counts)
+    chosen = torch.zeros(num_frames, tokens_per_frame, dtype=torch.bool, device=weights.device)
+    if steps == 0:
+        return chosen
+    order = torch.empty(num_frames, steps, dtype=torch.int64, device=weights.device)
+    taken = torch.zeros_like(weights)  # -inf where a token is chosen
+    gaps = _second_smallest(distances, weights)
+    nearest = torch.full_like(weights, torch.inf)
+    for step in range(steps):
+        best = (gaps + taken).argmax(dim=1, keepdim=True)
+        order[:, step : step + 1] = best
+        taken.scatter_(1, best, -torch.inf)
+        rows = distances.gather(1, best[..., None].expand(-1, -1, tokens_per_frame))[:, 0]
+        gaps = torch.minimum(nearest, rows.mul_(weights), out=nearest)
+    wanted = upload(counts, chosen.device)[:, None]
+    return chosen.scatter_(1, order, torch.arange(steps, device=chosen.device) < wanted)
+
+
+def pick_attended(attention: Tensor, counts: list[int]) -> Tensor:
+    """(T, L) bool, the `counts` most attended tokens of every frame; ties to the lowest."""
+    ranked = rank_descending(attention.float())
+    limits = upload(counts, ranked.device)[:, None]
+    wanted = torch.arange(attention.shape[1], device=ranked.device) < limits
+    return torch.zeros_like(ranked, dtype=torch.bool).scatter_(1, ranked, wanted)
+
+
+def _second_smallest(distances: Tensor, weights: Tensor) -> Tensor:
+    """(T, L) second-smallest entries of the columns of the weighted distances."""
+    tokens_per_frame = distances.shape[1]
+    if tokens_per_frame == 1:
+        return torch.zeros_like(weights)
+    # A positive weight leaves the order of a column, whose smallest entry is the diagonal's 0.
+    others = distances + torch.eye(tokens_per_frame, device=distances.device) * 1e9
+    second = others.amin(dim=1) * weights
+    # A negative one turns it around. Only a CPU is asked first whether there is one.
+    if weights.device.type != "cpu" or bool((weights < 0).any()):
+        largest = distances.topk(2, dim=1).values[:, 1]
+        second = torch.where(weights < 0, largest * weights, second)
+    return second
+
 
 NUM_NEIGHBORS = 7
 # Similarity of what may not be linked.

@@ -50,7 +50,7 @@ def unpacked(text, kind):
 
 
 def test_the_page_has_questions_options_answers_and_times(pages):
-    page = pages.page(pages.number("shapes", video_id(1)))
+    page = pages.page(1)
     first = page["questions"][0]
     assert first["text"] == f"What is it, {HOSTILE}?"
     assert first["choices"] == ["red", "Blue", HOSTILE]
@@ -130,9 +130,7 @@ def test_a_damaged_entry_is_a_sentence(run, tmp_path):
 
 
 def test_an_unknown_clip_is_named(pages):
-    with pytest.raises(NoSuchClipError, match="'nope' of 'shapes'"):
-        pages.number("shapes", "nope")
-    with pytest.raises(NoSuchClipError):
+    with pytest.raises(NoSuchClipError, match="no clip 99"):
         pages.page(99)
 
 

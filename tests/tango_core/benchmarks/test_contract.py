@@ -1,6 +1,7 @@
 """What every public benchmark does, in every layout in which it lies on people's disks."""
 
 import json
+import os
 import pickle
 
 import newer_releases as newer
@@ -150,9 +151,11 @@ def test_below_hf_home_as_lmms_eval_leaves_it(name, repository, write, video, tm
 
 
 def test_a_repository_folder_of_the_hub_cache_stands_for_its_snapshot(tmp_path):
-    first.videomme_release(tmp_path / "snapshots" / "abc")
+    for name, seconds in (("abc", 200), ("abd", 100)):
+        first.videomme_release(tmp_path / "snapshots" / name)
+        os.utime(tmp_path / "snapshots" / name, (seconds, seconds))
     item = next(load("videomme", tmp_path).items())
-    assert item.path.startswith(str(tmp_path / "snapshots" / "abc" / "video"))
+    assert item.path.startswith(str(tmp_path / "snapshots" / "abc" / "video"))  # the newest
 
 
 VIDEOMME, LONG, V2 = first.VIDEOMME_ROWS[0], first.LONGVIDEOBENCH_ROWS[0], scored.VIDEOMME_V2_ROWS

@@ -189,7 +189,7 @@ def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
         (CSV_HEADER + "a.mp4,What?,red|blue,green,,,\n", 2, "from A to B, an index from 0 to 1"),
         (CSV_HEADER + "a.mp4,What?,red|red,red,,,\n", 2, "the text of 2 options"),
         ("video,Question,answer\na.mp4,What?,A\n", 2, "a question; did you mean 'Question'?"),
-        (CSV_HEADER + "a.mp4,What?,,,3,2,\n", 2, "start 3 must lie before end 2"),
+        (CSV_HEADER + "a.mp4,What?,,,2,2,\n", 2, "start 2 must lie before end 2"),
         (CSV_HEADER + "a.mp4,What?,,,2,,\n", 2, "start 2 without an end"),
         (CSV_HEADER + "a.mp4,What?,,,soon,9,\n", 2, "start must be seconds, 0 or more, got 'soon'"),
         (CSV_HEADER + "a.mp4,What?,,,0,nan,\n", 2, "end must be seconds"),

@@ -216,6 +216,12 @@ def test_videomme_v2_level_and_heads_are_those_of_the_last_question(name, write,
         }
 
 
+def test_videomme_v2_takes_heads_of_the_last_question_also_where_others_have_some(tmp_path):
+    rows = [{**row, "level": row["level"] or 9} for row in VIDEOMME_V2_ROWS]
+    (item, *_) = load("videomme_v2", videomme_v2_release(tmp_path, rows)).items()
+    assert {float(question.groups["level"]) for question in item.questions} == {3}
+
+
 def test_videomme_v2_incomplete_groups_are_noted(tmp_path):
     benchmark = load("videomme_v2", videomme_v2_release(tmp_path, VIDEOMME_V2_ROWS[:6]))
     notes = {record.video_id: record.notes for record in benchmark.records()}

@@ -8,12 +8,8 @@ import sys
 import pytest
 import torch
 from internvl_checkpoints import NAME as INTERNVL
-from internvl_checkpoints import build_internvl, save_internvl
-from llava_checkpoints import build_llava, save_llava
 from qwen3_checkpoints import NAME as QWEN3
-from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_by_hand import NAME as QWEN
-from qwen_checkpoints import build_qwen, save_qwen
 from qwen_frames import clip
 
 from tango_core.compressors import build_method
@@ -21,12 +17,6 @@ from tango_core.models import describe_model, kernels, load_encoder, load_langua
 from tango_core.types import Prompt, VideoFrames
 
 SIGNALS = frozenset({"attention", "keys"})
-BUILDERS = {
-    "llava-onevision-7b": (build_llava, save_llava),
-    INTERNVL: (build_internvl, save_internvl),
-    QWEN: (build_qwen, save_qwen),
-    QWEN3: (build_qwen3, save_qwen3),
-}
 QUESTIONS = [Prompt("", "w1 w2"), Prompt("", "w3 w4 w5")]
 
 
@@ -70,15 +60,14 @@ def refuses(graph, inputs):
 
 FAMILIES = [
     pytest.param(name, marks=pytest.mark.slow if name != "llava-onevision-7b" else ())
-    for name in BUILDERS
+    for name in ("llava-onevision-7b", INTERNVL, QWEN, QWEN3)
 ]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
-def saved(request, tmp_path_factory):
+def saved(request, small_paths):
     """Name and directory of a small model of a family."""
-    build, save = BUILDERS[request.param]
-    return request.param, str(save(build(), tmp_path_factory.mktemp("saved")))
+    return request.param, small_paths[request.param]
 
 
 def clips(name, spec):

@@ -11,20 +11,6 @@ def test_an_unknown_name_lists_the_known_ones():
     assert all(name in str(e.value) for name in MODELS)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"dtype": "int8"}, "model.dtype must be one of auto, float32, float16, bfloat16"),
-        ({"device": "tpu"}, "model.device must be one of auto, cpu, cuda"),
-        ({"sampling": "floor"}, "model.sampling must be one of truncate, round, .*, got 'floor'"),
-        ({"num_frames": 0}, "model.num_frames must be 1 or larger, got 0"),
-    ],
-)
-def test_wrong_options_name_the_setting(checkpoint, options, words):
-    with pytest.raises(ValueError, match=words):
-        describe_model("llava-onevision-7b", str(checkpoint), **options)
-
-
 def test_loading_by_name_and_by_description_is_the_same(checkpoint):
     spec = describe_model("llava-onevision-7b", str(checkpoint), num_frames=4)
     for load in (load_encoder, load_language_model):

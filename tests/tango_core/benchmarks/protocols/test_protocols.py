@@ -188,6 +188,9 @@ def test_what_the_harnesses_count_for_replies_that_are_not_recorded(reply, score
     [
         ("The answer is B", "B"),
         ("B is the first of four words", "Z"),  # not among the last four words
+        ("so B is what fits", "B"),
+        (f"blue {'x' * 25}", "C"),  # twice as long as all options
+        (f"blue {'x' * 26}", "Z"),
         ("It is B I think", "B"),
         ("A or B", "Z"),
         ("the blue one", "C"),

@@ -6,8 +6,7 @@ import torch
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.flashvid import trees
-from tango_core.compressors.flashvid.selection import pick_diverse
-from tango_core.compressors.flashvid.trees import best_links
+from tango_core.compressors.flashvid.trees import best_links, pick_diverse
 
 
 def _compress(features, retention=0.25, **options):

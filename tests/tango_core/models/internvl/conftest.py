@@ -55,10 +55,3 @@ def pixels(frames):
     mean, std = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     values = torch.tensor(frames.pixels).float() / 255
     return ((values - torch.tensor(mean)) / torch.tensor(std)).permute(0, 3, 1, 2)
-
-
-@pytest.fixture
-def no_gradients():
-    """For modules that call the stock model."""
-    with torch.inference_mode():
-        yield

@@ -6,15 +6,11 @@ import pytest
 import torch
 from batched_requests import clip, run, say_tokens, texts
 from internvl_checkpoints import NUM_LAYERS as INTERNVL_LAYERS
-from internvl_checkpoints import build_internvl, save_internvl
-from llava_checkpoints import build_llava, save_llava
 from qwen3_checkpoints import NUM_LAYERS as QWEN3_LAYERS
-from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_checkpoints import NUM_LAYERS as QWEN_LAYERS
-from qwen_checkpoints import build_qwen, save_qwen
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tango_core import describe_model, load_language_model
+from tango_core import load_language_model
 from tango_core.compressors import build_method
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
@@ -23,6 +19,8 @@ from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.types import Prompt
 
 PRUNERS = (None, None, "fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion")
+# The others differ from these in nothing that batching sees.
+QUICK = ("llava-video-7b", "qwen3-vl-8b")
 NUM_LAYERS = {
     "llava-onevision-7b": 4,
     "llava-video-7b": 4,
@@ -33,20 +31,8 @@ NUM_LAYERS = {
 
 
 @pytest.fixture(scope="module")
-def tiny():
-    return load_language_model(describe_model("tiny"))
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    llava = str(save_llava(build_llava(), tmp_path_factory.mktemp("llava")))
-    qwen = str(save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen")))
-    qwen3 = str(save_qwen3(build_qwen3(), tmp_path_factory.mktemp("qwen3")))
-    internvl = str(save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl")))
-    paths = (llava, llava, qwen, qwen3, internvl)
-    return {
-        name: load_language_model(name, path) for name, path in zip(NUM_LAYERS, paths, strict=True)
-    }
+def models(small_paths):
+    return {name: load_language_model(name, small_paths[name]) for name in NUM_LAYERS}
 
 
 @pytest.mark.parametrize("number", [15, pytest.param(100, marks=pytest.mark.slow)])
@@ -84,7 +70,10 @@ def test_questions_to_the_embedded_model(tiny, monkeypatch, number):
         assert texts(run(tiny, requests, batch_tokens)) == alone
 
 
-@pytest.mark.parametrize("family", NUM_LAYERS)
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in NUM_LAYERS],
+)
 def test_clips_and_methods_are_answered_together(models, monkeypatch, family):
     model = models[family]
     say_tokens(model, monkeypatch)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from batched_requests import clip, run, say_tokens, texts
 
-from tango_core import describe_model, load_language_model
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
@@ -14,11 +13,6 @@ from tango_core.models.language.batching import BatchSession
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.prefill import Prefill
 from tango_core.types import Prompt
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load_language_model(describe_model("tiny"))
 
 
 @pytest.fixture

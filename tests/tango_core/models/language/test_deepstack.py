@@ -21,12 +21,6 @@ GRID = (3, 2, 3)
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
-@pytest.fixture
-def no_gradients():
-    with torch.inference_mode():
-        yield
-
-
 class Half(nn.Module):
     """Layers and output projection, with norms and additions that matter."""
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tango_core import describe_model, load_language_model
 from tango_core.compressors import build_method
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language import batching
@@ -19,11 +18,6 @@ from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.types import CompressedVideo, Prompt
 
 NEW_TOKENS = 20
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load_language_model(describe_model("tiny"))
 
 
 def clip(seed, kept=30):

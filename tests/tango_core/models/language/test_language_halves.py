@@ -6,9 +6,6 @@ there are as many keys as queries.
 
 import pytest
 import torch
-from internvl_checkpoints import build_internvl, save_internvl
-from llava_checkpoints import build_llava, save_llava
-from qwen_checkpoints import build_qwen, save_qwen
 from torch.nn import functional
 
 from tango_core.compressors import build_method
@@ -23,15 +20,6 @@ METHODS = {
     "tango": {"retention": 0.5, "inner": {"name": "fastv-merge", "layer": 2, "retention": 0.5}},
     "holitom": {"retention": 0.5, "inner": {"name": "holitom-merge", "layer": 2, "retention": 0.5}},
 }
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory):
-    llava = save_llava(build_llava(), tmp_path_factory.mktemp("llava"))
-    qwen = save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen"))
-    internvl = save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl"))
-    places = (str(llava), str(llava), str(qwen), str(internvl))
-    return dict(zip(FAMILIES, places, strict=True))
 
 
 @pytest.fixture
@@ -60,8 +48,8 @@ def clip(width):
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_layer_of_a_prefill_is_causal_without_a_mask(paths, calls, family, name):
-    model = load_language_model(family, paths[family])
+def test_every_layer_of_a_prefill_is_causal_without_a_mask(small_paths, calls, family, name):
+    model = load_language_model(family, small_paths[family])
     pruner = build_method(name, num_layers=NUM_LAYERS, **METHODS[name]).pruner
     video = clip(model.spec.llm.hidden_size)
     (answer,) = model.answer(video, [Prompt("", "w1 w2")], pruner=pruner, max_new_tokens=1)
@@ -72,8 +60,8 @@ def test_every_layer_of_a_prefill_is_causal_without_a_mask(paths, calls, family,
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_questions_share_is_prefilled_without_a_mask(paths, calls, family):
-    model = load_language_model(family, paths[family])
+def test_what_questions_share_is_prefilled_without_a_mask(small_paths, calls, family):
+    model = load_language_model(family, small_paths[family])
     questions = [Prompt("", "w1 w2"), Prompt("", "w1 w3 w4")]
     answers = model.answer(clip(model.spec.llm.hidden_size), questions, max_new_tokens=1)
     shared = [keys for queries, keys, causal in calls if queries == keys and causal]
@@ -86,9 +74,9 @@ def test_what_questions_share_is_prefilled_without_a_mask(paths, calls, family):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_half_precision_is_close_to_single(paths, family, dtype):
-    exact = load_language_model(family, paths[family])
-    half = load_language_model(family, paths[family], dtype=dtype)
+def test_half_precision_is_close_to_single(small_paths, family, dtype):
+    exact = load_language_model(family, small_paths[family])
+    half = load_language_model(family, small_paths[family], dtype=dtype)
     assert {value.dtype for value in half.engine.model.parameters()} == {getattr(torch, dtype)}
     video = clip(exact.spec.llm.hidden_size)
     one, other = (logits(model, video) for model in (exact, half))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tango_core import describe_model, load_language_model
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.batching import BatchSession
@@ -15,11 +14,6 @@ from tango_core.types import CompressedVideo, Prompt
 
 WORDS = ("cross", "circle", "square", "triangle", "star", "ring")
 PLACES = ("left", "right", "before", "after")
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load_language_model(describe_model("tiny"))
 
 
 @pytest.fixture

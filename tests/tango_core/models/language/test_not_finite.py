@@ -5,17 +5,11 @@ import torch
 from batched_requests import clip, run, texts
 
 from tango_core.compressors import build_method
-from tango_core.models import describe_model, load_language_model
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language.decoding import most_likely
 from tango_core.types import NotFiniteError, Prompt
 
 PROMPTS = [Prompt("", "what color is the cross"), Prompt("", "what moves left")]
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load_language_model(describe_model("tiny"))
 
 
 def some_clip(value: float | None = None):

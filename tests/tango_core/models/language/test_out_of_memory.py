@@ -7,16 +7,10 @@ import weakref
 import pytest
 import torch
 
-from tango_core import describe_model, load_language_model
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language import batching
 from tango_core.models.language.arena import KVArena
 from tango_core.types import CompressedVideo, Prompt
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load_language_model(describe_model("tiny", device="cpu"))
 
 
 @pytest.fixture

@@ -9,18 +9,12 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tango_core import describe_model, load_language_model
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language.arena import KVArena
 from tango_core.models.language.batching import BatchSession, capacity_of, size_of
 from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.prefill import Prefill
 from tango_core.types import CompressedVideo, Prompt
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return load_language_model(describe_model("tiny"))
 
 
 def request(kept, seed, questions=1, new=3):

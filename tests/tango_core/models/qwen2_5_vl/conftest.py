@@ -1,7 +1,6 @@
 """A small Qwen2.5-VL: the stock model, its checkpoint, and both halves of it."""
 
 import pytest
-import torch
 from qwen_by_hand import NAME
 from qwen_checkpoints import build_qwen, save_qwen
 
@@ -38,10 +37,3 @@ def endless(qwen_checkpoint):
     language_model = load_language_model(NAME, qwen_checkpoint)
     language_model.engine.eos_ids = frozenset()
     return language_model
-
-
-@pytest.fixture
-def no_gradients():
-    """For modules that call the stock model."""
-    with torch.inference_mode():
-        yield

@@ -27,25 +27,6 @@ class TestDescription:
         assert other.identity() == plain.identity()
         assert describe_model(NAME, path, max_pixels=640).identity() != plain.identity()
 
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
-            ({"position_rule": "hf4"}, "model.position_rule must be one of hf450, hf5, got 'hf4'"),
-            ({"seconds_per_grid": 0}, "model.seconds_per_grid must be a positive number, got 0"),
-            ({"max_pixels": 63}, "model.max_pixels must be at least .* 64, got 63"),
-            ({"frame_area": 63}, "model.frame_area must be at least .* 64, got 63"),
-            (
-                {"frame_area": 640, "max_pixels": 640},
-                "model.frame_area takes the place of model.max_pixels; leave one out",
-            ),
-            ({"saliency_from": "a/b"}, "model.saliency_from is no setting of model qwen2.5-vl-7b"),
-            ({"pooling": "average"}, "model.pooling is no setting of model qwen2.5-vl-7b"),
-        ],
-    )
-    def test_wrong_options_name_the_setting(self, encoder, options, words):
-        with pytest.raises(ValueError, match=words):
-            describe_model(NAME, encoder.spec.path, **options)
-
     def test_other_families_refuse_its_settings_and_checkpoints(self, encoder, checkpoint):
         with pytest.raises(ValueError, match="position_rule is no setting of model llava-onevis"):
             describe_model("llava-onevision-7b", str(checkpoint), position_rule="hf5")

@@ -1,7 +1,6 @@
 """A small Qwen3-VL: the stock model, its checkpoint, and both halves of it."""
 
 import pytest
-import torch
 from qwen3_checkpoints import NAME, build_qwen3, save_qwen3
 
 from tango_core.models import load_encoder, load_language_model
@@ -31,10 +30,3 @@ def endless(qwen3_checkpoint):
     language_model = load_language_model(NAME, qwen3_checkpoint)
     language_model.engine.eos_ids = frozenset()
     return language_model
-
-
-@pytest.fixture
-def no_gradients():
-    """For modules that call the stock model."""
-    with torch.inference_mode():
-        yield

@@ -92,20 +92,6 @@ class TestDescription:
         for other in ({"companions": "anchor"}, {"max_pixels": 640}, {"min_pixels": 640}):
             assert describe_model(NAME, qwen3_checkpoint, **other).identity() != plain.identity()
 
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
-            ({"empty_blocks": "some"}, "model.empty_blocks must be one of keep, drop, got 'some'"),
-            ({"outer_marks": 1}, "model.outer_marks must be true or false, got 1"),
-            ({"companions": "none"}, "model.companions must be one of merge, anchor, got 'none'"),
-            ({"saliency_from": "a/b"}, "model.saliency_from is no setting of model qwen3-vl-8b"),
-            ({"position_rule": "hf5"}, "model.position_rule is no setting of model qwen3-vl-8b"),
-        ],
-    )
-    def test_wrong_options_name_the_setting(self, qwen3_checkpoint, options, words):
-        with pytest.raises(ValueError, match=words):
-            describe_model(NAME, qwen3_checkpoint, **options)
-
     def test_other_architectures_are_refused(self, qwen3, tmp_path):
         path = save_qwen3(qwen3, tmp_path)
         text = (path / "config.json").read_text()
