@@ -1,11 +1,16 @@
-"""Error messages for wrong options of methods, without torch."""
+"""Checks of options of methods and models, without torch."""
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from typing import Any, Literal, Union, get_args, get_origin
 
 from tango_core.errors import InputError
+
+LARGEST = 2**63 - 1
+"""Largest whole number of a tensor and of a random seed."""
 
 
 def suggestion(name: str, allowed: Iterable[str]) -> str:
@@ -45,3 +50,47 @@ def raise_if_no_share(name: str, value: float | str) -> None:
     if not 0 < value <= 1:
         meant = f"; write {value / 100:g} for {value:g} %" if 1 < value <= 100 else ""
         raise InputError(f"{name} must be in (0, 1], got {value}{meant}")
+
+
+def as_kind(where: str, value: Any, kind: Any) -> Any:
+    """Return `value` as `kind` (a type, a Literal, or a union with None), or raise."""
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in get_args(kind):
+            return None
+        *others, last = (part for part in get_args(kind) if part is not type(None))
+        for part in others:
+            try:
+                return as_kind(where, value, part)
+            except ValueError:
+                continue
+        return as_kind(where, value, last)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise InputError(
+                f"{where} must be one of {', '.join(map(str, get_args(kind)))}, got {value!r}"
+            )
+        return value
+    expected = origin or kind
+    if expected is tuple and isinstance(value, list | tuple):
+        return tuple(as_kind(where, part, get_args(kind)[0]) for part in value)
+    if expected is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    wrong_bool = isinstance(value, bool) and expected is not bool
+    if isinstance(expected, type) and (wrong_bool or not isinstance(value, expected)):
+        raise InputError(f"{where} must be {_article(expected)}, got {value!r}")
+    if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+        raise InputError(f"{where} must be at most {LARGEST}, got {value}")
+    return value
+
+
+def _article(kind: type) -> str:
+    """A kind in words."""
+    words = {
+        float: "a number",
+        int: "a whole number",
+        bool: "true or false",
+        str: "a text",
+        tuple: "a list",
+    }
+    return words.get(kind, f"a {kind.__name__.lower()} of settings")
