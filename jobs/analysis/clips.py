@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
-import torch
 
 from jobs.config.recipe import Job, RecipeError
 from jobs.run.build import BuiltJob, build
@@ -79,11 +78,6 @@ class JobClips:
     def encoder(self) -> VisionEncoder:
         """Its encoder, loaded now."""
         return self._source.encoder
-
-    @property
-    def device(self) -> torch.device:
-        """Where features are."""
-        return self._source.device
 
     def rows(self) -> Iterator[Clip]:
         """All clips; those whose file is not there count as failed."""

@@ -29,7 +29,7 @@ from jobs.run.build import GENERATED, build
 from jobs.run.driver import execute
 from jobs.run.job_facts import Kind
 from jobs.run.locations import Locations
-from jobs.run.placement import Cluster, earlier_rates, executor_of
+from jobs.run.placement import earlier_rates, executor_of
 from jobs.run.planning import make_plan, make_settings
 from jobs.run.run_dirs import new_run_dir
 from pipeline.cache.folders import existing_caches
@@ -89,7 +89,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         locations: Where it would read and write, and where earlier runs are.
         how: What to measure.
     """
-    built = build(job, Cluster(locations.address), locations.recipe)
+    built = build(job, locations.address, locations.recipe)
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute", generate=False)
     counts = count(plan)

@@ -16,6 +16,7 @@ from jobs.run.placement import device_name
 from pipeline.methods import PlannedMethod
 from pipeline.plan import Plan
 from tango_core.benchmarks import Benchmark
+from tango_core.ops.precision import float32_products
 
 Kind = Literal["evaluate", "sweep", "precompute"]
 
@@ -127,18 +128,6 @@ def git_commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def float32_products() -> dict[str, str]:
-    """Operation -> how precisely models multiply float32 on a GPU; see `full_precision`.
-
-    This is what is set in the driver; a worker whose own environment sets something else, as
-    `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` does, is not asked. What chooses tokens does not depend on
-    it.
-    """
-    from tango_core.ops.precision import float32_products
-
-    return float32_products()
 
 
 def versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tango_core.code_identity import edited_digest, is_outside, note_sources, source_digest
 from tango_core.combination import Combination, Drawing
-from tango_core.compressors.options import raise_if_below
+from tango_core.compressors.options import raise_if_below, raise_if_no_share
 from tango_core.errors import InputError
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
@@ -21,7 +21,6 @@ from tango_core.ops.finite import raise_if_missing, raise_if_not_finite, read_ch
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
-from tango_core.wrong_options import raise_if_no_share
 
 __all__ = [
     "Combination",

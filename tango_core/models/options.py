@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar, get_type_hints
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from tango_core.errors import InputError
-from tango_core.wrong_options import as_kind
 
 # Frames that go through a vision tower together, 1 or larger; "auto" for what fits.
 EncodeBatch = int | Literal["auto"]
 
 # What becomes of the text around a temporal position that keeps no token (`language/prompt.py`).
 EmptyBlocks = Literal["keep", "drop"]
+
+_KINDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def checked_options(cls: type[OptionsT], model: str, options: Mapping[str, Any])
             raise InputError(f"model.{name} is no setting of model {model}; leave it out{hint}")
     hints = get_type_hints(cls)
     return cls(
-        **{name: as_kind(f"model.{name}", value, hints[name]) for name, value in made.items()}
+        **{name: _checked(f"model.{name}", value, hints[name]) for name, value in made.items()}
     )
 
 
@@ -101,3 +103,17 @@ def raise_unless_one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> N
     if value not in allowed:
         listed = ", ".join(str(one) for one in allowed if one is not None)
         raise InputError(f"{setting} must be one of {listed}, got {value!r}")
+
+
+def _checked(setting: str, value: Any, kind: Any) -> Any:
+    """The value as its kind, a type or a Literal; a whole number may stand for a number."""
+    if get_origin(kind) is not Literal and NoneType in get_args(kind):
+        (kind,) = (part for part in get_args(kind) if part is not NoneType)
+    if get_origin(kind) is Literal:
+        raise_unless_one_of(setting, value, get_args(kind))
+        return value
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise InputError(f"{setting} must be {_KINDS[kind]}, got {value!r}")
+    return value

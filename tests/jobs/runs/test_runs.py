@@ -251,14 +251,6 @@ def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_pat
     assert "not asked the same questions" in page  # 12 and 10 clips
 
 
-def test_a_run_that_is_named_twice_is_no_replicate(root, tango, tmp_path):
-    where = ("--root", root, "--output", tmp_path / "out")
-    code, _, err = tango("runs", "replicates", FINISHED, FINISHED, *where)
-    assert code == 2
-    assert "a run is named twice" in err
-    assert not (tmp_path / "out" / "replicates.csv").exists()
-
-
 def test_replicates_that_began_in_one_second_have_their_folder_in_their_names(
     root, tango, tmp_path
 ):
@@ -272,12 +264,16 @@ def test_replicates_that_began_in_one_second_have_their_folder_in_their_names(
     assert {f"{root.name}/{FINISHED}", f"another/{FINISHED}"} <= set(header)
 
 
-def test_one_run_is_no_replicate(root, tango, tmp_path):
-    code, _, err = tango(
-        "runs", "replicates", FINISHED, "--root", root, "--output", tmp_path / "out"
-    )
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [([FINISHED], "two runs or more, got 1"), ([FINISHED, FINISHED], "a run is named twice")],
+)
+def test_one_run_is_no_replicate(root, tango, tmp_path, runs, said):
+    where = ("--root", root, "--output", tmp_path / "out")
+    code, _, err = tango("runs", "replicates", *runs, *where)
     assert code == 2
-    assert "two runs or more, got 1" in err
+    assert said in err
+    assert not (tmp_path / "out" / "replicates.csv").exists()
 
 
 def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):

@@ -1,12 +1,33 @@
-"""Stages that are stopped and resumed."""
+"""Stages: lengths, learning rates, and resuming; the vision tower at the start of its training."""
 
 from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from short_training import one_thread, training
+
+from jobs.training.data import frame_batch, labelled_frame
+from jobs.training.model import VisionTrainer
+from jobs.training.stages import FULL, MINUTES, Stage, architecture, learning_rate, recipe_for
+
+
+def test_less_time_shortens_every_stage():
+    half = recipe_for(MINUTES / 2)
+    assert half.language.steps == round(FULL.language.steps / 2)
+    assert recipe_for(10 * MINUTES) == FULL
+    with pytest.raises(ValueError, match="--minutes"):
+        recipe_for(0)
+
+
+def test_rates_warm_up_and_fall():
+    stage = Stage("any", 100, 1.0, warmup=10)
+    rates = [learning_rate(stage, step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == pytest.approx(1.0)
+    assert rates[-1] == pytest.approx(0.03, abs=0.01)
 
 
 class StoppedError(Exception):
@@ -39,3 +60,36 @@ def test_an_interrupted_stage_ends_where_an_uninterrupted_one_does(tmp_path):
         for line in (tmp_path / "parts" / "drawn.jsonl").read_text().splitlines()
     ]
     assert steps == [2, 4]
+
+
+def test_heads_of_the_first_block_attend_to_their_neighbours():
+    torch.manual_seed(0)
+    trainer = VisionTrainer(architecture().vision_config)
+    pixels = torch.from_numpy(np.stack([labelled_frame(0, index)[0] for index in range(4)]))
+    block = trainer.tower.encoder.layers[0]
+    with torch.no_grad():
+        states = block.layer_norm1(
+            trainer.tower.embeddings(pixels.permute(0, 3, 1, 2).float() / 127.5 - 1)
+        )
+        queries, keys = (
+            projection(states).view(4, 256, 8, 16).transpose(1, 2)
+            for projection in (block.self_attn.q_proj, block.self_attn.k_proj)
+        )
+    attention = (queries @ keys.mT * block.self_attn.scale).softmax(-1)[:, :, 8 * 16 + 8].mean(0)
+    up, down, left, right = attention[:4].argmax(-1).tolist()
+    assert (up, down, left, right) == (7 * 16 + 8, 9 * 16 + 8, 8 * 16 + 7, 8 * 16 + 9)
+
+
+def test_the_tower_learns_from_labelled_frames():
+    torch.manual_seed(0)
+    trainer = VisionTrainer(architecture().vision_config)
+    batch = frame_batch([labelled_frame(0, index) for index in range(6)])
+    optimizer = torch.optim.AdamW(trainer.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(8):
+        loss, _ = trainer.loss(batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]

@@ -48,7 +48,7 @@ from tango_core.compressors.options import option_names
         (
             "flashvid",
             {"selection": "v3"},
-            "selection must be one of v2, v1, div, attention",
+            "selection must be one of 'v2', 'v1', 'div', 'attention'",
         ),
         ("flashvid", {"inner": "publshed"}, "inner must be"),
         ("flashvid", {"selection": "v1", "stop": {}}, "stop is defined for selection"),
@@ -61,7 +61,7 @@ from tango_core.compressors.options import option_names
         ("fastvid", {"stop": {"temporal": 0.1}}, "stop.temporal must be 0 for fastvid"),
         ("holitom", {"stop": {"gamma": 0.0}}, "stop.gamma must be in"),
         ("holitom", {"stop": 0.04}, "stop must be a mapping of settings"),
-        ("evs", {"budget": "loose"}, "budget must be one of exact, official"),
+        ("evs", {"budget": "loose"}, "budget must be one of 'exact', 'official'"),
         ("fastvid", {"tau": 2.0}, "^tau must be"),
         ("fastvid", {"context_ratio": -1.0}, "^context_ratio must be"),
         ("fastvid", {"anchor_stride": 0}, "^anchor_stride must be"),

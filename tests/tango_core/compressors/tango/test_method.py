@@ -181,7 +181,7 @@ def test_signals_follow_from_the_options():
         ({"num_neighbors": 0}, "num_neighbors must be 1 or larger"),
         ({"beta": -0.1}, r"beta must be in \[0, 1\]"),
         ({"base_time": float("nan")}, "base_time must be 1 or larger"),
-        ({"segmentation": "scenes"}, "segmentation must be one of static, dyseg"),
+        ({"segmentation": "scenes"}, "segmentation must be one of 'static', 'dyseg'"),
         ({"sinks": "mask"}, "sinks must be one of"),
         ({"budget": "best"}, "budget must be one of"),
         ({"num_neighbors": 7.5}, "num_neighbors must be a whole number"),
