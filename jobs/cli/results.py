@@ -319,7 +319,10 @@ def view(
     if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
         raise InputError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command
+    from pipeline.cache.folders import find_caches
 
+    if cache is not None:
+        find_caches(cache)  # refuses a directory that is not there
     places = [place(run) for run in runs or []] or [command.newest_run(Path(str(RUNS)))]
     console = Console(soft_wrap=True)
     if export is not None:

@@ -46,6 +46,7 @@ from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
+from tango_core.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -288,7 +289,7 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
             logger.info("%s: compacted", folder.name)
             for problem in problems[:5]:
                 logger.warning("%s: %s", folder.name, problem)
-    except (OSError, ValueError) as error:
+    except (OSError, UserError) as error:
         logger.warning(
             "the caches in %s are not compacted (%s); `tango cache compact` does it later",
             root.location,

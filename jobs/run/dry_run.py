@@ -40,6 +40,7 @@ from pipeline.resources.pools import ActorPool, Pools
 from pipeline.resources.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.settings import Settings
 from pipeline.stages.declarations import stages_of
+from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
@@ -169,7 +170,7 @@ def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | No
         encoder = load_encoder(spec, device="meta")
         loaded = load_language_model(spec, device="meta")
         language = loaded if isinstance(loaded, LayoutAndEngine) else None
-    except (OSError, ValueError) as error:
+    except (OSError, UserError) as error:
         logger.warning("without the checkpoint some numbers are not known: %s", error)
     return encoder, language
 
