@@ -39,7 +39,7 @@ def recipe(tmp_path):
     [
         (["--", "--otput", "x"], "no such option: --otput"),
         (["--", "--limit", "none"], "got 'none'; see `tango sweep --help`"),
-        (["--", "--address", "auto"], "--address behind -- is not for submitted jobs"),
+        (["--", "--address", "auto"], "--address is not allowed after --"),
         (["--", "--set", "method.retention=2"], "retention must be in (0, 1], got 2"),
         (["--", "--set", "method.name=tanga"], "unknown method 'tanga'; did you mean 'tango'?"),
         (["--", "--set", "model.name=tyny"], "unknown model"),
@@ -48,7 +48,7 @@ def recipe(tmp_path):
         (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri holds a password or a token"),
         (["--command", "precompute", "--", "--mode", "profile"], "no such option: --mode"),
         (["--command", "analyze"], "'analyze'"),
-        (["--env", "=x"], "--env =x names no variable"),
+        (["--env", "=x"], "--env =x has no name"),
         (["--entrypoint-resource", "=1"], "--entrypoint-resource =1 is not of the form"),
         (["--env", "NOT_SET_HERE"], "--env NOT_SET_HERE is not set here"),
         (["--env-visible", "NOT_SET_HERE"], "--env-visible NOT_SET_HERE is not set here"),
@@ -139,7 +139,7 @@ def test_a_secret_is_not_sent_where_all_can_read_it(tango, recipe, monkeypatch, 
         code, out, err = tango("submit", recipe, *NOWHERE, *option)
         assert (code, out) == (2, "")
         assert f"{name} looks like a secret" in err
-        assert f"send it by --env-visible {name}" in err
+        assert f"pass --env-visible {name}" in err
         assert len(err.strip().splitlines()) == 1, err
         assert "topsecret9" not in err
         assert "short" not in err
@@ -192,7 +192,7 @@ def test_variables_are_text(tmp_path, text, found):
     path = tmp_path / "env.yaml"
     path.write_text(text)
     if found is None:
-        with pytest.raises(ValueError, match="env_vars is a mapping of names to values"):
+        with pytest.raises(ValueError, match="env_vars must be a mapping of names to values"):
             read_runtime_env(path, [])
     else:
         assert read_runtime_env(path, ["B=c"]) == {"env_vars": {**found, "B": "c"}}
@@ -270,4 +270,4 @@ def test_an_interpreter_that_is_not_there_is_explained(tango):
     with fake_head(status="FAILED", exit_code=127) as head:
         code, _, err = tango("jobs", "logs", "-f", JOB, "--address", head.url)
     assert code == 127
-    assert "name it with --python" in err
+    assert "set it with --python" in err
