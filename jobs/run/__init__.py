@@ -1,10 +1,9 @@
-"""From a recipe to a finished run: `evaluate`, `sweep`, `precompute` and what they share.
+"""Run the jobs of a recipe: `evaluate`, `sweep`, `precompute` and `--dry-run`.
 
-`build.py` opens what a recipe names, `planning.py` makes a plan of it, `driver.py` runs that and
-leaves the files of a run, `outcome.py` counts what it did and lists what failed, `job_facts.py` is
-what a run records about itself, `run_job.py` adds summary and report. Who is told of a job while it
-runs is in `observers.py`, and how it is shown in `display.py`, `progress.py` and `json_events.py`.
-How a run goes on after a stop is decided in `directories.py`, `same_tokens.py` and `driver.py`.
-Imports `jobs.config`, `jobs.estimate`, `jobs.results`, `jobs.report`, `jobs.tracking` and
-`pipeline`; a new command that runs a plan is a module beside `sweep.py`.
+`build.py` builds the benchmarks, model description and methods of a recipe, `planning.py` makes the
+plan, `driver.py` executes it and writes the run directory, `outcome.py` counts clips and failures,
+`job_facts.py` collects `facts.json`, and `commands.py` adds summary, report and tracking.
+`progress.py` and `json_events.py` show the progress. `run_dirs.py` and `run_identity.py` find the
+run to resume and check that it computes the same. Imports `jobs.config`, `jobs.estimate`,
+`jobs.results`, `jobs.report`, `jobs.tracking` and `pipeline`.
 """

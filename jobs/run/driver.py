@@ -1,7 +1,6 @@
-"""Run one job: plan, answers, failures and facts in the run directory.
+"""Run one job: plan it, execute it, and write answers, failures and facts to the run directory.
 
-Results are on disk before anything is summarised, drawn or uploaded, so whatever fails later fails
-cheaply.
+All results are written before summary, report and upload begin, so an error there loses no work.
 """
 
 from __future__ import annotations
@@ -63,21 +62,21 @@ def execute(
     observers: Sequence[Observer] = (),
     board: JobBoard | None = None,
 ) -> JobResult:
-    """Run a job and leave its answers, failures and facts in the run directory.
+    """Run a job and write its answers, failures and facts to the run directory.
 
-    A run directory that already holds answers is continued; its failed clips are tried again.
+    A run directory that already holds answers is continued; its failed clips are retried.
 
     Args:
         job: The recipe.
-        built: What it names.
+        built: The job's benchmarks, model and methods.
         kind: The command.
         locations: Where the job reads and writes.
-        run_dir: From `directories`.
-        console: Where the progress goes.
-        run_plan: The executor; `None` for the one of the recipe.
-        clock: For durations and dates, except for the latencies of single clips.
-        observers: Are told of the job beside the progress.
-        board: Where the stages of the recipe's executor report.
+        run_dir: Run directory from `run_dirs`.
+        console: Console for the progress.
+        run_plan: Function that executes the plan; `None` for the recipe's executor.
+        clock: Clock for durations and dates, except for the latencies of single clips.
+        observers: Further observers, besides the progress on `console`.
+        board: Board on which the stages report their progress.
 
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
@@ -103,7 +102,7 @@ def _execute(
     clock: Clock,
     lease: Lease,
 ) -> JobResult:
-    """The same, with the lease of the run."""
+    """Run a job while holding the lease of its run directory."""
     claim(
         run_dir,
         job,
@@ -135,14 +134,14 @@ def _execute(
     _announce(plan)
     settings = _settings(job, locations, plan)
     outcome = Outcome(len(plan.caches))
-    if plan.clips.num_rows:  # until all is asked again this is no finished run
+    if plan.clips.num_rows:  # there is work left, so the run no longer counts as finished
         for name in (FACTS_FILE, SUMMARY_FILE):
             if storage.exists(name):
                 storage.delete(name)
     if writer:
         insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-    # A signal is heard between two clips, so no answers are cut in the middle.
+    # Signals are handled between two clips, so that no clip's answers are written partially.
     with (
         stopping.deferred(),
         observed(observers, plan, len(finished)) as tell,
@@ -171,7 +170,7 @@ def _execute(
         run_dir.name,
         locations.cache_root,
         started_at=started_at,
-        # The time of a continued run says nothing about its speed.
+        # The wall time of a continued run does not measure its speed.
         wall_s=None if continued else clock.monotonic() - started,
         shards=shards.sizes(),
         num_answers=num_answers,
@@ -184,7 +183,7 @@ def _execute(
 
 
 def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage) -> Continued:
-    """What earlier attempts of a run answered, and what they were asked."""
+    """Clips finished by earlier attempts of a run, with the questions that they were asked."""
     cells = [name for name, _ in built.methods]
     done = writer.finished(cells, keep_damaged=job.decode.damaged == "keep")
     if not len(done):
@@ -192,14 +191,15 @@ def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage
     try:
         return Continued(done, read_asked(storage))
     except DamagedFileError as error:
-        logger.warning("%s; whether files or questions changed since cannot be told", error)
+        logger.warning("%s; cannot check whether files or questions have changed since", error)
         return Continued(done)
 
 
 def _keep(writer: AnswerWriter, continued: Continued) -> None:
-    """Keep the answers that stand; those about other files or words go at once.
+    """Keep valid answers of earlier attempts; drop those about changed files or questions.
 
-    What is asked now is written down next, and would vouch for them.
+    They must be dropped before the current questions are recorded, which would make them look
+    valid.
     """
     standing = continued.standing
     writer.keep(standing)
@@ -208,15 +208,15 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
     logger.info("resuming: %d clips are finished", len(standing))
     if changed := len(continued) - len(standing):
         logger.warning(
-            "the answers about %d clip(s) are dropped: since they were given, the files or the "
-            "questions were changed",
+            "the answers about %d clip(s) are dropped, because their files or questions have "
+            "changed since",
             changed,
         )
         writer.drop_the_others()
 
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
-    """How the job runs; says in a line which executor it is and why."""
+    """Choose the job's settings; log the executor and the reason."""
     num_clips = plan.clips.num_rows
     choice = executor_of(job, locations.address, num_clips)
     assert choice is not None  # the clips have been counted
@@ -228,12 +228,12 @@ def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
 
 @contextmanager
 def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
-    """Write what is pending, however the block ends."""
+    """Flush pending answers when the block ends, also on an error."""
     try:
         yield
     except BaseException:
         if writer:
-            with suppress(OSError):  # what ended the block is what a user must know
+            with suppress(OSError):  # report the error that ended the block instead
                 writer.flush()
         raise
     if writer:
@@ -241,7 +241,7 @@ def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
 
 
 def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
-    """Hand over a clip's answers; a full disk is waited for."""
+    """Write a clip's answers; retry after a storage error such as a full disk."""
     try:
         writer.add(answers)
     except Exception as error:
@@ -251,7 +251,7 @@ def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
 
 
 def _announce(plan: Plan) -> None:
-    """Say what will be done, before it takes long."""
+    """Log the size of the job before it starts."""
     to_encode = int(pc.sum(DECODE_VIDEO.taken(plan.clips)).as_py() or 0)
     misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
     num_missing = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
@@ -269,23 +269,23 @@ def _announce(plan: Plan) -> None:
 
 
 def _from_features(plan: Plan) -> int:
-    """Clips that are not decoded, and of which token sets are computed from stored features."""
+    """Number of clips whose token sets are computed from stored features, without decoding."""
     stored = pc.greater(pc.list_value_length(plan.clips["stored"]), 0)
     return int(pc.sum(pc.and_not(stored, DECODE_VIDEO.taken(plan.clips))).as_py() or 0)
 
 
-# Below this a listing is one request all the same.
+# Compact caches with at least this many single clips; fewer are listed in one request anyway.
 AT_LEAST = 500
 
 
 def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM_CLOCK) -> None:
-    """Put the single clips of a job's caches into shards if the caches are in a store.
+    """Merge the single clips of a job's caches into shards if the caches are in an object store.
 
-    What goes wrong is a warning: the clips are good where they are.
+    Errors are logged as warnings, because the uncompacted clips stay usable.
 
     Args:
-        root: Of the caches.
-        names: Caches of the job.
+        root: Storage of the caches.
+        names: Names of the job's caches.
         clock: See `compact_cache`.
     """
     names = list(names)
@@ -308,23 +308,23 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
 
 
 class Observer(Protocol):
-    """Is told of a job; must be quick and must not raise."""
+    """Interface for objects that follow a job; methods must be fast and must not raise."""
 
     def started(self, plan: Plan, finished: int) -> None:
-        """The job begins.
+        """Called when the job starts.
 
         Args:
-            plan: What it will do.
-            finished: Clips that earlier attempts finished.
+            plan: Plan of the job.
+            finished: Number of clips that earlier attempts finished.
         """
         ...
 
     def result(self, row: Result) -> None:
-        """A clip is finished (`rows.RESULT`)."""
+        """Called for every finished clip (`rows.RESULT`)."""
         ...
 
     def stopped(self) -> None:
-        """No more clips come, whatever the reason."""
+        """Called when the job has ended, also on an error."""
         ...
 
 
@@ -332,7 +332,7 @@ class Observer(Protocol):
 def observed(
     observers: Sequence[Observer], plan: Plan, finished: int
 ) -> Iterator[Callable[[Result], None]]:
-    """Tell all observers of the start and the end; gives the function that tells a result."""
+    """Notify all observers of start and end; yields the function that passes them a result."""
 
     def tell(row: Result) -> None:
         for observer in observers:

@@ -1,4 +1,4 @@
-"""Facts that a run records when it is finished: `facts.json`."""
+"""Collect the facts that a finished run records in `facts.json`."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def facts_of_job(
     num_answers: int | None,
     work: WorkCounts,
 ) -> JobFacts:
-    """What the results say about a job.
+    """Collect the facts of a job.
 
     Args:
         job: The recipe.
-        built: What it names.
-        plan: What was to be done.
+        built: The job's benchmarks, model and methods.
+        plan: Plan of the job.
         kind: The command.
         run_id: Name of the run directory.
         cache_root: Directory or URL of the token caches.
-        started_at: When this driver began.
-        wall_s: Seconds since then; `None` of a run that was continued.
-        shards: Sizes of all shards of which this job is one.
-        num_answers: Rows in `answers/`; `None` where there are none.
-        work: What was done and what the caches saved.
+        started_at: Start time of this driver.
+        wall_s: Seconds since then; `None` for a continued run.
+        shards: Sizes of all shards if the job is one of several.
+        num_answers: Number of rows in `answers/`; `None` if the job answers no questions.
+        work: Counts of decoded, encoded, computed and answered items.
     """
     model = built.model
     rules = [one.protocol.subtitles for one in built.benchmarks.values()]
@@ -85,7 +85,7 @@ def facts_of_job(
 
 
 def _facts_of_cell(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:
-    """What the results say about one method on one benchmark."""
+    """Collect the facts of one method on one benchmark."""
     pruner = planned.method.pruner
     options = {k: v for k, v in planned.method.options.items() if k != "retention"}
     return CellFacts(
@@ -130,11 +130,10 @@ def git_commit() -> str:
 
 
 def float32_products() -> dict[str, str]:
-    """Operation -> how precisely models multiply float32 on a GPU; see `full_precision`.
+    """Operation -> precision of float32 products on a GPU; see `full_precision`.
 
-    This is what is set in the driver; a worker whose own environment sets something else, as
-    `TORCH_ALLOW_TF32_CUBLAS_OVERRIDE` does, is not asked. What chooses tokens does not depend on
-    it.
+    These are the driver's settings. Workers are not queried, though their environment may differ
+    (`TORCH_ALLOW_TF32_CUBLAS_OVERRIDE`). The choice of tokens does not depend on it.
     """
     from tango_core.ops.precision import float32_products
 

@@ -15,7 +15,7 @@ from pipeline.cache.names import SIGNALS
 from pipeline.resources.pools import PoolError
 from pipeline.rows import Row, clips_in
 from pipeline.settings import Settings
-from pipeline.stages.answer import AnswerQuestions, MethodRequest, ClipState
+from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.stages.threads import Writers
