@@ -45,7 +45,7 @@ def recipe(tmp_path):
         (["--", "--set", "model.name=tyny"], "unknown model"),
         (["--", "--set", "benchmark.name=nope"], "unknown benchmark"),
         (["--", "--set", "pols=1"], "unknown key 'pols'; did you mean 'pools'?"),
-        (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri holds a password or a token"),
+        (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri contains a password or a token"),
         (["--command", "precompute", "--", "--mode", "profile"], "no such option: --mode"),
         (["--command", "analyze"], "'analyze'"),
         (["--env", "=x"], "--env =x has no name"),
@@ -72,7 +72,7 @@ def test_a_host_without_a_port_is_told_what_is_asked(tango, recipe):
         code, out, err = tango(*arguments, "--address", "http://127.8.2.65")
         assert (code, out) == (2, "")
         asked, failed = err.splitlines()
-        assert asked.startswith("no port is given: asking http://127.8.2.65:8265, ")
+        assert asked.startswith("no port given: using http://127.8.2.65:8265, ")
         assert "no Ray cluster at --address http://127.8.2.65:8265: " in failed
 
 
@@ -97,7 +97,7 @@ def test_another_server_is_no_dashboard(tango, recipe, tmp_path):
         server.shutdown()
     for code, out, err in said:
         assert (code, out) == (2, "")
-        assert err.startswith(f"tango: {url} answers, but is no Ray dashboard; give the head's")
+        assert err.startswith(f"tango: {url} answers, but is not a Ray dashboard; give the head's")
         assert len(err.splitlines()) == 1
 
 

@@ -145,7 +145,7 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ),
         ({"pools": {"decode": {"gpus": 1}}}, r"unknown key 'pools.decode.gpus'; .*num_cpus"),
         ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
-        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* from 1 on, got 0$"),
+        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* of at least 1, got 0$"),
         ({"model": {"encode_batch": "all"}}, r"model.encode_batch: must be auto.* got 'all'$"),
         ({"model": {"compile": "inductor"}}, r"model.compile: .*boolean.* got 'inductor'"),
         ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),
@@ -199,7 +199,7 @@ def test_a_mistake_ends_in_one_line_that_helps(changes, message):
     ("text", "message"),
     [
         ("a: [", "is not YAML"),
-        ("- a\n- b\n", "a recipe is a mapping"),
+        ("- a\n- b\n", "a recipe must be a mapping"),
     ],
 )
 def test_a_file_that_is_not_a_recipe_is_refused_in_one_line(tmp_path, text, message):

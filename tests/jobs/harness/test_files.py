@@ -305,7 +305,7 @@ class TestSameText:
         write_vlmevalkit(make_answers(benchmark), benchmark, path)
         table = json.loads(path.read_text())
         write_json(path, [{**row, "index": row["index"] + 1} for row in table[:1] + table[2:]])
-        with pytest.raises(ValueError, match=r"'What colour\?' about 'movie_1', may be 2 q"):
+        with pytest.raises(ValueError, match=r"'What colour\?' about 'movie_1', matches 2 q"):
             read_vlmevalkit(path, benchmark)
 
 
