@@ -1,14 +1,14 @@
 """Data types of the project: questions, clips, features, compressed clips, answers.
 
-All are imported from here. What is asked and answered is written in `questions.py`; what becomes
-of a clip, its frames, features and kept tokens, in this file.
+Import all of them from here. Questions and answers are defined in `questions.py`; frames, features
+and kept tokens of a clip in this file.
 
 Letters in docstrings: T temporal positions (frames; for Qwen2.5-VL pairs of frames), H and W the
 token grid, L = H * W tokens per temporal position, D the width of the language model, K tokens
 kept.
 
-Every type is frozen and checks its own invariants when it is made, so that a wrong shape is
-reported where it arises and not in a later stage. Importing this module does not import torch, so
+Every type is frozen and checks its invariants on construction, so that a wrong shape is reported
+where it arises and not in a later stage. Importing this module does not import torch, so
 that decode workers stay small.
 """
 
@@ -52,7 +52,7 @@ class ClipSource:
 
     Attributes:
         duration_s: Length in seconds: the clip's frames divided by the file's average rate.
-        frame_height: Of the upright frames in the file, in pixels.
+        frame_height: Height in pixels of the file's frames, after rotation to upright.
     """
 
     duration_s: float
@@ -65,14 +65,14 @@ class VideoFrames:
 
     Attributes:
         pixels: (F, h, w, 3) uint8 RGB.
-        timestamps: (F,) float64 seconds from the start of the file, not descending; repeated frames
+        timestamps: (F,) float64 seconds from the start of the file, non-decreasing; repeated frames
             repeat their time.
         decoder: The library that produced the frames, with its version, e.g. `"pyav 18.1.0"`.
         warnings: Problems that do not stop decoding, e.g. that the file ends before its header
             says.
-        source: The clip as it is in its file; `None` if unknown.
-        damage: Why the frames may show something else than the video did before the file was
-            damaged; empty for a healthy clip.
+        source: Length and height of the clip in its file; `None` if unknown.
+        damage: Why the frames may differ from those of the undamaged file; empty for an intact
+            clip.
     """
 
     pixels: np.ndarray
@@ -101,7 +101,7 @@ class VideoFrames:
 
 @dataclass(frozen=True, eq=False)
 class VisualFeatures:
-    """All visual tokens of a clip, and the signals by which methods rank them.
+    """All visual tokens of a clip, and the signals that methods use to rank them.
 
     Attributes:
         tokens: (T, L, D) projected and pooled visual tokens, in the model's dtype.
@@ -113,12 +113,12 @@ class VisualFeatures:
             last block run.
         keys: (T, L, Dk) keys of that block, averaged over heads and pooled.
         frame_embeddings: (T, Dv) one vector per frame (SigLIP: the pooling head's output).
-        sinks: Flat grid positions that attract attention in every video; per encoder, ascending
-            order not required.
-        source: The clip as it is in its file; `None` if unknown.
-        companions: (T, L, E, D) rows that go with every token into the first E layers of the
-            language model (DeepStack of Qwen3-VL), in the dtype of the tokens; `None` for models
-            without. Methods rank and merge by `tokens` alone.
+        sinks: Flat grid positions that attract attention in every video, a property of the
+            encoder; in any order.
+        source: Length and height of the clip in its file; `None` if unknown.
+        companions: (T, L, E, D) rows added to every token's state after the first E layers of the
+            language model (DeepStack of Qwen3-VL), in the dtype of the tokens; `None` for other
+            models. Methods rank and merge by `tokens` alone.
         anchored: Whether a merged token takes the companions of the token at its position; else
             they are merged with the weights of the tokens.
     """
@@ -136,7 +136,7 @@ class VisualFeatures:
     anchored: bool = False
 
     def __post_init__(self) -> None:
-        """Check that everything describes the same T x H x W tokens."""
+        """Check that all fields describe the same T x H x W tokens."""
         height, width = self.grid
         if height < 1 or width < 1:
             raise ValueError(f"grid must be (H, W) with at least one token, got {self.grid}")
@@ -174,8 +174,8 @@ class CompressedVideo:
             token.
         grid: (T, H, W) before anything was dropped.
         timestamps: (T,) float64 seconds.
-        source: The clip as it is in its file; `None` if unknown.
-        companions: (K, E, D) rows that go with the tokens; see `VisualFeatures`.
+        source: Length and height of the clip in its file; `None` if unknown.
+        companions: (K, E, D) rows that belong to the tokens; see `VisualFeatures`.
     """
 
     tokens: Tensor
@@ -216,14 +216,14 @@ class CompressedVideo:
         return len(self.indices)
 
     def counted_from(self, start_s: float) -> CompressedVideo:
-        """The clip with times from where it begins in its file, as if it had been cut out.
+        """Shift the timestamps to start at the clip's lower bound.
 
-        Both harnesses cut bounded clips out before a model sees them, so that times in a prompt
-        begin with 0.
+        Both reference harnesses cut bounded clips out of the video first, so times in a prompt
+        start at 0.
 
         Args:
-            start_s: The clip's lower bound. A first frame before it, which is the nearest one, has
-                the time 0.
+            start_s: The clip's lower bound in seconds. If the first (nearest) frame lies before
+                it, that frame's time is 0.
         """
         begin = self.timestamps[0].clamp(max=start_s)
         return replace(self, timestamps=self.timestamps - begin)
@@ -232,7 +232,7 @@ class CompressedVideo:
 def _check_signal(
     name: str, signal: Tensor | None, known: tuple[int, ...], free: tuple[str, ...]
 ) -> None:
-    """Refuse a signal whose first sizes are not the `known` ones, or that has not `free` more."""
+    """Raise unless the signal has the sizes `known`, followed by one axis per name in `free`."""
     if signal is None:
         return
     shape = tuple(signal.shape)
@@ -242,7 +242,7 @@ def _check_signal(
 
 
 def _check_companions(companions: Tensor | None, tokens: Tensor) -> None:
-    """Refuse companions that are not E rows for every token, of its width and type."""
+    """Raise unless there are E companion rows per token, of its width and dtype."""
     if companions is None:
         return
     places, width = tuple(tokens.shape[:-1]), tokens.shape[-1]

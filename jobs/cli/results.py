@@ -114,8 +114,6 @@ def export(
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
     where = place(run)
-    if output is not None:
-        raise_if_unusable(output)
     from jobs.harness.exchange import export_run
 
     with local_copy(where) as folder:
@@ -165,7 +163,6 @@ def import_(
 ) -> None:
     """Create a run from the answers in files of VLMEvalKit or lmms-eval."""
     where = place(output)
-    raise_if_unusable(where)
     from jobs.config.sections import BenchmarkSection
     from jobs.harness.exchange import ImportSettings, import_answers
     from jobs.report.tables.cells import render_table
@@ -325,7 +322,10 @@ def view(
     if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
         raise InputError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command
+    from pipeline.cache.folders import find_caches
 
+    if cache is not None:
+        find_caches(cache)  # refuses a directory that is not there
     places = [place(run) for run in runs or []] or [command.newest_run(Path(str(RUNS)))]
     console = Console(soft_wrap=True)
     if export is not None:

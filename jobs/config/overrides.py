@@ -26,7 +26,6 @@ from tango_core.printable import is_printable
 
 # section -> keys that are kept when the name of the section changes
 _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "device")}
-_VIDEO_SUFFIXES = (".mp4", ".mkv", ".webm", ".mov", ".avi")
 _LISTS = {"benchmark": "benchmarks", "method": "methods"}
 
 
@@ -43,19 +42,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
         raise RecipeError(
             f"cannot read recipe {path}: {error.strerror}; see jobs/recipes for examples"
         ) from error
-    mistake = _common_mistake(path, text)
-    if mistake:
-        raise RecipeError(f"{path} is {mistake}, not a recipe; see jobs/recipes for examples")
     return recipe_of(text, str(path))
-
-
-def _common_mistake(path: Path, text: bytes) -> str:
-    """Describe a file that is obviously not a recipe (video or binary file); "" otherwise."""
-    if path.suffix.lower() in _VIDEO_SUFFIXES or text[4:8] == b"ftyp":
-        return "a video (for one question: `tango ask`; for your own videos: benchmark.root)"
-    if b"\0" in text[:1024]:
-        return "a binary file"
-    return ""
 
 
 def recipe_of(text: bytes, source: str) -> dict[str, Any]:

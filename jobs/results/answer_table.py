@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from jobs.results.answer_columns import FAILED_BIT, OK, UNPARSED, AnswerColumns
 from jobs.results.facts import CellFacts
-from jobs.results.quantities import CacheCounts, Latencies, LatencyStats, Readings, Throughput
+from jobs.results.quantities import CacheCounts, LatencyStats, Readings, Throughput
 from jobs.results.replies import FailureReason
 from pipeline.progress.parts import Codes
 from tango_core.flops import lengths_per_layer, prefill_flops
@@ -109,7 +109,7 @@ class CellTotals:
     peak_gib: float | None = None
     peak_of: str | None = None
     lengths: dict[tuple[int, int], int] = field(default_factory=dict)
-    latency_ms: Latencies = field(default_factory=dict)
+    latency_ms: dict[str, LatencyStats] = field(default_factory=dict)
 
     def throughput(self, clips: int, questions: int, wall_s: float | None) -> Throughput:
         """Rates over the wall time of the whole run; cells of a sweep overlap and have none."""
@@ -200,48 +200,53 @@ class AnswerTable:
         Args:
             profile: Whether every question was measured alone.
         """
-        known = "FILTER (tokens_total IS NOT NULL AND tokens_kept IS NOT NULL)"
-        firsts = ", ".join(
-            f"arg_min({name}, row) {known} AS {name}"
-            for name in ("tokens_total", "tokens_kept", "tokens_with_newlines", "clip_text_tokens")
-        )
-        later = "FILTER (new_tokens > 1 AND decode_ms > 0)"
+        first_of = ["cache_read", *([] if profile else ["prefill", "ttft"])]
+        each = [stage for stage in QUESTION_STAGES if stage not in first_of]
+        self._rows(_clips_of(first_of))
         found: dict[_Cell, CellTotals] = {}
-        for benchmark, cell, total, kept, newlines, text, hits, misses in self._rows(
+        stages = [*CLIP_STAGES, *first_of]
+        for benchmark, cell, total, kept, newlines, text, hits, misses, *times in self._rows(
             f"""SELECT {_CELL}, coalesce(sum(tokens_total), 0)::BIGINT,
                 coalesce(sum(tokens_kept), 0)::BIGINT,
                 CASE WHEN count(tokens_with_newlines) = count(tokens_total)
                     THEN coalesce(sum(tokens_with_newlines), 0)::BIGINT END,
                 coalesce(sum(clip_text_tokens), 0)::BIGINT,
-                count(*) FILTER (cache = 'hit'), count(*) FILTER (cache = 'miss')
-            FROM (SELECT {_CELL}, {firsts}, arg_min_null(cache, row) AS cache
-                FROM answers GROUP BY {_CELL}, clip) {_CELLS_AND_ALL}"""
+                count(*) FILTER (cache = 'hit'), count(*) FILTER (cache = 'miss'),
+                {_statistics(stages)} FROM clips {_CELLS_AND_ALL}"""
         ):
-            cache = CacheCounts(hits, misses)
-            found[benchmark, cell] = CellTotals(total, kept, newlines, text, cache)
-        for benchmark, cell, *sums in self._rows(
-            f"""SELECT {_CELL}, coalesce(sum(decode_ms) {later}, 0),
+            own = CellTotals(total, kept, newlines, text, CacheCounts(hits, misses))
+            own.latency_ms |= _latencies(stages, times)
+            found[benchmark, cell] = own
+        later = "FILTER (new_tokens > 1 AND decode_ms > 0)"
+        measured = {stage: QUESTION_STAGES[stage] for stage in each}
+        measured |= {name: " + ".join(parts) for name, parts in END_TO_END.items() if profile}
+        for benchmark, cell, ms, tokens, gib, owner, *times in self._rows(
+            f"""WITH waiting AS (SELECT * REPLACE ({_WAITED} AS cache_read_ms) FROM answers),
+            timed AS (SELECT *, {_timed(measured)} FROM {"waiting" if profile else "answers"})
+            SELECT {_CELL}, coalesce(sum(decode_ms) {later}, 0),
                 coalesce(sum(new_tokens - 1) {later}, 0), max(peak_gib),
-                arg_min_null(peak_of, row) FILTER (peak_gib IS NOT NULL)
-            FROM answers {_CELLS_AND_ALL}"""
+                arg_min_null(peak_of, row) FILTER (peak_gib IS NOT NULL),
+                {_statistics(measured)} FROM timed {_CELLS_AND_ALL}"""
         ):
             own = found[benchmark, cell]
-            own.generated_ms, own.later_tokens, own.peak_gib, own.peak_of = sums
+            own.generated_ms, own.later_tokens, own.peak_gib, own.peak_of = ms, tokens, gib, owner
+            own.latency_ms |= _latencies(list(measured), times)
+        # One decode and, but for a profile, one encoder pass serve all methods.
+        shared = ["decode_video"] if profile else ["decode_video", "vision"]
+        firsts = ", ".join(f"arg_min({CLIP_STAGES[s]}, row) AS t_{s}" for s in shared)
+        ((*times,),) = self._rows(
+            f"""SELECT {_statistics(shared)} FROM (SELECT {firsts} FROM answers
+                WHERE cache = 'miss' GROUP BY benchmark, clip)"""
+        )
+        found[None, None].latency_ms |= _latencies(shared, times)
+        for own in found.values():
+            ordered = (*CLIP_STAGES, *QUESTION_STAGES, *END_TO_END)
+            own.latency_ms = {s: own.latency_ms[s] for s in ordered if s in own.latency_ms}
         for benchmark, cell, prompt, kept, count in self._rows(
             f"""SELECT {_CELL}, prompt_tokens::BIGINT, tokens_kept::BIGINT, count(*) FROM answers
             WHERE prompt_tokens > 0 AND tokens_kept <= prompt_tokens GROUP BY ALL ORDER BY ALL"""
         ):
             found[benchmark, cell].lengths[prompt, kept] = count
-        for stage, measured in _measurements(profile=profile).items():
-            for benchmark, cell, (p50, p90, p95), mean, count in self._rows(
-                f"""SELECT {_CELL}, quantile_cont(ms, [0.5, 0.9, 0.95]), avg(ms), count(*)
-                FROM ({measured}) WHERE ms IS NOT NULL GROUP BY {_CELL}"""
-            ):
-                stats = LatencyStats(p50, p90, p95, mean, count)
-                found[benchmark, cell].latency_ms = {
-                    **found[benchmark, cell].latency_ms,
-                    stage: stats,
-                }
         return found
 
     def harness_scores(self, benchmark: str, cell: str) -> list[tuple[int, float, int]]:
@@ -314,39 +319,54 @@ class AnswerTable:
         return counts
 
 
-def _measurements(*, profile: bool) -> Mapping[str, str]:
-    """Stage -> a query of its measurements: benchmark and cell (NULL: of all), and `ms`."""
-    found = {}
-    per_clip = f"GROUP BY {_CELL}, clip"
-    for stage, column in CLIP_STAGES.items():
-        own = f"SELECT {_CELL}, arg_min({column}, row) AS ms FROM answers WHERE cache = 'miss'"
-        # One decode and, but for a profile, one encoder pass serve all methods.
-        shared = stage == "decode_video" or (stage == "vision" and not profile)
-        found[stage] = _with_all(
-            f"{own} {per_clip}",
-            own.replace(_CELL, "NULL, NULL") + " GROUP BY benchmark, clip" if shared else "",
-        )
-    for stage, column in QUESTION_STAGES.items():
-        own = f"SELECT {_CELL}, {column} AS ms FROM answers WHERE {_REACHED}"
-        if stage == "cache_read" or (not profile and stage in ("prefill", "ttft")):
-            own = f"SELECT {_CELL}, arg_min_null({column}, row) AS ms FROM answers"
-            own += f" WHERE {_REACHED} {per_clip}"
-        found[stage] = _with_all(own)
-    # Reading the cache is measured with the first question; the others wait as long for it.
-    waited = f"""first_value(cache_read_ms IGNORE NULLS) OVER (PARTITION BY {_CELL}, clip
-        ORDER BY row ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"""
-    for stage, columns in END_TO_END.items() if profile else ():
-        parts = [waited if name == "cache_read_ms" else name for name in columns]
-        found[stage] = _with_all(
-            f"SELECT {_CELL}, {' + '.join(parts)} AS ms FROM answers WHERE {_REACHED}"
-        )
-    return found
+def _clips_of(first_of: Sequence[str]) -> str:
+    """Make the table of clips per cell: tokens, cache, and times measured once per clip."""
+    known = "FILTER (tokens_total IS NOT NULL AND tokens_kept IS NOT NULL)"
+    tokens = ("tokens_total", "tokens_kept", "tokens_with_newlines", "clip_text_tokens")
+    columns = [
+        *(f"arg_min({name}, row) {known} AS {name}" for name in tokens),
+        *(
+            f"arg_min({column}, row) FILTER (cache = 'miss') AS t_{stage}"
+            for stage, column in CLIP_STAGES.items()
+        ),
+        *(
+            f"arg_min_null({QUESTION_STAGES[stage]}, row) FILTER ({_REACHED}) AS t_{stage}"
+            for stage in first_of
+        ),
+    ]
+    return (
+        f"CREATE OR REPLACE TEMP TABLE clips AS SELECT {_CELL}, {', '.join(columns)}, "
+        f"arg_min_null(cache, row) AS cache FROM answers GROUP BY {_CELL}, clip"
+    )
 
 
-def _with_all(own: str, shared: str = "") -> str:
-    """Measurements of the cells, and those of all together, the same ones if no others."""
-    every = shared or f"SELECT NULL, NULL, ms FROM ({own})"
-    return f"{own} UNION ALL {every}"
+# Reading the cache is measured with the first question; the others wait as long for it.
+_WAITED = f"""first_value(CASE WHEN {_REACHED} THEN cache_read_ms END IGNORE NULLS)
+    OVER (PARTITION BY {_CELL}, clip
+    ORDER BY row ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"""
+
+
+def _timed(measured: Mapping[str, str]) -> str:
+    """Columns of the times of single questions."""
+    parts = (f"CASE WHEN {_REACHED} THEN {ms} END AS t_{s}" for s, ms in measured.items())
+    return ", ".join(parts)
+
+
+def _statistics(stages: Iterable[str]) -> str:
+    """Columns that `_latencies` reads."""
+    return ", ".join(
+        f"quantile_cont(t_{s}, [0.5, 0.9, 0.95]), avg(t_{s}), count(t_{s})" for s in stages
+    )
+
+
+def _latencies(stages: Sequence[str], figures: Sequence[Any]) -> dict[str, LatencyStats]:
+    """Stage -> its latency, where it was measured."""
+    rows = (figures[at : at + 3] for at in range(0, len(figures), 3))
+    return {
+        stage: LatencyStats(quantiles[0], quantiles[1], quantiles[2], mean, count)
+        for stage, (quantiles, mean, count) in zip(stages, rows, strict=True)
+        if count
+    }
 
 
 def merged_reasons(parts: Iterable[Sequence[FailureReason]]) -> list[FailureReason]:

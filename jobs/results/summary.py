@@ -21,7 +21,7 @@ from jobs.results.answer_table import CellTotals
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.outcomes import Bits, Outcomes, compare_cells
-from jobs.results.quantities import QuestionCounts
+from jobs.results.quantities import Latencies, QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.replies import FailureList
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
@@ -75,7 +75,8 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
     )
     total = totals[None, None]
     answers = _run_counts(reduction)
-    counts, cache, latency_ms = answers, total.cache, total.latency_ms
+    latency_ms: Latencies = total.latency_ms
+    counts, cache = answers, total.cache
     peak_gib, peak_of = _peak(total, facts)
     cell = main_cell(cells, facts.kind)
     if len(cells) > 1 and cell is not None:

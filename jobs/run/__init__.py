@@ -1,9 +1,11 @@
 """Run the jobs of a recipe: `evaluate`, `sweep`, `precompute` and `--dry-run`.
 
-`build.py` builds the benchmarks, model description and methods of a recipe, `planning.py` makes the
-plan, `driver.py` executes it and writes the run directory, `outcome.py` counts clips and failures,
-`job_facts.py` collects `facts.json`, and `commands.py` adds summary, report and tracking.
-`progress.py` and `json_events.py` show the progress. `run_dirs.py` and `run_identity.py` find the
-run to resume and check that it computes the same. Imports `jobs.config`, `jobs.estimate`,
-`jobs.results`, `jobs.report`, `jobs.tracking` and `pipeline`.
+`commands.py` runs the jobs of a recipe and shows their results. `build.py` opens what a recipe
+names, `placement.py` chooses executor, device and pools, `planning.py` makes a plan, `driver.py`
+runs it and writes the files of a run, `outcome.py` counts results and failures, `job_facts.py` is
+what a run records about itself, `dry_run.py` estimates a job instead. `progress.py` and
+`json_events.py` show a job, `interrupt_message.py` says how to continue one. `run_dirs.py` finds
+and creates run directories, `run_identity.py` refuses to continue a run with other code or weights.
+Imports `jobs.config`, `jobs.estimate`, `jobs.results`, `jobs.report`, `jobs.tracking` and
+`pipeline`.
 """

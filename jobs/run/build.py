@@ -12,7 +12,7 @@ from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import Job, RecipeError
 from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import SkippedMethod
-from jobs.run.placement import HERE, Cluster, device_of
+from jobs.run.placement import device_of
 from pipeline.methods import raise_if_not_served
 from pipeline.storage.mirror import Mirror, mirrored
 from pipeline.storage.urls import Url, place
@@ -50,12 +50,12 @@ class BuiltJob:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
-def build(job: Job, cluster: Cluster = HERE, source: str = "") -> BuiltJob:
-    """Build the benchmarks, model description and methods of a recipe.
+def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
+    """Build everything a recipe names.
 
     Args:
         job: The recipe.
-        cluster: Cluster that will run the job; queried only if the model's dtype depends on it.
+        address: Ray cluster that will run it; asked only if the model's dtype depends on it.
         source: The recipe's file, for messages.
 
     Raises:
@@ -76,7 +76,7 @@ def build(job: Job, cluster: Cluster = HERE, source: str = "") -> BuiltJob:
         wording = model_entry(job.model.name).load_family().wording
         for benchmark in benchmarks.values():
             benchmark.ask_family(wording)
-        model = model_of(job, cluster)
+        model = model_of(job, address)
         raise_if_too_many_frames(model.frames, job.decode.memory_gib)
         raise_if_damaged(model.path)
         built, skipped = methods_of(job, model)
@@ -95,8 +95,8 @@ def _absolute(source: str | None) -> str | None:
     return str(Path(source).absolute()) if source and Path(source).is_dir() else source
 
 
-def model_of(job: Job, cluster: Cluster = HERE) -> ModelSpec:
-    """Describe the model; options missing in the recipe are those of the protocol's harness."""
+def model_of(job: Job, address: str | None = None) -> ModelSpec:
+    """Describe the model: as the recipe says, else as the harness of its protocol does."""
     section = job.model
     chosen = {**section.options, "sinks": section.sinks, "sampling": section.sampling}
     chosen = {name: value for name, value in chosen.items() if value is not None}
@@ -105,7 +105,7 @@ def model_of(job: Job, cluster: Cluster = HERE) -> ModelSpec:
         _absolute(section.path),
         num_frames=section.num_frames,
         dtype=section.dtype,
-        device=device_of(job, cluster),
+        device=device_of(job, address),
         decoder=job.decode.decoder,
         revision=section.revision,
         saliency_from=_absolute(section.saliency_from),

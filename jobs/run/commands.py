@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from jobs.run.job_facts import Kind
 from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
-from jobs.run.placement import Cluster
 from jobs.run.progress import Display
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
 from jobs.tracking.events import is_events_file
@@ -34,7 +32,6 @@ from jobs.tracking.live import LiveRun
 from jobs.tracking.server import default_tracking_uri, is_remote
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
-from pipeline.run import run
 from pipeline.runtime.stopping import at_stop
 from pipeline.storage import Storage
 from pipeline.storage.copies import local_copy
@@ -73,9 +70,9 @@ def run_jobs(
         )
     if fills:  # profile mode would recompute cached clips
         jobs = [replace(job, mode="throughput") for job in jobs]
-    shown, cluster = display or Display.on(console), Cluster(locations.address)
-    # Build all jobs before the first one starts, to find errors in any of them at once.
-    built = [build(job, cluster, locations.recipe) for job in jobs]
+    shown = display or Display.on(console)
+    # All are built before the first one starts: what the last one lacks ends the command at once.
+    built = [build(job, locations.address, locations.recipe) for job in jobs]
     run_dirs: dict[int, Place] = {}
     if several and locations.continues:
         run_dirs |= finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
@@ -135,7 +132,6 @@ def run_job(
             locations,
             run_dir,
             display.progress,
-            run_plan=partial(run, board=board),
             observers=[live, *([events] if events else [])],
             board=board,
         )

@@ -45,6 +45,7 @@ from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from pipeline.storage.urls import Place
+from tango_core.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -71,12 +72,12 @@ def execute(
         built: The job's benchmarks, model and methods.
         kind: The command.
         locations: Where the job reads and writes.
-        run_dir: Run directory from `run_dirs`.
-        console: Console for the progress.
-        run_plan: Function that executes the plan; `None` for the recipe's executor.
-        clock: Clock for durations and dates, except for the latencies of single clips.
-        observers: Further observers, besides the progress on `console`.
-        board: Board on which the stages report their progress.
+        run_dir: From `run_dirs`.
+        console: Where the progress goes.
+        run_plan: The executor; `None` for the one of the recipe.
+        clock: For durations and dates, except for the latencies of single clips.
+        observers: Receive start, results and end of the job, as the progress does.
+        board: Where the stages of the recipe's executor report.
 
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
@@ -86,100 +87,89 @@ def execute(
     lease = Lease(locations.open_storage(run_dir), clock)
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
-    watching = (JobProgress(console, clock, board), *observers)
+    observers = (JobProgress(console, clock, board), *observers)
     with held(lease, steal=locations.steal, waits=locations.continues, clock=clock) as kept:
-        return _execute(job, built, kind, locations, run_dir, watching, run_plan, clock, kept)
+        claim(
+            run_dir,
+            job,
+            open_storage=locations.open_storage,
+            answers=kind != "precompute",
+            recipe=locations.recipe,
+        )
+        storage = locations.open_storage(run_dir)
+        writer = (
+            AnswerWriter(storage.child("answers"), clock, kept.renew)
+            if kind != "precompute"
+            else None
+        )
+        continued = _continued(writer, job, built, storage) if writer else Continued()
+        started_at, started = clock.now(), clock.monotonic()
+        caches = locations.open_storage(locations.cache_root)
+        shards = ShardCount(job.shard)
+        plan = make_plan(
+            job,
+            built,
+            caches,
+            answer=kind != "precompute",
+            continued=continued,
+            count=shards,
+            clock=clock,
+        )
+        finished = continued.standing
+        if writer:
+            claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
+            _keep(writer, continued)
+        _announce(plan)
+        settings = _settings(job, locations, plan)
+        outcome = Outcome(len(plan.caches))
+        if plan.clips.num_rows:  # until all is asked again this is no finished run
+            for name in (FACTS_FILE, SUMMARY_FILE):
+                if storage.exists(name):
+                    storage.delete(name)
+        if writer:
+            insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-
-def _execute(
-    job: Job,
-    built: BuiltJob,
-    kind: Kind,
-    locations: Locations,
-    run_dir: Place,
-    observers: Sequence[Observer],
-    run_plan: RunPlan,
-    clock: Clock,
-    lease: Lease,
-) -> JobResult:
-    """Run a job while holding the lease of its run directory."""
-    claim(
-        run_dir,
-        job,
-        open_storage=locations.open_storage,
-        answers=kind != "precompute",
-        recipe=locations.recipe,
-    )
-    storage = locations.open_storage(run_dir)
-    writer = (
-        AnswerWriter(storage.child("answers"), clock, lease.renew) if kind != "precompute" else None
-    )
-    continued = _continued(writer, job, built, storage) if writer else Continued()
-    started_at, started = clock.now(), clock.monotonic()
-    caches = locations.open_storage(locations.cache_root)
-    shards = ShardCount(job.shard)
-    plan = make_plan(
-        job,
-        built,
-        caches,
-        answer=kind != "precompute",
-        continued=continued,
-        count=shards,
-        clock=clock,
-    )
-    finished = continued.standing
-    if writer:
-        claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
-        _keep(writer, continued)
-    _announce(plan)
-    settings = _settings(job, locations, plan)
-    outcome = Outcome(len(plan.caches))
-    if plan.clips.num_rows:  # there is work left, so the run no longer counts as finished
-        for name in (FACTS_FILE, SUMMARY_FILE):
-            if storage.exists(name):
-                storage.delete(name)
-    if writer:
-        insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
-
-    # Signals are handled between two clips, so that no clip's answers are written partially.
-    with (
-        stopping.deferred(),
-        observed(observers, plan, len(finished)) as tell,
-        _flushed(writer, clock),
-    ):
-        for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
-            lease.raise_if_lost()
-            tell(result)
-            if writer:
-                _add(writer, result.answers, clock)
-            outcome.add(result)
-            for warning in result.warnings or ():
-                logger.warning("%s: %s", result.video_id, warning)
-    insist(lease.renew, str(run_dir), clock)
-    num_answers = None
-    if writer:
-        missing, num_answers = add_missing(job, built, plan, writer)
-        outcome.add_missing(missing)
-    table = to_table(outcome.failures, FAILURE)
-    insist(lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock)
-    facts = facts_of_job(
-        job,
-        built,
-        plan,
-        kind,
-        run_dir.name,
-        locations.cache_root,
-        started_at=started_at,
-        # The wall time of a continued run does not measure its speed.
-        wall_s=None if continued else clock.monotonic() - started,
-        shards=shards.sizes(),
-        num_answers=num_answers,
-        work=outcome.work(),
-    )
-    insist(lambda: facts.save(storage), str(run_dir), clock)
-    stored = (plan.features.cache.name,) if plan.features else ()
-    compact_if_remote(caches, (*stored, *plan.caches), clock)
-    return outcome.result(facts)
+        # A signal is heard between two clips, so no answers are cut in the middle.
+        with (
+            stopping.deferred(),
+            observed(observers, plan, len(finished)) as tell,
+            _flushed(writer, clock),
+        ):
+            for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
+                kept.raise_if_lost()
+                tell(result)
+                if writer:
+                    _add(writer, result.answers, clock)
+                outcome.add(result)
+                for warning in result.warnings or ():
+                    logger.warning("%s: %s", result.video_id, warning)
+        insist(kept.renew, str(run_dir), clock)
+        num_answers = None
+        if writer:
+            missing, num_answers = add_missing(job, built, plan, writer)
+            outcome.add_missing(missing)
+        table = to_table(outcome.failures, FAILURE)
+        insist(
+            lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock
+        )
+        facts = facts_of_job(
+            job,
+            built,
+            plan,
+            kind,
+            run_dir.name,
+            locations.cache_root,
+            started_at=started_at,
+            # The time of a continued run says nothing about its speed.
+            wall_s=None if continued else clock.monotonic() - started,
+            shards=shards.sizes(),
+            num_answers=num_answers,
+            work=outcome.work(),
+        )
+        insist(lambda: facts.save(storage), str(run_dir), clock)
+        stored = (plan.features.cache.name,) if plan.features else ()
+        compact_if_remote(caches, (*stored, *plan.caches), clock)
+        return outcome.result(facts)
 
 
 def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage) -> Continued:
@@ -196,10 +186,9 @@ def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage
 
 
 def _keep(writer: AnswerWriter, continued: Continued) -> None:
-    """Keep valid answers of earlier attempts; drop those about changed files or questions.
+    """Keep answers whose files and questions are unchanged; drop the others now.
 
-    They must be dropped before the current questions are recorded, which would make them look
-    valid.
+    The questions of this attempt are recorded next, and the dropped answers would pass for theirs.
     """
     standing = continued.standing
     writer.keep(standing)
@@ -216,7 +205,7 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
 
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
-    """Choose the job's settings; log the executor and the reason."""
+    """Choose executor and pools, and log why."""
     num_clips = plan.clips.num_rows
     choice = executor_of(job, locations.address, num_clips)
     assert choice is not None  # the clips have been counted
@@ -241,7 +230,7 @@ def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
 
 
 def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
-    """Write a clip's answers; retry after a storage error such as a full disk."""
+    """Store a clip's answers; wait while the disk is full."""
     try:
         writer.add(answers)
     except Exception as error:
@@ -251,7 +240,7 @@ def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
 
 
 def _announce(plan: Plan) -> None:
-    """Log the size of the job before it starts."""
+    """Log what the job will do."""
     to_encode = int(pc.sum(DECODE_VIDEO.taken(plan.clips)).as_py() or 0)
     misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
     num_missing = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
@@ -299,7 +288,7 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
             logger.info("%s: compacted", folder.name)
             for problem in problems[:5]:
                 logger.warning("%s: %s", folder.name, problem)
-    except (OSError, ValueError) as error:
+    except (OSError, UserError) as error:
         logger.warning(
             "the caches in %s are not compacted (%s); `tango cache compact` does it later",
             root.location,
@@ -308,7 +297,7 @@ def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM
 
 
 class Observer(Protocol):
-    """Interface for objects that follow a job; methods must be fast and must not raise."""
+    """Receives the events of a job; must be quick and must not raise."""
 
     def started(self, plan: Plan, finished: int) -> None:
         """Called when the job starts.
@@ -332,7 +321,7 @@ class Observer(Protocol):
 def observed(
     observers: Sequence[Observer], plan: Plan, finished: int
 ) -> Iterator[Callable[[Result], None]]:
-    """Notify all observers of start and end; yields the function that passes them a result."""
+    """Notify observers of start and end; yields the function that passes a result on."""
 
     def tell(row: Result) -> None:
         for observer in observers:

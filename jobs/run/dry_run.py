@@ -29,7 +29,7 @@ from jobs.run.build import GENERATED, build
 from jobs.run.driver import execute
 from jobs.run.job_facts import Kind
 from jobs.run.locations import Locations
-from jobs.run.placement import Cluster, earlier_rates, executor_of
+from jobs.run.placement import earlier_rates, executor_of
 from jobs.run.planning import make_plan, make_settings
 from jobs.run.run_dirs import new_run_dir
 from pipeline.cache.folders import existing_caches
@@ -40,6 +40,7 @@ from pipeline.resources.pools import ActorPool, Pools
 from pipeline.resources.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.settings import Settings
 from pipeline.stages.declarations import stages_of
+from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
@@ -89,7 +90,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         locations: Where it would read and write, and where earlier runs are.
         how: Options of the dry run.
     """
-    built = build(job, Cluster(locations.address), locations.recipe)
+    built = build(job, locations.address, locations.recipe)
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute", generate=False)
     counts = count(plan)
@@ -169,8 +170,8 @@ def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | No
         encoder = load_encoder(spec, device="meta")
         loaded = load_language_model(spec, device="meta")
         language = loaded if isinstance(loaded, LayoutAndEngine) else None
-    except (OSError, ValueError) as error:
-        logger.warning("some numbers cannot be estimated without the checkpoint: %s", error)
+    except (OSError, UserError) as error:
+        logger.warning("without the checkpoint some numbers are not known: %s", error)
     return encoder, language
 
 

@@ -16,6 +16,7 @@ from jobs.run.placement import device_name
 from pipeline.methods import PlannedMethod
 from pipeline.plan import Plan
 from tango_core.benchmarks import Benchmark
+from tango_core.ops.precision import float32_products
 
 Kind = Literal["evaluate", "sweep", "precompute"]
 
@@ -127,17 +128,6 @@ def git_commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def float32_products() -> dict[str, str]:
-    """Operation -> precision of float32 products on a GPU; see `full_precision`.
-
-    These are the driver's settings. Workers are not queried, though their environment may differ
-    (`TORCH_ALLOW_TF32_CUBLAS_OVERRIDE`). The choice of tokens does not depend on it.
-    """
-    from tango_core.ops.precision import float32_products
-
-    return float32_products()
 
 
 def versions() -> dict[str, str]:

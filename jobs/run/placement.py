@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.config.recipe import Job
@@ -49,49 +48,30 @@ def _has_unused_gpu(job: Job) -> bool:
     return torch.cuda.is_available()
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """The Ray cluster of a job.
+def device_of(job: Job, address: str | None = None) -> Device:
+    """The device that the model is described for; `auto` for what this process has.
 
-    Attributes:
-        address: Address of the cluster; `None` to start Ray on this machine.
+    With `pools` in numbers it is CUDA as soon as one half of the model reserves a GPU: both halves
+    have one dtype. That is one answer for every command that reads the recipe, so that they share
+    their caches. With `pools: auto` it is what the cluster at the address has.
+
+    Raises:
+        ClusterError: If the cluster has to be asked and cannot be reached.
     """
-
-    address: str | None = None
-
-    def has_gpus(self, timeout_s: float) -> bool:
-        """Whether any node has a GPU; connects to the cluster if this process is not connected.
-
-        Raises:
-            ClusterError: If the cluster cannot be reached.
-        """
-        from pipeline.executors.cluster import connected
-
-        with connected(self.address, timeout_s) as nodes:
-            return any(node.get("GPU", 0) > 0 for node in nodes)
-
-
-HERE = Cluster()
-
-
-def device_of(job: Job, cluster: Cluster) -> Device:
-    """The device for which the model is described; `auto` for the devices of this process.
-
-    With explicit `pools` it is CUDA if any half of the model reserves a GPU, because both halves
-    have the same dtype. This depends only on the recipe, so that all commands share their caches.
-    With `pools: auto` it depends on the cluster.
-    """
-    configured = job.model.device
-    if configured != "auto":
-        return configured
-    choice = executor_of(job, cluster.address)
+    asked = job.model.device
+    if asked != "auto":
+        return asked
+    choice = executor_of(job, address)
     executor = None if choice is None else choice.executor
     if executor == "local":
         return "auto"
     if isinstance(job.pools, str):
-        if cluster.address is None:
+        if address is None:
             return "auto"
-        return "cuda" if cluster.has_gpus(job.cluster.start_timeout_s) else "cpu"
+        from pipeline.executors.cluster import connected
+
+        with connected(address, job.cluster.start_timeout_s) as nodes:
+            return "cuda" if any(node.get("GPU", 0) > 0 for node in nodes) else "cpu"
     if reserves_gpus(job.pools):
         return "cuda"
     return "cpu" if executor == "ray" else "auto"

@@ -15,6 +15,7 @@ from pipeline.plan import Plan
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.code_identity import pruner_identity
+from tango_core.errors import UserError
 from tango_core.local_files import parse_json
 from tango_core.models.checkpoints.directory import words_digest
 
@@ -73,7 +74,7 @@ def _read(storage: Storage, run_dir: Place) -> Mapping[str, Any]:
     where = run_dir / CACHES_FILE
     try:
         found = parse_json(storage.read(CACHES_FILE).decode(), str(where))
-    except ValueError as error:
+    except UserError as error:
         raise RecipeError(f"{error}; start a new run without --resume or --continue") from error
     if not isinstance(found, dict):
         raise RecipeError(f"{where} is not a list of caches; start a new run without --resume")

@@ -78,12 +78,11 @@ def raise_if_poisoned(error: BaseException) -> None:
         raise DeviceError(one_line(reason)) from error
 
 
-def with_second_try(work: Callable[[], T], smaller: Callable[[], T] | None = None) -> T:
+def with_second_try(work: Callable[[], T]) -> T:
     """The result of `work`; if memory is too small, of a second try after memory was freed.
 
     Args:
         work: May raise anything; what it has begun is begun anew.
-        smaller: The second try, if it differs: the same in smaller pieces.
     """
     try:
         return work()
@@ -93,7 +92,7 @@ def with_second_try(work: Callable[[], T], smaller: Callable[[], T] | None = Non
             raise
     # Here the error is gone, and with it the frames that held the tensors of the first try.
     free_memory()
-    return (smaller or work)()
+    return work()
 
 
 def each_on_its_own(

@@ -1,12 +1,12 @@
-"""Pruning methods: this module finds them by name and builds them from their options.
+"""Pruning methods: finds them by name and builds them from their options.
 
 What lives here: one file per method that runs before the language model, and `baselines.py`.
-`base.py` says what a method is, `in_llm/` holds methods that run inside the language model, and
-`contract/` checks what every method promises. Arithmetic that several methods share is in
+`base.py` defines the interfaces, `in_llm/` holds methods that run inside the language model, and
+`contract/` checks the guarantees of every method. Arithmetic that several methods share is in
 `tango_core/ops`.
 
 May import: `tango_core.ops`, `tango_core.types`, `tango_core.latency`, torch and numpy. A method
-knows no model, no benchmark and no file.
+does not depend on models, benchmarks or files.
 
 To add a method: see README.md beside this file.
 """
@@ -79,13 +79,13 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "framefusion": FrameFusion,
 }
 
-# Ways to have fewer tokens that a method must beat: none looks at what a token holds.
+# Simple reductions that a method must beat; none of them reads the token values.
 CONTROLS = ("random", "uniform", "fewer_frames", "pool_space", "pool_time", "block")
 
 
 @dataclass(frozen=True, eq=False)
 class Method:
-    """What a pruning method consists of.
+    """A built pruning method.
 
     Attributes:
         name: Entry of `METHODS`, or the short name of a method from outside this package.
@@ -93,7 +93,7 @@ class Method:
             act only inside.
         pruner: Runs inside the language model, or `None`.
         options: All options of the entry with their defaults filled in, JSON-able; `retention` is
-            the target, or follows from the others (`block`).
+            the target, or is derived from the others (`block`).
     """
 
     name: str
@@ -103,14 +103,14 @@ class Method:
 
 
 def method_class(name: str) -> type[Compressor] | type[LayerPruner]:
-    """The class behind a method's name.
+    """Find the class of a method by name.
 
     Args:
         name: Entry of `METHODS`, an entry point of the group `tango_video.methods`, or
             `my_package.my_module:MyMethod`.
 
     Raises:
-        ValueError: If there is no such method, or what the name stands for is not a method.
+        ValueError: If there is no such method, or the named object is not a method.
     """
     if name in METHODS:
         return METHODS[name]
@@ -120,12 +120,12 @@ def method_class(name: str) -> type[Compressor] | type[LayerPruner]:
         raise InputError(f"method {name!r} {missing}; see tango_core/compressors/README.md")
     cls: type[Compressor] | type[LayerPruner] = found
     if is_outside(cls):
-        source_digest(cls)  # now, while the file still is what was imported
+        source_digest(cls)  # now, while the file is still the imported one
     return cls
 
 
 def _missing_in(found: object) -> str:
-    """What an object lacks to be a method, as the end of a sentence; "" if nothing."""
+    """Why an object is not a method, as the end of a sentence; "" if it is one."""
     if not isinstance(found, type):
         return f"is not a class but {found!r}; name the class itself"
     if not issubclass(found, Compressor | LayerPruner):
@@ -175,11 +175,11 @@ def build_method(
         if not is_outside(cls):
             raise
         raise InputError(str(error)) from error
-    # The short name, unless it would be taken for the shipped method of that name.
+    # Use the short name unless a method of this package has the same name.
     shown = name if name in METHODS or short_name(name) in METHODS else short_name(name)
     resolved = {option: getattr(built, option) for option in option_names(cls)}
     if isinstance(built, Compressor) and built.retention < 1:
-        resolved["retention"] = built.retention  # also of methods whose options fix it
+        resolved["retention"] = built.retention  # also for methods whose other options determine it
     if isinstance(built, LayerPruner):
         built.layers(num_layers)
         return Method(shown, Full(), built, resolved)
@@ -190,11 +190,11 @@ def equivalent_retention(method: Method, num_layers: int = DEFAULT_NUM_LAYERS) -
     """Share of the visual tokens that a layer of the language model sees on average.
 
     The share the compressor keeps, times the mean of the pruner's `layer_shares`; for a stand-alone
-    pruner and for a hybrid that is the configured `retention`. It follows from the settings, not
-    from what a clip really kept.
+    pruner and for a hybrid that is the configured `retention`. It is computed from the settings,
+    not from the tokens that were kept.
     """
     outer = method.compressor.outer_retention
     if method.pruner is None:
         return outer
-    # Rounded so that a target is met to the digit it was written with.
+    # Rounded so that the result equals the target as written in the recipe.
     return round(outer * fmean(method.pruner.layer_shares(num_layers)), 12)

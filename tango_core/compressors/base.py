@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tango_core.code_identity import edited_digest, is_outside, note_sources, source_digest
 from tango_core.combination import Combination, Drawing
-from tango_core.compressors.options import raise_if_below
+from tango_core.compressors.options import raise_if_below, raise_if_no_share
 from tango_core.errors import InputError
 from tango_core.extensions import short_name
 from tango_core.latency import NO_TIMER, StepTimer
@@ -21,7 +21,6 @@ from tango_core.ops.finite import raise_if_missing, raise_if_not_finite, read_ch
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
 from tango_core.types import CompressedVideo, Positions, VisualFeatures
-from tango_core.wrong_options import raise_if_no_share
 
 __all__ = [
     "Combination",
@@ -38,37 +37,38 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Compressor(ABC):
-    """A pure function from the features of one clip to the tokens that are kept of it.
+    """A pure function from the features of one clip to its kept tokens.
 
-    Subclasses are frozen dataclasses whose fields are the method's options, and implement `_plan`:
-    what is kept, and what every kept token is made of. Everything that holds for all methods
-    (validation, the identity at retention 1, making the tokens) is done here, once.
+    Subclasses are frozen dataclasses whose fields are the method's options, and implement `_plan`,
+    which returns the kept positions and the weighted sum that forms every kept token. The common
+    parts (validation, the identity at retention 1, computing the tokens) are implemented here.
 
-    A method whose result is no weighted sum of the clip's tokens implements `_compress` instead. It
-    has no plan, and caches store its tokens.
+    A method whose result is not a weighted sum of the clip's tokens implements `_compress` instead.
+    It has no plan, so caches store its tokens.
 
     Attributes:
         retention: Share of the visual tokens to keep, in (0, 1].
     """
 
-    # Whether there is a plan. If so, a stored plan gives the bytes of `compress`, which applies it.
-    # Follows from what a class implements; not to be set by hand.
+    # Whether the class has plans; if so, applying a stored plan gives the same bytes as `compress`.
+    # Derived from the implemented methods; do not set it.
     has_plan: ClassVar[bool] = True
     positions: ClassVar[Positions] = "renumbered"
-    # Raised when tokens change by more than rounding; see README.md.
+    # Increase when tokens change by more than rounding; see README.md.
     version: ClassVar[int] = 1
-    # Name in the identity; "" for the class's in lower case.
+    # Name in the identity; "" for the class name in lower case.
     entry_name: ClassVar[str] = ""
-    # Options that came after caches existed, with the values under which nothing changed.
+    # Options added after the first release of the class, with the values that leave tokens
+    # unchanged.
     added_options: ClassVar[Mapping[str, Any]] = {}
 
     retention: float
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Note whether a class plans, or makes tokens itself, and what it was read from."""
+        """Record whether the class has plans, and its source files."""
         super().__init_subclass__(**arguments)
         if is_outside(cls):
-            note_sources(cls)  # now, while the files still are what is imported
+            note_sources(cls)  # now, while the files are still the imported ones
         if vars(cls).keys() & {"_plan", "_plan_in_steps"}:
             cls.has_plan = True
         elif vars(cls).keys() & {"_compress", "_compress_in_steps"}:
@@ -103,9 +103,9 @@ class Compressor(ABC):
 
     @property
     def checks_in_plan(self) -> bool:
-        """Whether `_plan` refuses values that are not finite, by what it reads anyway.
+        """Whether `_plan` itself rejects NaN and infinity, using values that it reads anyway.
 
-        See `read_checked`: the host waits for the device once less.
+        See `read_checked`; this saves one device synchronisation.
         """
         return False
 
@@ -116,19 +116,19 @@ class Compressor(ABC):
 
     @property
     def outer_retention(self) -> float:
-        """Share of the tokens this step keeps; above `retention` where an in-LLM step follows."""
+        """Share of tokens kept by this step; above `retention` if an in-LLM step follows."""
         return self.retention
 
     def identity(self) -> dict[str, Any]:
-        """What decides the tokens this compressor makes, as JSON-able values, for the cache.
+        """Everything that determines this compressor's tokens, as JSON-able values, for cache keys.
 
-        The name is `entry_name` or the class's in lower case, the entry in `METHODS`. Settings that
-        give the same tokens give the same identity where that is known: at retention 1 every method
-        is `full`. The version is named from 2 on, as caches are older than versions.
+        The name is `entry_name` or the class name in lower case, the entry in `METHODS`. Settings
+        known to give the same tokens have the same identity: at retention 1 every method is `full`.
+        Version 1 is omitted, because caches are older than versions.
 
-        An edited method never meets the tokens of its earlier code: a class from outside this
-        package also has the digest of its source files, and where sources in this package are not
-        the released ones, every class has a digest of them (`tango_core.code_identity`).
+        Editing a method changes its identity: a class from outside this package also includes the
+        digest of its source files, and if sources in this package differ from the released ones,
+        every class includes a digest of them (`tango_core.code_identity`).
 
         Raises:
             ValueError: If a class from outside was not read from a file.
@@ -147,10 +147,10 @@ class Compressor(ABC):
         return identity
 
     def _identity_options(self) -> dict[str, Any]:
-        """All options by name; subclasses resolve what has several spellings.
+        """All options by name; subclasses normalise equivalent values.
 
-        Options that came later are left out where they change nothing, so that caches keep their
-        names.
+        Later options are omitted at values that leave tokens unchanged, so that existing cache keys
+        stay valid.
         """
         added = type(self).added_options
         options = {option.name: getattr(self, option.name) for option in fields(self)}
@@ -161,9 +161,10 @@ class Compressor(ABC):
         }
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
-        """Tokens by which a clip's count may differ from `outer_retention` of it by rounding.
+        """Maximum difference by rounding between a clip's token count and `outer_retention` of it.
 
-        Published budgets are rounded once for salient and once for context tokens of every frame.
+        Default: published budgets are rounded for the salient and for the context tokens of every
+        frame.
         """
         return 2 * num_frames
 
@@ -176,8 +177,8 @@ class Compressor(ABC):
 
         Args:
             features: (T, L, D) tokens and the signals named by `needs`.
-            clock: Is told which step is running (`segment`, `select`, `merge`) by methods that have
-                such steps; see `LatencyProfile`.
+            clock: Receives the name of the running step (`segment`, `select`, `merge`) from methods
+                that have such steps; see `LatencyProfile`.
 
         Returns:
             K tokens with ascending positions, in the dtype and on the device of the input.
@@ -193,7 +194,8 @@ class Compressor(ABC):
         else:
             video = self._compress_in_steps(features, clock)
             if features.companions is not None and video.companions is None:
-                # Nobody knows what such a method made its tokens of.
+                # The sources of its tokens are unknown, so use the companions at the kept
+                # positions.
                 own = features.companions.flatten(0, 1).index_select(0, video.indices)
                 video = replace(video, companions=own)
         return video if features.source is None else replace(video, source=features.source)
@@ -201,23 +203,23 @@ class Compressor(ABC):
     @torch.no_grad()
     @full_precision()
     def plan(self, features: VisualFeatures, clock: StepTimer = NO_TIMER) -> Combination:
-        """What `compress` keeps, and of what it makes every kept token; no token is made.
+        """Compute the kept positions and their weighted sums without computing tokens.
 
-        Applied to the same tokens it gives the bytes of `compress`, also after it was stored.
+        Applied to the same tokens, the plan gives the bytes of `compress`, also after storage.
 
         Args:
             features: (T, L, D) tokens and the signals named by `needs`.
             clock: As for `compress`.
 
         Returns:
-            The map, with what a viewer draws beside it.
+            The sparse map, with the data that the viewer draws.
 
         Raises:
             ValueError: As `compress`, and for a method without plans (`has_plan`).
         """
         if not self.has_plan and self.outer_retention < 1:
             raise ValueError(
-                f"{type(self).__name__} makes its tokens itself and has no plan; "
+                f"{type(self).__name__} implements _compress and has no plan; "
                 "store its tokens, or implement _plan"
             )
         self._check(features)
@@ -231,7 +233,7 @@ class Compressor(ABC):
         return self._plan_in_steps(features, clock)
 
     def _drawing(self, features: VisualFeatures, drawing: Drawing | None) -> Drawing:
-        """A method's own drawing, and the score it ranks by."""
+        """The method's drawing, completed with the score that it ranks by."""
         drawing = drawing or Drawing()
         ranked_by = [name for name in ("saliency", "attention") if name in self.needs]
         return drawing.with_saliency(getattr(features, ranked_by[0])) if ranked_by else drawing
@@ -244,23 +246,23 @@ class Compressor(ABC):
 
     @abstractmethod
     def _plan(self, features: VisualFeatures) -> Combination:
-        """The method itself; retention is below 1 and the input is finite."""
+        """Compute the plan; retention is below 1 and the input is finite."""
 
     def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
-        """As `_plan`; methods with steps of their own override it and tell the clock."""
+        """Like `_plan`; methods with several steps override it and report them to the clock."""
         return self._plan(features)
 
     def _compress(self, features: VisualFeatures) -> CompressedVideo:
-        """The method itself, where there is no plan; retention is below 1, the input is finite."""
+        """Compress without a plan; retention is below 1 and the input is finite."""
         return self._plan_in_steps(features, NO_TIMER).apply(features.tokens)
 
     def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
-        """As `_compress`; methods with steps of their own override it and tell the clock."""
+        """Like `_compress`; methods with several steps override it and report them to the clock."""
         return self._compress(features)
 
 
 def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:
-    """Stands in for `_plan` in classes that implement `_compress` alone."""
+    """Replaces `_plan` in classes that implement only `_compress`."""
     raise NotImplementedError(f"{type(self).__name__} implements _compress and has no plan")
 
 
@@ -285,11 +287,11 @@ def num_kept(total: int, retention: float) -> int:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What a `LayerPruner` leaves of the sequence.
+    """Result of a `LayerPruner`: the remaining sequence.
 
     Attributes:
-        keep: (S',) int64, ascending; positions in the current sequence that stay. Text tokens
-            always stay.
+        keep: (S',) int64, ascending positions in the current sequence that stay, always including
+            all text tokens.
         hidden: (S', D) their hidden states, possibly merged.
     """
 
@@ -299,31 +301,31 @@ class Pruned:
 
 @dataclass
 class LayerContext:
-    """What a `LayerPruner` may read at the input of layer `layer`, for one sequence.
+    """Input of a `LayerPruner` before layer `layer`, for one sequence.
 
     Attributes:
         layer: 0-based index of the layer about to run.
         num_layers: Layers of the language model.
         hidden: (S, D) input of this layer.
         visual: (n,) int64, ascending positions of the visual tokens (newline tokens included) in
-            the current sequence. A clip may have text of its own between them (time stamps).
+            the current sequence. Text that belongs to the clip (time stamps) may be between them.
         after: Position of the first text token after the clip; there is at least one.
-        num_visual: Visual tokens the prompt had before any in-LLM pruning.
-        previous_visual: (n,) int64, for every visual token still here its index among the original
+        num_visual: Number of visual tokens before any in-LLM pruning.
+        previous_visual: (n,) int64 indices of the remaining visual tokens among the original
             `num_visual`.
         grid: (T, H, W) of the clip before any compression.
         visual_indices: (num_visual,) int64 flat grid positions of the prompt's visual tokens; -1
             for newline tokens.
-        attention: `attention(rows)` gives the (heads, len(rows), S) float32 softmax probabilities
-            of layer `layer - 1` for the queries at positions `rows`, causally masked, recomputed
-            next to the fused kernel.
-        keys: `keys()` gives the (S, kv_heads * head_dim) keys of layer `layer - 1` after the rotary
-            embedding.
+        attention: `attention(rows)` returns the (heads, len(rows), S) float32 softmax probabilities
+            of layer `layer - 1` for the queries at positions `rows`, causally masked; they are
+            recomputed, because the fused kernel does not return them.
+        keys: `keys()` returns the (S, kv_heads * head_dim) keys of layer `layer - 1` after the
+            rotary embedding.
         norm: The language model's final normalisation.
         scratch: Values that a pruner keeps from one layer to the next, for this prompt only.
-        attention_ahead: As `attention`, but of `layer` itself if it ran on all of `hidden`.
-        is_one_run: Whether the visual tokens stand side by side, right before `after`; then they
-            can be looked at without a copy.
+        attention_ahead: Like `attention`, but for `layer` itself, computed on all of `hidden`.
+        is_one_run: Whether the visual tokens are contiguous and end right before `after`; then
+            `states` is a view.
     """
 
     layer: int
@@ -344,12 +346,12 @@ class LayerContext:
 
     @property
     def num_left(self) -> int:
-        """Visual tokens still in the sequence."""
+        """Number of remaining visual tokens."""
         return len(self.visual)
 
     @property
     def states(self) -> Tensor:
-        """(n, D) states of the visual tokens still in the sequence; not to be written to."""
+        """(n, D) states of the remaining visual tokens; do not write to them."""
         if self.is_one_run:
             return self.hidden[self._start : self.after]
         return self.hidden.index_select(0, self.visual)
@@ -363,7 +365,7 @@ class LayerContext:
         """Attention of the prompt's last token to every visual token, averaged over heads.
 
         Args:
-            ahead: Of layer `layer` instead of the one before it.
+            ahead: Use the attention of layer `layer` instead of the previous layer.
 
         Returns:
             (n,) float32.
@@ -379,10 +381,10 @@ class LayerContext:
         return attention(last)[:, 0, self.visual].mean(dim=0)
 
     def positions_with(self, kept: Tensor) -> Tensor:
-        """Positions of all text tokens and of some visual ones, ascending.
+        """Ascending positions of all text tokens and of the visual tokens in `kept`.
 
         Args:
-            kept: (k,) int64 ascending indices into the visual tokens still in the sequence.
+            kept: (k,) int64 ascending indices into the remaining visual tokens.
         """
         length = len(self.hidden)
         if self.is_one_run:
@@ -394,13 +396,13 @@ class LayerContext:
         return positions_of(stays, length - self.num_left + len(kept))
 
     def places_of(self, kept: Tensor) -> Tensor:
-        """Where some visual tokens are in the sequence that is left when the others have gone.
+        """Positions of the visual tokens in `kept` after all other visual tokens were dropped.
 
         Args:
-            kept: (k,) int64 ascending indices into the visual tokens still in the sequence.
+            kept: (k,) int64 ascending indices into the remaining visual tokens.
 
         Returns:
-            (k,) int64 positions in what `positions_with` gives.
+            (k,) int64 positions in the result of `positions_with`.
         """
         return self.visual[kept] - kept + torch.arange(len(kept), device=kept.device)
 
@@ -427,9 +429,8 @@ class LayerPruner(ABC):
     """Drops (or merges) visual tokens between two layers while the prompt is prefilled.
 
     Attributes:
-        renumbers: Whether every layer counts positions contiguously among the tokens it holds;
-            otherwise tokens keep the positions they had. Three-dimensional positions (Qwen2.5-VL)
-            are kept in any case.
+        renumbers: Whether the remaining tokens are renumbered contiguously; otherwise they keep
+            their positions. Three-dimensional positions (Qwen2.5-VL) are always kept.
         retention: Share of the visual tokens kept; averaged over all layers for stand-alone
             methods, from `layer` on for the `inner` step of a hybrid.
         layer: 0-based index of the (first) layer whose input is pruned.
@@ -459,9 +460,9 @@ class LayerPruner(ABC):
         return (self.layer,)
 
     def layer_shares(self, num_layers: int) -> tuple[float, ...]:
-        """Share of the prompt's visual tokens that enters each layer, by the settings, in (0, 1].
+        """Nominal share of the prompt's visual tokens that enters each layer, in (0, 1].
 
-        What a prompt really keeps differs by rounding, and more where a method's docstring says so.
+        Actual shares differ by rounding, and by more only if the method's docstring says so.
 
         Raises:
             ValueError: As `layers`.
@@ -471,4 +472,4 @@ class LayerPruner(ABC):
 
     @abstractmethod
     def prune(self, context: LayerContext) -> Pruned:
-        """Choose what stays; `context.hidden` is never written to."""
+        """Choose the tokens that stay, without writing to `context.hidden`."""

@@ -1,10 +1,10 @@
-"""Baselines: all tokens, the highest scores, and controls that look at no token.
+"""Baselines: all tokens, the highest scores, and controls that ignore token values.
 
-Controls (`Random`, `Uniform`, `FewerFrames`, `PoolTime`, `PoolSpace`, `Block`) are cheaper ways to
-have fewer tokens, which a pruning method must beat. The question is VTC-Bench's (arXiv 2510.07143),
-which asks it of images; the definitions for video are this project's. The last four keep whole
-frames or grids, so they meet a retention only to the nearest such count; reports show what they
-really keep.
+Controls (`Random`, `Uniform`, `FewerFrames`, `PoolTime`, `PoolSpace`, `Block`) are simple
+reductions that a pruning method must beat. The comparison follows VTC-Bench (arXiv 2510.07143),
+which is about images; the definitions for video are this project's. The last four keep whole frames
+or grids, so they match a retention only approximately; reports show the share that they actually
+keep.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 # (K,) kept, (N,) sources, (K + 1,) offsets, (N,) weights of a `Combination`, on the host.
 _Averages = tuple[Tensor, Tensor, Tensor, Tensor]
-# Shapes of clips whose averages are remembered; clips of one data set have few.
+# Cache size in clip shapes; the clips of one data set have few different shapes.
 _REMEMBERED = 32
 
 
@@ -56,8 +56,8 @@ class TopK(Compressor):
 
     Equal scores go to the lowest position.
 
-    Scores are normalised within a frame, so they rank tokens inside a frame and not across frames:
-    the budget is spread over the frames as evenly as whole tokens allow.
+    Scores are normalised within a frame, so they rank tokens only within a frame: the budget is
+    divided over the frames as evenly as whole tokens allow.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
@@ -72,7 +72,7 @@ class TopK(Compressor):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The score it ranks by."""
+        """The score that ranks tokens."""
         return frozenset({self.score})
 
     def _plan(self, features: VisualFeatures) -> Combination:
@@ -126,7 +126,7 @@ class Random(Compressor):
 class Uniform(Compressor):
     """Keep `round(retention * T * L)` tokens at even steps in raster order, frame after frame.
 
-    Token i of K sits at the middle of the i-th of K equal stretches of the flat sequence, in
+    Token i of K is the middle of the i-th of K equal intervals of the flat sequence, computed in
     integer arithmetic, so the positions are distinct and symmetric for every shape.
 
     Attributes:
@@ -139,7 +139,7 @@ class Uniform(Compressor):
     budget: Literal["exact"] = "exact"
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        """Take the middle of every stretch."""
+        """Take the middle of every interval."""
         total = features.tokens.shape[0] * features.tokens.shape[1]
         kept = num_kept(total, self.retention)
         middles = (2 * torch.arange(kept) + 1) * total
@@ -147,16 +147,16 @@ class Uniform(Compressor):
 
 
 class _FrameControl(Compressor):
-    """A control that keeps as many tokens as some whole frames have."""
+    """A control whose token count is a multiple of the tokens per frame."""
 
     added_options: ClassVar[dict[str, str]] = {"budget": "official"}
 
     budget: str
 
     def num_frames_kept(self, num_frames: int) -> int:
-        """The number of frames nearest to `retention` of them, at least 1.
+        """`retention` of the frames, rounded to the nearest whole number, at least 1.
 
-        A clip of one frame keeps all its tokens, and a warning says so.
+        A clip of one frame keeps all its tokens, with a warning.
         """
         if num_frames == 1:
             logger.warning(
@@ -165,7 +165,7 @@ class _FrameControl(Compressor):
         return num_kept(num_frames, self.retention)
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
-        """A whole frame: one is kept however small the share."""
+        """A whole frame, because at least one frame is kept."""
         return grid[0] * grid[1]
 
 
@@ -174,8 +174,8 @@ class FewerFrames(_FrameControl):
     """Keep all tokens of F = max(1, round(retention * T)) frames, unchanged.
 
     Frame i of F is floor(i * (T - 1) / (F - 1)), the rule by which frames are sampled from a file;
-    one frame is the first. On models that encode every frame for itself this equals decoding fewer
-    of these frames. A clip of one frame keeps everything.
+    for F = 1 it is the first frame. On models that encode every frame independently this equals
+    decoding only these frames. A clip of one frame keeps everything.
 
     Attributes:
         retention: Share of the frames to keep, in (0, 1].
@@ -199,11 +199,11 @@ class FewerFrames(_FrameControl):
 
 @dataclass(frozen=True)
 class PoolTime(_FrameControl):
-    """Average F = max(1, round(retention * T)) groups of consecutive frames at every place.
+    """Average F = max(1, round(retention * T)) groups of consecutive frames per grid position.
 
     Group i of F is frames floor(i * T / F) to floor((i + 1) * T / F), the last one not included;
-    its tokens stand at the frame in its middle, the earlier of two. A clip of one frame keeps
-    everything.
+    its tokens get the position of the group's middle frame, the earlier of two. A clip of one frame
+    keeps everything.
 
     Attributes:
         retention: Share of the frames to keep, in (0, 1].
@@ -223,7 +223,7 @@ class PoolTime(_FrameControl):
 
 @lru_cache(_REMEMBERED)
 def _grouped(num_frames: int, tokens_per_frame: int, kept: int) -> _Averages:
-    """What becomes of T frames of L tokens in so many groups."""
+    """The averages of T frames of L tokens in `kept` groups."""
     bounds = [index * num_frames // kept for index in range(kept + 1)]
     places = torch.arange(num_frames * tokens_per_frame).view(num_frames, tokens_per_frame)
     groups = [places[first:last] for first, last in pairwise(bounds)]
@@ -240,13 +240,13 @@ class PoolSpace(Compressor):
     """Average every frame of H x W tokens to h x w, as adaptive average pooling does.
 
     Bin i of an axis of n into m is floor(i * n / m) to ceil((i + 1) * n / m), so bins may overlap
-    by one; its token stands at its centre cell, the earlier of two.
+    by one; its token gets the position of the bin's centre cell, the earlier of two.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         budget: `"official"` is h = round(H * sqrt(retention)) and w = round(retention * H * W / h);
-            `"exact"` is the grid with the count nearest to retention * H * W among those of
-            about the frame's shape, of several the one whose shape is nearest.
+            `"exact"` is the grid with the count nearest to retention * H * W among those with
+            about the frame's aspect ratio; ties go to the nearest aspect ratio.
     """
 
     entry_name: ClassVar[str] = "pool_space"
@@ -269,7 +269,7 @@ class PoolSpace(Compressor):
         return min(grids_of_shape(grid), key=cost)
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
-        """Half a column of every frame, or its single token."""
+        """Half a column per frame, or a single token if a frame keeps only one."""
         return num_frames * max(1.0, grid[0] / 2)
 
     def _plan(self, features: VisualFeatures) -> Combination:
@@ -280,7 +280,7 @@ class PoolSpace(Compressor):
 
 @lru_cache(_REMEMBERED)
 def _pooled(num_frames: int, grid: tuple[int, int], size: tuple[int, int]) -> _Averages:
-    """What becomes of T frames of one grid."""
+    """The averages of T frames of one grid."""
     cells = torch.arange(grid[0] * grid[1]).view(grid)
     rows, columns = (_bins(*axis) for axis in zip(grid, size, strict=True))
     bins = [cells[row, column] for row in rows for column in columns]
@@ -295,9 +295,9 @@ def _pooled(num_frames: int, grid: tuple[int, int], size: tuple[int, int]) -> _A
 
 
 def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
-    """Grids up to (H, W) whose sides' ratio is at most twice or half the frame's, or as near.
+    """Grids up to (H, W) whose aspect ratio is within a factor of 2 of the frame's, if any.
 
-    The nearest count alone would make strips: 3 x 11 for a fifth of 13 x 13.
+    Choosing only by count would give strips: 3 x 11 for a fifth of 13 x 13.
     """
     height, width = grid
     sizes = product(range(1, height + 1), range(1, width + 1))
@@ -309,7 +309,7 @@ def grids_of_shape(grid: tuple[int, int]) -> list[tuple[int, int]]:
 
 
 def _bins(size: int, number: int) -> list[slice]:
-    """Bins of an axis of some size."""
+    """The `number` bins of an axis of length `size`."""
     return [slice(i * size // number, -(-(i + 1) * size // number)) for i in range(number)]
 
 
@@ -317,13 +317,13 @@ def _bins(size: int, number: int) -> list[slice]:
 class Block(Compressor):
     """Keep ceil(H / factor) * ceil(W / factor) tokens of every frame: one of each square block.
 
-    Blocks start at the top left; those at the other edges may be smaller. On grids that the factor
-    does not divide more than 1 / factor^2 of the tokens are kept.
+    Blocks start at the top left; blocks at the right and bottom edges may be smaller. If the factor
+    does not divide the grid, more than 1 / factor^2 of the tokens are kept.
 
     Attributes:
         factor: Side of a block in tokens, 1 or larger; 1 keeps everything.
-        keep: `"first"` is the token at the top left of a block, `"random"` a seeded one of it,
-            `"mean"` the average of its tokens, at the place of the first.
+        keep: `"first"` keeps the top-left token of a block, `"random"` a random one by `seed`,
+            `"mean"` the average of its tokens, at the position of the first.
         seed: Seed of the draw, 0 or larger.
         retention: 1 / factor^2; not an option.
     """
@@ -341,26 +341,27 @@ class Block(Compressor):
         super().__post_init__()
 
     def _identity_options(self) -> dict[str, object]:
-        """Options; without a draw the seed is none."""
+        """Options; the seed is omitted unless it is used."""
         options = super()._identity_options()
         if self.keep != "random":
             del options["seed"]
         return options
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
-        """The smaller blocks at two edges of every frame, where the grid has them."""
+        """Number of tokens from smaller blocks at the right and bottom edges of all frames."""
         kept = -(-grid[0] // self.factor) * -(-grid[1] // self.factor)
         return num_frames * max(2.0, kept - self.retention * grid[0] * grid[1])
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        """Number the blocks of a frame in raster order; each gives one token."""
+        """Number the blocks of a frame in raster order and keep one token of each."""
         num_frames, tokens_per_frame, _ = features.tokens.shape
         blocks, firsts = _blocks(features.grid, self.factor)
         starts = torch.arange(num_frames)[:, None] * tokens_per_frame
         if self.keep == "random":
             generator = torch.Generator().manual_seed(self.seed)
             draw = torch.rand(num_frames, tokens_per_frame, generator=generator)
-            # Of every block the cell with the largest draw; draws are below 1, blocks 1 apart.
+            # The cell with the largest draw of every block: draws are below 1, block numbers 1
+            # apart.
             order = (draw - blocks.float()).argsort(dim=1, descending=True, stable=True)
             first_of = torch.searchsorted(blocks.sort().values, torch.arange(len(firsts)))
             cells = order[:, first_of] + starts
@@ -384,7 +385,7 @@ def _blocks(grid: tuple[int, int], factor: int) -> tuple[Tensor, Tensor]:
 
 
 def _averages(kept: Tensor, sources: Tensor, counts: Tensor) -> _Averages:
-    """Average tokens: `counts` of the sources, those of one average together, for each kept one."""
+    """Averages per kept token: consecutive sources, `counts[i]` of them for token i."""
     offsets = F.pad(counts.cumsum(0), (1, 0))
     return kept, sources, offsets, (1 / counts).repeat_interleave(counts)
 
@@ -393,7 +394,7 @@ def _plan_of(features: VisualFeatures, averages: _Averages) -> Combination:
     kept, sources, offsets, weights = averages
     device = features.tokens.device
     return Combination(
-        # Tokens carry these positions, and whoever has the tokens may write to them.
+        # Copied, because the caller may write to the positions of its result.
         indices=kept.to(device, copy=True),
         grid=(len(features.tokens), *features.grid),
         timestamps=features.timestamps,

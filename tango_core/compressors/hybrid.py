@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.in_llm.fastv import FastVMerge, HoliTomMerge
-from tango_core.compressors.options import checked_options, option_names
+from tango_core.compressors.options import checked_options, option_names, suggestion
 from tango_core.errors import InputError
-from tango_core.wrong_options import suggestion
 
 DEFAULT_NUM_LAYERS = 28
 

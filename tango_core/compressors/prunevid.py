@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tango_core.combination import NOWHERE, Combination, Drawing, Terms, in_order, over_frames
 from tango_core.compressors.base import Compressor, num_kept, read_checked
-from tango_core.compressors.options import raise_if_outside
+from tango_core.compressors.options import raise_if_no_share, raise_if_outside
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
@@ -34,7 +34,6 @@ from tango_core.ops.frame_runs import FrameMeans, frame_means
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.transfer import upload_together
 from tango_core.types import VisualFeatures
-from tango_core.wrong_options import raise_if_no_share
 
 NUM_NEIGHBORS = 7
 

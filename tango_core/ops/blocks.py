@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tango_core.ops.transfer import upload
 
-# 1 MB of float32 stays in the cache of a core; on a device a block is what its memory allows.
+# 1 MB of float32 stays in the cache of a core; a GPU takes larger blocks, bounded by memory.
 CPU_ELEMENTS = 2**18
 DEVICE_ELEMENTS = 2**26
 
@@ -28,7 +28,7 @@ def row_blocks(num_rows: int, width: int, device: torch.device) -> list[slice]:
 
 
 def take_frames(tokens: Tensor, frames: Sequence[int]) -> Tensor:
-    """Some frames in ascending order, as a view if they follow on each other."""
+    """Select frames given in ascending order; consecutive frames are returned as a view."""
     if frames[-1] - frames[0] + 1 == len(frames):
         return tokens[frames[0] : frames[-1] + 1]
     return tokens[upload(frames, tokens.device)]

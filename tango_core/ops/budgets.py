@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Above the rounding of a product, below any fraction of a token that a share can mean.
+# Larger than the rounding error of a product, smaller than any fraction of a token that matters.
 _ROUNDING = 1e-9
 
 
 def floor_share(count: int, share: float) -> int:
-    """Round `count * share` down; a product that is whole but for rounding is that whole number.
+    """Round `count * share` down, ignoring floating-point error in products that should be whole.
 
     In floating point 49 * (4 / 49) is 3.9999999999999996 and 100 * 0.29 is 28.999999999999996.
     """
@@ -22,22 +22,22 @@ def floor_share(count: int, share: float) -> int:
 
 
 def ceil_share(count: int, share: float) -> int:
-    """Round `count * share` up, as `floor_share` rounds down."""
+    """Round `count * share` up, ignoring floating-point error as `floor_share` does."""
     return math.ceil(count * share - _ROUNDING)
 
 
 def fill(
     amount: float, weights: NDArray[np.float64], capacity: NDArray[np.floating[Any]]
 ) -> NDArray[np.float64]:
-    """Share an amount in proportion to weights; what exceeds a capacity goes to the others.
+    """Divide an amount in proportion to weights; shares beyond a capacity go to the others.
 
     Args:
-        amount: To share out.
+        amount: The amount to divide.
         weights: (n,) positive.
         capacity: (n,) upper bounds.
 
     Returns:
-        (n,) shares; they add up to the smaller of `amount` and all capacity.
+        (n,) shares; their sum is the smaller of `amount` and the total capacity.
     """
     shares = np.zeros(len(weights))
     is_open = np.ones(len(weights), dtype=bool)
@@ -58,7 +58,7 @@ def apportion(
     """Turn fractional quotas into whole numbers by largest remainder.
 
     Args:
-        total: What the result adds up to, if the capacities allow.
+        total: Sum of the result, unless the capacities are smaller.
         quotas: (n,) not negative, adding up to about `total`.
         capacity: (n,) upper bounds.
 
@@ -76,7 +76,7 @@ def apportion(
 def evenly(total: int, parts: int) -> list[int]:
     """Divide `total` over parts in order, as evenly as whole numbers allow, the larger ones spread.
 
-    Part i gets what lies between i / parts and (i + 1) / parts of the total, rounded down.
+    Part i gets floor((i + 1) * total / parts) - floor(i * total / parts).
     """
     bounds = [index * total // parts for index in range(parts + 1)]
     return [stop - start for start, stop in pairwise(bounds)]

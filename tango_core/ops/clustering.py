@@ -1,11 +1,11 @@
 """Density-peak clustering (DPC-KNN) and nearest-centre assignment, batched and deterministic.
 
-Du et al. 2016, as used in Tango, HoliTom and FastVID, which differ in which neighbours make a
-density and in the scale of distances. Their official codes add unseeded noise of 1e-6 to the
-densities; here ties are broken by position.
+Du et al. 2016, as used in Tango, HoliTom and FastVID. The three differ in the number of neighbours
+of the density estimate and in the scale of distances. Their official codes add unseeded noise of
+1e-6 to the densities; here ties are broken by position.
 
-Everything works on one matrix of squared distances per group: it is made once, symmetric to the
-bit, and serves densities, peaks and assignment.
+All steps use one matrix of squared distances per group. It is computed once and is bitwise
+symmetric.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def products_to_distances(products: Tensor, scale: Tensor | None = None) -> None
     """Turn inner products into squared distances, in place.
 
     Args:
-        products: (B, M, M), symmetric; the result is so to the bit.
-        scale: (B, M) factors that the points are to be multiplied with: scaling their products is
-            cheaper. `None` for ones.
+        products: (B, M, M), symmetric; the result is bitwise symmetric.
+        scale: (B, M) factor of every point; scaling the products is cheaper than scaling the
+            points. `None` for ones.
     """
     diagonal = products.diagonal(dim1=1, dim2=2)
     factors = torch.ones_like(diagonal) if scale is None else scale
@@ -91,14 +91,14 @@ def density_peaks(
 
     Args:
         distances: (B, M, M) squared distances, symmetric, 0 on the diagonal.
-        num_centers: C, at most M; groups with fewer members than C get non-members last.
-        num_neighbors: Neighbours that make a density; 7 in Tango, 4 in FastVID, min(7, C) in
-            HoliTom.
+        num_centers: C, at most M; groups with fewer members than C are filled up with non-members.
+        num_neighbors: Number of nearest neighbours of the density estimate; 7 in Tango, 4 in
+            FastVID, min(7, C) in HoliTom.
         include_self: Whether a point is its own first neighbour (HoliTom, FastVID) or not counted
             (Tango).
         members: (B, M) bool, points that take part; `None` for all.
-        penalties: (B, M) float32 to take from the scores (SToP); the densest point then scores as
-            published, with the largest distance of its group, instead of always coming first.
+        penalties: (B, M) float32 subtracted from the scores (SToP); the densest point then scores
+            as published, with the largest distance of its group, instead of always coming first.
 
     Returns:
         (B, C) int64 by descending score; equal scores in ascending order of position.
@@ -128,7 +128,8 @@ def density_peaks(
     if others is not None:
         density.masked_fill_(others, -1.0)
     for rows in blocks:
-        # Comparing into floats and adding vectorises; torch.where takes five times as long.
+        # A comparison written as floats and an addition vectorise; torch.where is five times
+        # slower.
         block = torch.empty_like(distances[:, rows])
         torch.le(density[:, None], density[:, rows, None], out=block)
         gap = torch.add(distances[:, rows], block, alpha=FAR, out=block).amin(dim=-1)
@@ -182,14 +183,14 @@ def dpc_knn(
 
 
 def assign_to_centers(distances: Tensor, centers: Tensor) -> Tensor:
-    """Give every point to its nearest centre; the first of equally near ones wins.
+    """Assign every point to its nearest centre; ties go to the first centre.
 
-    A centre always belongs to its own cluster, even beside an exact copy of itself, so no cluster
-    is empty.
+    A centre always belongs to its own cluster, even if another centre is an exact copy of it, so no
+    cluster is empty.
 
     Args:
         distances: (B, M, M) squared distances, symmetric.
-        centers: (B, C) int64; entries equal to M are padding and attract nothing.
+        centers: (B, C) int64; entries equal to M are padding and get no points.
 
     Returns:
         (B, M) int64 indices into C.
@@ -201,7 +202,7 @@ def assign_to_centers(distances: Tensor, centers: Tensor) -> Tensor:
     groups = torch.arange(num_groups, device=distances.device)[:, None]
     to_centers = distances[groups, rows].masked_fill_(padding[:, :, None], torch.inf)
     labels = to_centers.argmin(dim=1)
-    # One column more than there are points takes what is padded.
+    # An extra column receives the writes of padding entries.
     own = torch.arange(num_centers, device=distances.device).expand_as(centers)
     padded = F.pad(labels, (0, 1))
     places = centers.masked_fill(padding, num_points)

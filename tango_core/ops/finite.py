@@ -1,4 +1,4 @@
-"""Refuse clips with values that are not finite, and read from the device once while doing so."""
+"""Reject clips with NaN or infinite values, with a single read from the device."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torch import Tensor
 from tango_core.errors import InputError
 from tango_core.types import NotFiniteError, VisualFeatures
 
-# Clip -> tensors of it that were found finite, each with its version then: autograd's count of
-# writes. A sweep compresses one clip by many methods, and one look is enough for all of them.
+# Clip -> names of its tensors known to be finite, each with the version checked (autograd's count
+# of writes). A sweep compresses one clip with many methods; the check is needed once.
 _FINITE: WeakKeyDictionary[VisualFeatures, dict[str, int]] = WeakKeyDictionary()
 
 
@@ -31,8 +31,8 @@ def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
 def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
     """Raise `NotFiniteError` if the tokens or a needed signal hold NaN or infinity.
 
-    What was found finite is looked at again only after PyTorch has written to it; a tensor that
-    counts no writes (made in inference mode) is looked at every time.
+    A tensor found finite is checked again only after PyTorch has written to it. A tensor made in
+    inference mode has no count of writes and is checked every time.
     """
     names = _unseen(features, needs)
     if names and not bool(_sums(features, names).isfinite().all()):
@@ -43,19 +43,19 @@ def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None
 def read_checked(
     features: VisualFeatures, needs: frozenset[str], *values: Tensor, squares: Tensor | None = None
 ) -> list[NDArray[Any]]:
-    """Read small tensors that a method plans by; the same transfer says whether all is finite.
+    """Copy small tensors that a method plans with to the host, and check that all is finite.
 
     Methods that use it set `checks_in_plan`.
 
     Args:
-        features: Of the clip.
+        features: The clip's features.
         needs: Signals that the method reads.
         *values: Tensors of bools, float32, or whole numbers below 2^24.
-        squares: (T, L) norms of the tokens, squared or not, of methods that take them anyway: they
-            show what is not finite without another pass over the tokens.
+        squares: (T, L) norms of the tokens, squared or not, if the method computes them anyway: a
+            non-finite norm reveals a non-finite token without another pass over the tokens.
 
     Returns:
-        The values as arrays of their own types.
+        The values as arrays of the same types.
 
     Raises:
         NotFiniteError: If tokens, needed signals or squares hold NaN or infinity.
@@ -79,16 +79,16 @@ def read_checked(
 
 
 def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
-    """Raise `ValueError` for a clip some of whose tokens have a norm that is not finite.
+    """Raise `ValueError` for a clip with tokens whose norm is not finite.
 
-    Methods that take norms anyway look at them instead of at the tokens: one read less.
+    Methods that compute norms anyway check them instead of the tokens, which saves one read.
     """
     raise_if_not_finite(features, needs)
     raise InputError("tokens of this clip are so large that their norms overflow float32")
 
 
 def _unseen(features: VisualFeatures, needs: frozenset[str]) -> list[str]:
-    """Tokens and signals that were not found finite as they are now."""
+    """Names of tensors not yet found finite in their current version."""
     found = _FINITE.get(features, {})
     return [
         name
@@ -98,20 +98,20 @@ def _unseen(features: VisualFeatures, needs: frozenset[str]) -> list[str]:
 
 
 def _note(features: VisualFeatures, names: list[str]) -> None:
-    """Remember that these were found finite."""
+    """Record that these tensors were found finite."""
     versions = {name: _version(features, name) for name in names}
     known = {name: version for name, version in versions.items() if version is not None}
     _FINITE.setdefault(features, {}).update(known)
 
 
 def _version(features: VisualFeatures, name: str) -> int | None:
-    """Writes to a signal so far; `None` if nobody counts them."""
+    """Number of writes to a tensor so far; `None` if PyTorch does not count them."""
     value: Tensor = getattr(features, name)
     return None if value.is_inference() else value._version
 
 
 def _sums(features: VisualFeatures, names: list[str]) -> Tensor:
-    """(n,) float32; a finite sum has finite terms, and only an overflow needs a second look."""
+    """(n,) float32 sums; a finite sum has finite terms, an infinite one may be an overflow."""
     return torch.stack([getattr(features, name).sum(dtype=torch.float32) for name in names])
 
 

@@ -1,9 +1,9 @@
 """Weighted sums of tokens at one position over consecutive frames.
 
-Methods that merge what stands still read a place in all frames of a segment with one weight. On a
-CPU such a run is averaged first, and tokens are put together of averages: of a method that has
-averaged them to plan by (`FrameMeans`) the tokens are not read twice. Runs follow from a map alone,
-so equal maps and tokens give equal bytes, whoever made the averages.
+Methods that merge static regions weight one grid position equally in all frames of a segment. On a
+CPU such a run is averaged first, and kept tokens are weighted sums of these averages. If a method
+has already computed the averages while planning (`FrameMeans`), they are reused. Runs depend only
+on the map, so equal maps and tokens give equal bytes with and without precomputed averages.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tango_core.ops.transfer import upload_together
 
 Numbers = NDArray[np.int64]
 
-CELLS = 49  # places of one pass over a block's frames: more leave the cache
+CELLS = 49  # grid positions per pass over a block's frames: more exceed the cache
 
 
 @dataclass(frozen=True, eq=False)
 class FrameMeans:
-    """Averages of some places over frames that follow on each other.
+    """Averages of grid positions over runs of consecutive frames.
 
     Attributes:
-        starts: (R,) int64 ascending flat positions of the first frame's tokens.
-        lengths: (R,) int64 frames of each.
-        rows: (R, D) float32.
+        starts: (R,) int64 ascending flat position of every run's first token.
+        lengths: (R,) int64 number of frames of every run.
+        rows: (R, D) float32 averages.
     """
 
     starts: Numbers
@@ -39,7 +39,7 @@ class FrameMeans:
     rows: Tensor
 
     def rows_of(self, starts: Numbers, lengths: Numbers) -> Tensor | None:
-        """(r,) int64 rows of these runs; `None` if one of them is not here."""
+        """(r,) int64 row indices of these runs; `None` if one of them is missing."""
         at = np.searchsorted(self.starts, starts).clip(max=len(self.starts) - 1)
         is_here = len(self.starts) and (self.starts[at] == starts) & (self.lengths[at] == lengths)
         return torch.from_numpy(at) if np.all(is_here) else None
@@ -47,14 +47,14 @@ class FrameMeans:
 
 @dataclass(frozen=True, eq=False)
 class FrameRuns:
-    """The runs of a sparse map, in its order; a single token is a run of one.
+    """The runs of a sparse map, in the map's order; a single token is a run of length 1.
 
     Attributes:
         starts: (R,) int64 flat positions of the first tokens.
         lengths: (R,) int64 frames, at least 1.
-        weights: (R,) float32 weight of each of a run's tokens.
+        weights: (R,) float32 weight of every token of the run.
         offsets: (K + 1,) int64 first run of every kept token, and R.
-        step: L, from a token to the one at its place in the next frame.
+        step: L, the offset to the token at the same grid position in the next frame.
     """
 
     starts: Numbers
@@ -64,11 +64,11 @@ class FrameRuns:
     step: int
 
     def combine(self, tokens: Tensor, known: FrameMeans | None = None) -> Tensor:
-        """Put the kept tokens together.
+        """Compute the kept tokens as weighted sums over the runs.
 
         Args:
             tokens: (T * L, D) on a CPU, any float dtype.
-            known: Averages of these tokens; used if they are those that are needed.
+            known: Averages computed earlier; used if they cover all runs.
 
         Returns:
             (K, D) float32.
@@ -93,7 +93,7 @@ class FrameRuns:
         return sums.index_add_(0, torch.from_numpy(kept), merged)
 
     def _averages(self, tokens: Tensor) -> Tensor:
-        """(K, D) kept tokens that are one run each, blocks of places side by side in one pass."""
+        """(K, D) kept tokens that are one run each, computed in blocks of adjacent positions."""
         frames = tokens.view(-1, self.step, tokens.shape[1])
         begins = np.ones(len(self.starts), dtype=bool)
         begins[1:] = (
@@ -116,7 +116,7 @@ class FrameRuns:
 
 
 def find_runs(sources: Tensor, offsets: Tensor, weights: Tensor, step: int) -> FrameRuns | None:
-    """The runs of a sparse map on the host, if they are at most three quarters of its terms.
+    """Find the runs of a sparse map on the host, if runs are at most three quarters of its terms.
 
     Args:
         sources: (N,) int64 flat positions.
@@ -125,7 +125,7 @@ def find_runs(sources: Tensor, offsets: Tensor, weights: Tensor, step: int) -> F
         step: L.
 
     Returns:
-        `None` where the terms are better added up one by one.
+        The runs; `None` if adding the terms one by one is faster.
     """
     places, values, bags = sources.numpy(), weights.numpy(), offsets.numpy()
     begins = np.ones(len(places), dtype=bool)
@@ -144,7 +144,7 @@ def find_runs(sources: Tensor, offsets: Tensor, weights: Tensor, step: int) -> F
 
 
 def frame_means(tokens: Tensor, starts: Numbers, lengths: Numbers, step: int) -> FrameMeans:
-    """Average places over frames, without a copy of the tokens first.
+    """Average grid positions over frames without copying the tokens first.
 
     Args:
         tokens: (T * L, D), any float dtype, on any device.

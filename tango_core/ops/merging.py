@@ -9,15 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 COMPARED = 1024  # rows whose similarities to all anchors are held at once
-HALF_ELEMENTS = 2**19  # of half precision that are float32 at once: 2 MB, which stay in the cache
+HALF_ELEMENTS = 2**19  # elements converted to float32 at once: 2 MB, which fit the cache
 
 
 def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float) -> Tensor:
-    """Weights with which the tokens of a cluster add up to its merged token.
+    """Weights of the sum that merges the tokens of a cluster.
 
     A cluster of n tokens, centre included, becomes w * centre + (1 - w) * mean(all n) with
-    w = max(1 / n, beta): the centre's weight in all is w + (1 - w) / n, and 1 in a cluster of its
-    own. beta = 0 comes closest to the paper's plain average, which the release has no setting for.
+    w = max(1 / n, beta): the centre's total weight is w + (1 - w) / n, and 1 in a cluster of
+    one token. beta = 0 is closest to the paper's plain average; the released code has no setting
+    for it.
 
     Args:
         labels: (B, M) int64 cluster of every token, in [0, C).
@@ -26,7 +27,7 @@ def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float
         beta: In [0, 1].
 
     Returns:
-        (B, M) float32; 0 outside `members`; every cluster adds up to 1.
+        (B, M) float32; 0 outside `members`; the weights of a cluster add up to 1.
     """
     num_groups, num_points = labels.shape
     num_clusters = centers.shape[1]
@@ -41,7 +42,7 @@ def member_weights(labels: Tensor, centers: Tensor, members: Tensor, beta: float
 def cluster_sizes(labels: Tensor, num_clusters: int) -> Tensor:
     """Count how often each of C labels occurs in every row of (..., M) int64 labels.
 
-    By sorting: a GPU that adds up by index does so in another order in every run.
+    Counts by sorting, because indexed addition on a GPU is not deterministic.
 
     Returns:
         (..., C) int64; labels of C or more are not counted.
@@ -52,7 +53,7 @@ def cluster_sizes(labels: Tensor, num_clusters: int) -> Tensor:
 
 
 def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-    """Add up weighted rows, bag after bag, without copying the rows first.
+    """Sum the weighted rows of every bag without copying the rows first.
 
     Args:
         tokens: (S, D), any float dtype; sums are float32.
@@ -65,7 +66,7 @@ def gather_weighted(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: T
     """
     if tokens.dtype == torch.float32 or tokens.device.type != "cpu":
         return _bags(tokens.float(), sources, offsets, weights)
-    # A float32 copy of a clip of half precision would cost more than the sums.
+    # Convert half-precision tokens in blocks; a float32 copy of the clip costs more than the sums.
     ends = offsets.tolist()
     sums = torch.empty(len(ends) - 1, tokens.shape[1])
     most = max(1, HALF_ELEMENTS // tokens.shape[1])
@@ -96,7 +97,7 @@ def _bags(tokens: Tensor, sources: Tensor, offsets: Tensor, weights: Tensor) -> 
 def mean_weights(
     labels: Tensor, num_clusters: int, members: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Weights with which entries of one label add up to their plain average.
+    """Weights whose sum per label is the plain average of its entries.
 
     Args:
         labels: (E,) int64 in [0, C).
@@ -104,7 +105,7 @@ def mean_weights(
         members: (E,) bool, entries that take part; `None` for all.
 
     Returns:
-        (E,) float32 weights, 0 for entries that take no part, and (C,) float32 counts.
+        (E,) float32 weights, 0 for entries outside `members`, and (C,) float32 counts.
     """
     counted = labels if members is None else labels.masked_fill(~members, num_clusters)
     counts = cluster_sizes(counted, num_clusters).float()
@@ -120,7 +121,7 @@ def cluster_means(
     sources: Tensor | None = None,
     members: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Average the rows that carry the same label, always in the same order of summation.
+    """Average the rows with the same label, in a fixed order of summation.
 
     Args:
         tokens: (S, D), any float dtype; sums are float32.
@@ -144,7 +145,7 @@ def cluster_sums(
     *,
     sources: Tensor | None = None,
 ) -> Tensor:
-    """Add up the weighted rows that carry the same label, always in the same order.
+    """Sum the weighted rows with the same label, in a fixed order.
 
     Args:
         tokens: (S, D), any float dtype; sums are float32.
@@ -162,17 +163,17 @@ def cluster_sums(
 
 
 def _in_clusters(labels: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
-    """(E,) entries ordered by label, and the (C + 1,) first entry of every label, and E."""
+    """(E,) entries sorted by label, and (C + 1,) offsets: first entry of every label, then E."""
     order = labels.sort(stable=True)
     bounds = torch.arange(num_clusters + 1, device=labels.device)
     return order.indices, torch.searchsorted(order.values, bounds)
 
 
 def most_similar(tokens: Tensor, rows: Tensor, anchors: Tensor) -> Tensor:
-    """Of some anchors the one with the highest cosine, for every one of some other rows.
+    """Find for every given row the anchor with the highest cosine.
 
-    A row's own length does not matter to that, so only anchors are normalised; and the matrix of
-    all similarities is never held.
+    The length of a row does not affect its ranking of anchors, so only anchors are normalised. The
+    full similarity matrix is never materialised.
 
     Args:
         tokens: (S, D), any float dtype; compared in float32.

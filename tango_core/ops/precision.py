@@ -1,8 +1,8 @@
-"""Full float32 matrix products, whatever the user allows elsewhere.
+"""Full-precision float32 matrix products, even if TF32 is enabled elsewhere.
 
-TF32 reads 10 of the 23 bits of a mantissa. Models hardly notice; a comparison of distances does:
-emulated on synthetic clips, 1.6 % of the tokens that DivPrune keeps become others, and 0.3 % of
-Tango's. So what chooses tokens asks for full precision, and puts back what was set before.
+TF32 reads 10 of the 23 bits of a mantissa. Models hardly change, but comparisons of
+distances do: emulated on synthetic clips, 1.6 % of the tokens that DivPrune keeps change, and 0.3 %
+of Tango's. So token selection runs in full precision and restores the previous setting afterwards.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ def full_precision() -> Iterator[None]:
 
 
 def float32_products() -> dict[str, str]:
-    """How precisely PyTorch multiplies float32 in this process: `ieee`, `tf32` or `bf16`.
+    """Precision of float32 products in this process: `ieee`, `tf32` or `bf16`.
 
     Returns:
-        `matmul` and `convolution` on CUDA; selection is `ieee` in any case (`full_precision`).
+        Entries `matmul` and `convolution` on CUDA; token selection is always `ieee`
+        (`full_precision`).
     """
     return {"matmul": _word(_products.outside()[0]), "convolution": _word(_convolution())}
 
 
 def _word(setting: str) -> str:
-    """One vocabulary for the settings of all versions of PyTorch; nothing set is full precision."""
+    """Map a setting of any PyTorch version to `ieee`, `tf32` or `bf16`; unset means `ieee`."""
     return {"highest": _FULL, "high": "tf32", "medium": "tf32", "none": _FULL}.get(setting, setting)
 
 
@@ -44,7 +45,7 @@ def _is_new() -> bool:
 
 
 def _settings() -> tuple[str, ...]:
-    """What is set for products, first on CUDA."""
+    """Current settings of matrix products, CUDA first."""
     if _is_new():
         return (
             torch.backends.cuda.matmul.fp32_precision,
@@ -54,17 +55,17 @@ def _settings() -> tuple[str, ...]:
 
 
 def _set(settings: tuple[str, ...]) -> None:
-    """Set what `_settings` gave."""
+    """Restore settings read by `_settings`."""
     if _is_new():
         torch.backends.cuda.matmul.fp32_precision = settings[0]
         torch.backends.mkldnn.matmul.fp32_precision = settings[1]  # type: ignore[attr-defined]
     else:
-        # Sets `allow_tf32` of CUDA as well, and reads what was set there.
+        # This call also sets CUDA's `allow_tf32`.
         torch.set_float32_matmul_precision("highest" if settings[0] == _FULL else settings[0])
 
 
 def _convolution() -> str:
-    """What is set for convolutions on CUDA."""
+    """Current setting of convolutions on CUDA."""
     if _is_new():
         return str(torch.backends.cudnn.conv.fp32_precision)  # type: ignore[attr-defined]
     return "tf32" if torch.backends.cudnn.allow_tf32 else _FULL

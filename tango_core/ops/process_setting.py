@@ -11,15 +11,15 @@ T = TypeVar("T")
 
 
 class ProcessSetting(Generic[T]):
-    """Sets something while anybody needs it, and sets it back.
+    """Changes a process-wide setting while any thread needs it, then restores it.
 
-    Other threads compute with it, too, meanwhile. The first to enter notes what was set, and the
-    last to leave sets it again.
+    Other threads see the changed setting meanwhile. The first thread to enter saves the previous
+    value, and the last to leave restores it.
 
     Args:
-        read: What is set.
-        write: Sets it.
-        needed: What it must be, from what was set.
+        read: Returns the current value.
+        write: Sets a value.
+        needed: Maps the previous value to the one that is needed.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ProcessSetting(Generic[T]):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """As it is needed, inside the block."""
+        """Context manager in which the needed value is set."""
         with self._lock:
             if not self._users:
                 self._before = [self._read()]
@@ -47,6 +47,6 @@ class ProcessSetting(Generic[T]):
                     self._write(self._before.pop())
 
     def outside(self) -> T:
-        """What is set where nobody needs it otherwise."""
+        """The value outside of any `held` block."""
         with self._lock:
             return self._before[0] if self._users else self._read()

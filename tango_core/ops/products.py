@@ -1,7 +1,7 @@
 """Inner products of all points of a group with each other.
 
-The matrix is symmetric, so little more than half of it is computed, and the result is symmetric to
-the bit.
+The matrix is symmetric, so little more than half of it is computed and then mirrored; the result
+is bitwise symmetric.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Rows multiplied out at once: fewer make slow products, and more compute more of them twice.
+# Rows per block: smaller blocks make slow products, larger ones compute more entries twice.
 SMALLEST_BLOCK = 64
 LARGEST_BLOCK = 512
 DEVICE_BLOCK = 4096
 
 
 def write_products(points: Tensor, out: Tensor) -> None:
-    """Write the inner products of all points of a group with each other, symmetric to the bit.
+    """Write the inner products of all points of a group with each other, bitwise symmetric.
 
     Args:
         points: (B, M, D) float32.
@@ -40,7 +40,7 @@ def cross_products(rows: Tensor, columns: Tensor) -> Tensor:
 
 
 def _onednn_pays(points: Tensor) -> bool:
-    """Whether products of these points are faster by way of oneDNN.
+    """Whether products of these points are faster with oneDNN.
 
     PyTorch multiplies float32 matrices on a CPU with MKL, which leaves half of the vector units of
     some processors with AVX-512 unused. Its linear layers on tensors in oneDNN's layout do not; on
@@ -52,7 +52,7 @@ def _onednn_pays(points: Tensor) -> bool:
 
 
 def _write_with_onednn(points: Tensor, out: Tensor) -> None:
-    """Write the (M, M) products of one group by way of oneDNN."""
+    """Write the (M, M) products of one group with oneDNN."""
     for rows, known in _blocks(out):
         product = F.linear(points[rows].to_mkldnn(), points[known]).to_dense()
         _write_mirrored(product, out, rows)
@@ -65,7 +65,7 @@ def _write_batched(points: Tensor, out: Tensor) -> None:
 
 
 def _blocks(out: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Blocks of rows, each with all rows up to its last: what lies beyond is a mirror image."""
+    """Blocks of rows, each with the columns up to its last row; the rest follows by symmetry."""
     num_points = max(1, out.shape[-1])
     size = DEVICE_BLOCK
     if out.device.type == "cpu":

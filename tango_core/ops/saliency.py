@@ -1,7 +1,7 @@
 """Saliency scores, their pooling to the model's grid, and the ranking rule of all methods.
 
-Every function works in float32 whatever it is given: scores that differ by less than a
-half-precision step would tie, and a tie is decided by position instead of by content.
+Every function computes in float32 for any input dtype: scores that differ by less than a
+half-precision step would tie, and ties are broken by position, not by content.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def rank_descending(scores: Tensor) -> Tensor:
 
 
 def top_positions(scores: Tensor, count: int) -> Tensor:
-    """Positions of the highest scores; of equal scores the lowest positions stay.
+    """Positions of the highest scores; of equal scores the lowest positions are chosen.
 
-    The same as sorting by `rank_descending`, without sorting what does not stay.
+    Gives the same set as the first `count` of `rank_descending`, without a full sort.
 
     Args:
         scores: (N,) float32 without NaN.
@@ -44,8 +44,8 @@ def top_positions(scores: Tensor, count: int) -> Tensor:
     Returns:
         (count,) int64, ascending.
     """
-    # Bits of floats order as integers once those of negative ones are turned around; adding 0 makes
-    # -0 the 0 it equals. The position below them leaves no two keys equal.
+    # Float bit patterns sort as integers once those of negative floats are inverted; adding 0 turns
+    # -0 into 0. The position in the low bits makes all keys distinct.
     bits = (scores.float() + 0.0).view(torch.int32).long()
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
     keys = ordered * 2**32 - torch.arange(len(scores), device=scores.device)
@@ -53,13 +53,13 @@ def top_positions(scores: Tensor, count: int) -> Tensor:
 
 
 def positions_of(chosen: Tensor, count: int) -> Tensor:
-    """Positions of what is chosen, where the host knows how much that is.
+    """Positions of the true entries, whose number the host already knows.
 
     `nonzero` would wait for the device to count it.
 
     Args:
-        chosen: (N,) bool.
-        count: How many are true.
+        chosen: (N,) bool mask.
+        count: Number of true entries.
 
     Returns:
         (count,) int64, ascending.
@@ -72,7 +72,7 @@ def take_ranked(ranked: Tensor, counts: Sequence[int]) -> Tensor:
 
     Args:
         ranked: (T, N) int64, see `rank_descending`.
-        counts: T numbers in [0, N], known to the host, so that the device does not stop.
+        counts: T numbers in [0, N] on the host, so that no device synchronisation is needed.
 
     Returns:
         (sum of counts,) int64 positions t * N + n, row after row, by rank inside a row.
@@ -96,8 +96,8 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling, step: int = 2) 
         maps: (T, H * W) scores or (T, H * W, D) features, any float dtype.
         grid: (H, W) of the tower, e.g. (27, 27).
         how: `"bilinear"` to (ceil(H / step), ceil(W / step)) with half-pixel centres and two taps
-            per axis (LLaVA-OneVision: 27 to 14), or `"average"` over step x step positions, rows
-            and columns that fill no square dropped (LLaVA-Video: 27 to 13).
+            per axis (LLaVA-OneVision: 27 to 14), or `"average"` over step x step positions,
+            dropping rows and columns of incomplete squares (LLaVA-Video: 27 to 13).
         step: Positions of the tower per token and axis.
 
     Returns:
@@ -124,10 +124,10 @@ def pool_grid(maps: Tensor, grid: tuple[int, int], how: Pooling, step: int = 2) 
 
 
 def pooled_grid(grid: tuple[int, int], how: Pooling, step: int = 2) -> tuple[int, int]:
-    """(H', W') that `pool_grid` makes of an (H, W) grid.
+    """(H', W') grid that `pool_grid` returns for an (H, W) grid.
 
     Raises:
-        ValueError: If the grid is too small to average, or there is no such pooling.
+        ValueError: If the grid is too small to average, or the pooling is unknown.
     """
     height, width = grid
     if how == "bilinear":
@@ -198,7 +198,7 @@ def pooling_head_attention(
 def mean_query_attention(queries: Tensor, keys: Tensor, num_frames: int, merge: int = 4) -> Tensor:
     """Attention of a frame's mean query to its merged tokens ("p-attn", Qwen2.5-VL).
 
-    That tower has no probe, so the mean over a temporal patch's queries stands for it; keys are
+    That tower has no probe, so the mean over a temporal patch's queries replaces it; keys are
     averaged over the patches that become one token. The released code casts the softmax to bfloat16
     before the mean over heads, which leaves about twenty distinct values for 36 tokens; here it
     stays in float32.

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 MAX_WINDOW = 1024
-WINDOW = 3  # pairs of frames of half precision that are float32 at once
+WINDOW = 3  # pairs of half-precision frames converted to float32 at once
 
 
 def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,7 +31,7 @@ def adjacent_products(tokens: Tensor) -> tuple[Tensor, Tensor]:
     if tokens.device.type != "cpu":
         units = tokens.float()
         return torch.linalg.vecdot(units, units), torch.linalg.vecdot(units[:-1], units[1:])
-    # One small product per token reads it once for both results.
+    # One small matrix product per token computes both results with a single read.
     step = WINDOW if tokens.dtype != torch.float32 else max(1, num_frames - 1)
     for start in range(0, num_frames - 1, step):
         window = tokens[start : start + step + 1].float()
@@ -65,8 +65,8 @@ def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list
     """Split frames so that as many tokens as possible repeat the frame before (HoliTom, Tango).
 
     A window of w frames saves (w - 1) tokens for every position that stays unchanged throughout;
-    dynamic programming finds the windows that save most. Among equal plans the shorter last window
-    wins.
+    dynamic programming finds the windows that save most. Of equally good splits, the one with the
+    shorter last window is chosen.
 
     Args:
         unchanged: (T - 1, L) bool, whether a position is the same in frames i and i + 1.
@@ -77,7 +77,7 @@ def static_segments(unchanged: np.ndarray, max_window: int = MAX_WINDOW) -> list
     """
     num_pairs, tokens_per_frame = unchanged.shape
     runs = np.zeros(tokens_per_frame, dtype=np.int64)
-    best = np.zeros(num_pairs + 2, dtype=np.int64)  # best[f]: most that the first f frames save
+    best = np.zeros(num_pairs + 2, dtype=np.int64)  # best[f]: most tokens that f frames save
     last = [1]
     for pair in range(num_pairs):
         # A window of s steps that ends with this pair saves s tokens for every position whose run
@@ -124,8 +124,8 @@ def dyseg_cuts(frame_embeddings: Tensor, tau: float = 0.9, num_segments: int = 8
     Args:
         frame_embeddings: (T, Dv) one vector per frame.
         tau: A cut follows every frame whose cosine with the next is below this.
-        num_segments: At least min(this, T) segments: the least similar pairs are cut in any case,
-            the earlier of equally similar ones first.
+        num_segments: Minimum number of segments (at most T): the least similar pairs are always
+            cut, the earlier of equally similar pairs first.
 
     Returns:
         (T - 1,) bool, whether a segment ends with frame i.

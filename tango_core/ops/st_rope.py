@@ -37,7 +37,7 @@ def section_widths(dim: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class RotationTables:
-    """Cosines and sines of every distinct position, the only ones ever computed.
+    """Cosines and sines of every distinct frame time, grid row and grid column.
 
     Attributes:
         time: (2, T, d_t / 2) cosines and sines by frame.
@@ -119,11 +119,11 @@ def rotation_buffer(shape: Sequence[int], tables: RotationTables) -> Tensor:
     """Make room for rotated tokens, every half section in a row that starts on a cache line.
 
     Rotating into rows that straddle cache lines, as half sections of 597 floats do when they are
-    packed, takes a third longer. What pads a row is zero and leaves inner products alone.
+    packed, takes a third longer. Padding is zero, so inner products do not change.
 
     Args:
         shape: Leading sizes.
-        tables: Their last sizes are half the sections' widths.
+        tables: Rotation tables; their last sizes are half the sections' widths.
 
     Returns:
         (*shape, 6, padded half width) float32.
@@ -141,17 +141,17 @@ def rotate(tokens: Tensor, rotations: Sequence[Tensor], out: Tensor) -> None:
     Args:
         tokens: (..., D) float32, of any norm.
         rotations: (2, ..., d / 2) cosines and sines of consecutive sections, each broadcasting
-            against (..., d / 2). All three of a position give the whole token; row and column alone
-            leave the time section as it is, for tokens that are only compared within their frame.
+            against (..., d / 2). All three sections rotate the whole token; row and column alone
+            leave the time section unchanged, for tokens that are only compared within their frame.
         out: (..., 6, d / 2 or more) of a `rotation_buffer`; written to.
     """
     halves = [table.shape[-1] for table in rotations for _ in range(2)]
-    as_it_is = tokens.shape[-1] - sum(halves)
-    if as_it_is:
-        halves = [as_it_is // 2] * 2 + halves
+    unrotated = tokens.shape[-1] - sum(halves)
+    if unrotated:
+        halves = [unrotated // 2] * 2 + halves
     inputs = tokens.split_with_sizes(halves, dim=-1)
     outputs = [row[..., :half] for row, half in zip(out.unbind(-2), halves, strict=True)]
-    if as_it_is:
+    if unrotated:
         outputs[0].copy_(inputs[0])
         outputs[1].copy_(inputs[1])
         inputs, outputs = inputs[2:], outputs[2:]

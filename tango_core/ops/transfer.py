@@ -11,9 +11,9 @@ from torch import Tensor
 
 
 def upload(array: ArrayLike | Tensor, device: torch.device) -> Tensor:
-    """Copy an array to the device without waiting for it; nothing is copied on the host.
+    """Copy an array to the device without waiting for the copy to finish.
 
-    A GPU reads memory of the host by itself only where its pages are pinned.
+    A GPU reads host memory asynchronously only if its pages are pinned.
     """
     tensor = array if isinstance(array, Tensor) else torch.from_numpy(np.ascontiguousarray(array))
     if device.type == "cuda" and tensor.device.type == "cpu":
@@ -22,11 +22,11 @@ def upload(array: ArrayLike | Tensor, device: torch.device) -> Tensor:
 
 
 def upload_together(arrays: Sequence[ArrayLike], device: torch.device) -> list[Tensor]:
-    """Copy arrays of whole numbers to the device in one piece.
+    """Copy integer arrays to the device in a single transfer.
 
     Args:
-        arrays: Of any shapes.
-        device: Where to.
+        arrays: Integer arrays of any shapes.
+        device: Target device.
 
     Returns:
         int64 tensors of the same shapes, views of one buffer.
@@ -38,25 +38,25 @@ def upload_together(arrays: Sequence[ArrayLike], device: torch.device) -> list[T
 
 
 def download_together(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Copy tensors to the host, those of a device in one piece, for which it is waited once.
+    """Copy tensors to the host in a single transfer with one synchronisation.
 
     Args:
-        tensors: Of any shapes and dtypes; of one device, or of the host.
+        tensors: Tensors of any shapes and dtypes, on one device or on the host.
 
     Returns:
-        Tensors of the same values in host memory: those that came from the device are views of one
-        buffer, those of the host the very same.
+        Tensors with the same values in host memory: copies from the device are views of one buffer;
+        tensors already on the host are returned unchanged.
     """
     found = list(tensors)
-    # Wide types first: then every part begins where its type may begin.
-    there = [index for index, tensor in enumerate(found) if tensor.device.type != "cpu"]
-    there.sort(key=lambda index: -found[index].element_size())
-    if not there:
+    # Wide types first, so that every part is aligned for its type.
+    on_device = [index for index, tensor in enumerate(found) if tensor.device.type != "cpu"]
+    on_device.sort(key=lambda index: -found[index].element_size())
+    if not on_device:
         return found
-    # Numbers side by side; a single one that was expanded counts as that, with a stride of 0.
-    rows = [found[index].detach().contiguous() for index in there]
+    # Contiguous rows; `as_strided` because an expanded one-element tensor keeps stride 0.
+    rows = [found[index].detach().contiguous() for index in on_device]
     flat = [row.as_strided((row.numel(),), (1,)).view(torch.uint8) for row in rows]
     parts = torch.cat(flat).cpu().split_with_sizes([len(one) for one in flat])
-    for index, part in zip(there, parts, strict=True):
+    for index, part in zip(on_device, parts, strict=True):
         found[index] = part.view(found[index].dtype).view(found[index].shape)
     return found

@@ -1,4 +1,4 @@
-"""The contract of pruning methods: what each promises, and checks of it that need no test runner.
+"""The contract of pruning methods, as checks that need no test runner.
 
     from tango_core.compressors.contract import check_method
 
@@ -6,7 +6,7 @@
         print(result.promise, result.failure or "ok")
 
 `compressor_checks.py` and `pruner_checks.py` hold one function per promise, which raises
-`ContractError`; `inputs.py` makes what they are called with. The tests of this project and `tango
+`ContractError`; `inputs.py` makes their inputs. The tests of this project and `tango
 check-method` call the same functions. A new promise is a function in one of the two files and a
 line here.
 
@@ -42,23 +42,23 @@ __all__ = ["CheckResult", "ContractError", "check_method", "check_pruner"]
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 RETENTIONS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.9, 1.0)
 WRONG_RETENTIONS = (0.0, -0.1, 1.01, float("nan"))
-# Of a quick run.
+# Retentions of a quick run.
 FEW_RETENTIONS = (0.05, 0.25, 1.0)
 FEW_CLIPS = ("eight-frames", "not-square", "duplicates")
 FEW_PROMPTS = ("plain", "newline-per-row", "text-before-every-frame")
 
-# One case of a check: its name, and what raises if the promise is broken.
+# One case of a check: its name, and a function that raises if the promise is broken.
 Case = tuple[str, Callable[[], None]]
 Checks = Iterator[tuple[str, Iterable[Case]]]
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What became of one check.
+    """Result of one check.
 
     Attributes:
-        promise: What was checked, in words.
-        failure: Why it failed, in one line; `None` if it did not.
+        promise: Description of the checked promise.
+        failure: One-line reason of a failure; `None` if the check passed.
     """
 
     promise: str
@@ -68,16 +68,16 @@ class CheckResult:
 def check_method(
     name: str, options: Mapping[str, Any] | None = None, *, quick: bool = False
 ) -> Iterator[CheckResult]:
-    """Check what every method promises, on seeded synthetic features.
+    """Check the promises of a method on seeded synthetic features.
 
     Args:
         name: As in `build_method`.
-        options: Options to build the method with. With `retention` that one alone is checked,
-            otherwise several, of which those are skipped that the method says cannot be reached.
-        quick: Three retentions, three clips or prompts, and no process of its own.
+        options: Options to build the method with. If they include `retention`, only that value is
+            checked, otherwise several values, skipping those that the method cannot reach.
+        quick: Use three retentions and three clips or prompts, and start no other process.
 
     Raises:
-        ValueError: At once, if there is no such method, or it cannot be built with the options.
+        ValueError: At once, if the method does not exist or cannot be built with the options.
     """
     given = dict(options or {})
     asked = given.pop("retention", None)
@@ -100,9 +100,9 @@ def check_method(
         wanted = FEW_RETENTIONS if quick else RETENTIONS
         retentions = list(filter(can_be_reached, wanted))
         if not retentions:
-            build(max(wanted))  # raises, and says why
+            build(max(wanted))  # raises the reason
     else:
-        # A method without a retention keeps what its options say.
+        # Without an option `retention`, the other options determine the share kept.
         retentions = [build(1.0).compressor.outer_retention if asked is None else asked]
         build(retentions[0])
     wrong = ("refuses a retention outside (0, 1]", _refuses_wrong_retentions(build))
@@ -128,13 +128,13 @@ def check_pruner(
 
 
 def _run(checks: Iterable[tuple[str, Iterable[Case]]]) -> Iterator[CheckResult]:
-    """Run every check up to its first failing case."""
+    """Run every check until its first failing case."""
     for promise, cases in checks:
         yield CheckResult(promise, next(filter(None, map(_failure_of, cases)), None))
 
 
 def _failure_of(case: Case) -> str | None:
-    """Why a case fails; whatever a method raises is a failure."""
+    """Reason for the failure of a case; any exception is a failure."""
     name, check = case
     try:
         check()
@@ -146,7 +146,7 @@ def _failure_of(case: Case) -> str | None:
 
 
 def _refuses_wrong_retentions(build: Callable[[float], Any]) -> list[Case]:
-    """A share outside (0, 1] is a `ValueError` that names the option."""
+    """Cases: a retention outside (0, 1] raises a `ValueError` that names the option."""
 
     def check(retention: float) -> None:
         message = "no error"
@@ -160,7 +160,7 @@ def _refuses_wrong_retentions(build: Callable[[float], Any]) -> list[Case]:
 
 
 def _near(retentions: Sequence[float], *wanted: float) -> list[float]:
-    """Of the retentions that can be reached, those nearest to the wanted ones."""
+    """The reachable retentions nearest to the wanted ones."""
     near = (min(retentions, key=lambda one: abs(one - want)) for want in wanted)
     return list(dict.fromkeys(near))
 
@@ -175,16 +175,16 @@ def _cases(
     dtypes: Iterable[torch.dtype] = DTYPES[:1],
     **shape: Any,
 ) -> Iterator[Case]:
-    """A check on every named input, in every dtype, at every retention.
+    """Cases of a check for every named input, dtype and retention.
 
     Args:
         make_input: Makes a clip or a prompt.
         inputs: Name -> arguments of `make_input`.
         build: Retention -> compressor or pruner.
-        check: The promise.
-        retentions: Shares to check it at.
-        names: Of `inputs`; `None` for all.
-        dtypes: Precisions of the input.
+        check: Function that raises if the promise is broken.
+        retentions: Retentions to check.
+        names: Names of inputs to use; `None` for all.
+        dtypes: Data types of the input.
         **shape: Arguments of `make_input` that replace those in `inputs`.
     """
     noun = "clip" if make_input is make_clip else "prompt"

@@ -1,4 +1,4 @@
-"""What every `Compressor` promises: one function per promise, which raises if it is broken.
+"""The promises of every `Compressor`: one function per promise, which raises if it is broken.
 
 Every function takes `make`, which builds the compressor, and one clip.
 """
@@ -37,7 +37,7 @@ SIGNALS = ("saliency", "attention", "keys", "frame_embeddings")
 
 
 def returns_a_valid_video(make: Make, features: VisualFeatures) -> None:
-    """Ascending, unique positions in range, one finite token of the right width for each."""
+    """Positions ascend, are unique and in range; each has a finite token of the right width."""
     kept = make().compress(features)
     name = type(kept).__name__
     require(isinstance(kept, CompressedVideo), f"compress returns {name}, not CompressedVideo")
@@ -55,7 +55,7 @@ def returns_a_valid_video(make: Make, features: VisualFeatures) -> None:
 
 
 def keeps_no_more_than_promised(make: Make, features: VisualFeatures) -> None:
-    """At least one token, and at most the promised share but for rounding in every frame."""
+    """At least one token is kept, and at most the promised share plus rounding per frame."""
     compressor = make()
     num_frames, tokens_per_frame, _ = features.tokens.shape
     promised = compressor.outer_retention * num_frames * tokens_per_frame
@@ -65,9 +65,9 @@ def keeps_no_more_than_promised(make: Make, features: VisualFeatures) -> None:
 
 
 def keeps_no_less_than_promised(make: Make, features: VisualFeatures) -> None:
-    """At least the promised share but for rounding in every frame.
+    """At least the promised share is kept, minus rounding per frame.
 
-    Methods that merge repeated tokens promise it only for clips in which nothing repeats.
+    Methods that merge repeated tokens promise this only for clips without repetition.
     """
     compressor = make()
     num_frames, tokens_per_frame, _ = features.tokens.shape
@@ -78,7 +78,7 @@ def keeps_no_less_than_promised(make: Make, features: VisualFeatures) -> None:
 
 
 def retention_one_keeps_all(make: Make, features: VisualFeatures) -> None:
-    """With retention 1 all tokens stay as they are."""
+    """With retention 1 all tokens are unchanged."""
     kept = make().compress(features)
     require(kept.num_kept == kept.num_total, f"{kept.num_kept} of {kept.num_total} tokens are kept")
     require(torch.equal(kept.tokens, features.tokens.flatten(0, 1)), "tokens are changed")
@@ -104,7 +104,7 @@ def does_not_change_its_input(make: Make, features: VisualFeatures) -> None:
 
 
 def keeps_dtype_and_device(make: Make, features: VisualFeatures) -> None:
-    """Tokens come out in the dtype and on the device they went in."""
+    """The result has the dtype and device of the input."""
     kept, tokens = make().compress(features), features.tokens
     require(kept.tokens.dtype == tokens.dtype, f"{tokens.dtype} becomes {kept.tokens.dtype}")
     devices = {kept.tokens.device, kept.indices.device}
@@ -112,7 +112,7 @@ def keeps_dtype_and_device(make: Make, features: VisualFeatures) -> None:
 
 
 def makes_its_tokens_by_its_plan(make: Make, features: VisualFeatures) -> None:
-    """The plan, also after it was stored, gives the bytes of `compress`.
+    """Applying the plan, also a stored one, gives the bytes of `compress`.
 
     A method without plans promises nothing here.
     """
@@ -132,7 +132,7 @@ def makes_its_tokens_by_its_plan(make: Make, features: VisualFeatures) -> None:
 
 
 def plans_validly(make: Make, features: VisualFeatures) -> None:
-    """A plan reads tokens of the clip, says what each is for, and averages if the method does."""
+    """A plan has valid sources, offsets and weights; weights sum to 1 if `averages` is true."""
     compressor = make()
     if not compressor.has_plan:
         return
@@ -161,17 +161,18 @@ def plans_validly(make: Make, features: VisualFeatures) -> None:
 
 
 def passes_on_the_source(make: Make, features: VisualFeatures) -> None:
-    """What is known of the clip's file is known of the result."""
+    """The result has the `source` of the features."""
     source = ClipSource(duration_s=2.5, frame_height=360)
     kept = make().compress(replace(features, source=source))
     require(kept.source == source, f"source {source} becomes {kept.source}")
 
 
 def companions_follow_the_tokens(make: Make, features: VisualFeatures) -> None:
-    """Rows that go with the tokens into the first layers are cut and merged as the tokens are.
+    """Companions are selected and merged like the tokens.
 
-    They are the tokens times powers of two here, so everything is exact. A method without plans
-    cannot say what it merges; every kept token then has the rows of the token in its place.
+    Here companions are the tokens times powers of two, so all results are exact. Without a plan the
+    merged tokens are unknown; every kept token then has the companions of the token at its
+    position.
     """
     compressor, tokens = make(), features.tokens
     rows = torch.stack([2 * tokens, -0.5 * tokens], dim=2)
@@ -190,7 +191,7 @@ def companions_follow_the_tokens(make: Make, features: VisualFeatures) -> None:
 
 
 def ignores_the_memory_layout(make: Make, features: VisualFeatures) -> None:
-    """Tokens that are not contiguous give the same result."""
+    """Non-contiguous tokens give the same result."""
     strided = features.tokens.permute(2, 0, 1).contiguous().permute(1, 2, 0)
     plain = make().compress(features)
     other = make().compress(replace(features, tokens=strided))
@@ -200,7 +201,7 @@ def ignores_the_memory_layout(make: Make, features: VisualFeatures) -> None:
 
 
 def refuses_values_that_are_not_finite(make: Make, features: VisualFeatures) -> None:
-    """NaN or infinity in the tokens or in a needed signal is an error that names the field."""
+    """NaN or infinity in the tokens or a needed signal raises an error that names the field."""
     compressor = make()
     for value in (float("nan"), float("inf"), float("-inf")):
         for name in ("tokens", *sorted(compressor.needs)):
@@ -212,7 +213,7 @@ def refuses_values_that_are_not_finite(make: Make, features: VisualFeatures) -> 
 
 
 def names_a_missing_signal(make: Make, features: VisualFeatures) -> None:
-    """A needed signal that is `None` is an error that names it."""
+    """A missing needed signal raises an error that names it."""
     compressor = make()
     for name in compressor.needs:
         require(name in SIGNALS, f"needs has {name!r}; allowed are {', '.join(SIGNALS)}")
@@ -221,7 +222,7 @@ def names_a_missing_signal(make: Make, features: VisualFeatures) -> None:
 
 
 def reads_only_what_it_needs(make: Make, features: VisualFeatures) -> None:
-    """Signals that `needs` does not name may be absent, and change nothing."""
+    """Signals outside `needs` do not affect the result and may be missing."""
     compressor = make()
     absent = {name: None for name in SIGNALS if name not in compressor.needs}
     try:
@@ -245,7 +246,7 @@ def is_pickled_whole(make: Make, features: VisualFeatures) -> None:
 
 
 def is_the_same_in_another_process(make: Make, features: VisualFeatures) -> None:
-    """A fresh Python, with another seed for hashes, gives the same bytes."""
+    """A new Python process with another hash seed gives the same bytes."""
     compressor = make()
     (other,) = compressed_in_another_process([(compressor, features)])
     _require_same(compressor.compress(features), other, "this process and another")
@@ -254,9 +255,9 @@ def is_the_same_in_another_process(make: Make, features: VisualFeatures) -> None
 def compressed_in_another_process(
     pairs: list[tuple[Compressor, VisualFeatures]],
 ) -> list[CompressedVideo]:
-    """Results of compressors on clips, from one fresh Python."""
+    """Results of compressors on clips, computed in one new Python process."""
     done = subprocess.run(
-        # As many threads as here: sums are split among them.
+        # The same number of threads, because it affects the order of sums.
         [sys.executable, "-c", _SCRIPT, str(torch.get_num_threads())],
         input=pickle.dumps(sys.path) + pickle.dumps(pairs),
         capture_output=True,
@@ -273,9 +274,9 @@ def identity_tells_retentions_apart(first: Compressor, second: Compressor, whole
     """Identities are JSON, differ with the retention, and are that of `full` at retention 1.
 
     Args:
-        first: At one retention below 1.
-        second: At another one; equal to `first` if the method has no retention.
-        whole: At retention 1; `None` if that cannot be reached.
+        first: Compressor with a retention below 1.
+        second: Compressor with another retention; equal to `first` if the method has none.
+        whole: Compressor with retention 1; `None` if the method cannot reach it.
     """
     identity = first.identity()
     require(json.loads(json.dumps(identity)) == identity, f"{identity} is not plain JSON")
@@ -286,24 +287,24 @@ def identity_tells_retentions_apart(first: Compressor, second: Compressor, whole
 
 
 def _with(features: VisualFeatures, changes: Mapping[str, Any]) -> VisualFeatures:
-    """The features with other values in some fields."""
+    """Copy of the features with some fields replaced."""
     return replace(features, **changes)
 
 
 def _stored(values: torch.Tensor) -> torch.Tensor:
-    """A tensor by way of the bytes of an array."""
+    """Copy a tensor through NumPy, as storage does."""
     array = values.cpu().numpy()
     return torch.from_numpy(np.frombuffer(array.tobytes(), dtype=array.dtype).copy())
 
 
 def _require_same(one: CompressedVideo, other: CompressedVideo, what: str) -> None:
-    """Equal positions and equal bytes."""
+    """Raise unless positions and token bytes are equal."""
     require(torch.equal(one.indices, other.indices), f"{what}: other positions are kept")
     require(torch.equal(one.tokens, other.tokens), f"{what}: tokens differ")
 
 
 def _error_of(compressor: Compressor, features: VisualFeatures) -> str:
-    """Text of the `ValueError` that the features cause; "no error" if none."""
+    """Message of the `ValueError` raised for the features; "no error" if none."""
     try:
         compressor.compress(features)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Synthetic clips and prompts that methods are checked on, and a model that changes no state."""
+"""Synthetic clips and prompts for the checks, and a model whose layers change no state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tango_core.types import VisualFeatures
 
 
 class ContractError(Exception):
-    """A method breaks a promise; the message says which one and how, in one line."""
+    """A method breaks a promise; the message is one line."""
 
 
 def require(kept: bool, reason: str) -> None:
@@ -48,15 +48,15 @@ def make_clip(
     seed: int = 0,
     dim: int = DIM,
 ) -> VisualFeatures:
-    """Features of one clip, the same for equal arguments.
+    """Make the features of one clip, deterministic in the arguments.
 
     Args:
         num_frames: T.
         grid: (H, W).
         kind: `scene` drifts slowly with a cut in the middle, `static` repeats one frame, `noise`
-            has nothing in common between frames, `duplicates` is made of three distinct tokens.
-        dtype: Of the tokens.
-        seed: Of everything random.
+            has independent frames, `duplicates` consists of three distinct tokens.
+        dtype: Data type of the tokens.
+        seed: Random seed.
         dim: D.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -113,19 +113,19 @@ PROMPTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class SyntheticPrompt:
-    """A prompt of random states.
+    """A prompt with random states.
 
     Attributes:
         grid: (T, H, W) of its clip.
-        left: Text tokens before the clip.
-        right: Text tokens after it, at least 1.
+        left: Number of text tokens before the clip.
+        right: Number of text tokens after the clip, at least 1.
         newlines: `"none"`, `"end"` (one) or `"rows"` (one after every row).
-        between: Text tokens before every frame, as time stamps are; not with `"end"`.
+        between: Number of text tokens before every frame, like time stamps; not with `"end"`.
         dim: Width of the states.
-        dtype: Of the states.
-        change: How far a frame is from the one before it; 0 for identical frames.
-        scale: Of the states.
-        seed: Of everything random.
+        dtype: Data type of the states.
+        change: Difference between consecutive frames; 0 for identical frames.
+        scale: Scale of the states.
+        seed: Random seed.
     """
 
     grid: tuple[int, int, int] = (4, 3, 3)
@@ -158,7 +158,7 @@ class SyntheticPrompt:
         return count + self.left + self.between * (count * self.grid[0] // len(count) + 1)
 
     def hidden(self) -> Tensor:
-        """(S, dim) states of the whole prompt; every call makes new ones."""
+        """(S, dim) states of the whole prompt, a new tensor per call."""
         generator = torch.Generator().manual_seed(self.seed)
         num_frames, height, width = self.grid
         frame = torch.randn(height * width, self.dim, generator=generator)
@@ -196,14 +196,14 @@ def attention_of(
 def run_layers(
     pruner: LayerPruner, num_layers: int, prompt: SyntheticPrompt
 ) -> tuple[list[int], list[tuple[LayerContext, Pruned]]]:
-    """Let a pruner shorten a prompt layer by layer.
+    """Run a pruner on a prompt through all layers.
 
     Returns:
         The number of visual tokens that enter each layer, and (context, pruned) of every call.
 
     Raises:
-        ContractError: If the pruner writes to the states it is given, drops or changes a text
-            token, or returns positions or states that are not valid.
+        ContractError: If the pruner writes to its input states, drops or changes a text
+            token, or returns invalid positions or states.
     """
     hidden, indices = prompt.hidden(), prompt.visual_indices()
     previous, scratch = torch.arange(len(indices)), dict[str, Any]()
@@ -245,7 +245,7 @@ def run_layers(
 
 
 def _require_valid(context: LayerContext, pruned: Pruned) -> None:
-    """Text stays as it is, positions ascend, states fit to the positions."""
+    """Raise unless text is unchanged, positions ascend and there is one state per position."""
     where = f"layer {context.layer}"
     length, dim = context.hidden.shape
     require(isinstance(pruned, Pruned), f"{where}: prune returns {type(pruned).__name__}")

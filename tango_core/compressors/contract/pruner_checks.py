@@ -1,7 +1,7 @@
-"""What every `LayerPruner` promises: one function per promise, which raises if it is broken.
+"""The promises of every `LayerPruner`: one function per promise, which raises if it is broken.
 
-Every function takes `make`, which builds the pruner, and one prompt. `run_layers` itself checks
-what holds for every call: text stays, positions ascend, the input is not written to.
+Every function takes `make`, which builds the pruner, and one prompt. `run_layers` checks
+the promises of every call: text stays, positions ascend, the input is not written to.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Make = Callable[[], LayerPruner]
 
 
 def prunes_validly(make: Make, prompt: SyntheticPrompt) -> None:
-    """Text stays as it is, positions ascend, and every layer is given what is left."""
+    """Text is unchanged and positions ascend in every layer."""
     run_layers(make(), NUM_LAYERS, prompt)
 
 
 def retention_one_keeps_all(make: Make, prompt: SyntheticPrompt) -> None:
-    """With retention 1 all tokens stay as they are."""
+    """With retention 1 all tokens are unchanged."""
     for context, pruned in _calls(make(), prompt):
         everything = list(range(len(context.hidden)))
         require(pruned.keep.tolist() == everything, f"layer {context.layer}: tokens are dropped")
@@ -44,7 +44,7 @@ def same_input_gives_the_same_bytes(make: Make, prompt: SyntheticPrompt) -> None
 
 
 def returns_states_of_its_own(make: Make, prompt: SyntheticPrompt) -> None:
-    """The result shares no memory with the states the pruner was given."""
+    """The result shares no memory with the pruner's input states."""
     for context, pruned in _calls(make(), prompt):
         shared = pruned.hidden.untyped_storage().data_ptr() == (
             context.hidden.untyped_storage().data_ptr()
@@ -53,7 +53,7 @@ def returns_states_of_its_own(make: Make, prompt: SyntheticPrompt) -> None:
 
 
 def layer_shares_average_to_the_retention(make: Make, num_layers: int = NUM_LAYERS) -> None:
-    """A stand-alone method's `retention` is the mean of the shares that enter the layers."""
+    """A stand-alone method's `retention` is the mean of `layer_shares`."""
     pruner = make()
     shares = pruner.layer_shares(num_layers)
     require(len(shares) == num_layers, f"layer_shares has {len(shares)} of {num_layers} layers")
@@ -67,7 +67,7 @@ def layer_shares_average_to_the_retention(make: Make, num_layers: int = NUM_LAYE
 
 
 def counts_average_to_the_retention(make: Make, prompt: SyntheticPrompt) -> None:
-    """Over all layers, the share really kept is `retention`, within 2 % of the prompt's tokens."""
+    """The mean share of tokens in all layers is within 2 % of `retention`."""
     pruner, total = make(), len(prompt.visual_indices())
     kept = fmean(run_layers(pruner, NUM_LAYERS, prompt)[0]) / total
     close = abs(kept - pruner.retention) <= 0.02
@@ -94,7 +94,7 @@ def _require_same(
     others: list[tuple[LayerContext, Pruned]],
     what: str,
 ) -> None:
-    """Equal positions and equal bytes in every layer."""
+    """Raise unless positions and state bytes are equal in every layer."""
     require(len(calls) == len(others), f"{what}: other layers are pruned")
     for (context, one), (_, other) in zip(calls, others, strict=True):
         same = torch.equal(one.keep, other.keep)

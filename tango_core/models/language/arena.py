@@ -1,4 +1,4 @@
-"""Keys and values of several sequences in place, and how many tokens are answered together."""
+"""Fixed memory for the keys and values of several sequences, and its size in tokens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from torch import Tensor
 
 
 class KVArena:
-    """Room for the keys and values of some sequences in every layer; nothing grows or is copied.
+    """Preallocated keys and values of several sequences in every layer, one slot per sequence.
 
-    A sequence has a slot. Layers behind a pruner hold fewer of its tokens.
+    Layers behind a pruner hold fewer tokens of a sequence than those before it.
 
     Args:
-        layers: Stock layers.
-        slots: Sequences.
-        capacity: Tokens of a sequence, new ones included.
-        dtype: Of keys and values.
-        cleared: Every sequence finds zeros in its slot: a kernel with a mask reads what is masked,
-            too, and no NaN may be left there. Without it, memory is taken only for what is
-            written. `None`: except on a CPU, where nothing else is read.
+        layers: Layers of a stock text model.
+        slots: Maximum number of sequences.
+        capacity: Maximum number of tokens of a sequence, its reply included.
+        dtype: Type of keys and values.
+        cleared: Whether a slot is filled with zeros before a sequence uses it. A kernel with a mask
+            reads masked entries too, so they must not be NaN. If false, the operating system
+            reserves memory only for entries that are written. `None`: false on a CPU, where
+            masked entries are never read, else true.
     """
 
     def __init__(
@@ -51,16 +52,16 @@ class KVArena:
 
     @property
     def tokens(self) -> int:
-        """Room for so many tokens in all slots."""
+        """Number of tokens that all slots hold together."""
         return self.slots * self.capacity
 
     @property
     def num_free(self) -> int:
-        """Slots without a sequence."""
+        """Number of slots without a sequence."""
         return len(self._free)
 
     def take(self) -> int:
-        """A slot for a new sequence."""
+        """Reserve a slot for a new sequence."""
         slot = self._free.pop()
         for lengths in self.lengths:
             lengths[slot] = 0
@@ -70,34 +71,34 @@ class KVArena:
         return slot
 
     def _clear(self, slot: int) -> None:
-        """Zeros in all layers, those of a device in one launch."""
-        of_device: dict[torch.device, list[Tensor]] = {}
+        """Zero a slot in all layers, with one launch per device."""
+        per_device: dict[torch.device, list[Tensor]] = {}
         for tensor in (*self.keys, *self.values):
-            of_device.setdefault(tensor.device, []).append(tensor[slot])
-        for tensors in of_device.values():
+            per_device.setdefault(tensor.device, []).append(tensor[slot])
+        for tensors in per_device.values():
             torch._foreach_zero_(tensors)
 
     def give_back(self, slot: int) -> None:
-        """The sequence has ended."""
+        """Release the slot of a sequence that has ended."""
         assert slot not in self._free
         self._free.append(slot)
 
     def write(self, layer: int, slot: int, keys: Tensor, values: Tensor) -> None:
-        """Append (kv_heads, n, head_dim) keys and values to a sequence."""
+        """Append (kv_heads, n, head_dim) keys and values to the sequence in a slot."""
         at = self.lengths[layer][slot]
         self.lengths[layer][slot] = end = at + keys.shape[1]
         self.keys[layer][slot, :, at:end] = keys
         self.values[layer][slot, :, at:end] = values
 
     def copy(self, layer: int, source: int, slot: int, count: int) -> None:
-        """Begin a sequence with the first tokens of another one; or forget what came after them."""
+        """Copy the first tokens of another slot; with `source == slot`, truncate the sequence."""
         if source != slot:
             self.keys[layer][slot, :, :count] = self.keys[layer][source, :, :count]
             self.values[layer][slot, :, :count] = self.values[layer][source, :, :count]
         self.lengths[layer][slot] = count
 
     def read(self, layer: int, slot: int, count: int) -> tuple[Tensor, Tensor]:
-        """(kv_heads, count, head_dim) keys and values, not copied."""
+        """(kv_heads, count, head_dim) views of keys and values."""
         return self.keys[layer][slot, :, :count], self.values[layer][slot, :, :count]
 
 
@@ -109,52 +110,52 @@ def bytes_per_token(layers: Sequence[Any]) -> int:
     )
 
 
-# Questions that go on from one prefix at once: each has a copy of its keys and values, 0.36 GB for
-# 6,273 tokens of a 7B model.
+# Questions that continue one prefix in the same pass. Each has a copy of the prefix's keys and
+# values: 0.36 GB for 6,273 tokens of a 7B model.
 MAX_BATCH = 8
-# Sequences at once, whatever their length.
+# Maximum number of sequences at once, of any length.
 MAX_SEQUENCES = 64
 
-# Tokens that are answered together on a CPU: enough that a call costs little against its work.
-# Small layers stay in the cache of the CPU with few tokens; large ones are read less often with
-# many.
+# Tokens processed together on a CPU, enough to amortise the overhead of a call. Small layers stay
+# in the CPU's cache if there are few tokens; with many, the weights of large layers are read less
+# often.
 _SMALL_LAYER_BYTES = 8 * 2**20
 _ON_CPU = {"small": 1024, "large": 4096}
 _AT_MOST = 65_536
 
 
 def on_cpu(layer_bytes: int) -> int:
-    """Tokens that `answer.batch_tokens: auto` means on a CPU.
+    """Value of `answer.batch_tokens: auto` on a CPU, in tokens.
 
     Args:
-        layer_bytes: Weights of one layer.
+        layer_bytes: Bytes of one layer's weights.
     """
     return _ON_CPU["small" if layer_bytes < _SMALL_LAYER_BYTES else "large"]
 
 
 def on_gpu(free: int, token_bytes: int) -> int:
-    """Tokens that `auto` means on a GPU: those that half of its free memory has room for.
+    """Value of `answer.batch_tokens: auto` on a GPU: the tokens that fit half of its free memory.
 
     Args:
-        free: Bytes that are free beside the weights; 0 for the fewest tokens.
-        token_bytes: Keys and values of a token in all layers, and its `row_bytes`.
+        free: Free bytes after the weights are loaded; 0 gives the smallest value.
+        token_bytes: Bytes of a token's keys and values in all layers, plus its `row_bytes`.
     """
     return max(_ON_CPU["large"], min(_AT_MOST, free // 2 // token_bytes))
 
 
 def row_bytes(hidden_size: int, intermediate_size: int, itemsize: int) -> int:
-    """Bytes of what the widest layer keeps of a token while it computes."""
+    """Bytes of a token's intermediate results in the widest layer."""
     return (4 * hidden_size + 3 * intermediate_size) * itemsize
 
 
 def held_tokens(budget: int, need: int, together: int, prompts: int) -> int:
-    """Tokens whose keys and values are held at once, at most.
+    """Maximum number of tokens whose keys and values are held at once.
 
     Args:
-        budget: `answer.batch_tokens`; 1 answers one part of a request after the other.
-        need: Tokens of the longest prompt with its reply.
-        together: Prompts of a part, which is never cut: questions that share a prefix.
-        prompts: Of the whole job.
+        budget: `answer.batch_tokens`; 1 answers the parts of a request one after another.
+        need: Tokens of the longest prompt including its reply.
+        together: Prompts of a part (questions that share a prefix), which is never split.
+        prompts: Number of prompts of the whole job.
     """
     part = min(together, MAX_BATCH) * need
     return max(part, min(budget, min(MAX_SEQUENCES, prompts) * need))

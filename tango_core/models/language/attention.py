@@ -1,19 +1,18 @@
 """Attention for pruners, and attention of packed sequences.
 
-The fused kernel inside a layer returns no probabilities, so those that rank tokens are computed
-here from the input of the layer and its own projections. That is right only if everything is
-repeated that the class of the layer does to queries, keys and logits. So the classes are listed;
-the tests compare each of them with the probabilities of its own eager attention. Any other class is
-refused.
+The fused kernel inside a layer returns no probabilities, so the probabilities that rank tokens are
+recomputed here from the layer's input and projections. The result is correct only if this code
+repeats everything that the layer's class does to queries, keys and logits. So the supported classes
+are listed, and tests compare each with its own eager attention. Any other class is rejected.
 
-A stock layer works on each token by itself except in its attention. So the tokens of many sequences
-go through it as one row without padding, and only the attention keeps them apart. transformers has
-a table of attention functions for that (`AttentionInterface`); the one of this module hands
-queries, keys and values to the `Work` at hand, and is the stock fused kernel where there is none.
+A stock layer processes each token independently except in its attention. So the tokens of many
+sequences are concatenated without padding, and only the attention separates them. The function that
+this module registers in transformers' `AttentionInterface` passes queries, keys and values to the
+`Work` object of the current pass; without one it calls the stock fused kernel.
 
-Grouped queries are never expanded to one key head per query head: a whole sequence goes to the
-kernel with `enable_gqa` and no mask, which the fused kernels of CUDA take, and rows that go on from
-a prefix are folded: the queries that share a key head become more rows of that head.
+With grouped queries, key heads are never repeated per query head. A whole sequence is passed to the
+kernel with `enable_gqa` and no mask, which CUDA's fused kernels support. For rows that continue a
+prefix, the queries that share a key head become additional rows of that head.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ KNOWN_CLASSES = frozenset(
 
 
 def raise_if_unknown(attention: Any) -> None:
-    """Refuse an attention module whose computation this project does not know.
+    """Reject an attention module of an unsupported class.
 
     Raises:
         ValueError: If its class is not listed, or it is not causal.
@@ -66,26 +65,26 @@ def raise_if_unknown(attention: Any) -> None:
 
 
 def window_of(attention: Any) -> int | None:
-    """Tokens that a query of this layer sees, itself included; `None` for all before it."""
+    """Size of the layer's sliding window, the query's own token included; `None` for no window."""
     if hasattr(attention, "sliding_window"):
         return attention.sliding_window  # type: ignore[no-any-return]
     return getattr(attention.config, "sliding_window", None)  # Mistral has it for all layers
 
 
 def soft_cap_of(attention: Any) -> float | None:
-    """Bound c of the logits, which become c * tanh(logits / c); `None` for none."""
+    """Soft cap c: logits become c * tanh(logits / c); `None` for no cap."""
     return getattr(attention, "attn_logit_softcapping", None)
 
 
 @dataclass(frozen=True, eq=False)
 class LayerAttention:
-    """What one layer attends to, for one sequence.
+    """Attention probabilities and keys of one layer for one sequence.
 
-    It is computed where the layer is, and given where the states are.
+    Computed on the layer's device; results are moved to the device of the states.
 
     Attributes:
         layer: The layer, or `None` in front of the first one.
-        states: (S, D) its input.
+        states: (S, D) input of the layer.
         rotary: Cosine and sine, (S, head_dim) each.
     """
 
@@ -94,7 +93,7 @@ class LayerAttention:
     rotary: tuple[Tensor, Tensor]
 
     def probabilities(self, rows: Tensor) -> Tensor:
-        """Softmax probabilities of the queries at some positions.
+        """Softmax probabilities of the queries at the given positions.
 
         Args:
             rows: (n,) int64 positions in the sequence.
@@ -129,17 +128,17 @@ class LayerAttention:
 
     @property
     def _device(self) -> torch.device:
-        """Where the layer is."""
+        """The layer's device."""
         return self.layer.input_layernorm.weight.device  # type: ignore[no-any-return]
 
     def _normed(self) -> Tensor:
-        """(S, D) input of the layer, normalised."""
+        """(S, D) input of the layer after its input norm."""
         return self.layer.input_layernorm(  # type: ignore[no-any-return]
             self.states.to(self._device)
         )
 
     def _known_attention(self) -> Any:
-        """The attention module of the layer."""
+        """The layer's attention module; raises if there is none or its class is unsupported."""
         if self.layer is None:
             raise InputError(
                 "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
@@ -163,7 +162,7 @@ class LayerAttention:
 
 
 def raise_if_unsupported(model: Any) -> None:
-    """Refuse a text model whose layers do something that the loop does not."""
+    """Reject a text model with layers that use a feature which `LayerLoop` does not support."""
     for index, layer in enumerate(model.layers):
         attention = getattr(layer, "self_attn", None)
         raise_if_unknown(attention)
@@ -186,11 +185,11 @@ def raise_if_unsupported(model: Any) -> None:
 
 
 IMPLEMENTATION = "tango_packed"
-"""Name of this attention in the table of transformers."""
+"""Name under which this attention is registered in transformers."""
 
 
 class Work(ABC):
-    """What one pass through the layers does: who attends to what, and where keys are kept.
+    """Attention of one pass through the layers: which rows attend to which keys, and where keys go.
 
     Attributes:
         compiles: Whether the pass may go through compiled layers.
@@ -217,12 +216,12 @@ class Work(ABC):
 
 
 def use_packed_attention(text_model: Any) -> None:
-    """Let a stock text model attend through the work it is given; without one it is as before."""
+    """Make a stock text model call the `Work` it is passed; without one it behaves as before."""
     text_model.set_attn_implementation(IMPLEMENTATION)
 
 
 def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
-    """Causal attention of a sequence from its beginning: (n, heads, head_dim)."""
+    """Causal attention of a whole sequence: (n, heads, head_dim)."""
     mixed = attend(
         queries[None],
         keys[None],
@@ -237,14 +236,14 @@ def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) 
 def attend_onwards(
     queries: Tensor, keys: Tensor, values: Tensor, scaling: float, mask: Tensor | None
 ) -> Tensor:
-    """Causal attention of the last n rows of a sequence of S.
+    """Causal attention of the last n rows of a sequence of S tokens.
 
     Args:
         queries: (heads, n, head_dim).
         keys: (kv_heads, S, head_dim).
-        values: As keys.
+        values: (kv_heads, S, head_dim).
         scaling: Factor of the logits.
-        mask: What `onwards_mask` gave for these rows.
+        mask: Result of `onwards_mask` for these rows.
 
     Returns:
         (n, heads, head_dim).
@@ -256,7 +255,7 @@ def attend_onwards(
 
 
 def onwards_mask(num_rows: int, num_keys: int, groups: int, device: torch.device) -> Tensor | None:
-    """(groups * n, S) mask of n rows that end a sequence of S; `None` where none is needed."""
+    """(groups * n, S) mask of the last n rows of a sequence of S; `None` if none is needed."""
     if num_rows == 1:
         return None
     mask = torch.ones(num_rows, num_keys, dtype=torch.bool, device=device)
@@ -273,7 +272,7 @@ def _attention(
     work: Work | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """The entry of the table of transformers."""
+    """The attention function registered in transformers."""
     if work is None:
         return sdpa_attention_forward(  # type: ignore[no-any-return]
             module, query, key, value, attention_mask, scaling=scaling, **options
@@ -282,6 +281,6 @@ def _attention(
     return work.attend(layer, query[0], key[0], value[0], scaling)[None], None
 
 
-# In a compiled layer, too, a work is called as it is: it has lists to go through and to change.
+# `Work.attend` uses Python lists, so it is excluded from compiled layers.
 AttentionInterface.register(IMPLEMENTATION, torch.compiler.disable(_attention))  # type: ignore[no-untyped-call]
 AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)

@@ -1,14 +1,14 @@
 """Continuous batching: requests about many clips and methods, prefilled and decoded together.
 
-Requests wait until there is room for them among the tokens whose keys and values are held at once.
-Then those that fit are prefilled in one packed pass (`prefill.py`), and all sequences there are
-decode together (`decoding.py`); one that ends makes room for the next. A slot may cost its whole
-capacity wherever a step reads all of it: then sequences of similar length are served together, each
-size keeps an arena of its own, and one that is set aside is found again with the graph of its
-steps.
+Requests wait until their keys and values fit the token budget. Then the requests that fit are
+prefilled in one packed pass (`prefill.py`), and all active sequences are decoded together
+(`decoding.py`); a sequence that ends frees its slot. Where a decoding step reads whole slots, a
+slot costs its full capacity. Then sequences of similar length are served together: every size has
+its own arena, and an arena that is set aside keeps the CUDA graph of its steps for later reuse.
 
-A request that fails does so alone. A pass that fails is repeated in halves, down to the request
-that makes it fail; after a lack of memory, batches are half as large from then on.
+A failing request does not affect the others. A pass that fails is split in halves and repeated
+until the failing request is found; after an out-of-memory error, the batch size is halved
+permanently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tango_core.models.language.prefill import (
     PassLayout,
     Prefill,
     Reply,
-    RequestInWork,
+    RequestInFlight,
     parts_of,
     single_parts,
 )
@@ -39,26 +39,26 @@ from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import Answer, NotFiniteError
 
 ANY = 0
-"""The only size where a slot costs no more than what is written to it."""
+"""Size of every sequence if a slot costs no more than the tokens written to it."""
 
 _SMALLEST = 256
-# Capacities are multiples of this, so that an arena fits the next batch, too.
+# Capacities are rounded up to multiples of this, so that an arena often fits the next batch.
 _ROUNDED_TO = 64
 
 
 def size_of(need: int) -> int:
-    """The size of a sequence that needs so many tokens: the power of 2 that holds them."""
+    """Size class of a sequence of `need` tokens: the next power of 2."""
     return max(_SMALLEST, 1 << (need - 1).bit_length())
 
 
 def capacity_of(need: int, size: int) -> int:
-    """The capacity of an arena for sequences of a size, the longest of which needs so much."""
+    """Slot capacity of an arena for a size class whose longest sequence has `need` tokens."""
     step = max(_ROUNDED_TO, size // 8)
     return -(-need // step) * step
 
 
 class Shelf:
-    """Arenas that are set aside, with what decodes in them; the one set aside last is the last."""
+    """Arenas set aside for reuse with their `Decoding`, oldest first."""
 
     def __init__(self) -> None:
         self._arenas: dict[int, tuple[KVArena, Decoding | None]] = {}
@@ -68,23 +68,23 @@ class Shelf:
 
     @property
     def tokens(self) -> int:
-        """Tokens that all of them have room for."""
+        """Total capacity of these arenas in tokens."""
         return sum(arena.tokens for arena, _ in self._arenas.values())
 
     def arena(self, size: int) -> KVArena | None:
-        """The arena of a size, which stays here."""
+        """The arena of a size class, without removing it."""
         return self._arenas.get(size, (None, None))[0]
 
     def put(self, size: int, arena: KVArena, decoding: Decoding | None) -> None:
-        """Set an arena aside; no sequence may be decoding in it."""
+        """Set an arena aside; none of its sequences may still be decoding."""
         self._arenas[size] = arena, decoding
 
     def take(self, size: int) -> tuple[KVArena | None, Decoding | None]:
-        """The arena of a size, if there is one."""
+        """Remove and return the arena of a size class, or `None`s."""
         return self._arenas.pop(size, (None, None))
 
     def shrink(self, tokens: int) -> list[int]:
-        """Give memory back until the others have room for so many tokens; the sizes given up."""
+        """Free the oldest arenas until at most `tokens` remain; returns the freed sizes."""
         given_up = []
         while self._arenas and self.tokens > tokens:
             given_up.append(next(iter(self._arenas)))
@@ -92,23 +92,23 @@ class Shelf:
         return given_up
 
 
-# Parts of another size that are served before one that came earlier.
+# How many later parts of another size may be served before a waiting part.
 _MAX_OVERTAKING = 64
 
 
-# Steps of decoding between two looks at the tokens on a device; each look waits for it. As many
-# first tokens of a reply are looked at one by one: most replies end there.
+# Decoding steps between two reads of the tokens; each read synchronises with the device. The first
+# tokens of a reply, this many, are read one by one, because most replies end there.
 _STEPS_PER_LOOK = 4
 
 
 class BatchEngine(Protocol):
-    """What a session needs of an engine."""
+    """The interface of an engine that `BatchSession` uses."""
 
     layer_loop: LayerLoop
     eos_ids: frozenset[int]
 
     def clock(self) -> float:
-        """Seconds, after the device has finished what it was asked to do."""
+        """Current time in seconds, after all device work has finished."""
 
     def finish(self, reply: Reply) -> Answer:
         """Turn token ids and seconds into an answer."""
@@ -121,12 +121,12 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     """Answers requests together, within a budget of tokens.
 
     Args:
-        engine: Whose layers are used.
-        batch_tokens: Tokens, replies included, whose keys and values are held at once; a part of a
-            request that is larger is answered alone.
-        guard: Is shown every error first, and raises if no other work can be done after it.
-        padded: Whether a slot costs its whole capacity, in memory and in every step. `None`: except
-            on a CPU.
+        engine: Engine whose layers are used.
+        batch_tokens: Maximum number of tokens, replies included, whose keys and values are held at
+            once; a larger part of a request is answered alone.
+        guard: Called with every error first; raises if no other request can be answered after it.
+        padded: Whether a slot costs its whole capacity, in memory and in every step. `None`: true
+            except on a CPU.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
 
     @property
     def full(self) -> bool:
-        """Whether the requests in work fill the budget."""
+        """Whether the requests in flight fill the budget."""
         waiting = sum(part.tokens for part in self._waiting)
         return waiting + sum(one.tokens for one in self._running) >= self._budget
 
@@ -171,32 +171,32 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         if request.max_new_tokens < 1:
             raise InputError(f"max_new_tokens must be 1 or larger, got {request.max_new_tokens}")
         replies = [Reply(prompt) for prompt in request.prompts]
-        work = RequestInWork(request, replies, len(replies))
+        work = RequestInFlight(request, replies, len(replies))
         if not replies:
             self._finished.append((request, []))
         self._waiting.extend(parts_of(work))
 
     @torch.inference_mode()
     def step(self) -> list[tuple[LaidOutRequest, list[Answer] | Exception]]:
-        """Prefill what has room, then decode until the tokens are looked at once."""
+        """Prefill the parts that fit, then decode until the next read of the tokens."""
         if parts := self._choose():
             self._prefill(parts)
         if self._running:
             self._decode()
         if not self._running and not self._padded and not self._held(self._waiting):
-            self._forget_arena()  # elsewhere its graph is worth keeping
+            self._forget_arena()  # with `padded`, its CUDA graph is worth keeping
         finished, self._finished = self._finished, []
         return finished
 
-    # Which waiting requests are prefilled next, and the memory that they get
+    # Selection of waiting requests, and their memory
 
     def _choose(self) -> list[Part]:
-        """The parts that are prefilled next, by size in the order of their arrival, or none."""
+        """Choose the parts to prefill next, by size class and arrival; may be empty."""
         if not self._waiting:
             return []
         held = sum(one.tokens for one in self._running)
         if self._running:
-            # Half the budget at once: many small passes would cost more than they gain.
+            # Wait until half the budget is free: many small passes cost more than they gain.
             if self._one_by_one or held > self._budget / 2:
                 return []
             assert self._arena is not None
@@ -219,7 +219,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         return self._take(capacity, slots, self._budget)
 
     def _take(self, capacity: int, slots: int, tokens: int) -> list[Part]:
-        """Take the first parts of this size that fit; the front one only has to have slots."""
+        """Take the first parts of this size that fit; the front part only needs free slots."""
         taken: list[Part] = []
         for part in self._of_this_size():
             fits = part.tokens <= tokens or not (taken or self._running)
@@ -236,15 +236,15 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         return taken
 
     def _size_of(self, part: Part) -> int:
-        """Which parts it is served with."""
+        """Size class of a part."""
         return size_of(part.need) if self._padded else ANY
 
     def _of_this_size(self) -> list[Part]:
-        """Waiting parts that the arena is for, in the order of their arrival."""
+        """Waiting parts of the current arena's size, in order of arrival."""
         return [part for part in self._waiting if self._size_of(part) == self._size]
 
     def _enter(self, size: int) -> None:
-        """Serve sequences of a size from now on, when no other one is being decoded."""
+        """Switch to another size class; no sequence may be decoding."""
         if size != self._size:
             if self._arena is not None:
                 self._shelf.put(self._size, self._arena, self._decoding)
@@ -253,12 +253,12 @@ class BatchSession(AnswerSession[LaidOutRequest]):
 
     @staticmethod
     def _held(parts: Iterable[Part]) -> int:
-        """Slots of prefixes whose sequence has ended, in which questions of these parts go on."""
+        """Slots of prefixes that are no longer decoded and that these parts continue."""
         prefixes = {id(part.prefix): part.prefix for part in parts if part.prefix is not None}
         return sum(one.slot is not None and not one.decoding for one in prefixes.values())
 
     def _arena_for(self, slots: int, capacity: int, front: Part, held: int) -> bool:
-        """Make sure that there is an arena; `False` if not even the front part has room."""
+        """Ensure that an arena exists; `False` if there is no memory even for the front part."""
         capacity, arena = capacity_of(capacity, self._size), self._arena
         if arena is not None and capacity <= arena.capacity and slots <= arena.num_free + held:
             self._keep_aside(self._budget - arena.tokens)
@@ -272,7 +272,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._guard(caught)
             if not is_out_of_memory(caught):
                 raise
-            error = caught.with_traceback(None)  # whose frames hold the layers made so far
+            error = caught.with_traceback(None)  # its frames hold the tensors allocated so far
         self._keep_aside(0)
         free_memory()
         self._budget = max(1, min(self._budget, slots * capacity) // 2)
@@ -282,17 +282,17 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         return False
 
     def _forget_arena(self) -> None:
-        """Give its memory back; prefixes that it held are computed again."""
+        """Free the current arena; the prefixes in it must be recomputed."""
         self._arena = self._decoding = None
         self._forget_prefixes(self._size)
 
     def _keep_aside(self, tokens: int) -> None:
-        """Keep arenas of other sizes for so many tokens at most."""
+        """Limit the arenas of other sizes to this many tokens in total."""
         for size in self._shelf.shrink(tokens):
             self._forget_prefixes(size)
 
     def _forget_prefixes(self, size: int) -> None:
-        """The arena of a size is gone."""
+        """Drop the prefixes held in the freed arena of a size."""
         for part in self._waiting:
             if part.prefix is not None and self._size_of(part) == size:
                 part.prefix.slot, part.prefix.decoding = None, False
@@ -307,13 +307,13 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     # Prefill
 
     def _prefill(self, parts: Sequence[Part]) -> None:
-        """One pass; if it fails, in halves."""
+        """Prefill parts in one pass; after a failure, in halves."""
         try:
             self._pass(parts)
             return
         except Exception as caught:
             self._guard(caught)
-            error = caught.with_traceback(None)  # whose frames hold the tensors of the pass
+            error = caught.with_traceback(None)  # its frames hold the tensors of the pass
         if is_out_of_memory(error):
             self._keep_aside(0)
             free_memory()
@@ -324,13 +324,13 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._prefill(parts[:half])
             self._prefill(parts[half:])
         elif is_out_of_memory(error) and self._running:
-            self._waiting.appendleft(parts[0])  # for when the others have ended
+            self._waiting.appendleft(parts[0])  # retried once the others have ended
             self._one_by_one += 1
         else:
             self._split_or_fail(parts[0], error)
 
     def _pass(self, parts: Sequence[Part]) -> None:
-        """Prefill the parts together and know the first token of every reply."""
+        """Prefill the parts together and compute the first token of every reply."""
         assert self._arena is not None
         start = self._engine.clock()
         layout = PassLayout(self._arena)
@@ -365,7 +365,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._extend(one, [firsts[one.slot]])
 
     def _decoding_for(self, sequences: Sequence[DecodedSequence]) -> Decoding:
-        """What decodes the sequences of the arena."""
+        """The `Decoding` of the arena, with capacity for these sequences."""
         assert self._arena is not None
         longest = max(one.work.request.max_new_tokens for one in [*self._running, *sequences])
         if self._decoding is None or self._decoding.max_new_tokens < longest:
@@ -376,7 +376,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     # Decoding
 
     def _decode(self) -> None:
-        """Some steps for all sequences, then a look at their tokens."""
+        """Run some decoding steps for all sequences, then read their tokens."""
         assert self._decoding is not None
         start = self._engine.clock()
         bounds = [one.work.request.max_new_tokens - len(one.reply.tokens) for one in self._running]
@@ -397,7 +397,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             self._extend(one, tokens[one.slot, done].tolist())
 
     def _extend(self, one: DecodedSequence, tokens: Sequence[int]) -> None:
-        """Append tokens to a reply, up to its end."""
+        """Append tokens to a reply, up to its end token or bound."""
         if one.work.failed:
             return
         longest, eos_ids = one.work.request.max_new_tokens, self._engine.eos_ids
@@ -415,7 +415,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
                 return
 
     def _retire(self, one: DecodedSequence) -> None:
-        """A sequence has ended; its slot is free unless other parts need the prefix in it."""
+        """End a sequence and free its slot unless other parts need the prefix in it."""
         assert self._arena is not None
         assert self._decoding is not None
         self._running.remove(one)
@@ -428,7 +428,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         self._arena.give_back(one.slot)
 
     def _again_one_by_one(self, error: Exception) -> None:
-        """Answer all sequences there are again, each alone; a single one has failed."""
+        """Restart all active sequences one by one; a single one fails with the error."""
         running, self._running = self._running, []
         if is_out_of_memory(error):
             self._keep_aside(0)
@@ -446,7 +446,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     # Failures
 
     def _split_or_fail(self, part: Part, error: Exception) -> None:
-        """A part has failed alone: its prompts are tried one by one if memory was short."""
+        """Handle a part that failed alone: after out of memory, retry its prompts one by one."""
         if len(part.members) > 1 and is_out_of_memory(error):
             self._waits_no_more(part)
             self._waiting.extendleft(reversed(single_parts(part.work, part.members)))
@@ -454,8 +454,8 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         else:
             self._fail(part.work, error)
 
-    def _fail(self, work: RequestInWork, error: Exception) -> None:
-        """Give a request back with what went wrong."""
+    def _fail(self, work: RequestInFlight, error: Exception) -> None:
+        """Finish a request with an error."""
         if work.failed:
             return
         work.failed = True
@@ -467,7 +467,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         self._finished.append((work.request, error))
 
     def _waits_no_more(self, part: Part) -> None:
-        """A part will not be prefilled; the slot of its prefix is free if it was the last one."""
+        """Account for a part that leaves the queue; free its prefix's slot after the last part."""
         prefix = part.prefix
         if prefix is None:
             return

@@ -18,8 +18,8 @@ class ChatFormat:
 
     Attributes:
         opening: Text before the clip.
-        after_clip: Text between the clip and the user's words.
-        closing: Text after the user's words, up to where the reply begins.
+        after_clip: Text between the clip and the prompt.
+        closing: Text after the prompt, up to where the reply begins.
     """
 
     opening: str
@@ -27,15 +27,15 @@ class ChatFormat:
     closing: str
 
     def left(self) -> str:
-        """Text before the clip: the same for every question, so that they can share it."""
+        """Text before the clip; equal for all questions, so they can share its prefill."""
         return self.opening
 
     def right(self, prompt: Prompt, about_clip: str = "") -> str:
-        """Text after the clip; LLaVA and InternVL move what a protocol says before it behind it.
+        """Text after the clip; for LLaVA and InternVL, also the protocol's text before the clip.
 
         Args:
-            prompt: The protocol's words.
-            about_clip: Words about the clip itself, in front of these (LLaVA-Video).
+            prompt: The prompt that the protocol built.
+            about_clip: Text about the clip itself, in front of the prompt (LLaVA-Video).
         """
         return self.after_clip + about_clip + prompt.before + prompt.after + self.closing
 
@@ -48,8 +48,8 @@ QWEN_1_5 = ChatFormat(
     closing="<|im_end|>\n<|im_start|>assistant\n",
 )
 
-# The chat template of Qwen2.5-VL with its default system turn. What stands around the clip's tokens
-# (<|vision_start|>, <|vision_end|>) are token ids of the configuration.
+# The chat template of Qwen2.5-VL with its default system turn. The tokens around the clip
+# (<|vision_start|>, <|vision_end|>) come from the configuration as ids.
 QWEN2_5_VL = replace(QWEN_1_5, after_clip="")
 
 # Template "internvl2_5" of InternVL, 2.5 to 3.5, with its default system turn ("You are InternVL, a
@@ -67,12 +67,12 @@ def chat_format(entry: Any, source: str, default: ChatFormat = QWEN_1_5) -> Chat
     """Read the entry `chat` of a checkpoint's tango.json.
 
     Args:
-        entry: `None`, or an object with the fields of `ChatFormat`, all text.
-        source: The checkpoint, for the message.
-        default: What `None` means.
+        entry: `None`, or an object with the fields of `ChatFormat`, all strings.
+        source: The checkpoint's name for error messages.
+        default: Used if `entry` is `None`.
 
     Raises:
-        ValueError: If a field is missing, unknown, or no text.
+        ValueError: If a field is missing, unknown, or not a string.
     """
     if entry is None:
         return default

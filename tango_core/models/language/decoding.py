@@ -1,7 +1,7 @@
 """One decoding step for all sequences, without synchronising with the host.
 
-Tokens, positions and lengths stay on the device, and the most likely token goes from one step to
-the next there; the host reads them when it wants to (`read`). A step attends over all slots in one
+Tokens, positions and lengths stay on the device, where each step's most likely token is the input
+of the next step; the host reads them with `read`. A step attends over all slots in one
 call, or slot by slot. On CUDA a step has fixed shapes and addresses, so it is recorded once as a
 graph and then costs one launch instead of about 40 per layer.
 """
@@ -22,12 +22,12 @@ from tango_core.ops.transfer import upload_together
 
 
 class _Step(Work):
-    """What both ways to attend have in common: the new keys and values are written in place.
+    """Common part of both attention variants: writes the new keys and values into the arena.
 
     Args:
-        arena: Of the sequences.
+        arena: Holds the sequences' keys and values.
         rows: (n,) int64 slots.
-        at: (layers, n) int64 where each writes, 0 or more.
+        at: (layers, n) int64 position in the slot to which each sequence writes.
     """
 
     def __init__(self, arena: KVArena, rows: Tensor, at: Tensor) -> None:
@@ -37,34 +37,33 @@ class _Step(Work):
         self._here: dict[tuple[str, torch.device], Tensor] = {}
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Append (kv_heads, n, head_dim) keys and values, one to every sequence."""
+        """Append (kv_heads, n, head_dim) keys and values, one token per sequence."""
         rows = self.on("rows", self._rows, keys.device)
         at = self.on("at", self._at, keys.device)[layer]
         self._arena.keys[layer][rows, :, at] = keys.transpose(0, 1)
         self._arena.values[layer][rows, :, at] = values.transpose(0, 1)
 
     def begin(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Append keys and values; (n, kv_heads, heads per kv_head, head_dim) queries."""
+        """Append keys and values; returns (n, kv_heads, heads per kv_head, head_dim) queries."""
         self.write(layer, keys, values)
         return queries.reshape(len(keys), -1, *queries.shape[1:]).permute(2, 0, 1, 3)
 
     def on(self, name: str, value: Tensor, device: torch.device) -> Tensor:
-        """A tensor on the device of a layer; each is moved once per step."""
+        """Move a tensor to a layer's device, at most once per step."""
         if (name, device) not in self._here:
             self._here[name, device] = value.to(device)
         return self._here[name, device]
 
 
 class AllSlots(_Step):
-    """One call over all slots, with what is not there yet masked.
+    """Attention in one call over all slots, with unwritten positions masked.
 
-    Idle slots are read, too: at worst the whole arena for one sequence, which is what is left of a
-    batch, or a small batch in the arena of a larger one. A step over the first n slots would be the
-    same call on a view; slots would be given out from the lowest on. But every n needs a graph of
-    its own, and recording one costs dozens of steps, so n had to be one of few, and a smaller one
-    recorded only where it would be used for long: `tests/gpu/bench_decoding.py` is where a GPU can
-    say how long that is. The mask rules out PyTorch's flash kernel, which splits the keys of a
-    sequence over the device; without a mask that takes sequences of equal length only.
+    Idle slots are read too: at worst the whole arena for the last sequence of a batch, or for a
+    small batch in a larger batch's arena. Reading only the first n slots (a view) would need a CUDA
+    graph per n, and recording a graph costs dozens of steps, so this pays only for few values of n
+    that are used for long; `tests/gpu/bench_decoding.py` measures the break-even. The mask rules
+    out PyTorch's flash kernel, which splits the keys of a sequence over the device but without a
+    mask accepts only sequences of equal length.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class AllSlots(_Step):
 
 
 class SlotBySlot(_Step):
-    """A call per active sequence, over exactly the tokens it has: nothing is padded."""
+    """Attention with one call per active sequence over exactly its tokens, without padding."""
 
     def __init__(
         self,
@@ -124,13 +123,13 @@ class SlotBySlot(_Step):
         return torch.cat(mixed).reshape(num_rows, num_heads, width)
 
 
-# Steps done one by one before a graph is recorded: recording costs as much as dozens of steps, and
-# replies of one letter end before the first look at their tokens.
+# Eager steps before a graph is recorded: recording costs as much as dozens of steps, and one-letter
+# replies end before their tokens are first read.
 _WARM_UP = 8
 
 
 def most_likely(logits: Tensor) -> Tensor:
-    """Choose the next tokens; nothing is read by the host.
+    """Choose the most likely next tokens, without a read by the host.
 
     Args:
         logits: (n, V) any float dtype.
@@ -143,17 +142,18 @@ def most_likely(logits: Tensor) -> Tensor:
 
 
 class Decoding:
-    """The replies of the sequences of an arena, token by token.
+    """Generates the replies of the sequences in an arena, token by token.
 
     Args:
-        layer_loop: The layers, which attend through work.
+        layer_loop: Runs the layers; they call `attend` of the step's `Work`.
         arena: Holds the prompts' keys and values.
-        max_new_tokens: Longest reply.
-        positions: Axes of positions before the sequence: () for counts, (3,) for coordinates.
-        before: Whose sequences go on here, because a longer reply has come.
-        fixed: Compute every slot in every step, with one attention call of fixed shape per layer,
-            whether it has a sequence or not; needed for graphs. Otherwise a step computes the
-            active sequences alone, each over the tokens it has. `None`: fixed except on a CPU.
+        max_new_tokens: Maximum length of a reply.
+        positions: Shape of one token's position: () for counts, (3,) for coordinates.
+        before: A `Decoding` of the same arena whose sequences this one continues, with longer
+            replies.
+        fixed: Compute all slots in every step, idle ones included, with one attention call of fixed
+            shape per layer; required for CUDA graphs. Otherwise a step computes only the active
+            sequences, each over its own tokens. `None`: true except on a CPU.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Decoding:
         self._host_shifts: dict[int, tuple[int, ...]] = {}
         self._shift_at: tuple[int, ...] = ()
         self._length_at: tuple[int, ...] = ()
-        # A graph is of one device; a simulated one has none.
+        # A graph covers a single real CUDA device.
         self._records = (
             self._fixed and layer_loop.spread.is_one and device.type == "cuda" and cuda_is_in_use()
         )
@@ -195,11 +195,11 @@ class Decoding:
 
     @property
     def max_new_tokens(self) -> int:
-        """Longest reply that there is room for."""
+        """Maximum length of a reply."""
         return self._max_new_tokens
 
     def _take_over(self, before: Decoding) -> None:
-        """Go on with the sequences of another one in the same arena."""
+        """Continue the sequences of another `Decoding` of the same arena."""
         self._tokens, self._positions, self._counts = (
             before._tokens,
             before._positions,
@@ -217,14 +217,13 @@ class Decoding:
         last: Tensor,
         shifts: Sequence[Sequence[int]],
     ) -> None:
-        """Take over prefilled sequences: their first token, and where they go on.
+        """Add prefilled sequences: compute their first token and set the next position.
 
         Args:
             slots: Their slots.
             hidden: (n, D) output of the last layer at the end of every prompt.
-            last: (..., n) int64 position of the last token of every prompt, without pruning, on the
-                host.
-            shifts: Of every sequence, by how much positions in each layer are smaller than that.
+            last: (..., n) int64 position of every prompt's last token without pruning, on the host.
+            shifts: Per sequence and layer, by how much pruning lowers that position.
         """
         lengths = [[of_layer[slot] for slot in slots] for of_layer in self._arena.lengths]
         at, places, lengths_there, shifts_there = upload_together(
@@ -243,23 +242,23 @@ class Decoding:
         self._change([*self._active, *slots])
 
     def end(self, slots: Collection[int]) -> None:
-        """Forget sequences."""
+        """Remove the sequences in these slots."""
         self._change([slot for slot in self._active if slot not in slots])
 
     def read(self) -> Tensor:
-        """(slots, longest) int64 tokens so far, on the host: of a slot as many as `done` says.
+        """Copy the tokens so far to the host: (slots, longest) int64, `done(slot)` valid per slot.
 
-        -1 stands where the logits were NaN or infinite.
+        -1 marks NaN or infinite logits.
         """
         longest = max((self._done[slot] for slot in self._active), default=1)
         return self._replies[:, :longest].cpu()
 
     def done(self, slot: int) -> int:
-        """Tokens of the reply in a slot so far."""
+        """Number of tokens generated so far in a slot."""
         return self._done[slot]
 
     def step(self) -> None:
-        """One more token for every active sequence; those at their bound stand still."""
+        """Generate one token for every active sequence below its bound."""
         if self._graph is None and self._records and self._eager_steps >= _WARM_UP:
             self._graph = self._layer_loop.recorder.record(self._compute)
             self._records = self._graph is not None
@@ -272,11 +271,11 @@ class Decoding:
             self._done[slot] = min(self._done[slot] + 1, self._max_new_tokens)
 
     def _compute(self) -> None:
-        """The step itself; all shapes are fixed if `fixed`, and nothing is read by the host."""
+        """Compute one step without a host read; with `fixed`, all shapes are constant."""
         rows = self._all if self._fixed else torch.tensor(self._active, device=self._all.device)
         positions, counts = self._positions[..., rows], self._counts[rows]
-        # An idle slot writes where nobody reads. One that never had a sequence begins at 0, too: a
-        # row that sees nothing becomes NaN, stays in the slot and is read by who gets it next.
+        # Idle slots write to unused positions, from 0 on even if never used: a row that attends to
+        # nothing becomes NaN, and the slot's next sequence would read it.
         at = (self._lengths[:, rows] + counts - 1).clamp(0, self._arena.capacity - 1)
         shifts = self._shifts[:, rows]
         output = self._layer_loop.run_packed(
@@ -292,7 +291,7 @@ class Decoding:
         self._positions[..., rows] = positions + 1
 
     def _work(self, rows: Tensor, at: Tensor) -> Work:
-        """How the rows of a step attend."""
+        """The attention of a step."""
         if self._fixed:
             return AllSlots(self._arena, rows, at, self._places, self._length_at)
         counts = [
@@ -306,7 +305,7 @@ class Decoding:
         return most_likely(self._layer_loop.logits(hidden))
 
     def _change(self, active: list[int]) -> None:
-        """Decode these sequences from now on."""
+        """Set the active slots and drop the graph if the layers' shifts or lengths changed."""
         self._active = active
         lengths = self._arena.lengths
         layers = range(1, len(lengths))
@@ -321,7 +320,7 @@ class Decoding:
             if any(lengths[layer][slot] != lengths[layer - 1][slot] for slot in active)
         }
         if self._fixed:
-            # Masks and positions that are equal from layer to layer do no harm; a new graph does.
+            # Keep superfluous masks and shifts: they are harmless, but a new graph is costly.
             shift_at, length_at = shift_at | {*self._shift_at}, length_at | {*self._length_at}
         found = tuple(sorted(shift_at)), tuple(sorted(length_at))
         if found != (self._shift_at, self._length_at):

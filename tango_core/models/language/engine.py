@@ -1,6 +1,6 @@
-"""A language model made of two parts: the layout of a family, and an engine that makes tokens.
+"""A language model made of two parts: a family's prompt layout and an engine that generates text.
 
-The engine of this project (`NativeEngine`) makes greedy answers by a loop over stock layers.
+This project's engine, `NativeEngine`, decodes greedily with a loop over stock layers.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from tango_core.types import Answer, CompressedVideo, NotFiniteError, Positions,
 
 
 def _no_guard(error: Exception) -> None:
-    """Every error is that of one request."""
+    """Default guard: every error concerns only its own request."""
 
 
 class Engine(ABC):
     """Holds the weights of a language model and answers prompts with them.
 
-    It knows no family: order, text and positions are in the prompt. Replies are greedy.
+    It is independent of the model family: the prompt holds order, text and positions. Decoding is
+    greedy.
     """
 
     @abstractmethod
@@ -53,33 +54,34 @@ class Engine(ABC):
             prompts: All about one clip; any number of text and visual spans.
             pruner: Drops visual tokens between layers.
             max_new_tokens: Upper bound per reply, 1 or larger.
-            share_prefix: Whether prompts may share the computation of what they begin with.
+            share_prefix: Whether prompts may share the prefill of their common beginning.
 
         Returns:
             One answer per prompt, in order.
 
         Raises:
-            ValueError: If the engine cannot do what is asked, such as pruning inside.
+            ValueError: If the engine does not support the request, for example a pruner.
         """
 
     def place(self, tokens: Tensor) -> Tensor:
-        """A clip's tokens where the engine wants them, once for all questions about the clip."""
+        """Move a clip's tokens to the engine's device, once for all questions about the clip."""
         return tokens
 
     def session(
         self, batch_tokens: int | None = None, guard: Callable[[Exception], None] = _no_guard
     ) -> AnswerSession[LaidOutRequest]:
-        """Answer many requests together; an engine that cannot answers one after the other.
+        """Open a session that answers many requests together, by default one after another.
 
         Args:
-            batch_tokens: Tokens, replies included, that may be worked on at once; `None` is the
-                engine's own choice.
-            guard: Is shown every error first, and raises if no other work can be done after it.
+            batch_tokens: Maximum number of tokens in flight, replies included; `None` lets the
+                engine choose.
+            guard: Called with every error first; raises if no other request can be answered after
+                it.
         """
         return OneByOne(self._answer_request, guard)
 
     def _answer_request(self, request: LaidOutRequest) -> list[Answer]:
-        """One request."""
+        """Answer one request."""
         return self.answer(
             request.prompts,
             pruner=request.pruner,
@@ -93,8 +95,8 @@ class LayoutAndEngine(LanguageModel):
 
     Args:
         spec: From `describe_model`.
-        layout: How this family's clip and prompt become one sequence.
-        engine: How tokens are made from it.
+        layout: Joins the family's clip and prompt into one sequence.
+        engine: Generates the replies.
     """
 
     def __init__(self, spec: ModelSpec, layout: PromptLayout, engine: Engine) -> None:
@@ -114,8 +116,8 @@ class LayoutAndEngine(LanguageModel):
     ) -> list[Answer]:
         """Answer all prompts about one clip; see `LanguageModel.answer`.
 
-        Prompts share the clip's prefill if they have the same text before it. Times per question
-        are then shares of the time spent together; see the engine.
+        Prompts share the clip's prefill if they have the same text before it. The times per
+        question are then shares of the common time; see the engine.
         """
         asked = ClipPrompts(video, prompts, pruner, positions, max_new_tokens, share_prefix)
         return self.engine._answer_request(self._lay_out(asked))
@@ -128,7 +130,7 @@ class LayoutAndEngine(LanguageModel):
         return _LaidOutSession(session, self._lay_out, self.layout.cut)
 
     def _lay_out(self, asked: ClipPrompts) -> LaidOutRequest:
-        """Text and clip in order; the clip's tokens go to the engine's device once."""
+        """Lay out all prompts; the clip's tokens are moved to the engine's device once."""
         video = again_with_memory_freed(partial(self._placed, asked.video))
         return LaidOutRequest(
             [self.layout.lay_out(video, prompt, asked.positions) for prompt in asked.prompts],
@@ -138,7 +140,7 @@ class LayoutAndEngine(LanguageModel):
         )
 
     def _placed(self, video: CompressedVideo) -> CompressedVideo:
-        """The clip with its tokens on the engine's device."""
+        """Copy of the clip with its tokens on the engine's device."""
         placed, companions = self.engine.place(video.tokens), video.companions
         if companions is not None:
             companions = self.engine.place(companions)
@@ -146,12 +148,12 @@ class LayoutAndEngine(LanguageModel):
 
 
 class _LaidOutSession(AnswerSession[ClipPrompts]):
-    """A session of an engine, with the requests of a model.
+    """Adapts an engine's session to a model's requests.
 
     Args:
-        session: Of the engine.
-        lay_out: Request of the model -> request of the engine.
-        cut: Cuts the words of a prompt about a clip into tokens, ahead of that.
+        session: The engine's session.
+        lay_out: Turns a model's request into an engine's request.
+        cut: Tokenises a prompt in advance, so that `lay_out` finds the tokens cached.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class _LaidOutSession(AnswerSession[ClipPrompts]):
         return self._session.busy
 
     def prepared(self, request: ClipPrompts) -> ClipPrompts:
-        """See `AnswerSession`: the words are cut, and the tokenizer knows them when it is added."""
+        """See `AnswerSession`: tokenises the prompts, so that `add` finds them cached."""
         for prompt in request.prompts:
             self._cut(request.video, prompt)
         return request
@@ -193,10 +195,10 @@ class _LaidOutSession(AnswerSession[ClipPrompts]):
 
 
 class NativeEngine(Engine):
-    """Answers prompts with the layers of a checkpoint, always taking the most likely token.
+    """Answers prompts with the layers of a checkpoint by greedy decoding.
 
-    A checkpoint's generation_config.json may ask for sampling or a repetition penalty; neither is
-    used, so that replies can be repeated. Only its end-of-turn tokens are.
+    Of a checkpoint's generation_config.json only the end-of-turn tokens are used; sampling and
+    repetition penalty are ignored, so that replies are reproducible.
 
     Args:
         model: The language half, with `language_model` (a stock text model) and `lm_head`.
@@ -205,7 +207,7 @@ class NativeEngine(Engine):
         compiles: Whether layers are compiled for prefill (`kernels.py`).
 
     Raises:
-        ValueError: If the layers do something that `LayerLoop` does not support.
+        ValueError: If the layers use a feature that `LayerLoop` does not support.
     """
 
     def __init__(
@@ -221,7 +223,7 @@ class NativeEngine(Engine):
         self.decode_text = decode_text
         self.eos_ids = eos_ids
         use_packed_attention(half.language_model)
-        # With room for one part of a request at a time.
+        # A session that processes one part of a request at a time.
         self._alone = BatchSession(self, 1)
 
     @property
@@ -234,7 +236,7 @@ class NativeEngine(Engine):
         return embed_spans(self.layer_loop, spans)
 
     def place(self, tokens: Tensor) -> Tensor:
-        """A clip's tokens where the layers are, so that questions about it need no more uploads."""
+        """Move a clip's tokens to the layers' device once, for all questions about it."""
         device = self.layer_loop.device
         if cuda_is_in_use() and tokens.device.type == "cpu" != device.type:
             tokens = tokens.pin_memory().to(device, non_blocking=True)
@@ -261,8 +263,8 @@ class NativeEngine(Engine):
         """Answer prompts about one clip; see `Engine.answer`.
 
         Prompts with the same text before the clip share the prefill of that text, of the clip, and
-        of the words behind it that all of them begin with, and continue from there in batches; all
-        others are answered one after the other. `BatchSession` says what the times mean.
+        of the common beginning of the text behind it, and continue from there in batches; other
+        prompts are answered one after another. `BatchSession` defines the times.
 
         Args:
             prompts: All about one clip.
@@ -271,8 +273,8 @@ class NativeEngine(Engine):
             share_prefix: `False` prefills every prompt on its own.
 
         Raises:
-            ValueError: If `max_new_tokens` is smaller than 1, or a prompt with several clips is to
-                be pruned.
+            ValueError: If `max_new_tokens` is smaller than 1, or a pruner is given for a prompt
+                with several clips.
         """
         request = LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix)
         try:
@@ -281,7 +283,7 @@ class NativeEngine(Engine):
                 found = next((got for done, got in self._alone.step() if done is request), None)
                 if found is not None:
                     break
-        except BaseException:  # Ctrl-C in a notebook: what is half done must not meet the next one
+        except BaseException:  # after Ctrl-C in a notebook, discard unfinished requests
             self._alone = BatchSession(self, 1)
             raise
         if isinstance(found, Exception):
@@ -289,7 +291,7 @@ class NativeEngine(Engine):
         return found
 
     def clock(self) -> float:
-        """Seconds, after the device has finished what it was asked to do."""
+        """Current time in seconds, after all device work has finished."""
         self.layer_loop.spread.synchronize()
         return time.perf_counter()
 
@@ -302,7 +304,7 @@ class NativeEngine(Engine):
         )
 
     def finish(self, reply: Reply) -> Answer:
-        """Turn token ids and seconds into an answer."""
+        """Turn a finished reply into an answer."""
         return Answer(
             text=self.decode_text(reply.tokens).strip(),
             choice=None,
@@ -318,10 +320,10 @@ class NativeEngine(Engine):
 
 
 def auto_batch_tokens(layer_loop: LayerLoop) -> int:
-    """Tokens that are answered together where nobody says how many.
+    """Default of `answer.batch_tokens`, in tokens.
 
-    On CUDA as many as half of the memory that is free now has room for: keys and values, and what
-    the widest layer keeps of every row while it computes.
+    On CUDA, the number of tokens whose keys, values and intermediate results in the widest layer
+    fit half of the memory that is free now.
     """
     if layer_loop.device.type != "cuda" or not cuda_is_in_use():
         return on_cpu(sum(int(one.nbytes) for one in layer_loop.layers[0].parameters()))

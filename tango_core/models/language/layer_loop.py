@@ -1,11 +1,11 @@
 """The language model as one explicit loop over stock layers: prefill, pruning, and decoding.
 
-The layers are called, never changed: no hooks, no replaced methods. What a pruner wants to know
-about a layer is computed a second time from that layer's own input and projections
-(`attention.py`), so the fused attention kernel runs in every layer. What this loop does not hand to
-the layers (sliding windows, soft-capped logits) is refused when it is made.
+The layers are called, never changed: no hooks, no replaced methods. Attention probabilities for a
+pruner are recomputed from the layer's input and projections (`attention.py`), so the fused
+attention kernel runs in every layer. Models with unsupported features (sliding windows, soft-capped
+logits) are rejected by the constructor.
 
-Positions belong to the caller. Any shape whose last two axes are (batch, sequence) works: (B, S)
+The caller computes the positions. Any shape whose last two axes are (batch, sequence) works: (B, S)
 for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
 """
 
@@ -44,10 +44,10 @@ class LayerLoop:
     Args:
         text_model: A stock text model: `layers`, `norm`, `rotary_emb`, `embed_tokens`, `config`.
         lm_head: Output projection.
-        compiles: Whether layers are compiled for the work that may be (`Work.compiles`).
+        compiles: Whether layers are compiled; compiled layers run if `Work.compiles` is set.
 
     Raises:
-        ValueError: If the layers do something that this loop does not.
+        ValueError: If the layers use a feature that this loop does not support.
     """
 
     def __init__(self, text_model: nn.Module, lm_head: nn.Module, compiles: bool = False) -> None:
@@ -68,12 +68,12 @@ class LayerLoop:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are; those of the embedding, if they are on several devices."""
+        """Device of the weights; that of the embedding if the model is spread over devices."""
         return self.embed_tokens.weight.device  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> torch.dtype:
-        """In which precision the layers compute."""
+        """Data type of the layers."""
         return self.embed_tokens.weight.dtype  # type: ignore[no-any-return]
 
     def embed(self, ids: Iterable[int]) -> Tensor:
@@ -97,7 +97,7 @@ class LayerLoop:
         prompt_length: int | None = None,
         added: Additions | None = None,
     ) -> Tensor:
-        """Run whole sequences of equal length through all layers; nothing is kept for later.
+        """Run whole sequences of equal length through all layers, without a key-value cache.
 
         Args:
             hidden: (B, S, D) embeddings.
@@ -105,17 +105,17 @@ class LayerLoop:
             mask: (B, 1, S, S) bool, `True` where attention is allowed. `None` is causal attention.
             pruner: Drops visual tokens between layers; for one sequence (B = 1).
             visual: Where the clip is; required with a pruner.
-            prompt_length: Leading tokens that the pruner sees; the rest are tokens generated since.
-                `None` for all.
-            added: To the states after the first layers; for one sequence.
+            prompt_length: Number of leading tokens that the pruner sees; the rest are generated
+                tokens. `None` for all.
+            added: Rows added to the states after the first layers; for one sequence.
 
         Returns:
-            (B, S', D) output of the last layer before the final normalisation; S' < S if something
-            was dropped.
+            (B, S', D) output of the last layer before the final normalisation; S' < S if tokens
+            were dropped.
 
         Raises:
-            ValueError: If the pruner's layers do not exist, or it drops text tokens, or the layers
-                would not be causal without a mask.
+            ValueError: If the pruner's layers do not exist, it drops text tokens, or the attention
+                is not causal without a mask.
         """
         if mask is None and hidden.shape[1] > 1 and self.config._attn_implementation == "eager":
             raise InputError(
@@ -141,18 +141,18 @@ class LayerLoop:
         shifted: Mapping[int, Tensor] = _NO_SHIFTS,
         added: Additions | None = None,
     ) -> Tensor:
-        """Run the rows of many sequences through all layers; `work` keeps them apart.
+        """Run the rows of many sequences through all layers; `work` separates sequences.
 
         The layers must attend through `work` (`use_packed_attention`).
 
         Args:
             hidden: (N, D) embeddings of all rows.
             positions: (..., N) int64.
-            work: Is handed queries, keys and values of every layer.
-            pruned: Sequences whose visual tokens are dropped on the way, in the order of their
-                rows. Their `start` and `length` follow what is dropped.
-            shifted: Layer -> (..., N) positions that hold from that layer on.
-            added: To the states after the first layers.
+            work: Receives queries, keys and values of every layer.
+            pruned: Sequences with a pruner, in the order of their rows. Their `start` and `length`
+                are updated when tokens are dropped.
+            shifted: Layer -> (..., N) positions used from that layer on.
+            added: Rows added to the states after the first layers.
 
         Returns:
             (N', D) output of the last layer before the final normalisation.
@@ -164,7 +164,7 @@ class LayerLoop:
     def pruned_rows(
         self, pruner: LayerPruner, visual: VisualSpan, start: int, length: int
     ) -> PrunedRows:
-        """A prompt that is to be pruned.
+        """The state of a prompt that a pruner will shorten.
 
         Raises:
             ValueError: If the pruner's layers do not exist.
@@ -184,7 +184,7 @@ class LayerLoop:
         work: Work | None = None,
         added: Additions | None = None,
     ) -> Tensor:
-        """All layers, with pruning between them."""
+        """Run all layers, with pruning between them."""
         options = {} if work is None else {"work": work}
         self.spread.begin()
         layer_input, rotary = hidden, self._rotary(hidden, positions)
@@ -199,7 +199,7 @@ class LayerLoop:
                 hidden, positions = self._between.prune(
                     index, hidden, positions, layer_input, rotary, pruned, added
                 )
-                if work is None:  # tokens generated since go on where the prompt now ends
+                if work is None:  # generated tokens continue after the shortened prompt
                     positions = go_on(positions, pruned[0].length)
                 rotary = self._rotary(hidden, positions)
             layer_input = hidden
@@ -216,13 +216,13 @@ class LayerLoop:
 
 
 class Recorder:
-    """Records work of one device, one piece after another.
+    """Records CUDA graphs on one device.
 
-    All pieces are recorded on one stream: cuBLAS keeps 32 MiB of the device for every stream that
-    it has worked on, for as long as the process lives.
+    All graphs are recorded on one stream, because cuBLAS allocates 32 MiB per stream it is used on
+    and never frees them.
 
     Args:
-        device: Of the work. It need not be the current one, on which PyTorch would record.
+        device: Device to record on; need not be the current device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -230,14 +230,13 @@ class Recorder:
         self._stream: torch.cuda.Stream | None = None
 
     def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-        """The work as a graph, not done yet; `None`, with a warning, if it cannot be recorded.
+        """Record `work` as a graph without running it; `None`, with a warning, if that fails.
 
-        Other threads may go on using the device meanwhile: what they do is no part of the graph and
-        does not spoil it.
+        Other threads may use the device meanwhile; their calls are not recorded.
 
         Args:
-            work: Has been done before, allocates nothing that outlives it, and nothing in it waits
-                for the device.
+            work: Must have run before, must not allocate memory that outlives it, and must not
+                synchronise with the device.
         """
         with torch.cuda.device(self._device):
             stream = torch.cuda.current_stream()
@@ -245,12 +244,12 @@ class Recorder:
                 return self._recorded(work)
             except RuntimeError as error:
                 reason = str(error).split("\n")[0]
-            torch.cuda.set_stream(stream)  # a recording that broke off stays on its own
-        logger.warning("decoding goes on without a CUDA graph: %s", reason)
+            torch.cuda.set_stream(stream)  # leave the stream of the failed recording
+        logger.warning("decoding continues without a CUDA graph: %s", reason)
         return None
 
     def _recorded(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """The graph."""
+        """Record the graph; raises `RuntimeError` if that fails."""
         if self._stream is None:
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()

@@ -1,6 +1,6 @@
-"""One pass over the prompts of many requests, packed into one row of tokens without padding.
+"""One prefill pass over the prompts of many requests, concatenated without padding.
 
-A request is cut into parts, prompts that share what they begin with; a part is prefilled at once.
+A request is split into parts: prompts with a common beginning, which are prefilled in one pass.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LaidOutRequest:
         prompts: Any number of text and visual spans each.
         pruner: Drops visual tokens between layers; every prompt is then prefilled on its own.
         max_new_tokens: Upper bound per reply, 1 or larger.
-        share_prefix: Whether prompts may share the computation of what they begin with.
+        share_prefix: Whether prompts may share the prefill of their common beginning.
     """
 
     prompts: Sequence[LaidOutPrompt]
@@ -51,11 +51,11 @@ class Reply:
     """A reply that is being generated; times in seconds.
 
     Attributes:
-        prompt: What it is the reply to.
-        tokens: So far.
-        prefill: Its share of the passes that its prompt took part in.
-        first: From the start of the first of them until its first token was known.
-        decode: Its share of the steps that made the other tokens.
+        prompt: The prompt that is answered.
+        tokens: Token ids generated so far.
+        prefill: The prompt's share of the time of its prefill passes.
+        first: Time from the start of its first prefill pass to its first token.
+        decode: The reply's share of the time of its decoding steps.
     """
 
     prompt: LaidOutPrompt
@@ -66,14 +66,14 @@ class Reply:
 
 
 @dataclass(eq=False)
-class RequestInWork:
-    """A request and its replies.
+class RequestInFlight:
+    """A request being answered, and its replies.
 
     Attributes:
-        request: As it was added.
+        request: The request as it was added.
         replies: One per prompt.
-        open: Replies that have not ended.
-        failed: Whether it was given back with an error.
+        open: Number of replies that have not ended.
+        failed: Whether the request was returned with an error.
     """
 
     request: LaidOutRequest
@@ -85,13 +85,13 @@ class RequestInWork:
 
 @dataclass(eq=False)
 class Prefix:
-    """What prompts of several parts begin with.
+    """A common beginning of prompts, possibly of several parts.
 
     Attributes:
         spans: Text and clip.
-        length: Tokens.
-        slot: Where its keys and values are; `None` until a part has computed them.
-        waiting: Parts that still need it.
+        length: Number of tokens.
+        slot: Slot of its keys and values; `None` until a part has computed them.
+        waiting: Number of parts that still need it.
         decoding: Whether the sequence that has this slot is still being decoded.
     """
 
@@ -107,25 +107,25 @@ class Part:
     """Prompts that are prefilled in the same pass.
 
     Attributes:
-        work: Their request.
+        work: Request of the prompts.
         members: Indices of the prompts.
-        need: Tokens that a slot must have room for, of any prompt with this prefix.
-        prefix: What the members share; `None` for a prompt of its own.
+        need: Slot capacity in tokens that the longest prompt with this prefix needs.
+        prefix: Common beginning of the members; `None` for a single prompt that shares nothing.
     """
 
-    work: RequestInWork
+    work: RequestInFlight
     members: Sequence[int]
     need: int
     prefix: Prefix | None = None
 
     @property
     def tokens(self) -> int:
-        """Keys and values of all members, their replies included."""
+        """Number of tokens of all members, replies included."""
         longest = self.work.request.max_new_tokens
         return sum(len(self.work.replies[index].prompt) + longest for index in self.members)
 
 
-def parts_of(work: RequestInWork) -> list[Part]:
+def parts_of(work: RequestInFlight) -> list[Part]:
     """Cut a request into parts, in the order of its prompts."""
     request, prompts = work.request, work.request.prompts
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -136,12 +136,12 @@ def parts_of(work: RequestInWork) -> list[Part]:
     return [part for members in groups.values() for part in _parts_of_group(work, members)]
 
 
-def single_parts(work: RequestInWork, members: Iterable[int]) -> list[Part]:
-    """Prompts one by one, nothing shared."""
+def single_parts(work: RequestInFlight, members: Iterable[int]) -> list[Part]:
+    """One part per prompt, without shared prefixes."""
     return [Part(work, (index,), _need(work, [index])) for index in members]
 
 
-def _parts_of_group(work: RequestInWork, members: Sequence[int]) -> list[Part]:
+def _parts_of_group(work: RequestInFlight, members: Sequence[int]) -> list[Part]:
     """Cut prompts that share a prefix into parts."""
     if len(members) == 1:
         return single_parts(work, members)
@@ -155,26 +155,26 @@ def _parts_of_group(work: RequestInWork, members: Sequence[int]) -> list[Part]:
 
 
 def num_shared(prompts: Sequence[LaidOutPrompt]) -> int:
-    """How many tokens behind the clip all prompts have in common; each keeps one of its own.
+    """Number of tokens after the clip that all prompts share; each keeps at least one unshared.
 
     A protocol's instructions and LLaVA-Video's sentence about time, 400 tokens for 64 frames, are
     the same for every question of a clip.
     """
-    # What the first and the last in dictionary order have in common, all between them have, too.
+    # The common beginning of the lexicographically first and last is common to all.
     questions = [prompt.question for prompt in prompts]
     pairs = enumerate(zip(min(questions), max(questions), strict=False))
     shortest = min(map(len, questions)) - 1
     return min(shortest, next((at for at, (one, other) in pairs if one != other), shortest))
 
 
-def _need(work: RequestInWork, members: Iterable[int]) -> int:
-    """Room for the longest of some prompts with its reply."""
+def _need(work: RequestInFlight, members: Iterable[int]) -> int:
+    """Tokens of the longest of these prompts, its reply included."""
     longest = max(len(work.request.prompts[index]) for index in members)
     return longest + work.request.max_new_tokens
 
 
 def _text_of(spans: Sequence[Span]) -> tuple[tuple[int, ...] | None, ...]:
-    """Token ids of every text span, `None` for a visual one: what prompts may share."""
+    """Token ids of every text span and `None` for a visual one: the key for sharing a prefix."""
     return tuple(span.ids if isinstance(span, TextTokens) else None for span in spans)
 
 
@@ -183,14 +183,14 @@ class DecodedSequence:
     """A reply that is being decoded.
 
     Attributes:
-        work: The request that it belongs to.
-        reply: What is known of it.
-        slot: Its place in the arena.
-        prefix: What it shares with other questions about its clip, if anything.
-        index: Its place among the prompts of the request.
+        work: Request of the prompt.
+        reply: The reply generated so far.
+        slot: Slot in the arena.
+        prefix: Beginning shared with other questions about its clip, if any.
+        index: Index of the prompt in the request.
     """
 
-    work: RequestInWork
+    work: RequestInFlight
     reply: Reply
     slot: int
     prefix: Prefix | None
@@ -198,14 +198,14 @@ class DecodedSequence:
 
     @property
     def tokens(self) -> int:
-        """Keys and values, its whole reply included."""
+        """Number of tokens, the maximum reply length included."""
         return len(self.reply.prompt) + self.work.request.max_new_tokens
 
     def shifts(self, lengths: Sequence[Sequence[int]]) -> list[int]:
         """By how much a pruner that renumbers lowered the last position, per layer.
 
         Args:
-            lengths: Keys and values that are held, by layer and slot.
+            lengths: Number of keys and values held, by layer and slot.
         """
         positions, pruner = self.reply.prompt.positions, self.work.request.pruner
         held = [of_layer[self.slot] for of_layer in lengths]
@@ -217,16 +217,16 @@ class DecodedSequence:
 
 
 class PassLayout:
-    """The parts that are prefilled together, in the slots of an arena.
+    """Assigns the parts of one prefill pass to slots of an arena.
 
     Args:
-        arena: Its slots are taken; `undo` gives them back.
+        arena: Arena whose slots are reserved; `undo` releases them.
 
     Attributes:
-        segments: Of all parts, in the order of the packed row.
-        sequences: That begin in this pass.
-        ends: By sequence, its segment.
-        taken: Slots of this pass.
+        segments: Segments of all parts, in the order of the rows.
+        sequences: Sequences that begin in this pass.
+        ends: Index of every sequence's last segment.
+        taken: Slots reserved by this pass.
     """
 
     def __init__(self, arena: KVArena) -> None:
@@ -239,7 +239,7 @@ class PassLayout:
         self.taken: list[int] = []
 
     def add(self, part: Part) -> None:
-        """Append the segments of a part, and the sequences that they begin."""
+        """Append the segments and sequences of a part."""
         own = self._begin_prefix(part)
         for index in part.members:
             if own is None:
@@ -252,14 +252,14 @@ class PassLayout:
             self.sequences.append(DecodedSequence(part.work, reply, slot, part.prefix, index))
 
     def share_out(self, seconds: float) -> None:
-        """Book the time of the pass; that of a shared prefix goes to the first question."""
+        """Divide the pass's time among the replies; the first question gets a shared prefix's."""
         of_slot = {one.slot: one for one in self.sequences}
         total = sum(segment.num_rows for segment in self.segments)
         for segment in self.segments:
             of_slot[segment.slot].reply.prefill += seconds * segment.num_rows / total
 
     def undo(self) -> None:
-        """Give back what the pass has taken; its prefixes are nowhere again."""
+        """Release the slots of the pass and forget the prefixes that it computed."""
         for prefix in self._fresh:
             prefix.slot, prefix.decoding = None, False
         for prefix in self._resumed:
@@ -268,13 +268,13 @@ class PassLayout:
             self._arena.give_back(slot)
 
     def _take(self) -> int:
-        """A free slot."""
+        """Reserve a free slot."""
         slot = self._arena.take()
         self.taken.append(slot)
         return slot
 
     def _begin_prefix(self, part: Part) -> int | None:
-        """The slot of a prefix in which no question is decoded; it goes on as the first one's."""
+        """Reserve the prefix's slot for the part's first question; `None` if not possible."""
         prefix = part.prefix
         if prefix is None or (prefix.slot is not None and prefix.decoding):
             return None
@@ -291,7 +291,7 @@ class PassLayout:
 
 
 def _segment(part: Part, index: int, slot: int) -> Segment:
-    """The whole prompt of a question, or what follows on the prefix."""
+    """The segment of a prompt: all of it, or the rows after the prefix."""
     request, prefix = part.work.request, part.prefix
     prompt = request.prompts[index]
     if prefix is None:
@@ -311,13 +311,13 @@ class Segment:
     """The rows of one sequence in a pass.
 
     Attributes:
-        spans: What the rows are.
+        spans: Text and visual tokens of the rows.
         positions: (..., n) int64 of these rows.
-        slot: Where its keys and values go.
-        base: Slot of the sequence that these rows go on from, which may be that of an earlier
-            segment of the same pass; `None` for a sequence from its beginning.
-        shared: Tokens of that sequence that stand before these rows.
-        pruner: Drops visual tokens between layers; for a sequence from its beginning.
+        slot: Slot that receives the keys and values.
+        base: Slot of the sequence that these rows continue, possibly of an earlier segment of the
+            same pass; `None` if the segment starts a sequence.
+        shared: Number of that sequence's tokens before these rows.
+        pruner: Drops visual tokens between layers; only if the segment starts a sequence.
     """
 
     spans: Sequence[Span]
@@ -329,13 +329,13 @@ class Segment:
 
     @property
     def num_rows(self) -> int:
-        """Rows before any pruning."""
+        """Number of rows before any pruning."""
         return sum(map(len, self.spans))
 
 
 @dataclass(eq=False)
 class _Rows:
-    """A segment while it runs through the layers."""
+    """State of a segment while it runs through the layers."""
 
     segment: Segment
     pruned: PrunedRows | None
@@ -343,17 +343,17 @@ class _Rows:
 
     @property
     def length(self) -> int:
-        """Rows still there."""
+        """Number of remaining rows."""
         return self.segment.num_rows if self.pruned is None else self.pruned.length
 
 
 class Prefill(Work):
-    """One pass of some segments; their keys and values are in the arena afterwards.
+    """One prefill pass over segments; it writes their keys and values into the arena.
 
     Args:
-        layer_loop: The layers, which attend through work.
-        arena: Has a slot for every segment.
-        segments: In the order of their rows; one that goes on from another comes after it.
+        layer_loop: The layer loop; it calls `attend` of this object.
+        arena: Arena with a slot for every segment.
+        segments: Segments in the order of their rows; a segment comes after the one it continues.
     """
 
     compiles = True
@@ -365,7 +365,7 @@ class Prefill(Work):
         self._rows: list[_Rows] = []
 
     def run(self) -> Tensor:
-        """(number of segments, D) output of the last layer at the last row of every segment."""
+        """Run the pass; (segments, D) output of the last layer at every segment's last row."""
         loop = self._layer_loop
         spans = [span for one in self._segments for span in one.spans]
         hidden = embed_spans(loop, spans)
@@ -392,7 +392,7 @@ class Prefill(Work):
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Tensor:
-        """See `Work`: every segment sees itself and what it goes on from."""
+        """See `Work`: a segment attends to itself and to the tokens it continues."""
         mixed, start = [], 0
         for rows in self._rows:
             part = slice(start, start + rows.length)
@@ -410,7 +410,7 @@ class Prefill(Work):
         values: Tensor,
         scaling: float,
     ) -> Tensor:
-        """One segment: (n, heads, head_dim)."""
+        """Attention of one segment: (n, heads, head_dim)."""
         segment, arena = rows.segment, self._arena
         if segment.base is None:
             arena.write(layer, segment.slot, keys, values)
@@ -426,7 +426,7 @@ class Prefill(Work):
 
 
 def embed_spans(layer_loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
-    """(S, D) embeddings of text and visual tokens; all text goes to the device at once."""
+    """(S, D) embeddings of text and visual tokens; all text ids are uploaded in one transfer."""
     texts = [span.ids for span in spans if isinstance(span, TextTokens)]
     embedded = layer_loop.embed([token for ids in texts for token in ids])
     pieces = iter(torch.split(embedded, [len(ids) for ids in texts]))
@@ -441,7 +441,7 @@ def embed_spans(layer_loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
 
 
 def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
-    """Where the clip is, for a pruner; several visual spans are pieces of one clip.
+    """Positions of the clip for a pruner; several visual spans are pieces of one clip.
 
     Raises:
         ValueError: If there is no visual span, or they are of several clips.
@@ -463,7 +463,7 @@ def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
 
 
 def additions(spans: Sequence[Span], device: torch.device) -> Additions | None:
-    """What the visual tokens among some spans bring along; `None` for nothing."""
+    """Companion rows of the visual tokens (DeepStack); `None` if there are none."""
     found = [(at, span) for at, span in visual_spans(spans) if span.companions is not None]
     if not found:
         return None
@@ -482,5 +482,5 @@ def visual_spans(spans: Sequence[Span]) -> list[tuple[int, VisualTokens]]:
 
 
 def rows_of(found: Sequence[tuple[int, VisualTokens]]) -> Tensor:
-    """(V,) int64 rows of visual spans."""
+    """(V,) int64 row indices of all visual tokens."""
     return torch.cat([torch.arange(start, start + len(span)) for start, span in found])

@@ -2,9 +2,8 @@
 
 A clip may be laid out as blocks: the tokens of one temporal position after the other, with text
 around each. Qwen3-VL writes the time before every pair of frames, InternVL the number before every
-frame. The text of a block is the clip's, not the question's: it stands in the same place for every
-question, no method drops it, and `model.empty_blocks` says what becomes of it where a block keeps
-no token.
+frame. The text of a block belongs to the clip, not to the question: it is equal for all questions,
+no method drops it, and `model.empty_blocks` decides whether it stays if its block keeps no token.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from tango_core.models.language.chat import ChatFormat
 from tango_core.models.options import EmptyBlocks
 from tango_core.types import CompressedVideo, Positions, Prompt
 
-# Texts whose tokens are remembered: a question is put once per method, with the same words around
-# it. Subtitles make a prompt of some thousand tokens, 36 bytes each.
+# Size of the cache of tokenised texts: every method asks the same questions with the same text
+# around them. A prompt with subtitles has some thousand tokens of 36 bytes each.
 _TEXTS = 256
 
 
@@ -36,8 +35,8 @@ class TextTokens:
 
     Attributes:
         ids: Token ids.
-        of_clip: Whether it belongs to the clip and not to the question: time stamps, marks around
-            frames. Such text is never dropped, and stands beside the visual tokens in all counts.
+        of_clip: Whether it belongs to the clip and not to the question: time stamps, markers around
+            frames. Such text is never dropped and is counted separately from visual tokens.
     """
 
     ids: tuple[int, ...]
@@ -76,8 +75,8 @@ class LaidOutPrompt:
     """One question with its clip, in the order of the sequence.
 
     Attributes:
-        spans: Text and visual tokens; the last span is the text after the clip, not empty. Text of
-            the clip itself may stand between visual spans, and after the last one.
+        spans: Text and visual tokens; the last span is the text after the clip, not empty. The
+            clip's own text may be between visual spans and after the last one.
         positions: (..., S) int64 for the rotary embedding, S the tokens of all spans.
     """
 
@@ -86,7 +85,7 @@ class LaidOutPrompt:
 
     @property
     def prefix(self) -> tuple[Span, ...]:
-        """Everything up to and including the clip."""
+        """The spans up to and including the clip."""
         return self.spans[:-1]
 
     @property
@@ -98,17 +97,17 @@ class LaidOutPrompt:
 
     @property
     def prefix_length(self) -> int:
-        """Tokens up to and including the clip."""
+        """Number of tokens up to and including the clip."""
         return sum(map(len, self.prefix))
 
     @property
     def num_visual(self) -> int:
-        """Visual tokens, newline tokens included."""
+        """Number of visual tokens, newline tokens included."""
         return sum(len(span) for span in self.spans if isinstance(span, VisualTokens))
 
     @property
     def num_clip_text(self) -> int:
-        """Text tokens that belong to the clip."""
+        """Number of text tokens that belong to the clip."""
         return sum(
             len(span) for span in self.spans if isinstance(span, TextTokens) and span.of_clip
         )
@@ -118,13 +117,13 @@ class LaidOutPrompt:
 
 
 class PromptLayout(ABC):
-    """What a family knows about prompts: where the clip goes, and which text surrounds it.
+    """Builds a model family's prompts: the position of the clip and the text around it.
 
     Args:
         spec: From `describe_model`.
-        tokenizer: The checkpoint's.
+        tokenizer: The checkpoint's tokenizer.
         chat: Text around clip and question.
-        config: Of the whole model; only some families need it.
+        config: Configuration of the whole model; only some families need it.
         half: The loaded language half; only some families need it.
     """
 
@@ -143,17 +142,17 @@ class PromptLayout(ABC):
         self._ids = lru_cache(maxsize=_TEXTS)(self._tokenize)
 
     def cut(self, video: CompressedVideo, prompt: Prompt) -> object:
-        """Cut the words of a prompt into tokens, which `lay_out` then finds remembered.
+        """Tokenise a prompt in advance, so that `lay_out` finds the tokens cached.
 
-        Needs no device and nothing that changes: a thread beside the language model may do it. A
-        layout that does not say how is cut when it is laid out.
+        Thread-safe and without device work, so it may run while the language model computes. The
+        default does nothing; the prompt is then tokenised by `lay_out`.
 
         Args:
-            video: As `lay_out`; its tokens are not looked at.
-            prompt: As `lay_out`.
+            video: As in `lay_out`; its tokens are not read.
+            prompt: As in `lay_out`.
 
         Returns:
-            Token ids, as the layout itself needs them.
+            Token ids in the form that the layout uses.
         """
         return None
 
@@ -165,15 +164,15 @@ class PromptLayout(ABC):
 
         Args:
             video: Tokens from a `Compressor`.
-            prompt: The protocol's words.
-            positions: Number kept tokens contiguously, or by their place in the full sequence.
+            prompt: The prompt that the protocol built.
+            positions: Number kept tokens contiguously, or by their position in the full sequence.
 
         Raises:
             ValueError: If the tokens are not as wide as the language model.
         """
 
     def raise_if_wrong_width(self, video: CompressedVideo) -> None:
-        """Refuse tokens of another model."""
+        """Raise `ValueError` for tokens of another model."""
         width = self.spec.llm.hidden_size
         if video.tokens.shape[1] != width:
             raise InputError(
@@ -182,11 +181,11 @@ class PromptLayout(ABC):
             )
 
     def tokenize(self, text: str) -> tuple[int, ...]:
-        """Token ids of a piece of the conversation; those of the last texts are remembered."""
+        """Token ids of a piece of the conversation, cached for the latest texts."""
         return self._ids(text)
 
     def _tokenize(self, text: str) -> tuple[int, ...]:
-        """The ids themselves."""
+        """Token ids without the cache."""
         return tuple(self.tokenizer(text, add_special_tokens=False).input_ids)
 
     def decode(self, ids: list[int]) -> str:
@@ -199,8 +198,8 @@ class BlockText:
     """Token ids around the visual tokens of one temporal position.
 
     Attributes:
-        before: In front of them.
-        after: Behind them.
+        before: Token ids before the visual tokens.
+        after: Token ids after the visual tokens.
     """
 
     before: tuple[int, ...]
@@ -213,18 +212,18 @@ class BlockText:
 def lay_out_blocks(
     video: CompressedVideo, texts: Sequence[BlockText], empty: EmptyBlocks = "keep"
 ) -> tuple[Span, ...]:
-    """The spans of a clip.
+    """Build the spans of a clip that is laid out as blocks.
 
     Args:
         video: K kept tokens of (T, H, W).
         texts: One per temporal position, T.
-        empty: Whether the text of a block stays that keeps no token.
+        empty: Whether the text of a block without kept tokens stays.
 
     Returns:
-        Text and visual spans in turn; neighbouring texts are one span.
+        Alternating text and visual spans; adjacent texts are merged.
 
     Raises:
-        ValueError: If there is not one text per temporal position.
+        ValueError: If the number of texts is not T.
     """
     bounds = _bounds(video, texts)
     spans: list[Span] = []
@@ -254,19 +253,19 @@ def block_positions(
     place: Callable[[Tensor], Tensor],
     extent: int,
 ) -> tuple[Tensor, int]:
-    """Positions of those spans, every token where it is in the full clip.
+    """Positions of the spans of `lay_out_blocks`; kept tokens have their full-clip positions.
 
     Args:
         video: As in `lay_out_blocks`.
         texts: As in `lay_out_blocks`.
         empty: As in `lay_out_blocks`.
-        place: (n,) int64 positions in the grid of a frame, h * W + w -> (..., n) int64 positions
-            counted from where the block's tokens begin.
-        extent: By how much the text behind a block's tokens is further than their beginning,
-            whatever was dropped.
+        place: Maps (n,) int64 grid positions h * W + w of a frame to (..., n) int64 positions
+            relative to the first position of the block's visual tokens.
+        extent: Distance from the first position of a block's visual tokens to the text after
+            them, independent of dropped tokens.
 
     Returns:
-        (..., S) int64 counted from where the clip begins, and where text goes on behind it.
+        (..., S) int64 positions relative to the clip's start, and the position after the clip.
     """
     bounds = _bounds(video, texts)
     cells = video.indices.cpu() % (video.grid[1] * video.grid[2])
@@ -284,7 +283,7 @@ def block_positions(
 
 
 def _bounds(video: CompressedVideo, texts: Sequence[BlockText]) -> list[int]:
-    """(T + 1) ends of the blocks among the kept tokens."""
+    """T + 1 boundaries of the blocks among the kept tokens."""
     num_blocks, height, width = video.grid
     if len(texts) != num_blocks:
         raise InputError(
@@ -295,5 +294,5 @@ def _bounds(video: CompressedVideo, texts: Sequence[BlockText]) -> list[int]:
 
 
 def _counted(start: int, count: int, axes: Sequence[int]) -> Tensor:
-    """Text: the same number on all axes, one more per token."""
+    """Consecutive text positions, equal on all axes."""
     return (torch.arange(count) + start).expand(*axes, count)

@@ -1,7 +1,7 @@
 """Apply a pruner between two layers.
 
-Rows that are added to the states of visual tokens after the first layers (DeepStack) follow the
-tokens that stay.
+Rows that are added to the states of visual tokens after the first layers (DeepStack) are dropped
+together with their tokens.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tango_core.ops.saliency import positions_of
 
 
 class Additions:
-    """What the visual tokens of a pass bring along for its first layers.
+    """Rows that are added to the states of visual tokens after the first layers (DeepStack).
 
     Qwen3-VL's tower gives every token E more rows of the language model's width. Row i is added to
-    the token's state after layer i, so that layers 1 to E see them. It follows the token when a
-    pruner drops others; where tokens were merged, the one that stays has its own.
+    the token's state after layer i, so that layers 1 to E see them. When a pruner drops or merges
+    tokens, the remaining tokens keep their own rows.
 
     Args:
         rows: (n,) int64, ascending rows of the pass that have additions.
@@ -37,7 +37,7 @@ class Additions:
         self._values = values
 
     def after(self, layer: int, hidden: Tensor) -> Tensor:
-        """States after a layer.
+        """Add the rows of a layer to its output.
 
         Args:
             layer: 0-based index of the layer that has run.
@@ -50,11 +50,11 @@ class Additions:
         return hidden.index_copy(1, rows, hidden[:, rows] + added)
 
     def keep(self, stays: Tensor, num_rows: int) -> None:
-        """Follow a pass that gets shorter.
+        """Update the row indices after rows of the pass were dropped.
 
         Args:
-            stays: (N',) int64 ascending rows that stay.
-            num_rows: N, rows before.
+            stays: (N',) int64 ascending indices of the remaining rows.
+            num_rows: N, number of rows before.
         """
         places = torch.full((num_rows,), -1, dtype=torch.int64, device=stays.device)
         places[stays] = torch.arange(len(stays), device=stays.device)
@@ -65,11 +65,11 @@ class Additions:
 
 
 def rows_left(stays: Sequence[tuple[slice, Tensor]], hidden: Tensor) -> Tensor:
-    """(N',) rows of a pass that are left.
+    """(N',) indices of the remaining rows of a pass.
 
     Args:
-        stays: Rows of every prompt that was pruned, in order, and which of them stay.
-        hidden: (1, N, D) before.
+        stays: Per pruned prompt, in order: its rows, and the indices of those that stay.
+        hidden: (1, N, D) states before pruning.
     """
     every = torch.arange(hidden.shape[1], device=hidden.device)
     pieces: list[Tensor] = []
@@ -82,14 +82,14 @@ def rows_left(stays: Sequence[tuple[slice, Tensor]], hidden: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class VisualSpan:
-    """Where the clip is in a sequence.
+    """Positions of the clip in a sequence.
 
     Attributes:
-        positions: (V,) int64, ascending positions of its tokens in the sequence; text may stand
+        positions: (V,) int64, ascending positions of its tokens in the sequence; text may be
             between them.
         indices: (V,) int64 flat grid position of every visual token, -1 for newline tokens.
         grid: (T, H, W) of the clip before any compression.
-        num_after: Text tokens after the clip.
+        num_after: Number of text tokens after the clip.
         is_one_run: See `LayerContext`.
     """
 
@@ -102,18 +102,18 @@ class VisualSpan:
 
 @dataclass(eq=False)
 class PrunedRows:
-    """What is left of a prompt while it runs through the layers under a pruner.
+    """State of a prompt while a pruner shortens it between layers.
 
     Attributes:
         pruner: Drops visual tokens between layers.
-        visual: Where the clip is in this sequence.
+        visual: Positions of the clip in the original sequence.
         start: First row of the sequence among all rows of the pass.
-        length: Tokens of the prompt still there. Rows behind them are tokens generated since, which
-            a pruner is not shown.
+        length: Number of remaining prompt tokens. Rows behind them are generated tokens, which the
+            pruner does not see.
         at: Layers before which the pruner acts.
-        positions: (n,) int64 where the visual tokens still there are in the sequence now.
-        left: (n,) int64, of every visual token still there its index among the original ones.
-        scratch: Memory of the pruner for this prompt.
+        positions: (n,) int64 positions of the remaining visual tokens in the shortened sequence.
+        left: (n,) int64 indices of the remaining visual tokens among the original ones.
+        scratch: Values that the pruner stores between its layers for this prompt.
     """
 
     pruner: LayerPruner
@@ -127,7 +127,7 @@ class PrunedRows:
 
 
 def go_on(positions: Tensor, length: int) -> Tensor:
-    """Positions whose rows behind the prompt of this length follow its last one, in steps of 1."""
+    """Renumber the rows after the prompt consecutively from the prompt's last position."""
     rest = positions.shape[-1] - length
     steps = torch.arange(1, rest + 1, device=positions.device)
     return torch.cat([positions[..., :length], positions[..., length - 1 : length] + steps], dim=-1)
@@ -140,7 +140,7 @@ def counts(positions: Tensor) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Acted:
-    """What a pruner did with its prompt at a layer."""
+    """Result of a pruner for one prompt at one layer."""
 
     pruner: LayerPruner
     pruned: Pruned
@@ -148,15 +148,15 @@ class Acted:
 
     @property
     def num_visual(self) -> int:
-        """Visual tokens that stay."""
+        """Number of remaining visual tokens."""
         return len(self.pruned.keep) - len(self.context.hidden) + self.context.num_left
 
 
 def raise_unless_text_stays(acted: Sequence[Acted]) -> None:
-    """Check that all text stays, in order, in all prompts; the device is waited for once.
+    """Check that pruners kept all text in order, with one device synchronisation for all prompts.
 
     Raises:
-        ValueError: If a pruner dropped text, or its result does not fit together.
+        ValueError: If a pruner dropped text, or its result is inconsistent.
     """
     right = [_text_stays(one) for one in acted]
     on_device = [ok for ok in right if isinstance(ok, Tensor)]
@@ -171,7 +171,7 @@ def raise_unless_text_stays(acted: Sequence[Acted]) -> None:
 
 
 def _text_stays(one: Acted) -> Tensor | bool:
-    """() bool whether a prompt is all right; `False` where its shapes say that it is not."""
+    """() bool tensor whether the text is kept; `False` if the shapes are inconsistent."""
     keep, (length, dim) = one.pruned.keep, one.context.hidden.shape
     if one.num_visual < 0 or tuple(one.pruned.hidden.shape) != (len(keep), dim):
         return False
@@ -185,8 +185,8 @@ def visual_left(one: Acted) -> tuple[Tensor, Tensor]:
     """Find the visual tokens that stay, after `raise_unless_text_stays`.
 
     Returns:
-        (n,) int64 positions in the sequence that is left, and (n,) int64 indices into the visual
-        tokens before.
+        (n,) int64 positions in the shortened sequence, and (n,) int64 indices into the previous
+        visual tokens.
     """
     is_visual, keep = _is_visual(one.context), one.pruned.keep
     positions = positions_of(is_visual[keep], one.num_visual)
@@ -195,7 +195,7 @@ def visual_left(one: Acted) -> tuple[Tensor, Tensor]:
 
 
 def _is_visual(context: LayerContext) -> Tensor:
-    """(S,) bool."""
+    """(S,) bool, whether a token is visual."""
     is_visual = torch.zeros(len(context.hidden), dtype=torch.bool, device=context.hidden.device)
     return is_visual.index_fill_(0, context.visual, True)
 
@@ -204,7 +204,7 @@ class BetweenLayers:
     """Shortens prompts between the layers of a language model.
 
     Args:
-        spread: Layers and final norm, which pruners look into.
+        spread: Layers and final norm, from which attention for pruners is computed.
     """
 
     def __init__(self, spread: Spread) -> None:
@@ -222,19 +222,19 @@ class BetweenLayers:
         pruned: Sequence[PrunedRows],
         added: Additions | None,
     ) -> tuple[Tensor, Tensor]:
-        """Let the pruners of a layer shorten their prompts; other rows stay as they are.
+        """Apply the pruners that act before a layer; other rows are unchanged.
 
         Args:
-            index: Of the layer that comes next.
-            hidden: (1, N, D) its input.
+            index: Index of the next layer.
+            hidden: (1, N, D) input of the next layer.
             positions: (..., 1, N) int64.
-            previous_input: (1, N, D) input of the layer before it.
+            previous_input: (1, N, D) input of the previous layer.
             rotary: Cosine and sine for the positions.
-            pruned: Every prompt with a pruner, in the order of their rows.
-            added: Follows the rows that stay.
+            pruned: All prompts with a pruner, in the order of their rows.
+            added: DeepStack rows; updated to the remaining rows.
 
         Returns:
-            `hidden` and `positions` of the rows that stay.
+            `hidden` and `positions` of the remaining rows.
 
         Raises:
             ValueError: If a pruner drops text.
@@ -280,7 +280,7 @@ class BetweenLayers:
         rotary: tuple[Tensor, Tensor],
         prompt: PrunedRows,
     ) -> Acted:
-        """Let a pruner choose; nothing of its prompt changes yet."""
+        """Run a pruner on its prompt; its positions and length do not change yet."""
         visual, pruner = prompt.visual, prompt.pruner
         visual_indices, prompt.positions, prompt.left, *remembered = self._spread.together(
             hidden, visual.indices, prompt.positions, prompt.left, *prompt.scratch.values()
@@ -312,10 +312,10 @@ class BetweenLayers:
 
 
 def _shorten(acted: Acted, positions: Tensor, prompt: PrunedRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Shorten a prompt as its pruner says; tokens keep their positions unless it renumbers.
+    """Apply a pruner's result; tokens keep their positions unless the pruner renumbers.
 
     Returns:
-        States, positions, and which tokens of the prompt they are.
+        States and positions of the remaining tokens, and their indices in the prompt.
     """
     pruned = acted.pruned
     prompt.positions, kept = visual_left(acted)

@@ -53,6 +53,10 @@ def ends(tmp_path_factory):
     (folder / "empty.mp4").touch()
     (folder / "empty").mkdir()
     (folder / "empty" / "config.json").write_text("{}")
+    for name, text in (("nothing", None), ("broken", "[1"), ("other", "{}")):
+        (folder / name).mkdir()
+        if text:
+            (folder / name / "job.yaml").write_text(text)
     lines = [*QUICK, *(line for line in MISTAKES if line not in QUICK)]
     return json.loads(printed_by(RUN_ALL, str(folder), json.dumps(lines)))
 

@@ -86,24 +86,6 @@ def test_quiet_leaves_results_warnings_and_errors(tango, recipe):
     assert "not logged to MLflow at http://127.0.0.1:9 (nothing listens at 127.0.0.1:9" in warning
 
 
-@pytest.mark.parametrize("port", ["abc", "99999"])
-def test_a_port_of_a_server_that_is_none_is_refused_before_anything_runs(
-    tango, recipe, tmp_path, port
-):
-    uri = f"http://127.0.0.1:{port}"
-    code, _, err = tango("evaluate", recipe(), "--output", tmp_path, "--tracking-uri", uri)
-    assert code == 2
-    assert f"tracking_uri '{uri}': Port" in err
-    assert not list(tmp_path.glob("*/answers"))
-
-
-def test_the_retired_file_store_is_refused_before_anything_runs(tango, recipe, tmp_path):
-    code, _, err = tango("evaluate", recipe(), "--limit", "1", "--tracking-uri", "mlruns")
-    assert code == 2
-    assert "tracking_uri 'mlruns' is MLflow's retired file store; use sqlite" in err
-    assert not list(tmp_path.glob("runs/*/answers"))
-
-
 def test_precompute_says_where_the_tokens_are(tango, recipe, tmp_path):
     code, out, _ = tango("precompute", recipe(), "--limit", "2", *NO_SERVER)
     assert code == 0
@@ -132,34 +114,6 @@ def test_precomputed_features_serve_every_later_method(tango, recipe, tmp_path):
     assert work["answered"] > 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "arguments", "expected"),
-    [
-        ({"modell": {}}, [], "unknown key 'modell'; did you mean 'model'?"),
-        ({"method": {"name": "tanga"}}, [], "unknown method 'tanga'; did you mean 'tango'?"),
-        ({"method": {"name": "tango", "retention": 0}}, [], "retention must be in (0, 1], got 0"),
-        ({"method": {"name": "tango", "retention": 1.5}}, [], "must be in (0, 1], got 1.5"),
-        ({"method": {"name": "tango", "alhpa": 2}}, [], "did you mean 'alpha'?"),
-        ({"method": {"name": "tango", "num_layers": 2}}, [], "no option 'num_layers'"),
-        ({}, ["--set", "model=tiny"], "model: must be a mapping such as {name: tiny}, got 'tiny'"),
-        ({}, ["--set", "method.retention=ten"], "got 'ten'"),
-        ({"model": {"name": "llava-onevision-7b", "path": "/no/such"}}, [], "/no/such"),
-        ({"model": {"name": "llava"}}, [], "choose one of"),
-        ({"benchmark": {"name": "custom", "root": "/no/videos"}}, [], "/no/videos"),
-        ({"benchmark": {"name": "custom"}}, [], "root"),
-        ({"benchmark": {"name": "shape"}}, [], "did you mean 'shapes'?"),
-        ({"benchmark": {"name": "shapes", "split": "tset"}}, [], "tset"),
-        ({}, ["--resume", "nothing"], "--resume nothing"),
-        ({"methods": [{"name": "full"}], "method": None}, ["--set", "methods=3"], "methods"),
-    ],
-)
-def test_a_mistake_ends_in_one_helpful_line(tango, recipe, changes, arguments, expected):
-    code, _, err = tango("evaluate", recipe(**changes), *arguments)
-    assert code == 2
-    assert expected in err
-    assert len(err.strip().splitlines()) == 1, err
-
-
 def in_its_own_process(folder, *arguments):
     """For a command whose thread that starts or looks for a Ray outlives it."""
     return subprocess.run(
@@ -181,44 +135,6 @@ def test_a_cluster_that_is_not_there_is_one_line_below_what_was_to_run(recipe, t
     assert "--address 127.0.0.1:1" in error
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["data", "check", "videomm", "empty"], "did you mean 'videomme'?"),
-        (["data", "check", "mlvu", "nowhere"], "benchmark.root 'nowhere' is not a folder"),
-        (["data", "check", "mvbench", "empty"], "; to fetch them: tango data get mvbench --root "),
-        (["data", "check", "custom", "empty"], "holds no videos"),
-        (["data", "check", "mlvu"], "benchmark.root is missing"),
-        (["data", "check", "mlvu", "empty", "--split", "dve"], "did you mean 'dev'?"),
-        (["report", "empty"], "empty is not a finished run"),
-        (["report", "empty", "empty"], "--output when there are several"),
-        (["export", "empty", "--format", "vlmevalkit"], "empty is not a finished run"),
-        (["log-run", "empty"], "empty is not a finished run"),
-        (
-            ["import", "x.tsv", "--format", "vlmevalkit", "--benchmark", "mlvu", "--root", "empty"],
-            "MLVU annotations not found under",
-        ),
-        (
-            ["import", "x.tsv", "--format", "lmms_eval", "--benchmark", "custom"],
-            "'custom' is not in lmms-eval",
-        ),
-        (["evaluate", "recipe.yaml", "--resume", "broken"], "job.yaml is not YAML"),
-        (["evaluate", "recipe.yaml", "--resume", "other"], "recipe's benchmark, decode"),
-    ],
-)
-def test_a_mistake_in_any_command_ends_in_one_line(tango, recipe, tmp_path, arguments, expected):
-    recipe()
-    for folder, text in (("empty", None), ("broken", "[1"), ("other", "{}")):
-        (tmp_path / folder).mkdir()
-        if text:
-            (tmp_path / folder / "job.yaml").write_text(text)
-    code, _, err = tango(*arguments)
-    assert code == 2
-    *said, error = err.strip().splitlines()
-    assert said == []
-    assert expected in error
-
-
 def test_a_damaged_checkpoint_is_found_before_any_worker_starts(recipe, tmp_path):
     broken = tmp_path / "broken"
     shutil.copytree(describe_model("tiny").path, broken)
@@ -230,13 +146,6 @@ def test_a_damaged_checkpoint_is_found_before_any_worker_starts(recipe, tmp_path
     *said, error = done.stderr.splitlines()
     assert said == []
     assert "model.safetensors is damaged" in error
-
-
-def test_evaluate_sends_a_recipe_with_several_methods_to_sweep(tango, recipe):
-    path = recipe(method={"name": "tango", "retention": [0.1, 0.2]})
-    code, _, err = tango("evaluate", path)
-    assert code == 2
-    assert "run it with `tango sweep`" in err
 
 
 @pytest.mark.slow
@@ -268,9 +177,3 @@ def test_too_many_failures_give_exit_code_1_and_all_results(tango, recipe, tmp_p
     assert code == 1
     assert "1 clip(s) failed and max_failures is 0" in err
     assert tango("precompute", path, "--set", "max_failures=1", *NO_SERVER)[0] == 0
-
-
-def test_no_command_lists_the_commands(tango):
-    _, out, err = tango()
-    for command in ("evaluate", "sweep", "precompute"):
-        assert command in out + err

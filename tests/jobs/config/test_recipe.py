@@ -5,7 +5,7 @@ from llava_checkpoints import build_llava, save_llava
 from jobs.config.identity import job_digest
 from jobs.config.recipe import Job, RecipeError, load_job, parse_job
 from jobs.run.build import model_of
-from tango_core.wrong_options import raise_if_no_share
+from tango_core.compressors.options import raise_if_no_share
 
 RECIPE = {
     "benchmark": {"name": "shapes"},
@@ -90,12 +90,6 @@ def test_the_engine_may_be_named_and_there_is_one():
         parse(engine="vllm")
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, True, "many"])
-def test_a_number_or_auto_is_said_in_words(value):
-    with pytest.raises(RecipeError, match=r"answer.batch_tokens: must be auto, or a number of tok"):
-        parse(answer={"batch_tokens": value})
-
-
 def test_a_list_of_values_stands_for_one_method_per_value():
     job = Job(
         benchmarks=parse().all_benchmarks,
@@ -121,9 +115,6 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
     [
         ({"benchmrk": {}}, r"unknown key 'benchmrk'; did you mean 'benchmark'\?"),
         ({"model": {"nam": "tiny"}}, r"unknown key 'model.nam'; did you mean 'name'\?"),
-        ({"Model": {"name": "tiny"}}, r"unknown key 'Model'; did you mean 'model'\?"),
-        ({"model": {"Name": "tiny"}}, r"unknown key 'model.Name'; did you mean 'name'\?"),
-        ({"int": 1}, r"unknown key 'int'; "),
         ({"model": {"poling": "average"}}, r"unknown key 'model.poling'; did you mean 'pooling'\?"),
         ({"model": {"options": {}}}, r"unknown key 'model.options'; write its keys directly"),
         ({"model": {"pooling": "average"}}, r"model.pooling is no setting of model tiny"),
@@ -144,13 +135,11 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
             r"unknown key 'benchmarks.0.rot'; did you mean 'root'\?",
         ),
         ({"pools": {"decode": {"gpus": 1}}}, r"unknown key 'pools.decode.gpus'; .*num_cpus"),
-        ({"model": {"num_frames": 0}}, r"model.num_frames: .*greater than or equal to 1, got 0"),
-        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* of at least 1, got 0$"),
-        ({"model": {"encode_batch": "all"}}, r"model.encode_batch: must be auto.* got 'all'$"),
-        ({"model": {"compile": "inductor"}}, r"model.compile: .*boolean.* got 'inductor'"),
-        ({"model": {"dtype": "fp16"}}, r"model.dtype: .*'float16'.* got 'fp16'"),
-        ({"pools": {"compress": {"num_actors": 0}}}, r"num_actors must be 1 or larger, got 0"),
-        ({"decode": {"timeout_s": -1}}, r"decode.timeout_s: .*greater than 0, got -1"),
+        (
+            {"answer": {"batch_tokens": True}},
+            r"answer.batch_tokens: must be auto, or a number of tok",
+        ),
+        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* from 1 on, got 0$"),
         ({"cache": {"features": "signals"}}, r"cache.features: .*'all', got 'signals'"),
         (
             {"cache": {"feature_dtype": "int8"}},
@@ -171,9 +160,6 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
             {"method": {"name": "tango", "retention": []}},
             r"method 'tango': retention is an empty list; give one value or several",
         ),
-        ({"decode": {"memory_gib": float("inf")}}, r"decode\.memory_gib: .*1048576, got inf"),
-        ({"methods": [{"name": "full"}]}, r"give either 'method' or 'methods'"),
-        ({"benchmarks": [{"name": "shapes"}]}, r"give either 'benchmark' or 'benchmarks'"),
         ({"method": None}, r"give either 'method' or 'methods'"),
         (
             {"method": None, "methods": [{"name": "full"}, {"name": "full"}]},
@@ -182,43 +168,14 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ({"shard": "2/2"}, r"0 <= i < n, got '2/2'"),
         ({"shard": "first"}, r"^recipe.yaml: shard: must be i/n .* 0/8, got 'first'$"),
         ({"methods": ["full"]}, r"methods.0: must be a mapping such as {name: .*, got 'full'$"),
-        ({"methods": {"name": "full"}}, r"methods: must be a list such as \[{name: full}, "),
         ({"method": "full"}, r"method: must be a mapping such as {name: tango.*, got 'full'$"),
-        ({"model": "tiny"}, r"model: must be a mapping such as {name: tiny}, got 'tiny'$"),
         ({"benchmark": ["shapes"]}, r"benchmark: must be one mapping such as {name: shapes}, got"),
-        ({"limit": 0}, r"limit: .*greater than or equal to 1, got 0"),
     ],
 )
 def test_a_mistake_ends_in_one_line_that_helps(changes, message):
     with pytest.raises(RecipeError, match=message) as error:
         parse(**changes)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a: [", "is not YAML"),
-        ("- a\n- b\n", "a recipe must be a mapping"),
-    ],
-)
-def test_a_file_that_is_not_a_recipe_is_refused_in_one_line(tmp_path, text, message):
-    path = tmp_path / "broken.yaml"
-    path.write_text(text)
-    with pytest.raises(RecipeError, match=message) as error:
-        load_job(path)
-    assert "\n" not in str(error.value)
-
-
-def test_a_missing_recipe_is_named(tmp_path):
-    with pytest.raises(RecipeError, match=r"nowhere\.yaml: No such file"):
-        load_job(tmp_path / "nowhere.yaml")
-
-
-@pytest.mark.parametrize("override", ["executor", "=local", "method.name.x=local"])
-def test_a_malformed_override_is_refused(recipe, override):
-    with pytest.raises(RecipeError, match="--set"):
-        load_job(recipe, [override])
 
 
 def test_methods_of_ones_own_are_shown_by_their_class():
@@ -244,24 +201,6 @@ def test_a_feature_store_changes_no_answer_and_eight_bits_do():
     assert parse_job(yaml.safe_load(rounded.to_yaml()), "again") == rounded
     assert job_digest(plain) == job_digest(stored)
     assert job_digest(plain) != job_digest(rounded)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": {"name": "tango", "retention": []}}, "retention is an empty list"),
-        ({"method": None, "methods": [{"name": "full"}, {"name": "full"}]}, "is listed twice"),
-    ],
-)
-def test_a_mistake_of_several_methods_names_the_file(changes, message):
-    with pytest.raises(RecipeError, match=rf"^recipe\.yaml: .*{message}"):
-        parse(**changes)
-
-
-def test_a_recipe_without_a_model_is_refused(recipe):
-    recipe.write_text(yaml.safe_dump(RECIPE))
-    with pytest.raises(RecipeError, match=r"recipe\.yaml: model is missing; name one"):
-        load_job(recipe)
 
 
 def test_a_checkpoint_is_a_name_of_a_model(recipe, tmp_path):

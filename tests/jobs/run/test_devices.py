@@ -10,7 +10,7 @@ from llava_checkpoints import build_llava, save_llava
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import build
-from jobs.run.placement import Cluster, executor_of
+from jobs.run.placement import executor_of
 from jobs.run.planning import make_settings
 from pipeline.executors import cluster
 from pipeline.resources.devices import placed
@@ -68,7 +68,7 @@ def recipe(checkpoint, **changes) -> Job:
 
 def devices(job: Job, address: str | None = None, executor: str = "ray"):
     """The dtype of the plan, and where each half is loaded."""
-    model = build(job, Cluster(address)).model
+    model = build(job, address).model
     settings = make_settings(job, address, executor, job.pools)
     found = [placed(model, settings, stage) for stage in ("compress", "answer")]
     assert {one.dtype for one in found} == {model.dtype}
@@ -105,7 +105,7 @@ def test_pools_auto_ask_the_cluster(checkpoint, host, nodes, gpus_here, gpus_the
     host(gpus_here)
     nodes({"CPU": 8.0}, {"CPU": 8.0, "GPU": gpus_there})
     job = recipe(checkpoint, pools="auto")
-    assert build(job, Cluster("head:6379")).model.dtype == dtype
+    assert build(job, "head:6379").model.dtype == dtype
 
 
 @pytest.mark.parametrize(("gpus_here", "dtype"), [(False, "float32"), (True, "bfloat16")])

@@ -86,7 +86,7 @@ def test_what_cannot_be_recorded_leaves_the_stream_and_its_memory(cuda, caplog):
     assert (cuda.current, cuda.stream) == (0, "default")
     assert held[0]() is None
     (said,) = caplog.messages
-    assert said.startswith("decoding goes on without a CUDA graph: CUDA error")
+    assert said.startswith("decoding continues without a CUDA graph: CUDA error")
     assert "\n" not in said
 
 
