@@ -51,11 +51,11 @@ class BuiltJob:
 
 
 def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
-    """Build everything a recipe names.
+    """Build the benchmarks, model description and methods of a recipe.
 
     Args:
         job: The recipe.
-        address: Ray cluster that will run it; asked only if the model's dtype depends on it.
+        address: Ray cluster that will run it; queried only if the model's dtype depends on it.
         source: The recipe's file, for messages.
 
     Raises:
@@ -96,7 +96,7 @@ def _absolute(source: str | None) -> str | None:
 
 
 def model_of(job: Job, address: str | None = None) -> ModelSpec:
-    """Describe the model: as the recipe says, else as the harness of its protocol does."""
+    """Describe the model; options missing in the recipe are those of the protocol's harness."""
     section = job.model
     chosen = {**section.options, "sinks": section.sinks, "sampling": section.sampling}
     chosen = {name: value for name, value in chosen.items() if value is not None}

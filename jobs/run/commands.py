@@ -71,7 +71,7 @@ def run_jobs(
     if fills:  # profile mode would recompute cached clips
         jobs = [replace(job, mode="throughput") for job in jobs]
     shown = display or Display.on(console)
-    # All are built before the first one starts: what the last one lacks ends the command at once.
+    # Build all jobs before the first one starts, to find errors in any of them at once.
     built = [build(job, locations.address, locations.recipe) for job in jobs]
     run_dirs: dict[int, Place] = {}
     if several and locations.continues:

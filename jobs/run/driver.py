@@ -122,14 +122,14 @@ def execute(
         _announce(plan)
         settings = _settings(job, locations, plan)
         outcome = Outcome(len(plan.caches))
-        if plan.clips.num_rows:  # until all is asked again this is no finished run
+        if plan.clips.num_rows:  # there is work left, so the run no longer counts as finished
             for name in (FACTS_FILE, SUMMARY_FILE):
                 if storage.exists(name):
                     storage.delete(name)
         if writer:
             insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-        # A signal is heard between two clips, so no answers are cut in the middle.
+        # Signals are handled between two clips, so that no clip's answers are written partially.
         with (
             stopping.deferred(),
             observed(observers, plan, len(finished)) as tell,
@@ -160,7 +160,7 @@ def execute(
             run_dir.name,
             locations.cache_root,
             started_at=started_at,
-            # The time of a continued run says nothing about its speed.
+            # The wall time of a continued run does not measure its speed.
             wall_s=None if continued else clock.monotonic() - started,
             shards=shards.sizes(),
             num_answers=num_answers,

@@ -171,7 +171,7 @@ def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | No
         loaded = load_language_model(spec, device="meta")
         language = loaded if isinstance(loaded, LayoutAndEngine) else None
     except (OSError, UserError) as error:
-        logger.warning("without the checkpoint some numbers are not known: %s", error)
+        logger.warning("some numbers cannot be estimated without the checkpoint: %s", error)
     return encoder, language
 
 

@@ -49,18 +49,18 @@ def _has_unused_gpu(job: Job) -> bool:
 
 
 def device_of(job: Job, address: str | None = None) -> Device:
-    """The device that the model is described for; `auto` for what this process has.
+    """The device for which the model is described; `auto` for the devices of this process.
 
-    With `pools` in numbers it is CUDA as soon as one half of the model reserves a GPU: both halves
-    have one dtype. That is one answer for every command that reads the recipe, so that they share
-    their caches. With `pools: auto` it is what the cluster at the address has.
+    With explicit `pools` it is CUDA if any half of the model reserves a GPU, because both halves
+    have the same dtype. This depends only on the recipe, so that all commands share their caches.
+    With `pools: auto` it depends on the cluster at the address.
 
     Raises:
-        ClusterError: If the cluster has to be asked and cannot be reached.
+        ClusterError: If the cluster must be queried and cannot be reached.
     """
-    asked = job.model.device
-    if asked != "auto":
-        return asked
+    configured = job.model.device
+    if configured != "auto":
+        return configured
     choice = executor_of(job, address)
     executor = None if choice is None else choice.executor
     if executor == "local":

@@ -139,7 +139,7 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
             {"answer": {"batch_tokens": True}},
             r"answer.batch_tokens: must be auto, or a number of tok",
         ),
-        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* from 1 on, got 0$"),
+        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* of at least 1, got 0$"),
         ({"cache": {"features": "signals"}}, r"cache.features: .*'all', got 'signals'"),
         (
             {"cache": {"feature_dtype": "int8"}},
