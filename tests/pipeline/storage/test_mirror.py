@@ -88,7 +88,7 @@ def test_markers_change_nothing_in_caches_and_runs(bucket):
 
 
 def test_nothing_at_a_url_is_one_line(release, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"benchmark\.root s3://.*/never: nothing is there"):
+    with pytest.raises(FileNotFoundError, match=r"benchmark\.root s3://.*/never: no files found"):
         mirrored(release.parent / "never", tmp_path)
 
 
