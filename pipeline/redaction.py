@@ -1,7 +1,7 @@
-"""Redact secrets in every text that is shown, logged or stored.
+"""Redact secrets in strings that are shown, logged or stored.
 
-One function knows what a secret looks like: the user part of a URL, the signature in its query,
-tokens of known forms, and the values of environment variables whose names say that they are secret.
+Secrets are the user part of a URL, signatures in its query, tokens of known formats, values
+assigned to names such as `password`, and the values of environment variables with such names.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from urllib.parse import quote
 
 HIDDEN = "***"
 
-# Lengths are bounded, so that no text takes time that grows with its square.
-# Up to the last @ before a slash; behind a colon that is no port a slash may be part of a password.
+# Lengths are bounded to avoid matching in quadratic time.
+# Matches up to the last @ before a slash. After a colon that does not begin a port number, a slash
+# may be part of a password.
 _USER_PART = re.compile(
     r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.-]{1,20}:/{1,2})"
     r"(?:[^\s/:'\"<>]{0,256}:(?!\d{1,5}/)[^\s'\"<>]{0,256}|[^\s/'\"<>]{1,256})@"
 )
-# "name=value", "name: value", "--name value", '"name": "value"'; what is before it says whether it
-# is part of a URL's query.
+# "name=value", "name: value", "--name value", '"name": "value"'; a character of [?&;#] before the
+# name means that it is part of a URL's query.
 _ASSIGNED = re.compile(
     r"(?P<query>[?&;#])?(?<![\w-])(?P<option>--)?(?P<name>[A-Za-z_][\w-]{0,63})"
     r"(?P<sign>['\"]?\s?[=:]\s?|(?<=\w)\s(?=[^\s-]))"
     r"(?P<value>\"[^\"\n]{0,4096}\"?|'[^'\n]{0,4096}'?|[^\s&'\"<>,;)}\]]{1,4096})"
 )
 _PASSWORD = re.compile(r"(?i)(?:password|passwd|passphrase|pwd)$")
-# Names that end so hold secrets, but for those of tokenizers ("eos_token").
+# Names with these endings hold secrets, except for tokenizer settings such as "eos_token".
 _SECRET_END = re.compile(
     r"(?i)(?:password|passwd|passphrase|pwd|secret|credentials?|api[_-]?key|access[_-]?key"
     r"|private[_-]?key|secret[_-]?key|(?<!eos_)(?<!bos_)(?<!pad_)(?<!unk_)(?<!sep_)(?<!cls_)"
     r"(?<!mask_)(?<!image_)(?<!video_)(?<!first_)(?<!per_)token)$"
 )
-# In a query these are secrets, too.
+# Further names that hold secrets in a URL's query.
 _SECRET_IN_QUERY = re.compile(
     r"(?i)^(?:x-amz-(?:signature|credential|security-token)|x-goog-(?:signature|credential)|key"
     r"|signature|sig|awsaccesskeyid|googleaccessid|key-pair-id|policy)$"
@@ -48,17 +49,17 @@ _TOKENS = re.compile(
     r"|github_pat_\w{20,}|glpat-[\w-]{16,}|sk-[\w-]{20,}|xox[abpr]-[\w-]{10,})\b"
 )
 _SECRET_VARIABLE = re.compile(r"(?i)(secret|token|password|passwd|credential|api_?key|access_?key)")
-_SHORTEST = 8  # a shorter value would hide ordinary words
+_SHORTEST = 8  # redacting shorter values would also hide ordinary words
 _NO_SECRETS = frozenset({"true", "false", "none", "disabled", "required"})
 
 
 def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text with every secret in it replaced by `***`.
+    """Replace every secret in a string by `***`.
 
     Args:
-        text: A message, a URL, a line of a log.
-        environment: Variables whose values are hidden if their names say so; `None` for those of
-            this process.
+        text: A message, a URL, a log line.
+        environment: Environment variables; the values of those with names such as `API_KEY` are
+            redacted. `None` for the environment of this process.
     """
     for value in _secret_values(os.environ if environment is None else environment):
         text = text.replace(value, HIDDEN)
@@ -68,7 +69,7 @@ def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
 
 
 def _without_assigned(text: str) -> str:
-    """Hide what is assigned to a name that says that it is secret."""
+    """Redact values that are assigned to names such as `password` or `api_key`."""
     parts: list[str] = []
     end = 0
     at = 0
@@ -86,7 +87,7 @@ def _without_assigned(text: str) -> str:
 
 
 def _is_assigned_secret(found: re.Match[str]) -> bool:
-    """Whether an assignment is one of a secret."""
+    """Whether a match of `_ASSIGNED` assigns a secret."""
     name, value, sign = found["name"], found["value"].strip("'\""), found["sign"]
     if found["query"] and sign == "=":
         return bool(_SECRET_IN_QUERY.search(name)) and len(value) > 0
@@ -94,16 +95,16 @@ def _is_assigned_secret(found: re.Match[str]) -> bool:
         return False
     if sign.isspace() and not found["option"]:
         return False
-    # "token: 5", and in a sentence "it asks for a token: set it".
+    # Not secrets: "token: 5", or a sentence such as "it needs a token: set it".
     plain = value.isdigit() or (":" in sign and value.isalpha())
     is_word = plain and not _PASSWORD.search(name)
     return not is_word and value.lower() not in _NO_SECRETS and _may_be_secret(value)
 
 
 def redacted_inside(value: Any) -> Any:
-    """Plain data with every text in it redacted, and numbers as they are.
+    """Redact all strings in nested plain data; numbers stay unchanged.
 
-    Redacting what a number is written as would leave no number: a secret can be one.
+    Numbers are not redacted, because `***` would turn them into strings.
     """
     if isinstance(value, str):
         return redacted(value)
@@ -115,15 +116,15 @@ def redacted_inside(value: Any) -> Any:
 
 
 def holds_credentials(text: str) -> bool:
-    """Whether a setting is a URL with a password, a signature or a token in it."""
+    """Whether a setting is a URL that contains a password, a signature or a token."""
     return "://" in text and redacted(text, {}) != text
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a variable is a secret by its name or its value.
+    """Whether the name or the value of an environment variable indicates a secret.
 
-    Stricter than what `redacted` hides: a short password counts, a short number does not
-    (`MAX_TOKENS`), nor does the place of a file with secrets.
+    Stricter than `redacted`: short passwords count as secrets; short numbers (`MAX_TOKENS`) and
+    paths of files with secrets do not.
     """
     named = _says_secret(name) and _may_be_secret(value)
     number = len(value) < _SHORTEST and value.isdigit()
@@ -131,7 +132,7 @@ def is_secret(name: str, value: str) -> bool:
 
 
 def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
-    """Values to hide as they are and as they stand in a URL, the longest first."""
+    """Values to redact, both plain and URL-quoted, the longest first."""
     found = {
         value
         for name, value in environment.items()
@@ -142,20 +143,20 @@ def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _says_secret(name: str) -> bool:
-    """Whether a variable's name says that it is a secret; asked for every text that is shown."""
+    """Whether a variable's name indicates a secret; cached because every log line needs it."""
     return bool(_SECRET_VARIABLE.search(name))
 
 
 def _may_be_secret(value: str) -> bool:
-    """Whether a value is neither an ordinary word nor the place of a file with secrets."""
+    """Whether a value is neither an ordinary word nor the path of a file with secrets."""
     return value.lower() not in _NO_SECRETS and not value.startswith(("/", "~", "file:"))
 
 
 class RedactingFilter(logging.Filter):
-    """Redacts what passes a handler: the message with its arguments, and a traceback."""
+    """Logging filter that redacts messages and tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record's text in place; every record passes."""
+        """Redact the record in place; no record is dropped."""
         record.msg, record.args = redacted(record.getMessage()), None
         if record.exc_info and not record.exc_text:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
@@ -165,7 +166,7 @@ class RedactingFilter(logging.Filter):
 
 
 def first_with_credentials(value: Any, key: str = "") -> str | None:
-    """Dotted key of the first text in nested settings that holds credentials; `None` if none."""
+    """Dotted key of the first string in nested settings that holds credentials, or `None`."""
     if isinstance(value, str):
         return key if holds_credentials(value) else None
     children: Iterator[tuple[Any, Any]] = iter(())

@@ -1,6 +1,6 @@
-"""The console script `tango`: one module per group of commands, and errors in command lines.
+"""The console script `tango`: one module per group of commands.
 
-Imports every package of `jobs`, inside the functions, so that `--help` stays quick. A new command
-goes into the module of its group; what it does goes into the package that does it. What several
-commands share is in `options.py`.
+The commands only parse their options and call the other packages of `jobs`, which are imported
+inside the functions so that `--help` stays fast. Options shared by several commands are in
+`options.py`.
 """

@@ -1,4 +1,4 @@
-"""`tango analyze ...`: what encoders and methods do with every clip, as figures and tables."""
+"""`tango analyze ...`: figures and tables about encoders and methods."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 analyze = typer.Typer(
     no_args_is_help=True,
-    help="Look at what an encoder, and the methods of a recipe, do with every clip.",
+    help="Analyze the encoder and the methods of a recipe on its clips.",
 )
 
 SINKS_FILE = Path("sinks.json")
 PAGES = Path("analysis")
 
 Recipe = Annotated[
-    Path, typer.Argument(help="Recipe whose model and clips to look at.", callback=expanded)
+    Path, typer.Argument(help="Recipe whose model and clips to analyze.", callback=expanded)
 ]
 RecipeOrRun = Annotated[
     Path,
     typer.Argument(
-        help="Recipe whose clips and methods to look at, or a finished run: its answers are "
-        "explained, too.",
+        help="Recipe whose clips and methods to analyze, or a finished run, whose answers are "
+        "analyzed as well.",
         callback=expanded,
     ),
 ]
@@ -48,15 +48,15 @@ Output = Annotated[
 Cache = Annotated[
     str,
     typer.Option(
-        help="Directory or URL of caches, whose features and plans are used.",
+        help="Directory or URL of caches whose stored features are reused.",
         callback=expanded_text,
     ),
 ]
 MeanRank = Annotated[
-    float, typer.Option(help="Largest mean rank of a sink, as a share of all positions.")
+    float, typer.Option(help="Maximum mean rank of a sink, as a share of all positions.")
 ]
 Spread = Annotated[
-    float, typer.Option(help="Largest spread of its rank, as a share of all positions.")
+    float, typer.Option(help="Maximum spread of a sink's rank, as a share of all positions.")
 ]
 
 CACHE = f"{RUNS}/cache"
@@ -71,7 +71,7 @@ def attention(
     output: Output = PAGES,
     cache: Cache = CACHE,
 ) -> None:
-    """Sorted attention, mean maps, and the rank of every position."""
+    """Plot sorted attention, mean attention maps and the rank of every position."""
     job, folder, cache_root = _checked(recipe, set_, limit, MOST_CLIPS, output / "attention", cache)
     from jobs.analysis.attention import analyze_attention
 
@@ -93,12 +93,12 @@ def sinks(
     cache: Cache = CACHE,
     score: Annotated[
         Literal["saliency", "attention"] | None,
-        typer.Option(help="Signal to rank.  [default: saliency, where there is one]"),
+        typer.Option(help="Signal to rank.  [default: saliency if the model has it]"),
     ] = None,
     max_mean_rank: MeanRank = 0.1,
     max_spread: Spread = 0.1,
 ) -> None:
-    """Find positions that draw attention in every clip; write a file that model.sinks can name."""
+    """Find positions with high attention in every clip; write a file for model.sinks."""
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output.parent)
@@ -130,7 +130,7 @@ def activations(
     max_mean_rank: MeanRank = 0.1,
     max_spread: Spread = 0.1,
 ) -> None:
-    """Activations of sinks beside those of other patches, and norms along the layers."""
+    """Compare activations of sinks with those of other patches, and plot norms per layer."""
     job, folder, cache_root = _checked(
         recipe, set_, limit, MOST_FOR_PIXELS, output / "activations", CACHE
     )
@@ -152,11 +152,11 @@ def clusters(
     cache: Cache = CACHE,
     share: Annotated[float, typer.Option(help="Clusters per token, in (0, 1].")] = 0.1,
     window: Annotated[
-        int, typer.Option(min=1, help="Consecutive frames that are clustered together.")
+        int, typer.Option(min=1, help="Number of consecutive frames to cluster together.")
     ] = 8,
     examples: Annotated[int, typer.Option(min=0, help="Clips to draw.")] = 2,
 ) -> None:
-    """Clusters of tokens with and without ST-RoPE, and how fragmented they are."""
+    """Cluster tokens with and without ST-RoPE, and measure how fragmented the clusters are."""
     job, folder, cache_root = _checked(
         recipe, set_, limit, MOST_FOR_PIXELS, output / "clusters", cache
     )
@@ -177,7 +177,7 @@ def coverage(
     output: Output = PAGES,
     cache: Cache = CACHE,
 ) -> None:
-    """How well kept tokens stand for all, without a language model; beside accuracy for a run."""
+    """Measure how well kept tokens represent all tokens; for a run, relate it to accuracy."""
     path, run = _recipe_of(recipe)
     job, folder, cache_root = _checked(path, set_, limit, MOST_CLIPS, output / "coverage", cache)
     from jobs.analysis.coverage import analyze_coverage
@@ -193,7 +193,7 @@ def evidence(
     output: Output = PAGES,
     cache: Cache = CACHE,
 ) -> None:
-    """What methods leave of the objects asked about in the embedded world; explains a run."""
+    """Measure how many tokens of the questioned objects methods keep (built-in benchmark)."""
     path, run = _recipe_of(recipe)
     job, folder, cache_root = _checked(path, set_, limit, MOST_CLIPS, output / "evidence", cache)
     from jobs.analysis.evidence import analyze_evidence
@@ -202,10 +202,10 @@ def evidence(
 
 
 def _recipe_of(path: Path) -> tuple[Path, Path | None]:
-    """The recipe in a path, and the run that it is of: a run holds its own recipe.
+    """Recipe file and, if `path` is a run directory, the run.
 
     Raises:
-        FileNotFoundError: If a directory is no finished run.
+        FileNotFoundError: If a directory is not a finished run.
     """
     if not path.is_dir():
         return path, None
@@ -224,16 +224,19 @@ def _checked(
     cache: str,
     option: str = "--output",
 ) -> tuple[Job, Path, str]:
-    """The recipe, the page's folder and the caches, before anything heavy is imported.
+    """Load the recipe and check the paths before slow imports.
 
     Args:
-        recipe: The file.
-        changes: `--set`.
-        limit: Clips asked for; `None` for those of the recipe, at most `most`.
-        most: Clips that are looked at if nobody says how many.
-        folder: Receives the page.
+        recipe: Recipe file.
+        changes: Values of `--set`.
+        limit: Number of clips; `None` for that of the recipe, at most `most`.
+        most: Maximum number of clips without `limit`.
+        folder: Output directory of the page.
         cache: Directory or URL of the caches.
-        option: That named the folder.
+        option: Option that set the output directory, for messages.
+
+    Returns:
+        The job, the output directory and the path or URL of the caches.
     """
     from dataclasses import replace
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from jobs.cli.options import expanded_text
 from pipeline.redaction import redacted
 
-cache = typer.Typer(no_args_is_help=True, help="Look after the token caches.")
+cache = typer.Typer(no_args_is_help=True, help="Manage the token caches.")
 
 Root = Annotated[
     str,
@@ -19,7 +19,7 @@ Root = Annotated[
 
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME", help="Caches, by name or pattern; none stands for all."),
+    typer.Argument(metavar="NAME", help="Names or patterns of caches.  [default: all]"),
 ]
 
 CACHE = "runs/cache"
@@ -27,7 +27,7 @@ CACHE = "runs/cache"
 
 @cache.command("ls")
 def list_(root: Root = CACHE) -> None:
-    """List the caches: what is in them, how large and how old they are."""
+    """List the caches with content, size and age."""
     from jobs.cache.table import cache_table
     from pipeline.cache.folders import find_caches
 
@@ -39,10 +39,10 @@ def verify(
     names: Names = [],  # noqa: B006
     root: Root = CACHE,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Remove what is bad; the next job makes it again.")
+        bool, typer.Option("--delete", help="Remove damaged clips; the next job recomputes them.")
     ] = False,
 ) -> None:
-    """Read every clip of every cache; exit code 1 if anything is bad."""
+    """Read and check every clip of the caches; exit code 1 if any is damaged."""
     from jobs.cache.maintenance import verify
 
     raise typer.Exit(verify(root, names, delete, Console()))
@@ -53,18 +53,23 @@ def gc(
     root: Root = CACHE,
     name: Annotated[
         list[str],
-        typer.Option(help="Only caches of this name or pattern, whole if nothing else is said."),
+        typer.Option(
+            help="Only caches with this name or pattern; without a limit they are removed entirely."
+        ),
     ] = [],  # noqa: B006
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="AGE", help="Caches that got nothing new for 30d, 2w, 36h."),
+        typer.Option(metavar="AGE", help="Remove caches without new clips for 30d, 2w, 36h."),
     ] = None,
     max_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The oldest clips, until 50GB are left.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Remove the oldest clips until 50GB are left."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say it.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove; without it, only list what would be removed.")
+    ] = False,
 ) -> None:
-    """Make room: leftovers of killed writers, old caches, the oldest clips."""
+    """Free space: remove leftovers of killed writers, old caches and the oldest clips."""
     from jobs.cache.maintenance import gc
     from jobs.units import parse_age, parse_bytes
 
@@ -86,7 +91,7 @@ def export(
         typer.Option("--format", help="A file per clip, or tables with tokens as lists."),
     ] = "safetensors",
 ) -> None:
-    """Write a cache's tokens for other projects; exit code 1 if any clip is bad."""
+    """Export a cache's tokens for other projects; exit code 1 if any clip is damaged."""
     from jobs.cache.maintenance import export
 
     raise typer.Exit(export(root, name, dest, form, Console()))
@@ -97,7 +102,7 @@ def materialize(
     names: Names = [],  # noqa: B006
     root: Root = CACHE,
 ) -> None:
-    """Store the token sets that stored features give; exit code 1 if any cannot be computed."""
+    """Compute token sets from stored features and store them; exit code 1 if any fails."""
     from jobs.cache.maintenance import materialize
 
     raise typer.Exit(materialize(root, names, Console()))
@@ -108,7 +113,7 @@ def compact(
     names: Names = [],  # noqa: B006
     root: Root = CACHE,
 ) -> None:
-    """Put clips into files of about 256 MB, for object stores and quick listings."""
+    """Merge clips into files of about 256 MB, for object stores and fast listings."""
     from jobs.cache.maintenance import compact
 
     raise typer.Exit(compact(root, names, Console()))

@@ -1,7 +1,7 @@
-"""Shell completion: `tango completion SHELL`, and names that a command line may be completed with.
+"""Shell completion: `tango completion SHELL`, and completion of names.
 
-Typer makes the script and answers it from the commands and options themselves. What is here runs
-when somebody presses the key, so names are found without heavy imports.
+Typer generates the script and completes commands and options. The functions of this module run on
+every completion, so they avoid slow imports.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 
 PROGRAM = "tango"
 VARIABLE = "_TANGO_COMPLETE"
-"""Set by the script while it asks this program how a line goes on."""
+"""Environment variable set by the completion script when it calls this program."""
 
 
 def completion(
@@ -23,14 +23,14 @@ def completion(
     ],
 ) -> None:
     """Print a script that completes commands, options, and names of methods, models and runs."""
-    # Typer hands it on without listing it.
+    # Importable from this module, but not declared as an export.
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     print(get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell))
 
 
 def prepare() -> None:
-    """Let typer answer the script, if it is the one that asks."""
+    """Enable typer's completion if the completion script called this program."""
     if VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
@@ -38,28 +38,28 @@ def prepare() -> None:
 
 
 def method_names(incomplete: str) -> list[str]:
-    """Pruning methods."""
+    """Names of pruning methods."""
     from tango_core.compressors import METHODS
 
-    return _beginning(METHODS, incomplete)
+    return _matching(METHODS, incomplete)
 
 
 def model_names(incomplete: str) -> list[str]:
-    """Models."""
+    """Names of models."""
     from tango_core.models import MODELS
 
-    return _beginning(MODELS, incomplete)
+    return _matching(MODELS, incomplete)
 
 
 def benchmark_names(incomplete: str) -> list[str]:
-    """Benchmarks."""
+    """Names of benchmarks."""
     from tango_core.benchmarks import BENCHMARKS
 
-    return _beginning(BENCHMARKS, incomplete)
+    return _matching(BENCHMARKS, incomplete)
 
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Names of the runs in the local ROOT of the command line."""
+    """Names of the runs in ROOT of the command line; none if it is a URL."""
     root = str(ctx.params.get("root") or "runs")
     if "://" in root or "/" in incomplete:
         return []
@@ -69,9 +69,9 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     except OSError:
         return []
     found = (name for name in names if os.path.isfile(os.path.join(root, name, "job.yaml")))
-    return _beginning(found, incomplete)
+    return _matching(found, incomplete)
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
-    """Names that begin as what has been typed."""
+def _matching(names: Iterable[str], incomplete: str) -> list[str]:
+    """Names that begin with the typed text."""
     return [name for name in names if name.startswith(incomplete)]

@@ -1,6 +1,6 @@
 """Entry point of the console script `tango`: reports missing extras before heavy imports.
 
-Imports the standard library alone, so that it works where only numpy and torch are installed.
+Imports no optional dependency, so that it works where only numpy and torch are installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.runtime.stopping import handled
 
 
 def main() -> None:
-    """Run the command line; a package that is missing ends it in one line and exit code 2."""
+    """Run the command line; a missing package gives a one-line message and exit code 2."""
     try:
         with handled(interrupt_message):
             from jobs.cli.main import main as run

@@ -11,12 +11,12 @@ from rich.console import Console
 from jobs.cli.completion import benchmark_names, model_names
 from jobs.cli.options import expanded
 
-model = typer.Typer(no_args_is_help=True, help="Fetch checkpoints.")
+model = typer.Typer(no_args_is_help=True, help="Download checkpoints.")
 
-Jobs = Annotated[int, typer.Option(min=1, max=32, help="Files fetched at once.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Start without a question.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched.")]
-Silent = Annotated[bool, typer.Option("--quiet", help="No bar and no notes.")]
+Jobs = Annotated[int, typer.Option(min=1, max=32, help="Number of parallel downloads.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be downloaded.")]
+Silent = Annotated[bool, typer.Option("--quiet", help="Show no progress bar and no notes.")]
 
 
 def data_get(
@@ -29,30 +29,30 @@ def data_get(
     root: Annotated[
         Path,
         typer.Option(
-            help="Directory that receives it; benchmark.root afterwards.",
+            help="Target directory, to be used as benchmark.root.",
             show_default=False,
             callback=expanded,
         ),
     ],
     only: Annotated[
         list[str],
-        typer.Option(help="A part alone: annotations, videos or subtitles; may be repeated."),
+        typer.Option(help="Only this part: annotations, videos or subtitles; may be repeated."),
     ] = [],  # noqa: B006
     repository: Annotated[
-        str | None, typer.Option(help="Another of its repositories.  [default: the usual one]")
+        str | None, typer.Option(help="Alternative repository.  [default: the usual one]")
     ] = None,
     revision: Annotated[
         str | None, typer.Option(help="Branch, tag or commit.  [default: main]")
     ] = None,
     jobs: Jobs = 4,
     keep_archives: Annotated[
-        bool, typer.Option("--keep-archives", help="Leave archives beside what was in them.")
+        bool, typer.Option("--keep-archives", help="Keep archives after unpacking them.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     quiet: Silent = False,
 ) -> None:
-    """Fetch a benchmark from the hub, unpack it and check it; goes on where it was stopped."""
+    """Download a benchmark from the hub, unpack and check it; continues if interrupted."""
     from jobs.fetch.data import data_get
 
     code = data_get(
@@ -85,7 +85,7 @@ def model_get(
     ] = None,
     half: Annotated[
         Literal["encoder", "language"] | None,
-        typer.Option(help="Only the files that one half is loaded from."),
+        typer.Option(help="Only the files of this half of the model."),
     ] = None,
     revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
     jobs: Jobs = 4,
@@ -93,7 +93,7 @@ def model_get(
     dry_run: DryRun = False,
     quiet: Silent = False,
 ) -> None:
-    """Fetch a checkpoint from the hub; goes on where it was stopped."""
+    """Download a checkpoint from the hub; continues if interrupted."""
     from jobs.fetch.model import model_get
 
     code = model_get(
@@ -111,7 +111,7 @@ def model_get(
 
 
 def _quiet(wanted: bool) -> bool:
-    """Keep notes out of the log, too."""
+    """Also raise the log level to warnings."""
     import logging
 
     if wanted:

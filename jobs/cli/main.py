@@ -1,7 +1,7 @@
-"""The console script `tango`: parses the command line, runs it, reports errors of users in a line.
+"""The console script `tango`: parses the command line, runs the command, and reports errors.
 
-Heavy imports happen inside the commands, after the checks of recipe and paths: help is shown and a
-mistake is reported at once.
+Slow imports happen inside the commands, after the checks of recipe and paths, so that help and
+user errors are shown immediately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ app = typer.Typer(
 
 
 def _print_version(wanted: bool) -> None:
-    """Print the version and leave, before any command is looked for."""
+    """Print the version and exit."""
     if wanted:
         from tango_core import __version__
 
@@ -61,7 +61,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Hold the options of `tango` itself."""
+    """Define the options of `tango` itself."""
 
 
 app.command("evaluate", help="Measure one method on one benchmark.")(cli_measure.evaluate)
@@ -91,20 +91,20 @@ app.command()(cli_completion.completion)
 
 
 def main() -> None:
-    """Entry point: what a user causes, and a signal, ends in one line; see `exit_codes`.
+    """Entry point. User errors and signals end with a one-line message; see `exit_codes`.
 
-    Every other error prints its traceback and how to report it.
+    Other errors print a traceback and how to report them.
     """
     with lasting_streams(), handled(interrupt_message):
         code = code_of_output(_run())
-        # Both would hold or break an orderly end of the interpreter.
+        # Busy threads and Ray can block or break the interpreter's normal shutdown.
         if LastingThread.is_busy() or is_connected():
             leave(code)
     sys.exit(code)
 
 
 _HOW_TO_REPORT = (
-    "tango: this is an error in tango-video, not in your input; please report it with the lines "
+    "tango: this is a bug in tango-video, not in your input; please report it with the lines "
     "above, the command and the output of `tango doctor`"
 )
 _LESS_MEMORY = (
@@ -113,7 +113,7 @@ _LESS_MEMORY = (
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory was too small for a command; torch is asked only if it is in use."""
+    """Whether an error means lack of memory; torch's errors are checked only if it is loaded."""
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
     from tango_core.models.memory_faults import is_out_of_memory
@@ -122,7 +122,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _run() -> int:
-    """Run the command; its exit code."""
+    """Run the command and return its exit code."""
     handler = logging.StreamHandler()
     handler.addFilter(RedactingFilter())
     level = logging.getLogger().level
@@ -146,8 +146,8 @@ def _run() -> int:
             raise KeyboardInterrupt
         return code
     except (KeyboardInterrupt, UserError, OSError, WorkerError) as error:
-        interrupted = isinstance(error, KeyboardInterrupt)  # where nobody handles signals
-        text = "interrupted; what was finished is kept" if interrupted else str(error)
+        interrupted = isinstance(error, KeyboardInterrupt)  # if no signal handler is installed
+        text = "interrupted; finished work is kept" if interrupted else str(error)
         if isinstance(error, StoreError):
             text += f"; {how_to_go_on()}"
         print(f"tango: {redacted(' '.join(text.split()))}", file=sys.stderr)
@@ -157,7 +157,7 @@ def _run() -> int:
     except Exception as error:
         if _is_out_of_memory(error):
             reason = redacted(str(error).split("\n", 1)[0]) or type(error).__name__
-            print(f"tango: memory is too small; {_LESS_MEMORY} ({reason})", file=sys.stderr)
+            print(f"tango: out of memory; {_LESS_MEMORY} ({reason})", file=sys.stderr)
             return exit_codes.MISTAKE
         print(redacted(traceback.format_exc()), file=sys.stderr, end="")
         print(_HOW_TO_REPORT, file=sys.stderr)

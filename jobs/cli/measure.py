@@ -76,7 +76,7 @@ def _measuring(kind: Literal["evaluate", "sweep"]) -> Callable[..., None]:
 
         if controls and kind == "evaluate":
             raise InputError(
-                "--controls adds methods, and `tango evaluate` measures one; use "
+                "--controls adds methods, but `tango evaluate` measures only one; use "
                 "`tango sweep --controls`"
             )
         flags = {"mode": mode, "hash_content": hash_content, "controls": controls}
@@ -115,7 +115,7 @@ def precompute(
     video_cache_gib: VideoCacheGib = None,
     features: Features = False,
 ) -> None:
-    """Fill the token caches and answer nothing."""
+    """Fill the token caches without answering questions."""
     from jobs.config.recipe import load_jobs
 
     features_of = {"cache.features": "all" if features else None, _VIDEO_CACHE: video_cache_gib}
@@ -129,7 +129,7 @@ def precompute(
 def doctor(
     recipe: Annotated[
         Path | None,
-        typer.Argument(help="Look also at what this recipe needs.", callback=expanded),
+        typer.Argument(help="Also check what this recipe needs.", callback=expanded),
     ] = None,
     set_: Set = [],  # noqa: B006
     output: Output = RUNS,
@@ -137,7 +137,7 @@ def doctor(
     tracking_uri: Tracking = None,
     address: Address = None,
 ) -> None:
-    """Say in one screen whether this machine can run, before a long job does."""
+    """Check whether this machine, and optionally a recipe, is ready for a job."""
     from jobs.doctor.command import doctor as run
 
     where = _locations(output, cache, address, tracking_uri)
@@ -145,7 +145,7 @@ def doctor(
 
 
 def _overrides(given: list[str], **flags: object) -> list[str]:
-    """`--set` strings, followed by those that have a flag of their own and were given."""
+    """`--set` strings, followed by the settings given as separate options."""
     return [
         *given,
         *(f"{key}={value}" for key, value in flags.items() if value not in (None, False)),
@@ -181,19 +181,19 @@ def _locations(
 def _estimate(
     wanted: bool, probe: bool, price_per_hour: float | None, json: bool, continues: bool = False
 ) -> DryRun | None:
-    """How a dry run is done; `None` for a real one.
+    """Options of a dry run; `None` without `--dry-run`.
 
     Raises:
-        InputError: For options that would do nothing.
+        InputError: For options that have no effect in this combination.
     """
     given = {"--probe": probe, "--price-per-hour": price_per_hour is not None}
     if not wanted and any(given.values()):
         names = ", ".join(name for name, is_given in given.items() if is_given)
-        raise InputError(f"{names} belongs to an estimate; add --dry-run")
+        raise InputError(f"{names} has no effect without --dry-run; add it")
     if not wanted:
         return None
     if continues:
-        raise InputError("--dry-run is about a whole job: leave out --resume and --continue")
+        raise InputError("--dry-run estimates a whole job; leave out --resume and --continue")
     from jobs.run.dry_run import DryRun
 
     return DryRun(probe, price_per_hour, json)
@@ -207,7 +207,7 @@ def _run(
     quiet: bool,
     json: bool,
 ) -> NoReturn:
-    """Run or estimate the jobs of a command, and leave with its exit code."""
+    """Run or estimate the jobs of a command, and exit with its exit code."""
     if dry_run is not None:
         from jobs.run.dry_run import dry_run as estimate
 
@@ -218,7 +218,7 @@ def _run(
     locations.raise_if_unusable()
     if quiet:
         logging.getLogger().setLevel(logging.WARNING)
-    # Standard output belongs to the events if there are any.
+    # With --json, standard output is reserved for the events.
     console = Console(stderr=json)
     display = Display.on(console, quiet=quiet, events=sys.stdout if json else None)
     raise typer.Exit(run_jobs(jobs, locations, console, display, kind))

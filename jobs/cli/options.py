@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share; a `~` in a path is the home directory."""
+"""Options and arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tango_core.errors import InputError
 
 
 def expanded(path: Path | None) -> Path | None:
-    """The path with a leading `~` replaced, as a shell does where it is not quoted."""
+    """Expand a leading `~`, which a shell leaves alone in quotes."""
     return None if path is None else Path(os.path.expanduser(path))
 
 
 def expanded_text(place: str | None) -> str | None:
-    """The same for a place that may be a URL; one with a password in it is refused.
+    """Expand a leading `~` of a path; URLs are returned unchanged.
 
     Raises:
-        ValueError: For credentials in a URL: command lines can be read by everybody.
-        BadParameter: For "", as of a variable that is not set: it would be the working directory.
+        InputError: If a URL contains credentials, because other users can read command lines.
+        BadParameter: If it is empty (such as an unset shell variable), which would mean the
+            working directory.
     """
     if place is None:
         return None
@@ -30,15 +31,15 @@ def expanded_text(place: str | None) -> str | None:
         raise typer.BadParameter("it is empty")
     if holds_credentials(place):
         raise InputError(
-            f"{redacted(place)}: take the credentials out of the URL; object stores find them in "
-            "the environment or in their own files (AWS_PROFILE, ~/.aws, "
+            f"{redacted(place)}: take the credentials out of the URL; provide them through the "
+            "environment or the configuration files of the object store (AWS_PROFILE, ~/.aws, "
             "GOOGLE_APPLICATION_CREDENTIALS)"
         )
     return place if "://" in place else str(Path(os.path.expanduser(place)))
 
 
 def expanded_all(paths: list[Path]) -> list[Path]:
-    """The same for several paths."""
+    """Expand a leading `~` of several paths."""
     return [Path(os.path.expanduser(path)) for path in paths]
 
 
@@ -62,7 +63,7 @@ Output = Annotated[
 ]
 VideoCacheGib = Annotated[
     float | None,
-    typer.Option(min=0.001, help="Bound of the videos that a node keeps of a store, in GiB."),
+    typer.Option(min=0.001, help="Maximum size of a node's cache of downloaded videos, in GiB."),
 ]
 Cache = Annotated[
     str | None,
@@ -78,11 +79,11 @@ Resume = Annotated[
     str | None,
     typer.Option(
         metavar="RUN",
-        help="Continue this run; failed clips are tried again.",
+        help="Continue this run; failed clips are retried.",
         callback=expanded_text,
     ),
 ]
-Steal = Annotated[bool, typer.Option("--steal", help="Resume even a run that a driver works on.")]
+Steal = Annotated[bool, typer.Option("--steal", help="Take over the run from a running driver.")]
 Continue = Annotated[bool, typer.Option("--continue", help="Resume this job's unfinished run.")]
 Address = Annotated[
     str | None, typer.Option(help="Existing Ray cluster: auto, host:port or ray://host:port.")
@@ -96,7 +97,7 @@ Controls = Annotated[
     typer.Option("--controls", help="Add the controls at the recipe's retentions; sweep only."),
 ]
 Features = Annotated[
-    bool, typer.Option("--features", help="Store what the encoder gives, too, of every clip.")
+    bool, typer.Option("--features", help="Also store the encoder's features of every clip.")
 ]
 HashContent = Annotated[
     bool, typer.Option("--hash-content", help="Identify video files by their bytes.")
@@ -105,19 +106,21 @@ RUNS = "runs"
 
 
 Only = Annotated[
-    bool, typer.Option("--dry-run", help="Say what the job will take, and do not start it.")
+    bool, typer.Option("--dry-run", help="Estimate time and memory, and do not start the job.")
 ]
 Probe = Annotated[bool, typer.Option("--probe", help="With --dry-run: measure ten clips now.")]
 Price = Annotated[
     float | None,
     typer.Option(
-        min=0, max=1e9, help="With --dry-run: what all nodes cost together, for the cost."
+        min=0, max=1e9, help="With --dry-run: price of all nodes per hour, to estimate the cost."
     ),
 ]
 
 
-Quiet = Annotated[bool, typer.Option("--quiet", help="Only results, warnings and errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only results, warnings and errors.")]
 Json = Annotated[
     bool,
-    typer.Option("--json", help="One JSON event per line on standard output; the rest on error."),
+    typer.Option(
+        "--json", help="Print one JSON event per line on stdout; everything else goes to stderr."
+    ),
 ]

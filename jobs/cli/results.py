@@ -18,7 +18,7 @@ from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import is_url, place
 from tango_core.errors import InputError
 
-data = typer.Typer(no_args_is_help=True, help="Fetch the files of a benchmark, and look at them.")
+data = typer.Typer(no_args_is_help=True, help="Download and check the files of a benchmark.")
 
 Run = Annotated[
     str,
@@ -26,7 +26,7 @@ Run = Annotated[
 ]
 FileFormat = Annotated[
     Literal["vlmevalkit", "lmms_eval"],
-    typer.Option("--format", help="Whose files.", show_default=False),
+    typer.Option("--format", help="Harness whose file format is used.", show_default=False),
 ]
 
 
@@ -47,21 +47,20 @@ def report(
         ),
     ] = None,
     published: Annotated[
-        bool, typer.Option("--published", help="Set the Tango paper's numbers beside ours.")
+        bool, typer.Option("--published", help="Also show the published numbers of the papers.")
     ] = False,
     baseline: Annotated[
         list[str] | None,
         typer.Option(
-            help="Compare every cell also with this method at the same retention, or with the "
-            "'previous' one of the recipe; may be given more than once.",
+            help="Also compare every cell with this method at the same retention, or with the "
+            "'previous' method of the recipe; may be repeated.",
             show_default=False,
         ),
     ] = None,
     confusion: Annotated[
         str | None,
         typer.Option(
-            help="Write what is mistaken for what, by the values of this group of the questions "
-            "(shapes: type).",
+            help="Write confusion tables for each value of this question group (shapes: type).",
             show_default=False,
         ),
     ] = None,
@@ -85,7 +84,7 @@ def report(
 
     with ExitStack() as copies:
         folders = [copies.enter_context(local_copy(run)) for run in places]
-        # What is there already is of no use to a new report.
+        # Existing files of the target are not needed.
         into = copies.enter_context(local_copy(target, lambda name: False)) if target else None
         page = report_runs(
             folders,
@@ -126,40 +125,43 @@ def import_(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="Prediction file, or samples files.", show_default=False, callback=expanded_all
+            help="Prediction file (VLMEvalKit) or samples files (lmms-eval).",
+            show_default=False,
+            callback=expanded_all,
         ),
     ],
     harness: FileFormat,
-    benchmark: Annotated[str, typer.Option(help="Which benchmark.", show_default=False)],
+    benchmark: Annotated[str, typer.Option(help="Name of the benchmark.", show_default=False)],
     root: Annotated[
         str | None,
         typer.Option(help="Directory of the benchmark's files.", callback=expanded_text),
     ] = None,
     split: Annotated[str, typer.Option(help="Split of the benchmark.")] = "test",
     protocol: Annotated[
-        str | None, typer.Option(help="Whose rules read the replies.  [default: FORMAT]")
+        str | None, typer.Option(help="Protocol that scores the replies.  [default: FORMAT]")
     ] = None,
     subtitles: Annotated[
-        bool, typer.Option("--subtitles", help="Questions were put with subtitles.")
+        bool, typer.Option("--subtitles", help="The prompts contained subtitles.")
     ] = False,
     model: Annotated[
         str | None, typer.Option(help="Model that answered.  [default: from the files' names]")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="Method; full to compare others with it.  [default: MODEL]")
+        str | None,
+        typer.Option(help="Name of the method; full for the baseline.  [default: MODEL]"),
     ] = None,
     retention: Annotated[
-        float | None, typer.Option(help="Share of the visual tokens asked for.  [default: 1]")
+        float | None, typer.Option(help="Retention setting of the method.  [default: 1]")
     ] = None,
     num_frames: Annotated[
         int | None, typer.Option(min=1, help="Frames per clip.  [default: unknown]")
     ] = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Questions that are not in the files were not asked.")
+        bool, typer.Option("--partial", help="Skip questions without a reply in the files.")
     ] = False,
     output: Annotated[str, typer.Option(help="Directory or URL that receives the run.")] = "runs",
 ) -> None:
-    """Make a run of the answers that VLMEvalKit or lmms-eval wrote."""
+    """Create a run from the answers in files of VLMEvalKit or lmms-eval."""
     where = place(output)
     from jobs.config.sections import BenchmarkSection
     from jobs.harness.exchange import ImportSettings, import_answers
@@ -181,7 +183,7 @@ def log_run(
         str | None, typer.Option(help="MLflow server or store.  [default: sqlite beside RUN]")
     ] = None,
 ) -> None:
-    """Upload a run to MLflow, e.g. after the server was away."""
+    """Upload a run to MLflow, e.g. after the server was unavailable."""
     from jobs.results.facts import JobFacts
     from jobs.tracking.events import has_events
     from jobs.tracking.server import TrackingError, default_tracking_uri
@@ -214,13 +216,13 @@ def data_check(
         Path | None,
         typer.Option(help="Write every finding to a .csv or .parquet file.", callback=expanded),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Files looked at at once.")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of files checked in parallel.")] = 4,
 ) -> None:
     """Check every row and every file before a job needs them."""
     if root is not None and is_url(root):
         raise InputError(
-            f"{redacted(root)}: data check opens every file, which needs a disk; copy the release "
-            "to one, or start a job with a small --limit"
+            f"{redacted(root)}: data check opens every file and needs a local directory; copy the "
+            "release to a disk, or start a job with a small --limit"
         )
     from jobs.data_check.check import data_check
 
@@ -244,29 +246,30 @@ def explain(
     cell: Annotated[
         str | None,
         typer.Option(
-            help='Cell of both, e.g. "tango r=0.1"; of A alone with --other-cell.  '
-            "[default: all that both have]"
+            help='Cell to compare, e.g. "tango r=0.1"; only that of A with --other-cell.  '
+            "[default: all common cells]"
         ),
     ] = None,
-    other_cell: Annotated[str | None, typer.Option(help="Cell of B.  [default: as of A]")] = None,
+    other_cell: Annotated[str | None, typer.Option(help="Cell of B.  [default: CELL]")] = None,
     benchmark: Annotated[
         str | None,
-        typer.Option(help="Of a harness's file.  [default: as in the other run's recipe]"),
+        typer.Option(help="Benchmark of a harness file.  [default: from the other run's recipe]"),
     ] = None,
     root: Annotated[
         str | None,
         typer.Option(
-            help="Directory of that benchmark's files.  [default: likewise]",
+            help="Directory of that benchmark's files.  [default: from the other run's recipe]",
             callback=expanded_text,
         ),
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Split of that benchmark.  [default: likewise]")
+        str | None,
+        typer.Option(help="Split of that benchmark.  [default: from the other run's recipe]"),
     ] = None,
     examples: Annotated[int, typer.Option(min=0, help="Examples of each cause.")] = 10,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say why B's score is not A's: causes in points that add up, with examples."""
+    """Explain why the scores of A and B differ: points per cause, with example questions."""
     from jobs.explain.command import HowToExplain, explain
     from jobs.explain.sides import BenchmarkOptions
 
@@ -278,7 +281,7 @@ def view(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Run directories, or their URLs.  [default: the newest one below runs]",
+            help="Run directories, or their URLs.  [default: the newest run in runs]",
             show_default=False,
             callback=lambda runs: [expanded_text(run) for run in runs or []],
         ),
@@ -286,7 +289,7 @@ def view(
     export: Annotated[
         Path | None,
         typer.Option(
-            help="Write the viewer into this directory, for a disk or any web server, and end.",
+            help="Write the viewer as static files into this directory and exit.",
             show_default=False,
             callback=expanded,
         ),
@@ -294,8 +297,8 @@ def view(
     cache: Annotated[
         str | None,
         typer.Option(
-            help="Directory or URL of the token caches.  [default: where the run says, or beside "
-            "it]",
+            help="Directory or URL of the token caches.  [default: as recorded in the run, or "
+            "next to it]",
             show_default=False,
             callback=expanded_text,
         ),
@@ -309,13 +312,13 @@ def view(
             min=0,
             max=2_000_000,
             help="Area of a frame in pixels; 0 for an export without frames.  [default: 200000, "
-            "of an export 60000]",
+            "for an export 60000]",
             show_default=False,
         ),
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Look at runs in a browser: every question, and what each method keeps of its clip."""
+    """View runs in a browser: all questions, and the tokens that each method keeps."""
     if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
         raise InputError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command
@@ -326,11 +329,11 @@ def view(
     places = [place(run) for run in runs or []] or [command.newest_run(Path(str(RUNS)))]
     console = Console(soft_wrap=True)
     if export is not None:
-        leaves_behind(f"the export in {export} is not whole; run the same command again")
+        leaves_behind(f"the export in {export} is incomplete; run the same command again")
         area = command.EXPORT_PIXELS if pixels is None else pixels
         page = command.export(places, export, console, cache=cache, pixels=area)
         console.print(f"viewer: {page}", markup=False, highlight=False)
         return
-    leaves_behind("the viewer has ended, the runs are as they were")
+    leaves_behind("the viewer has stopped; the runs are unchanged")
     area = command.PIXELS if pixels is None else pixels
     command.view(places, console, cache=cache, port=port, pixels=area, opens=open_)

@@ -11,7 +11,7 @@ from jobs.cli.completion import run_names
 from jobs.cli.options import RUNS, expanded_text
 from pipeline.storage.urls import raise_if_secret
 
-runs = typer.Typer(no_args_is_help=True, help="Look at the runs that are there; remove some.")
+runs = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs.")
 
 _NAMED = "Run directory, its URL, or the beginning of its name in ROOT."
 
@@ -23,7 +23,7 @@ def _expanded(texts: list[str]) -> list[str]:
 
 Root = Annotated[
     str,
-    typer.Option(help="Directory or URL of the runs named without one.", callback=expanded_text),
+    typer.Option(help="Directory or URL in which names of runs are found.", callback=expanded_text),
 ]
 Run = Annotated[
     str,
@@ -56,7 +56,7 @@ def list_(
     ] = [RUNS],  # noqa: B006
     json: Json = False,
 ) -> None:
-    """List the runs: what they are, how far, how good, how large and how old."""
+    """List the runs with their content, progress, score, size and age."""
     for root in roots:
         raise_if_secret(root)
     from jobs.runs.show import runs_in, runs_json, runs_table
@@ -70,7 +70,7 @@ def list_(
 
 @runs.command()
 def show(run: Run, root: Root = RUNS, json: Json = False) -> None:
-    """Show one run: what it is, its results, why clips failed, how to go on."""
+    """Show one run: settings, results, reasons of failures, and how to continue it."""
     from jobs.runs.found import find_run
     from jobs.runs.show import shown, shown_json
 
@@ -84,7 +84,7 @@ def rm(
     root: Root = RUNS,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs for good, unless a driver works on them; caches and MLflow stay."""
+    """Delete runs, except those that a driver works on; caches and MLflow runs are kept."""
     from jobs.runs.removal import remove
 
     raise typer.Exit(remove(names, root, Console(), yes=yes))
@@ -96,7 +96,7 @@ def compare(
     root: Root = RUNS,
     baseline: Annotated[
         list[str] | None,
-        typer.Option(help="Compare every cell also with this method.", show_default=False),
+        typer.Option(help="Also compare every cell with this method.", show_default=False),
     ] = None,
     on: Annotated[
         Literal["common", "all"],
@@ -120,7 +120,7 @@ def replicates(
     ],
     root: Root = RUNS,
 ) -> None:
-    """Say what several trainings of one model share, from runs of one recipe with each of them."""
+    """Summarize runs of one recipe with several trainings of a model: means and spread."""
     raise_if_secret(output)
     from jobs.runs.show import replicated
 
@@ -128,7 +128,7 @@ def replicates(
 
 
 def _width() -> int | None:
-    """Columns that a table may take."""
+    """Maximum width of a table in characters."""
     from jobs.run.progress import Display
 
     return Display.on(Console()).table_width

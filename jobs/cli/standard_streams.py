@@ -1,9 +1,9 @@
 """Standard output and error that survive a closed pipe or a full disk.
 
-A reader may have seen enough (`tango runs ls | head -1`), and a disk may be full under a file
-(`tango report RUN > table.txt`). Neither ends a job of hours. What can be written no more is
-dropped, the command goes on, and its own exit code counts; but output that a full disk swallowed
-is a mistake that is said at the end. Imports the standard library alone.
+A reader may close the pipe (`tango runs ls | head -1`), or the disk under a redirected file may be
+full (`tango report RUN > table.txt`). Neither may stop a job that runs for hours: further output is
+dropped and the command continues. Output lost to a full disk is reported at the end as an error.
+Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 class LastingFile(io.FileIO):
-    """A file descriptor whose writes succeed; from the first failure on they go nowhere.
+    """File whose writes never fail: after the first failed write, output is dropped.
 
     Attributes:
-        failure: The first failure, or `None`.
+        failure: The first error, or `None`.
     """
 
     def __init__(self, descriptor: int) -> None:
-        """Take an open descriptor, which stays open."""
+        """Wrap an open file descriptor without taking ownership of it."""
         super().__init__(descriptor, "w", closefd=False)
         self.failure: OSError | None = None
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write as much as goes; all of it counts as written where nothing goes any more."""
+        """Write data; after a failure pretend that all of it was written."""
         if self.failure is None:
             try:
                 return super().write(data)
@@ -44,10 +44,10 @@ class LastingFile(io.FileIO):
 
 @contextmanager
 def lasting_streams() -> Iterator[None]:
-    """While active, `sys.stdout` and `sys.stderr` go on where nobody reads them any more.
+    """Replace `sys.stdout` and `sys.stderr` by streams over a `LastingFile` while active.
 
-    Names of files need not be text: what the encoding lacks is written as its number. Streams that
-    a program has replaced by its own stay.
+    Characters that the encoding does not have, as in undecodable file names, are written as escape
+    sequences. Streams that are not regular text streams are left alone.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(_lasting, before)
@@ -60,33 +60,33 @@ def lasting_streams() -> Iterator[None]:
 
 
 def has_no_reader(stream: IO[str]) -> bool:
-    """Whether the program that read a stream has closed it: whoever only prints may end."""
+    """Whether the reader of a stream has closed it, so that printing may stop."""
     return isinstance(_failure(stream), BrokenPipeError)
 
 
 def code_of_output(code: int) -> int:
-    """The exit code of a command, after the end of its output; says in one line what is lost.
+    """Flush the output and return the final exit code; print a message if output was lost.
 
     Args:
-        code: Of the command itself; it counts unless it is 0.
+        code: Exit code of the command.
 
     Returns:
-        2 where the command is done and its output could not be written.
+        `code`, or 2 if it is 0 but the output could not be written.
     """
     _flush(sys.stdout)
     failure = _failure(sys.stdout)
     if failure is None or isinstance(failure, BrokenPipeError):
         return code
     print(
-        f"tango: standard output cannot be written to ({failure.strerror}); what the command "
-        "printed is lost; give it a place with room and start it again",
+        f"tango: standard output cannot be written to ({failure.strerror}) and output was lost; "
+        "redirect it to a disk with free space and run the command again",
         file=sys.stderr,
     )
     return code or exit_codes.MISTAKE
 
 
 def _lasting(stream: IO[str]) -> IO[str]:
-    """The same stream over a `LastingFile`; one that is no ordinary stream as it is."""
+    """The same stream over a `LastingFile`; unchanged if it is not a regular text stream."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
     stream.reconfigure(errors="backslashreplace")
@@ -105,14 +105,14 @@ def _lasting(stream: IO[str]) -> IO[str]:
 
 
 def _flush(stream: IO[str] | None) -> None:
-    """Write what is left; `None` is a stream that was closed before the program began."""
+    """Flush a stream; it is `None` if it was closed before the program started."""
     if stream is not None:
         with suppress(OSError, ValueError):
             stream.flush()
 
 
 def _failure(stream: IO[str]) -> OSError | None:
-    """Why a stream is written no more, if it is one of ours."""
+    """The write error of a stream over a `LastingFile`; `None` for other streams."""
     buffer = getattr(stream, "buffer", None)
     raw = getattr(buffer, "raw", buffer)
     return raw.failure if isinstance(raw, LastingFile) else None

@@ -52,32 +52,35 @@ def submit(
         str, typer.Option(help="Directory on the cluster in which the command runs.")
     ] = "~/tango",
     working_dir: Annotated[
-        Path | None, typer.Option(help="Send this directory along, without what git ignores.")
+        Path | None, typer.Option(help="Upload this directory, without files that git ignores.")
     ] = None,
     include: Annotated[
         list[Path],
-        typer.Option(metavar="FILE", help="Send this file of it although it looks like a secret."),
+        typer.Option(
+            metavar="FILE",
+            help="Upload this file of --working-dir although it looks like a secret.",
+        ),
     ] = [],  # noqa: B006
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the files that would be sent, and send nothing.")
+        bool, typer.Option("--dry-run", help="List the files that would be uploaded, and stop.")
     ] = False,
     with_code: Annotated[
-        bool, typer.Option("--with-code", help="Send this installation of tango-video along.")
+        bool, typer.Option("--with-code", help="Upload this installation of tango-video.")
     ] = False,
     python: Annotated[str, typer.Option(help="Interpreter on the cluster.")] = "python",
     env: Annotated[
         list[str],
         typer.Option(
             metavar="NAME[=VALUE]",
-            help="Environment variable that is no secret; NAME alone: as it is here.",
+            help="Environment variable that is not secret; NAME alone takes its local value.",
         ),
     ] = [],  # noqa: B006
     env_visible: Annotated[
         list[str],
         typer.Option(
             metavar="NAME[=VALUE]",
-            help="The same for a secret: everybody who reaches the dashboard can read it "
-            "there, and it stands in Ray's logs.",
+            help="Like --env, but allows secrets: everybody with access to the dashboard can read "
+            "the value, and Ray logs it.",
         ),
     ] = [],  # noqa: B006
     runtime_env: Annotated[
@@ -97,14 +100,15 @@ def submit(
         typer.Option(metavar="NAME=AMOUNT", help="Custom resource that the driver reserves."),
     ] = [],  # noqa: B006
     new: Annotated[
-        bool, typer.Option("--new", help="Start anew even if the same job runs or is unfinished.")
+        bool,
+        typer.Option("--new", help="Start a new job even if the same job runs or is unfinished."),
     ] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the id and leave.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the id and exit.")] = False,
 ) -> None:
-    """Run a recipe on a Ray cluster, show its log, and end with its exit code.
+    """Run a recipe on a Ray cluster, show its log, and exit with its exit code.
 
-    Ctrl-C leaves; the job goes on. The same job submitted again is found where it runs, or
-    continued where it stopped.
+    Ctrl-C stops only this command, not the job. Submitting the same job again shows the running
+    job, or continues it if it has stopped.
     """
     from jobs.config.recipe import listed_inputs, load_jobs, single_job
     from jobs.submit.package import package_files, size_line
@@ -144,25 +148,29 @@ def submit(
     )
     for root in sorted({str(s.root) for job in loaded for s in job.all_benchmarks if s.root}):
         if not root.startswith(("/", "~")) and "://" not in root:
-            _say(
-                f"benchmark.root {root} is relative: the cluster looks for it in {directory}, "
-                "not in --working-dir; give an absolute path there, or a URL"
+            _print_message(
+                f"benchmark.root {root} is a relative path: on the cluster it is resolved in "
+                f"{directory}, not in --working-dir; give an absolute path on the cluster or a URL"
             )
     if dry_run:
         for name in sorted(files):
             print(name)
-        _say(f"would send {size_line(files)}")
+        _print_message(f"would upload {size_line(files)}")
         return
     head = Head(address)
     from jobs.submit.submit import submit
 
     if files:
-        _say(f"sending {size_line(files)}")
+        _print_message(f"uploading {size_line(files)}")
     sent = submit(request, head, files=files)
     if sent.attached:
-        _say(f"this job runs already as {sent.job_id} on {head.url}; --new starts another one")
+        _print_message(
+            f"this job already runs as {sent.job_id} on {head.url}; --new starts another one"
+        )
     else:
-        _say(f"submitted {sent.job_id} to {head.url}: {wanted} {recipe.name}, in {directory}")
+        _print_message(
+            f"submitted {sent.job_id} to {head.url}: {wanted} {recipe.name}, in {directory}"
+        )
     if no_wait:
         print(sent.job_id)
         return
@@ -170,13 +178,13 @@ def submit(
 
 
 def check_names(jobs: Sequence[Job]) -> None:
-    """Refuse wrong names and options of a job that runs on another machine.
+    """Check the names and options of jobs that run on another machine.
 
-    Paths are those of that machine. What is named as `module:attribute` is left to it too, because
-    it may be installed there alone.
+    Paths are not checked, because they refer to that machine, nor are classes named as
+    `module:attribute`, which may be installed only there.
 
     Raises:
-        UserError: In one line that names the setting.
+        UserError: If a name or an option is wrong; the message names the setting.
     """
     from jobs.config.methods import raise_if_wrong_methods
     from tango_core.benchmarks import benchmark_class
@@ -211,7 +219,7 @@ def list_(address: Address = None, json: Json = False) -> None:
 
 @jobs.command()
 def status(job: JobId, address: Address = None, json: Json = False) -> None:
-    """Say how a job is."""
+    """Print a job's status."""
     from jobs.submit.follow import as_json, lines
     from jobs.submit.head import Head
 
@@ -226,10 +234,12 @@ def logs(
     address: Address = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on until the job is over; end with its exit code."),
+        typer.Option(
+            "--follow", "-f", help="Follow the log until the job ends; exit with its exit code."
+        ),
     ] = False,
 ) -> None:
-    """Print what a job has printed."""
+    """Print a job's log."""
     from jobs.submit.head import Head
 
     head = Head(address)
@@ -241,17 +251,17 @@ def logs(
 
 @jobs.command()
 def stop(job: JobId, address: Address = None) -> None:
-    """Stop a job; what it has finished is kept, and submitting it again continues it."""
+    """Stop a job; finished clips are kept, and submitting the job again continues it."""
     from jobs.submit.head import Head
 
     head = Head(address)
     job_id = head.find(job)
     stopped = head.stop(job_id)
-    _say(f"{job_id} is stopping" if stopped else f"{job_id} was over already")
+    _print_message(f"{job_id} is stopping" if stopped else f"{job_id} had already ended")
 
 
 def _watch(head: Head, job_id: str, write: Callable[[str], None]) -> None:
-    """Show a job until it is over and leave with its exit code; Ctrl-C leaves the job alone."""
+    """Follow a job until it ends and exit with its exit code; Ctrl-C does not stop the job."""
     from jobs.run.interrupt_message import leaves_behind
     from jobs.submit.follow import LostError, exit_code, follow
 
@@ -259,69 +269,70 @@ def _watch(head: Head, job_id: str, write: Callable[[str], None]) -> None:
         f"see it with `tango jobs logs -f {job_id} --address {head.url}`, "
         f"stop it with `tango jobs stop {job_id} --address {head.url}`"
     )
-    leaves_behind(f"the job goes on: {how}")
+    leaves_behind(f"the job keeps running: {how}")
     try:
         details = follow(head, job_id, write)
     except LostError as error:
         raise InputError(
-            f"{error}; the job goes on unless the head is gone: {how}; submitting it again "
-            "continues it"
+            f"{error}; the job keeps running unless the head node is down: {how}; submitting it "
+            "again continues it"
         ) from error
     code = exit_code(details)
     text = f"{job_id}: {details.status.value}, exit code {code}"
     if details.driver_exit_code is None and code == 2:
-        text += f" ({' '.join((details.message or 'no reason is known').split())[:500]})"
+        text += f" ({' '.join((details.message or 'reason unknown').split())[:500]})"
     if code == 127:
-        text += "; the cluster does not find the interpreter, name it with --python"
-    _say(text)
+        text += "; the cluster did not find the Python interpreter: set it with --python"
+    _print_message(text)
     sys.exit(code)
 
 
 def _write(text: str) -> None:
-    """What a job has printed, as it is."""
+    """Write a part of a job's log to stdout."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def _write_to_reader(text: str) -> None:
-    """The same; ends the command where nobody reads it: printing is all that it does."""
+    """Like `_write`, but exit when stdout is closed."""
     _write(text)
     if has_no_reader(sys.stdout):
         raise typer.Exit(exit_codes.OK)
 
 
-def _say(text: str) -> None:
-    """What the client itself has to say, apart from the job's output."""
+def _print_message(text: str) -> None:
+    """Print a message of this command to stderr, separate from the job's log."""
     print(f"tango: {text}", file=sys.stderr, flush=True)
 
 
-# Options that the client sets itself.
-_OURS = {"address", "continue_", "recipe", "set_"}
+# Parameters that this command sets itself and does not pass on.
+_NOT_PASSED_ON = {"address", "continue_", "recipe", "set_"}
 
 
 def split_options(
     context: typer.Context, command: str, recipe: Path, options: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Read the options behind `--` as the command itself would.
+    """Parse the options after `--` with the parser of the command that will run.
 
     Args:
-        context: Of `tango submit`.
-        command: What the cluster will run.
+        context: Context of `tango submit`.
+        command: Command that the cluster will run.
         recipe: The recipe file.
-        options: As given.
+        options: Options after `--`.
 
     Returns:
-        `--set` strings for all that changes the recipe, and the other options for the cluster.
+        Options that change the recipe, as `--set` strings, and the other options, which are passed
+        to the command on the cluster.
 
     Raises:
-        ValueError: If an option is not for submitted jobs; wrong ones end as in the command.
+        InputError: If an option cannot be used with submitted jobs.
     """
     from jobs.config.recipe import Job
 
     parent: Any = context.parent
     arguments = [str(recipe), *options]
     parsed = parent.command.commands[command].make_context(command, [*arguments], parent=parent)
-    # As written: a `~` is the home directory there, not here.
+    # Unconverted values: `~` must be expanded on the cluster, not here.
     written, _, _ = parsed.command.make_parser(parsed).parse_args([*arguments])
     given = {
         one.name: (one, parsed.params[one.name])
@@ -330,16 +341,16 @@ def split_options(
     }
     if "address" in given:
         raise InputError(
-            "--address behind -- is not for submitted jobs: they join the cluster they are "
-            "submitted to; remove it"
+            "--address is not allowed after --: a submitted job uses the cluster it is submitted "
+            "to; remove it"
         )
-    # Options that are named as keys of recipes; the key `cache` is a section, `--cache` a place.
+    # Options that equal a recipe key. Not `cache`: the key is a section, `--cache` is a path.
     keys = {one.name for one in fields(Job)} - {"cache"}
     changes = list(parsed.params.get("set_", ()))
     changes += [f"{name}={value}" for name, (_, value) in given.items() if name in keys]
     rest: list[str] = []
     for name, (option, _) in given.items():
-        if name in _OURS or name in keys:
+        if name in _NOT_PASSED_ON or name in keys:
             continue
         value = written[name]
         for one in value if isinstance(value, (list, tuple)) else [value]:
@@ -350,18 +361,18 @@ def split_options(
 def read_runtime_env(
     path: Path | None, variables: list[str], visible: Sequence[str] = ()
 ) -> Mapping[str, Any]:
-    """Ray's runtime environment.
+    """Build Ray's runtime environment from a file and from variables.
 
-    Ray's dashboard gives it to everybody who asks, and its agents log it.
+    Everybody with access to Ray's dashboard can read it, and Ray logs it.
 
     Args:
         path: YAML file, or `None`.
-        variables: `NAME=VALUE`, or `NAME` for the value that it has here.
-        visible: The same, for variables that may be secrets.
+        variables: `NAME=VALUE`, or `NAME` for its local value.
+        visible: Like `variables`, but secrets are allowed.
 
     Raises:
-        ValueError: If the file is no runtime environment, a variable is not set, or one that is not
-            in `visible` is a secret.
+        InputError: If the file is not a runtime environment, a variable is not set, or a variable
+            outside of `visible` looks like a secret.
     """
     from jobs.config.bounded_yaml import YamlError, load_yaml
 
@@ -375,14 +386,14 @@ def read_runtime_env(
             raise InputError(f"--runtime-env {path} cannot be read: {error.strerror}") from error
         if not isinstance(content, dict) or "working_dir" in content:
             raise InputError(
-                f"--runtime-env {path}: a mapping such as {{pip: [...], env_vars: {{...}}}} is "
-                "needed, without working_dir: that is --working-dir"
+                f"--runtime-env {path}: must be a mapping such as {{pip: [...], env_vars: "
+                "{...}} without working_dir; use --working-dir for that"
             )
     found = _variables(path, content.get("env_vars") or {})
-    shown = _given("--env-visible", visible)
+    shown = _parse_variables("--env-visible", visible)
     for option, values in (
         (f"env_vars of --runtime-env {path}", {**found}),
-        ("--env", _given("--env", variables)),
+        ("--env", _parse_variables("--env", variables)),
     ):
         _raise_if_secret(option, {name: values[name] for name in values.keys() - shown.keys()})
         found |= values
@@ -390,17 +401,17 @@ def read_runtime_env(
     return {**content, "env_vars": found} if found else content
 
 
-def _given(option: str, variables: Sequence[str]) -> dict[str, str]:
-    """Name -> value of what stands behind an option.
+def _parse_variables(option: str, variables: Sequence[str]) -> dict[str, str]:
+    """Parse the variables of an option into a mapping of names to values.
 
     Raises:
-        ValueError: If a name is empty or not set here.
+        InputError: If a name is empty, or a variable without a value is not set locally.
     """
     found: dict[str, str] = {}
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not name:
-            raise InputError(f"{option} {variable} names no variable; write {option} NAME=VALUE")
+            raise InputError(f"{option} {variable} has no name; write {option} NAME=VALUE")
         if not equals and name not in os.environ:
             raise InputError(
                 f"{option} {name} is not set here; set it, or write {option} {name}=VALUE"
@@ -410,32 +421,32 @@ def _given(option: str, variables: Sequence[str]) -> dict[str, str]:
 
 
 def _raise_if_secret(option: str, values: Mapping[str, str]) -> None:
-    """Refuse variables that everybody who reaches the dashboard could read.
+    """Refuse secrets, because everybody with access to the dashboard could read them.
 
     Raises:
-        ValueError: With the names, without the values.
+        InputError: Lists the names, not the values.
     """
     names = sorted(name for name, value in values.items() if is_secret(name, value))
     if names:
         raise InputError(
-            f"{option}: {', '.join(names)} looks like a secret, and everybody who reaches the "
-            "dashboard can read what is sent with a job; set it on the nodes (their environment, a "
-            "secret of Kubernetes, the file that the service reads there: ~/.mlflow/credentials, "
-            f"~/.aws/credentials), or, if all may read it, send it by --env-visible {names[0]}"
+            f"{option}: {', '.join(names)} looks like a secret, and everybody with access to the "
+            "dashboard can read a job's variables; set it on the nodes (environment, Kubernetes "
+            "secret, or a file such as ~/.mlflow/credentials or ~/.aws/credentials), or, if "
+            f"everybody may read it, pass --env-visible {names[0]}"
         )
 
 
 def _variables(path: Path | None, given: Any) -> dict[str, str]:
-    """`env_vars` of a runtime environment; YAML reads `1` as a number, and Ray takes text alone.
+    """Check `env_vars` of a runtime environment and convert the values to strings, as Ray requires.
 
     Raises:
-        ValueError: If it is no mapping of names to single values.
+        InputError: If it is not a mapping of names to scalars.
     """
     if not isinstance(given, dict) or any(
         not isinstance(value, (str, int, float)) for value in given.values()
     ):
         raise InputError(
-            f"--runtime-env {path}: env_vars is a mapping of names to values: {{NAME: value}}"
+            f"--runtime-env {path}: env_vars must be a mapping of names to values: {{NAME: value}}"
         )
     return {
         str(name): str(value).lower() if isinstance(value, bool) else str(value)
@@ -446,10 +457,10 @@ def _variables(path: Path | None, given: Any) -> dict[str, str]:
 def read_resources(
     num_cpus: float | None, num_gpus: float | None, memory: str | None, custom: list[str]
 ) -> dict[str, Any]:
-    """Arguments of Ray's `submit_job` for what the driver reserves (`--entrypoint-...`).
+    """Arguments of Ray's `submit_job` that reserve resources for the driver (`--entrypoint-...`).
 
     Raises:
-        ValueError: If a size or an amount is none.
+        InputError: If a size or an amount is invalid.
     """
     from jobs.units import parse_bytes
 

@@ -1,4 +1,4 @@
-"""The commands `tango ask`, `train-tiny` and `check-method`, which need no run."""
+"""The commands `tango ask`, `train-tiny` and `check-method`, which create no run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def ask(
     video: Annotated[
         str, typer.Argument(help="Video file, directory of frames, or URL.", callback=expanded_text)
     ],
-    question: Annotated[str, typer.Argument(help="What to ask.")],
+    question: Annotated[str, typer.Argument(help="The question.")],
     choices: Annotated[
         list[str],
-        typer.Option(help='An option; repeat it, or give several as "a dog|a cat".'),
+        typer.Option(help='Answer option; repeat it, or give several as "a dog|a cat".'),
     ] = [],  # noqa: B006
     model: Annotated[
         str,
@@ -45,13 +45,13 @@ def ask(
         typer.Option(help="Share of the visual tokens to keep.  [default: 0.1]"),
     ] = None,
     option: Annotated[
-        list[str], typer.Option(help="Another option of the method: --option alpha=2.")
+        list[str], typer.Option(help="Further option of the method: --option alpha=2.")
     ] = [],  # noqa: B006
     clip: Annotated[
         str | None, typer.Option(metavar="START-END", help="Part of the video, in seconds.")
     ] = None,
     num_frames: Annotated[
-        int | None, typer.Option(help="Frames to look at.  [default: the model's]")
+        int | None, typer.Option(help="Number of frames.  [default: the model's]")
     ] = None,
     saliency_from: Annotated[
         str | None,
@@ -59,11 +59,11 @@ def ask(
     ] = None,
     sinks: Annotated[
         str | None,
-        typer.Option(help="File that `tango analyze sinks` wrote.", callback=expanded_text),
+        typer.Option(help="Sinks file written by `tango analyze sinks`.", callback=expanded_text),
     ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Processor.")] = "auto",
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device.")] = "auto",
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, max=10**12, help="Bound on the length of the reply.")
+        int | None, typer.Option(min=1, max=10**12, help="Maximum length of the reply in tokens.")
     ] = None,
 ) -> None:
     """Ask one question about one video: free-form, or with options."""
@@ -97,22 +97,22 @@ def train_tiny(
     output: Annotated[
         Path, typer.Option(help="Directory that receives the model.", callback=expanded)
     ] = Path("tiny"),
-    seed: Annotated[int, typer.Option(min=0, help="Decides everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     minutes: Annotated[
-        float, typer.Option(help="Time on two free cores; less shortens every stage.")
+        float, typer.Option(help="Training time on two free cores; scales every stage.")
     ] = 90.0,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoints in OUTPUT.")
+        bool, typer.Option("--resume", help="Continue from the checkpoints in OUTPUT.")
     ] = False,
     beside: Annotated[
         list[Path],
         typer.Option(
-            help="Finished training with another seed, for the card; may be repeated.",
+            help="Finished training with another seed, for the model card; may be repeated.",
             callback=expanded_all,
         ),
     ] = [],  # noqa: B006
 ) -> None:
-    """Train the embedded model from nothing."""
+    """Train the built-in model from scratch."""
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output)
@@ -129,7 +129,7 @@ def train_tiny(
     print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
 
 
-# Arguments of `VideoChat.ask` that are flags of the command, not options of a method.
+# Arguments of `VideoChat.ask` that are options of the command, not of a method.
 _FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
 
 
@@ -168,8 +168,8 @@ def _option(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name or name in _FLAGS:
         raise RecipeError(
-            f"--option {text!r} is not OPTION=VALUE of the method, e.g. alpha=2; "
-            "what the reply may choose from is given with --choices"
+            f"--option {text!r} is not an OPTION=VALUE of the method, e.g. alpha=2; "
+            "give answer options with --choices"
         )
     try:
         return name, load_yaml(value)
@@ -181,7 +181,7 @@ def check_method(
     name: Annotated[
         str,
         typer.Argument(
-            help="A method of your own, my_module:MyMethod, or a shipped one.",
+            help="Your own method, my_module:MyMethod, or a built-in one.",
             autocompletion=method_names,
         ),
     ],
@@ -189,7 +189,7 @@ def check_method(
         list[str], typer.Option("--set", help="Option of the method: --set retention=0.2.")
     ] = [],  # noqa: B006
 ) -> None:
-    """Check what every method promises, on synthetic features: budget, purity, order, dtype."""
+    """Check a method against the contract of all methods: budget, purity, order, dtype."""
     from jobs.config.overrides import with_overrides
     from tango_core.compressors.contract import check_method
 

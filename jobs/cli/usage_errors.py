@@ -12,7 +12,7 @@ from typer.main import get_command
 from jobs import exit_codes
 from tango_core.errors import InputError
 
-# Click's class of all mistakes on a command line: typer has its own copy of click, not in public.
+# Click's base class of usage errors; typer contains a private copy of click.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 
 
@@ -21,21 +21,22 @@ class CommandLineError(InputError):
 
 
 def run_app(app: typer.Typer) -> int:
-    """Read `sys.argv` and run the command that it names.
+    """Parse `sys.argv` and run the command.
 
     Returns:
-        Exit code: what the command left with; 2 where only the help was shown because nothing was
-        asked for; 1 if the input ended early; 130 for Ctrl-C.
+        The command's exit code; 2 if only the help was shown because no command was given; 1 if a
+        prompt was aborted; 130 for Ctrl-C.
 
     Raises:
-        CommandLineError: In one line that names the flag or value and says where to look.
+        CommandLineError: For a wrong command line; the one-line message names the option or value
+            and the help to read.
     """
     try:
         return int(get_command(app)(prog_name=app.info.name, standalone_mode=False) or 0)
     except typer.Abort:
         return exit_codes.FAILED
     except _USAGE_ERROR as error:
-        # The class is in no public module; typer itself goes by the name.
+        # The class is not public; typer also compares its name.
         if type(error).__name__ == "NoArgsIsHelpError":
             if text := _message(error):
                 print(text, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""YAML of users: one document of plain values, bounded in size, without repeated keys."""
+"""Read YAML written by users: one document of plain values, of limited size, with unique keys."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MAX_VALUES = 20_000
 
 
 class YamlError(InputError):
-    """A text that cannot be read; the message, one line, goes behind the name of the text."""
+    """Invalid YAML; the one-line message is meant to follow the name of the file or option."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses equal keys in one mapping, of which YAML itself would keep the last."""
+    """Loader that refuses duplicate keys, of which PyYAML would silently keep the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """See `SafeLoader`; merged mappings (`<<`) may repeat keys."""
@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode) and key.value != "<<":
                 if key.value in seen:
                     line = key.start_mark.line + 1
-                    raise YamlError(f"holds {key.value!r} a second time on line {line}")
+                    raise YamlError(f"repeats the key {key.value!r} on line {line}")
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -38,46 +38,46 @@ def load_yaml(text: str | bytes) -> Any:
 
     Raises:
         YamlError: If it is not UTF-8 or not YAML, larger than `MAX_BYTES`, nested deeper than
-            `MAX_DEPTH`, or of more than `MAX_VALUES` values, an alias counting as what it stands
-            for; or if a mapping has a key twice.
+            `MAX_DEPTH`, has more than `MAX_VALUES` values (aliases expanded), or repeats a key in
+            a mapping.
     """
     if len(text) > MAX_BYTES:
-        raise YamlError(f"is larger than {MAX_BYTES >> 10} KiB, which no recipe is")
+        raise YamlError(f"is larger than the maximum of {MAX_BYTES >> 10} KiB")
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
         content = yaml.load(decoded, Loader=_Loader)
     except UnicodeDecodeError as error:
         raise YamlError(f"is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except RecursionError as error:
-        raise YamlError(f"is nested deeper than {MAX_DEPTH}, which no recipe is") from error
+        raise YamlError(f"is nested deeper than the maximum of {MAX_DEPTH} levels") from error
     except yaml.YAMLError as error:
         hint = "; indent with spaces, not with tabs" if _has_tab(decoded, error) else ""
         raise YamlError(f"is not YAML: {' '.join(str(error).split())}{hint}") from error
     except YamlError:
         raise
-    except ValueError as error:  # of the constructors of dates and numbers, e.g. 2025-13-99
+    except ValueError as error:  # from the constructors of dates and numbers, e.g. 2025-13-99
         raise YamlError(f"is not YAML: {error}") from error
     _raise_if_too_large(content)
     return content
 
 
 def _has_tab(text: str, error: Exception) -> bool:
-    """Whether the line that cannot be read is indented with a tab."""
+    """Whether the invalid line is indented with a tab."""
     mark = getattr(error, "problem_mark", None)
     line = dict(enumerate(text.split("\n"))).get(mark.line, "") if mark else ""
     return "\t" in line[: len(line) - len(line.lstrip())]
 
 
 def _raise_if_too_large(content: Any) -> None:
-    """Count values and depth, an alias as what it stands for."""
+    """Check the number of values and the depth, with aliases expanded."""
     waiting, total = [(content, 0)], 0
     while waiting:
         value, depth = waiting.pop()
         total += 1
         if depth > MAX_DEPTH:
-            raise YamlError(f"is nested deeper than {MAX_DEPTH}, which no recipe is")
+            raise YamlError(f"is nested deeper than the maximum of {MAX_DEPTH} levels")
         if total > MAX_VALUES:
-            raise YamlError(f"stands for more than {MAX_VALUES} values, which no recipe does")
+            raise YamlError(f"has more than the maximum of {MAX_VALUES} values")
         if isinstance(value, dict):
             waiting += ((part, depth + 1) for pair in value.items() for part in pair)
         elif isinstance(value, list):

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from jobs.config.model_options import flat_model
 from tango_core.errors import InputError
 
-# What pydantic adds to the location: names of classes, and members of a union of plain types.
+# Parts that pydantic adds to an error's location: class names and members of unions.
 _TYPE = re.compile(r"[A-Z]|int$|tuple\[|literal\[")
 
 
-# pydantic's words for these are Python's types and a regular expression.
+# Error types whose pydantic message names Python types or a regular expression.
 _WRONG_FORM = {"dict_type", "dataclass_type", "tuple_type", "string_pattern_mismatch"}
 _UNKNOWN = {"unexpected_keyword_argument", "extra_forbidden"}
 _MISSING = {"missing", "missing_argument"}
@@ -32,12 +32,12 @@ _FORMS = {
 
 
 def shortened(text: str, length: int = 80) -> str:
-    """A text of the user for a message: its beginning, if it is long."""
+    """Truncate a long user-written string for a message."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 class RecipeError(InputError):
-    """A recipe or a `--set` that cannot be used; the message is one line for the user."""
+    """Invalid recipe or `--set`; the message is one line."""
 
 
 def explain(error: ValidationError, schema: type) -> str:
@@ -73,7 +73,7 @@ def explain(error: ValidationError, schema: type) -> str:
 
 
 def _first_of(error: ValidationError) -> Any:
-    """The first error; for a missing key an unknown one beside it, which may be its misspelling."""
+    """The first error, but prefer an unknown key (maybe misspelled) to a missing one next to it."""
     first, *others = error.errors()
     beside = [
         one for one in others if one["type"] in _UNKNOWN and one["loc"][:-1] == first["loc"][:-1]

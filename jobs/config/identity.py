@@ -1,7 +1,7 @@
-"""Identity of a recipe: the part that decides its answers, and its digest.
+"""Identity of a recipe: the part that determines the answers, and its digest.
 
-Two recipes of one identity give the same answers, so a run of one can be continued with the other.
-A new recipe key that changes no answer gets its place in `_NOT_COMPUTED`, or in
+Recipes with the same identity give the same answers, so a run of one can be continued with the
+other. New recipe keys that do not change answers belong in `_NOT_COMPUTED` or
 `_NOT_COMPUTED_OF_MODEL`.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job
 
-# A run may be continued with other workers and other time limits; the rest decides its results.
+# Keys that do not affect the answers, such as workers and timeouts.
 _NOT_COMPUTED = (
     "pools",
     "cluster",
@@ -29,16 +29,16 @@ _NOT_COMPUTED_OF_MODEL = ("encode_batch",)
 
 
 def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the answers: a recipe without its workers and time limits.
+    """The part of a recipe that determines the answers.
 
     Args:
-        content: A resolved recipe, as YAML gives it.
+        content: A resolved recipe, parsed from YAML.
     """
     decode = content.get("decode")
     decoder = decode.get("decoder") if isinstance(decode, Mapping) else None
     kept = {key: value for key, value in content.items() if key not in _NOT_COMPUTED}
     model = content.get("model")
-    if isinstance(model, Mapping):  # an option that is not set may be newer than the recipe
+    if isinstance(model, Mapping):  # drop unset options, which older recipes may not have
         kept["model"] = {
             key: value
             for key, value in model.items()
@@ -46,26 +46,25 @@ def computed_part(content: Mapping[str, Any]) -> dict[str, Any]:
         }
     cache = kept.pop("cache", None)
     if isinstance(cache, Mapping) and cache.get("feature_dtype", "auto") != "auto":
-        kept["cache"] = cache["feature_dtype"]  # rounded tokens; what is stored changes no answer
+        kept["cache"] = cache["feature_dtype"]  # rounds tokens; other keys do not change answers
     return {**kept, "decode": decoder}
 
 
 def job_digest(job: Job) -> str:
-    """16 hexadecimal digits that are the same for every spelling of a job's values.
+    """Digest (16 hexadecimal digits) of the part of a job that determines its answers.
 
-    `shard` and `limit` count, because they decide which clips are asked about; pools and executor
-    do not.
+    It includes `shard` and `limit`, which select the clips, but not pools and executor.
     """
     plain = computed_part(load_yaml(job.to_yaml()))
     return _digest(plain)
 
 
 def jobs_digest(jobs: Sequence[Job]) -> str:
-    """The same for all jobs of one recipe; for one job it is that job's own."""
+    """Digest of all jobs of one recipe; for a single job it equals `job_digest`."""
     return job_digest(jobs[0]) if len(jobs) == 1 else _digest([job_digest(job) for job in jobs])
 
 
 def _digest(plain: Any) -> str:
-    """Of plain data, whatever the order of its keys."""
+    """Digest of plain data, independent of the order of keys."""
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The methods of a recipe: entries with lists of values, and the names of cells."""
+"""The methods of a recipe: expand lists of values, name cells, add controls."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def cell_name(options: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    """An option's value as part of a cell's name."""
+    """Format an option's value for the name of a cell."""
     return "+".join(str(v) for v in value.values()) if isinstance(value, dict) else str(value)
 
 
 def expand_method(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The options of every method that an entry stands for.
+    """Expand an entry of a recipe into the options of its methods.
 
-    An option with a list of values stands for one method per value; several lists stand for one
-    method per combination.
+    An option with a list of values gives one method per value; several lists give one method per
+    combination.
 
     Raises:
-        RecipeError: If the entry has no name, or an option a list without a value.
+        RecipeError: If the entry has no name, or an option is an empty list.
     """
     if not isinstance(entry.get("name"), str):
         raise RecipeError(
@@ -53,12 +53,12 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
     """Check names and options of the methods without a model.
 
     Args:
-        methods: (cell name, options with `name`) pairs, as `Job.all_methods` has them.
+        methods: (cell name, options with `name`) pairs from `Job.all_methods`.
 
     Raises:
         RecipeError: If a name or an option is unknown, or a value is not allowed.
     """
-    from tango_core.compressors import build_method  # it imports torch, reading a recipe does not
+    from tango_core.compressors import build_method  # imports torch
 
     for cell, options in methods:
         for option in options:
@@ -72,7 +72,7 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
             raise RecipeError(named) from error
 
 
-# Methods that a retention can be asked of; a test holds that these and `block` are all controls.
+# Controls that accept a retention; a test checks that these and `block` are all controls.
 AT_A_RETENTION: tuple[Mapping[str, Any], ...] = (
     {"name": "random"},
     {"name": "uniform"},
@@ -80,19 +80,19 @@ AT_A_RETENTION: tuple[Mapping[str, Any], ...] = (
     {"name": "pool_time"},
     {"name": "pool_space", "budget": "exact"},
 )
-# Blocks of a side of `factor` tokens keep 1 / factor^2; larger ones are no nearer to any retention.
+# `block` keeps 1 / factor^2 of the tokens; larger factors match no usual retention better.
 _FACTORS = (2, 3, 4)
 _NEAR = 0.005
 
 
 def control_methods(methods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The controls at every retention that some methods have.
+    """The control methods at every retention of the given methods.
 
     Args:
         methods: Options of every method, with `name`; lists of values expanded.
 
     Returns:
-        Options of the controls, retention by retention; none that is among the methods.
+        Options of the controls that are not among `methods`, ordered by retention.
     """
     given = [dict(options) for options in methods]
     retentions = {

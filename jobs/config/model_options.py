@@ -1,7 +1,7 @@
-"""Options of a model's family: written directly under `model`, checked by the family.
+"""Options of a model family, which recipes write directly under `model`.
 
-The recipe's schema does not list them, so that a family with an option of its own, in this package
-or in another, needs no change here.
+The family checks them. The recipe's schema does not list them, so that families in this or another
+package can add options without a change here.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tango_core.models import MODELS, model_options, names_of_options
 
 
 def with_model_options(content: Mapping[str, Any], common: Collection[str]) -> Mapping[str, Any]:
-    """A recipe with the options of its model's family moved to `model.options`.
+    """Move the options of the model's family to `model.options`.
 
-    Unknown keys stay where they are, for the schema to refuse. For a model from outside this
-    package every key that is not common is an option; its family checks them when it is described.
+    Unknown keys are not moved; the schema refuses them later. For a model from another package,
+    all keys outside of `common` are options, which its family checks when the model is described.
 
     Args:
-        content: The recipe as YAML gives it.
+        content: The recipe parsed from YAML.
         common: Keys that every model has.
 
     Raises:
-        ValueError: If the model's family has no such option, or a value is wrong.
+        InputError: If the model's family does not have the option, or a value is wrong.
     """
     model = content.get("model")
     if not isinstance(model, Mapping):
@@ -42,7 +42,7 @@ def with_model_options(content: Mapping[str, Any], common: Collection[str]) -> M
 
 
 def flat_model(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The section `model` as a recipe writes it; options that are not given are `null`."""
+    """The section `model` in recipe form, without nesting; unset options are `None`."""
     flat: dict[str, Any] = {}
     for key, value in section.items():
         if key == "options":

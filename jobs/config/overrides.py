@@ -4,10 +4,10 @@ Three rules keep a recipe valid after a single override:
 
 - `--set benchmark.name=shapes` in a recipe that lists `benchmarks` replaces that list, and `--set
   method.name=full` replaces a list `methods`, because a recipe must not have both.
-- Another `benchmark.name` or `model.name` removes the keys that belong to the old one (its files,
-  its checkpoint, its own options), unless they are set as well. The embedded model also removes
-  `pools`, because it needs no GPU.
-- A number is an index in a list, from 0: `--set methods.1.inner.layer=2`.
+- Changing `benchmark.name` or `model.name` removes the keys that belong to the old one (files,
+  checkpoint, options), unless they are set as well. The built-in model also removes `pools`,
+  because it needs no GPU.
+- A number is a 0-based index of a list: `--set methods.1.inner.layer=2`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """Return the content of a recipe file.
 
     Raises:
-        RecipeError: If it cannot be read, is not YAML, or holds something else than sections.
+        RecipeError: If it cannot be read, is not YAML, or is not a mapping of sections.
     """
     try:
         with Path(os.path.expanduser(path)).open("rb") as file:  # may be a pipe: <(make-recipe)
@@ -46,10 +46,10 @@ def read_recipe(path: Path) -> dict[str, Any]:
 
 
 def recipe_of(text: bytes, source: str) -> dict[str, Any]:
-    """Return the content of a recipe; `source` is named in errors.
+    """Parse the content of a recipe; `source` is named in errors.
 
     Raises:
-        RecipeError: If it is not YAML, or holds something else than sections.
+        RecipeError: If it is not YAML, or is not a mapping of sections.
     """
     try:
         content = load_yaml(text)
@@ -57,20 +57,21 @@ def recipe_of(text: bytes, source: str) -> dict[str, Any]:
         raise RecipeError(f"{source} {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(
-            f"{source}: a recipe is a mapping with benchmark, model and method; see jobs/recipes"
+            f"{source}: a recipe must be a mapping with benchmark, model and method; see "
+            "jobs/recipes for examples"
         )
     return content
 
 
 def with_overrides(content: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A copy of a recipe with all overrides applied, in their order.
+    """Copy a recipe and apply all overrides in order.
 
     Args:
-        content: The recipe as read from YAML.
+        content: The recipe parsed from YAML.
         overrides: The values of `--set`, each `a.b=c`.
 
     Raises:
-        RecipeError: If an override is malformed or its key does not exist, in one line.
+        RecipeError: If an override is malformed or its key does not exist.
     """
     changes = [_parsed(override) for override in overrides]
     result = dict(content)
@@ -96,7 +97,7 @@ def _is_embedded(model: str) -> bool:
 
 
 def _parsed(override: str) -> tuple[list[str], Any, str]:
-    """Keys, value and text of one override."""
+    """Split one override into its keys, its value and the override itself."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"--set {override!r} is not of the form key.subkey=value")
@@ -139,17 +140,17 @@ def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def raise_if_not_for_a_file(content: Mapping[str, Any], source: str) -> None:
-    """Refuse what must not or cannot be written into the files of a run.
+    """Refuse a recipe that must not or cannot be written into the files of a run.
 
     Raises:
-        RecipeError: For a password or signature in a URL, and for text that is not UTF-8.
+        RecipeError: If a URL has a password or signature, or a string cannot be encoded as UTF-8.
     """
     key = first_with_credentials(content)
     if key is not None:
         raise RecipeError(
-            f"{source}: {key} holds credentials, which every file of the run would repeat; take "
-            "them out of the URL: object stores find them in the environment or in their own "
-            "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS), the hub in HF_TOKEN"
+            f"{source}: {key} contains credentials, which would be copied into the run's files; "
+            "take them out of the URL and provide them through the environment or configuration "
+            "files (AWS_PROFILE, ~/.aws, GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN)"
         )
     if not is_printable(json.dumps(content, ensure_ascii=False, default=str)):
-        raise RecipeError(f"{source}: a path or name is not UTF-8 text; rename what it names")
+        raise RecipeError(f"{source}: a path or name is not valid UTF-8; rename the file")

@@ -1,8 +1,8 @@
 """Recipes: what is computed (benchmark, model, methods) and where it runs (pools, executor).
 
-A recipe is a YAML file that mirrors these frozen dataclasses. It is strict: an unknown key or a
-value of the wrong kind ends in one line that says what is allowed. `--set a.b=c` changes single
-fields with the same dotted keys (`jobs.config.overrides`).
+A recipe is a YAML file with the structure of these frozen dataclasses. Unknown keys and values of
+the wrong type are errors whose message says what is allowed. `--set a.b=c` changes single fields
+with the same dotted keys (`jobs.config.overrides`).
 """
 
 from __future__ import annotations
@@ -47,31 +47,32 @@ class Job:
     """A whole recipe.
 
     Attributes:
-        benchmark: One benchmark; or give `benchmarks`.
-        benchmarks: Several, for a sweep.
+        benchmark: A single benchmark; alternative to `benchmarks`.
+        benchmarks: The benchmarks of a sweep.
         model: The Video LLM.
-        method: One method with its options; or give `methods`.
-        methods: Several, for a sweep; an option with a list of values stands for one method per
+        method: A single method with its options; alternative to `methods`.
+        methods: The methods of a sweep; an option with a list of values expands to one method per
             value.
         decode: How clips are decoded.
-        answer: How questions are put to the language model.
-        cache: What is stored beside the token sets.
-        pools: Workers of each stage; `auto` shares the cluster out by what earlier runs measured.
-        cluster: How long Ray is waited for.
+        answer: How the language model answers questions.
+        cache: What is cached besides the token sets.
+        pools: Workers of each stage; `auto` sizes them from the cluster and the timings of earlier
+            runs.
+        cluster: Timeouts for Ray.
         tracking: How the job is shown in MLflow while it runs.
-        executor: `ray`, `local` for a plain loop, or `auto`: the loop for jobs too small to repay
-            the start of a Ray, and Ray for the rest.
-        engine: What makes tokens of a prompt: `native`, this project's own, is the only one.
+        executor: `ray`, `local` for a loop in this process, or `auto`: `local` for jobs too small
+            to justify starting Ray, `ray` otherwise.
+        engine: Inference engine of the language model; `native` is the only one.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
-        max_failures: Number of clips that may fail; with more the exit code is 1.
-        limit: Use only this number of clips of every benchmark, the first ones.
-        shard: `i/n`: use only every n-th clip, from the i-th (0-based); for arrays of
+        max_failures: Number of clips that may fail; if more fail, the exit code is 1.
+        limit: Use only the first `limit` clips of every benchmark.
+        shard: `i/n`: use only every n-th clip, starting at the i-th (0-based); for arrays of
             independent jobs.
         hash_content: Identify files by their bytes instead of size and modification time.
-        infeasible: What happens if the model has too few layers for a method to reach its
-            retention: `error`, or `skip` the method; a warning, the summary and the report name
-            it.
+        infeasible: What to do if the model has too few layers for a method to reach its
+            retention: `error`, or `skip` the method and list it in a warning, the summary and the
+            report.
         controls: Add the controls at every retention of the methods (`tango sweep --controls`).
     """
 
@@ -97,13 +98,13 @@ class Job:
     controls: bool = False
 
     def __post_init__(self) -> None:
-        """Check that exactly one key of each pair is given, and that the shard exists."""
+        """Check that exactly one key of each pair is given, and that the shard is valid."""
         for one, many in (("benchmark", "benchmarks"), ("method", "methods")):
             if (getattr(self, one) is None) == (not getattr(self, many)):
                 raise InputError(f"give either {one!r} or {many!r}")
         if self.mode == "profile" and self.cache.features != "none":
             raise InputError(
-                f"cache.features {self.cache.features} does not go with mode profile, which "
+                f"cache.features {self.cache.features} cannot be used with mode profile, which "
                 "encodes every clip for every method; set cache.features to none"
             )
         if self.shard is not None:
@@ -118,10 +119,11 @@ class Job:
 
     @property
     def all_methods(self) -> tuple[tuple[str, dict[str, Any]], ...]:
-        """(cell name, options with `name`) of every method, lists of values expanded.
+        """Pairs (cell name, options with `name`) of all methods, with lists of values expanded.
 
         Raises:
-            RecipeError: If a method has no name, or two are the same or would be shown as one.
+            RecipeError: If a method has no name, or if two methods are equal or would have the
+                same display name.
         """
         cells: dict[str, dict[str, Any]] = {}
         shown: dict[str, str] = {}
@@ -131,11 +133,11 @@ class Job:
             methods += control_methods(methods)
         for options in methods:
             name = cell_name(options)
-            own = options["name"]
-            other = shown.setdefault(short_name(own), own)
-            if other != own:
+            method = options["name"]
+            other = shown.setdefault(short_name(method), method)
+            if other != method:
                 raise RecipeError(
-                    f"methods: {other} and {own} would both be shown as {short_name(own)!r}; "
+                    f"methods: {other} and {method} would both be shown as {short_name(method)!r}; "
                     "rename one of the classes, or measure them in two runs"
                 )
             if name in cells:
@@ -144,10 +146,10 @@ class Job:
         return tuple(cells.items())
 
     def to_yaml(self) -> str:
-        """The resolved recipe as YAML, which `load_job` reads again."""
+        """The resolved recipe as YAML that `load_job` can read."""
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
         plain["model"] = flat_model(plain["model"])
-        # Newer than runs that may be continued.
+        # Omit defaults of keys that older runs, which may be resumed, do not have.
         if self.engine == "native":
             del plain["engine"]
         if not self.model.compile:
@@ -165,7 +167,7 @@ class Job:
 
 
 def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
-    """Read a recipe of one job, apply `--set` overrides, and check everything.
+    """Read a recipe of one job, apply `--set` overrides, and validate it.
 
     Raises:
         RecipeError: If the file is missing, is not a recipe, or describes several jobs; the message
@@ -184,24 +186,24 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
 def load_jobs(
     path: Path, overrides: Sequence[str] = (), *, elsewhere: bool = False
 ) -> tuple[Job, ...]:
-    """Read a recipe, apply `--set` overrides, and check everything.
+    """Read a recipe, apply `--set` overrides, and validate it.
 
-    A list in `model.num_frames`, `model.max_pixels` or `model.pooling_step` stands for one job per
-    value, because clips that are sampled or encoded otherwise share no features.
+    A list in `model.num_frames`, `model.max_pixels` or `model.pooling_step` expands to one job per
+    value, because differently sampled or encoded clips share no features.
 
     Args:
         path: The recipe.
         overrides: The values of `--set`.
-        elsewhere: Whether the jobs run on another machine, whose home directory a `~` then is.
+        elsewhere: Whether the jobs run on another machine, so that `~` is not expanded here.
 
     Raises:
-        RecipeError: As `load_job`, but several jobs are allowed.
+        RecipeError: If the file is missing or is not a recipe.
     """
     content = _with_entry(with_overrides(read_recipe(path), overrides), path)
     if "model" not in content:
         raise RecipeError(
             f"{path}: model is missing; name one, such as model: {{name: llava-onevision-7b}}, or "
-            "{name: tiny} for the embedded one"
+            "{name: tiny} for the built-in one"
         )
     model = content.get("model")
     if not isinstance(model, dict):
@@ -221,7 +223,7 @@ def load_jobs(
 
 
 def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """Let `model.name` be a checkpoint: name the entry that it fits, and the checkpoint as path."""
+    """If `model.name` is a checkpoint, set `name` to its model entry and `path` to it."""
     model = content.get("model")
     if not isinstance(model, dict):
         return content
@@ -234,13 +236,13 @@ def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
         entry = describe_checkpoint(name, revision=model.get("revision")).name
     except (UserError, OSError) as error:
         raise RecipeError(
-            f"{path}: model.name {name!r} is neither an entry nor a checkpoint: {error}"
+            f"{path}: model.name {name!r} is neither a known model nor a checkpoint: {error}"
         ) from error
     return {**content, "model": {**model, "name": entry, "path": name}}
 
 
 def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:
-    """The settings of the model in which the jobs of one recipe differ, as its lists name them."""
+    """Model settings in which the jobs of one recipe differ, with the listed values."""
     found = {}
     for key in _INPUTS:
         values = [
@@ -254,10 +256,10 @@ def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:
 
 
 def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = False) -> Job:
-    """Check a recipe that is already read; errors name `source`.
+    """Validate the parsed content of a recipe.
 
     Raises:
-        RecipeError: In one line.
+        RecipeError: If it is not a valid recipe; the one-line message names `source`.
     """
     raise_if_not_for_a_file(content, source)
     pools = content.get("pools")
@@ -282,7 +284,7 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
 
 
 def single_job(job: Job) -> Job:
-    """The job that `tango evaluate` makes of a recipe.
+    """The job that `tango evaluate` runs for a recipe.
 
     Raises:
         RecipeError: If the recipe names several methods or benchmarks.
@@ -301,9 +303,9 @@ def single_job(job: Job) -> Job:
     return job
 
 
-# Method with all tokens, which a profile measures beside every other one.
+# The unpruned baseline, which a profile measures together with the chosen method.
 _BASELINE = "full"
-# Keys under `model` that may list values: how much of a clip the model is shown.
+# Keys under `model` that may be lists: the amount of visual input per clip.
 _INPUTS = ("num_frames", "max_pixels", "pooling_step")
-# Keys under `model` that every model has.
+# Keys under `model` that every model accepts.
 _COMMON_KEYS = tuple(f.name for f in fields(ModelSection) if f.name != "options")

@@ -16,33 +16,33 @@ from tango_core.video.sampling import Sampling
 STRICT = ConfigDict(extra="forbid")
 """Unknown keys are errors."""
 ELSEWHERE = "elsewhere"
-"""Context of a recipe that another machine runs: its paths are that machine's."""
+"""Validation context of a recipe for another machine, whose paths are not expanded here."""
 
 
 def _expanded(place: str, info: ValidationInfo) -> str:
-    """A path with a leading `~` replaced, if the job runs here; a URL as it is."""
+    """Expand a leading `~` if the job runs on this machine; URLs are unchanged."""
     return place if "://" in place or info.context == ELSEWHERE else os.path.expanduser(place)
 
 
 Place = Annotated[str, AfterValidator(_expanded)]
-"""A path, in which a leading `~` is the home directory, or a URL."""
+"""A URL, or a path in which a leading `~` is expanded."""
 
 
 def _number_of(what: str) -> BeforeValidator:
-    """Refuse what is neither, in the words of the setting instead of those of its two types."""
+    """Accept "auto" or a positive number, with a clearer error than that of the union type."""
 
     def checked(value: object) -> object:
         if value == "auto" or (type(value) is int and value >= 1):
             return value
-        raise InputError(f"must be auto, or a number of {what} from 1 on")
+        raise InputError(f"must be auto, or a number of {what} of at least 1")
 
     return BeforeValidator(checked)
 
 
 EncodeBatch = Annotated[int | Literal["auto"], _number_of("frames")]
-"""Frames that go through the vision tower together."""
+"""Number of frames per batch of the vision tower."""
 BatchTokens = Annotated[int | Literal["auto"], _number_of("tokens")]
-"""Tokens that the language model works on together."""
+"""Number of tokens per batch of the language model."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -51,14 +51,14 @@ class BenchmarkSection:
 
     Attributes:
         name: Entry of `BENCHMARKS`, or a class elsewhere: `my_package.my_module:MyBenchmark`.
-        root: Directory (or table) of the benchmark's files, or a URL of a store; `null` for its own
-            default.
+        root: Directory (or table) of the benchmark's files, or a URL in an object store; `null` for
+            the benchmark's default.
         split: Split of the benchmark.
         seed: Random seed of a generated benchmark.
-        protocol: The harness whose prompts and answer rules are used: `vlmevalkit` or `lmms_eval`,
-            or a version of it, whose own score is recorded: `vlmevalkit@2026-05`.
-        subtitles: Whether questions are put with the subtitles of their videos, in the words of the
-            protocol, which must have some for the model.
+        protocol: Harness whose prompts and scoring rules are used: `vlmevalkit` or `lmms_eval`, or
+            a version of it such as `vlmevalkit@2026-05`; its own score is recorded as well.
+        subtitles: Whether prompts contain the videos' subtitles; the protocol must define a
+            subtitle prompt for the model.
     """
 
     name: str
@@ -69,32 +69,32 @@ class BenchmarkSection:
     subtitles: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a URL with a password in it: recipes are copied and logged."""
+        """Refuse a URL with a password, because recipes are copied and logged."""
         raise_if_secret(self.root or "")
 
 
 @dataclass(frozen=True, config=STRICT)
 class ModelSection:
-    """Which Video LLM.
+    """The Video LLM.
 
     Attributes:
         name: Entry of `MODELS`.
-        path: Hub id or directory of a checkpoint; `null` for the entry's own.
-        num_frames: Frames per clip; `null` for the entry's own. A list in a recipe for `tango
-            sweep` stands for one run per number, as it does for `max_pixels` and `pooling_step`.
+        path: Hub id or directory of a checkpoint; `null` for the entry's default.
+        num_frames: Frames per clip; `null` for the entry's default. In a recipe for `tango sweep`,
+            a list gives one run per number; likewise for `max_pixels` and `pooling_step`.
         dtype: `auto | float32 | float16 | bfloat16`.
         device: `auto | cpu | cuda`.
         revision: Branch, tag or commit of a hub checkpoint.
-        saliency_from: SigLIP checkpoint with a pooling head, for towers that come without one.
-        options: What only the family of the model can be told (`pooling`, `max_pixels`, ...). A
-            recipe writes them directly under `model`; `null` is the family's own.
-        sinks: File that `tango analyze sinks` wrote; `null` for the model's own sinks.
-        sampling: Which frames of a clip, a rule of `tango_core.video.sampling`; `null` for the rule
-            that the benchmarks' protocol has for the model.
-        encode_batch: Frames that go through the vision tower together, which bounds its memory;
-            `auto` is what fits into the free memory of the device. One cache serves all values.
-        compile: Whether `torch.compile` is used for the blocks of the tower and for the prefill.
-            One cache serves both values; a run is of one of them, as it is of one device.
+        saliency_from: SigLIP checkpoint with a pooling head, for towers without one.
+        options: Options of the model's family (`pooling`, `max_pixels`, ...). Recipes write them
+            directly under `model`; `null` is the family's default.
+        sinks: File written by `tango analyze sinks`; `null` for the model's default sinks.
+        sampling: Rule that selects the frames of a clip (`tango_core.video.sampling`); `null` for
+            the rule of the benchmarks' protocol.
+        encode_batch: Number of frames per batch of the vision tower, which limits its memory;
+            `auto` adapts it to the free memory of the device. All values share one cache.
+        compile: Whether to use `torch.compile` for the tower's blocks and the prefill. Both values
+            share one cache, but a run cannot be continued with the other value.
     """
 
     name: str = "tiny"
@@ -116,14 +116,14 @@ class DecodeSection:
     """How clips are decoded.
 
     Attributes:
-        decoder: `auto | decord | pyav | torchcodec`; `auto` is PyAV. decord fills damaged parts of
-            a stream with pictures of its own, which nothing can notice.
-        timeout_s: Seconds after which decoding of a clip is stopped.
-        memory_gib: Memory one decoder may use, in GiB.
-        damaged: What to do with a clip whose stream is damaged where the clip is: `fail`, or `keep`
-            to answer it under the status `decode_damaged`, which is no failure and is not cached.
-        video_cache: Directory of each node that keeps videos fetched from a store.
-        video_cache_gib: Bound of what it keeps, in GiB.
+        decoder: `auto | decord | pyav | torchcodec`; `auto` is PyAV. decord silently replaces
+            damaged parts of a stream by other frames.
+        timeout_s: Timeout of decoding one clip in seconds.
+        memory_gib: Memory limit of one decoder in GiB.
+        damaged: How to handle a clip in a damaged part of a stream: `fail`, or `keep` to answer it
+            with the status `decode_damaged`, which is not a failure and is not cached.
+        video_cache: Local directory on each node for videos downloaded from an object store.
+        video_cache_gib: Maximum size of this directory in GiB.
     """
 
     decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
@@ -136,11 +136,11 @@ class DecodeSection:
 
 @dataclass(frozen=True, config=STRICT)
 class AnswerSection:
-    """How questions are put to the language model.
+    """How the language model answers questions.
 
     Attributes:
-        batch_tokens: Tokens of prompts and replies that an actor works on at once, over clips and
-            methods; `auto` chooses by the model and its device, 1 answers one clip and method after
+        batch_tokens: Maximum number of prompt and reply tokens in one batch, over clips and
+            methods; `auto` depends on the model and its device, 1 answers one clip and method after
             the other.
     """
 
@@ -149,20 +149,20 @@ class AnswerSection:
 
 @dataclass(frozen=True, config=STRICT)
 class CacheSection:
-    """What is stored beside the token sets.
+    """What is cached besides the token sets.
 
     Attributes:
-        features: What the encoder gave: `none`, `tokens`, or `all` with every signal that the model
-            provides. A method that is new to the cache then needs no decoding and no encoding.
-        feature_dtype: How its tokens are stored: `auto` as the encoder gave them, or `int8`, in
-            half the bytes of bfloat16; token sets that come from those have caches of their own.
+        features: Encoder outputs to store: `none`, `tokens`, or `all` (also all signals of the
+            model). With stored features a new method needs no decoding and no encoding.
+        feature_dtype: Type of the stored tokens: `auto` for the encoder's type, or `int8`, which
+            halves the size of bfloat16; token sets computed from int8 have separate caches.
     """
 
     features: Literal["none", "tokens", "all"] = "none"
     feature_dtype: Literal["auto", "int8"] = "auto"
 
     def __post_init__(self) -> None:
-        """Refuse a dtype of what is not stored."""
+        """Refuse a feature dtype if no features are stored."""
         if self.features == "none" and self.feature_dtype != "auto":
             raise InputError(
                 f"cache.feature_dtype {self.feature_dtype} needs a feature store; "
@@ -183,12 +183,12 @@ class TrackingSection:
 
 @dataclass(frozen=True, config=STRICT)
 class ClusterSection:
-    """How long Ray is waited for.
+    """Timeouts for Ray.
 
     Attributes:
-        start_timeout_s: Seconds that Ray may take to start, or a cluster to let the job in.
-        lost_timeout_s: Seconds that a cluster may lack the room for the pools, because a node was
-            lost and none has come in its place, before the job ends.
+        start_timeout_s: Seconds to wait for Ray to start, or for a cluster to accept the job.
+        lost_timeout_s: Seconds to wait for a replacement if a lost node leaves too few resources
+            for the pools; then the job ends.
     """
 
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120

@@ -1,14 +1,16 @@
-"""The difference of two scores in points per cause, which add up to it exactly.
+"""Decompose the difference of two scores into contributions per cause that sum to it exactly.
 
-With C the questions that both have, the difference of the means is
+With C the questions that both results have, the difference of the means is
 
     mean_B - mean_A = (mean_A(C) - mean_A) + sum over C of (b - a) / |C| + (mean_B - mean_B(C))
 
-so questions that only one result has count by what they do to that result's mean, and a common
-question by its own difference. All sums are of fractions; printed points are rounded together.
+A question that only one result has contributes through its effect on that result's mean, a common
+question through its own score difference. Sums are exact fractions; printed points are rounded so
+that they still add up.
 
-Two causes can still be told from the run alone: a harness reads the same replies by its own rules,
-which the run has beside ours; and the run was asked a part of the benchmark. The rest is left.
+Against a published score, whose single answers are unknown, only one cause can be computed: the
+harness scores the same replies by other rules, and the run records that score beside ours. The
+remainder is reported as unexplained.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ _DIGEST_SHOWN = 8
 _SCORES = ("score_a", "score_b")
 
 
-# A question: `video_id`, `question_id`, `score_a`, `score_b`, `reply_a`, `reply_b`, and `detail`,
-# what differs in a few words.
+# A question with the keys `video_id`, `question_id`, `score_a`, `score_b`, `reply_a`, `reply_b` and
+# `detail` (a short description of what differs).
 Example = dict[str, Any]
 
 
 def examples_of(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
-    """The first questions of a cause; those whose score changed come before the others."""
+    """Example questions of a cause, those with a changed score first."""
     changed = (rows["score_a"] != rows["score_b"]).to_numpy(bool)
     chosen = pd.concat([rows[changed].head(number), rows[~changed].head(number)]).head(number)
     return tuple(
@@ -56,7 +58,7 @@ def examples_of(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, .
 
 
 def _detail(row: dict[Any, Any], cause: str) -> str:
-    """What differs on one question."""
+    """Describe what differs between A and B on one question."""
     if cause in (ONLY_A, ONLY_B):
         return cause.removeprefix("questions that ")
     if cause == FAILED:
@@ -82,13 +84,13 @@ def _detail(row: dict[Any, Any], cause: str) -> str:
 
 
 def _differs(row: dict[Any, Any], name: str) -> bool:
-    """Whether a column has two values that are not both empty."""
+    """Whether A and B differ in a column; two missing values are equal."""
     first, second = row[f"{name}_a"], row[f"{name}_b"]
     return bool(first != second and not (pd.isna(first) and pd.isna(second)))
 
 
 def _option(row: dict[Any, Any], name: str) -> str:
-    """An option's letter, or none."""
+    """Letter of an option index; "none" if it is missing."""
     value = row[name]
     if pd.isna(value):
         return "none"
@@ -96,24 +98,24 @@ def _option(row: dict[Any, Any], name: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """A text; "" for none."""
+    """Convert to a string; "" for a missing value."""
     return "" if value is None or pd.isna(value) else str(value)
 
 
-_HUNDREDTHS = 10_000  # of a percentage point, in a share
+_HUNDREDTHS = 10_000  # hundredths of a percentage point in a share of 1
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one cause does.
+    """Contribution of one cause to the score difference.
 
     Attributes:
-        cause: Its title.
-        points: Its part of B - A, as a share (0.01 is one percentage point).
-        questions: Questions that have this cause.
-        better: Of those, with a higher score in B.
-        worse: Of those, with a lower score in B.
-        examples: The first questions, those with another score before the others.
+        cause: Title of the cause.
+        points: Contribution to B - A as a fraction (0.01 is one percentage point).
+        questions: Number of questions with this cause.
+        better: Number of these with a higher score in B.
+        worse: Number of these with a lower score in B.
+        examples: Example questions, those with a changed score first.
     """
 
     cause: str
@@ -126,13 +128,13 @@ class Share:
 
 @dataclass(frozen=True)
 class Result:
-    """One side in a few words.
+    """One of the two compared results.
 
     Attributes:
-        name: Run or file.
-        cell: Its cell.
+        name: Name of the run or file.
+        cell: Name of the cell.
         score: Mean score, in [0, 1].
-        questions: Questions with a score; `None` if nobody says how many.
+        questions: Number of questions with a score; `None` if unknown.
     """
 
     name: str
@@ -143,18 +145,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why B's score is not A's.
+    """Explanation of the score difference between results A and B.
 
     Attributes:
-        benchmark: What both were asked.
-        metric: Title of the score that is explained.
-        first: A.
-        second: B.
-        common: Questions with a score in both.
-        shares: Every cause in the order of the table; their points add up to the difference.
-        not_recorded: Sentences about what could not be compared.
+        benchmark: Name of the benchmark.
+        metric: Title of the explained score.
+        first: Result A.
+        second: Result B.
+        common: Number of questions with a score in both results.
+        shares: Contributions of all causes in table order; their points add up to the difference.
+        not_recorded: Sentences about inputs that could not be compared.
         settings: Settings that differ.
-        notes: What else a reader must know.
+        notes: Further remarks for the reader.
     """
 
     benchmark: str
@@ -169,11 +171,11 @@ class Explanation:
 
     @property
     def difference(self) -> Fraction:
-        """B - A, as a share."""
+        """Score of B minus score of A, as a fraction."""
         return self.second.score - self.first.score
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; points in percentage points."""
+        """Convert to plain data for JSON, with points in percentage points."""
         return {
             "benchmark": self.benchmark,
             "metric": self.metric,
@@ -189,13 +191,13 @@ class Explanation:
 
 
 def explained(first: Side, second: Side, causes: Causes, num_examples: int = 10) -> Explanation:
-    """Count what every cause does.
+    """Compute the contribution of every cause.
 
     Args:
-        first: A.
-        second: B.
-        causes: Of their questions.
-        num_examples: Examples of each cause at most.
+        first: Result A.
+        second: Result B.
+        causes: Causes of their questions.
+        num_examples: Maximum number of examples per cause.
     """
     common = causes.common
     only = {ONLY_A: causes.only_a["score_a"], ONLY_B: causes.only_b["score_b"]}
@@ -225,9 +227,9 @@ def explained(first: Side, second: Side, causes: Causes, num_examples: int = 10)
 
 
 def rounded_points(shares: Sequence[Fraction]) -> list[int]:
-    """Shares in hundredths of a point, rounded so that they add up to their rounded sum.
+    """Round shares to hundredths of a point so that they add up to their rounded sum.
 
-    Largest remainder: each is at most one hundredth off.
+    Uses the largest remainder method: each value is off by at most one hundredth.
     """
     exact = [share * _HUNDREDTHS for share in shares]
     whole = [value.numerator // value.denominator for value in exact]
@@ -239,25 +241,25 @@ def rounded_points(shares: Sequence[Fraction]) -> list[int]:
 
 
 def _share(cause: str, rows: pd.DataFrame, points: Fraction, num_examples: int) -> Share:
-    """What some questions with one cause do."""
+    """Build the share of one cause from its questions."""
     change = rows["score_b"] - rows["score_a"]
     better, worse = int((change > 0).sum()), int((change < 0).sum())
     return Share(cause, points, len(rows), better, worse, examples_of(rows, cause, num_examples))
 
 
 def _sum(scores: pd.Series) -> Fraction:
-    """Exact sum of numbers, most of which are 0 and 1."""
+    """Exact sum; counts equal values first, because most scores are 0 or 1."""
     counts = Counter(scores.tolist())
     return sum((Fraction(value) * count for value, count in counts.items()), Fraction(0))
 
 
 def _mean(total: Fraction, number: int) -> Fraction:
-    """Exact mean; 0 of nothing."""
+    """Exact mean; 0 if `number` is 0."""
     return total / number if number else Fraction(0)
 
 
 def _not_recorded(first: Side, second: Side, causes: Causes) -> Iterable[str]:
-    """Sentences about parts of the input that could not be compared, and on how many questions."""
+    """Yield the inputs that could not be compared, and on how many questions."""
     columns = {"prompts": "prompt_digest", "frames": "frames_digest", "tokens": "kept_digest"}
     words = {
         "model": "the weights",
@@ -280,37 +282,37 @@ def _not_recorded(first: Side, second: Side, causes: Causes) -> Iterable[str]:
 
 
 def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
-    """What else a reader must know."""
+    """Yield further remarks for the reader."""
     headline = facts_of(first.cell.benchmark).metrics[0]
     if headline.unit != "question":
         yield (
-            f"The headline of {first.cell.benchmark} is the {headline.title}, which no single "
-            "question has: explained is the accuracy."
+            f"The headline metric of {first.cell.benchmark}, the {headline.title}, is not defined "
+            "for single questions; the accuracy is explained instead."
         )
     if not len(causes.common):
-        yield "A and B have no question in common: no cause but other questions can be told."
+        yield "A and B have no question in common, so no other cause can be determined."
     frames = causes.factors["frames"]
     hashed = [bool(side.job.get("hash_content")) for side in (first, second)]
     same_setting = not any(one.factor == "frames" for one in causes.settings)
     if len(causes.common) and frames.other.all() and same_setting and not all(hashed):
         yield (
-            "Every clip counts as another one. Without --hash-content a video file is known by "
-            "path, size and time, so a copy of it on another machine counts as another one, too."
+            "All clips are treated as different. Without --hash-content a video file is identified "
+            "by path, size and time, so a copy on another machine counts as a different file."
         )
     if any(share == LEFT for share in causes.common["cause"]):
         yield (
-            "What is left has several possible causes; runs of this version record prompts, "
-            "frames, kept tokens and weights of every answer."
+            "The remainder has several possible causes; runs of this version record prompts, "
+            "frames, kept tokens and weights for every answer."
         )
 
 
 def by_cause(explanation: Explanation) -> Mapping[str, Share]:
-    """The causes that have any question, by title."""
+    """Map titles to the causes that have at least one question."""
     return {share.cause: share for share in explanation.shares if share.questions}
 
 
 PUBLISHED = "published"
-"""What a user writes for the printed number of the other result's setting."""
+"""Argument that selects the published score of the other result's setting."""
 
 _NAME = "printed by the papers"
 
@@ -318,16 +320,16 @@ _NAME = "printed by the papers"
 def against_published(
     side: Side, summary: CellSummary, *, published_first: bool, num_examples: int = 10
 ) -> Explanation:
-    """Explain the difference between a cell and what is printed for its setting.
+    """Explain the difference between a cell and the published score of the same setting.
 
     Args:
         side: The cell.
-        summary: Its numbers.
-        published_first: Whether A is the printed number.
-        num_examples: Examples of each cause at most.
+        summary: Summary of the cell.
+        published_first: Whether A is the published score.
+        num_examples: Maximum number of examples per cause.
 
     Raises:
-        ValueError: If nothing is printed for the setting, with the reason.
+        InputError: If no score is published for the setting; the message gives the reason.
     """
     printed = published_scores(summary).get(side.cell.benchmark, {}).get("overall")
     if printed is None:

@@ -158,7 +158,9 @@ def fetch_files(
         if not typer.confirm(f"Fetch {missing}?", default=False):
             console.print("nothing was fetched")
             return False
-    leaves_behind("what was fetched is kept, go on with: " + shlex.join(["tango", *sys.argv[1:]]))
+    leaves_behind(
+        "downloaded files are kept, continue with: " + shlex.join(["tango", *sys.argv[1:]])
+    )
     with _reserved(root):
         if console.is_terminal and not options.get("quiet"):
             enable_progress_bars()

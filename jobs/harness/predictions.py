@@ -1,12 +1,12 @@
-"""Answers in the terms of both evaluation harnesses: replies to write, rows that were read.
+"""Convert answers to and from the result files of the two supported evaluation harnesses.
 
 | harness | file | module |
 |---|---|---|
 | VLMEvalKit | `<model>_<dataset>.tsv` or `.json` (reads also `.xlsx`) | `jobs.harness.vlmevalkit` |
 | lmms-eval | `<date>_samples_<task>.jsonl` | `jobs.harness.lmms_eval` |
 
-What is read becomes rows of `answers/*.parquet`, read by our strict rules under the benchmark's
-protocol, so that a run here and a run there can be compared question by question.
+Imported replies become rows of `answers/*.parquet`. They are scored by our strict rules under the
+benchmark's protocol, so that our runs and harness runs can be compared question by question.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tango_core.errors import InputError
 
 @dataclass(frozen=True)
 class Logged:
-    """One reply in a file of a harness.
+    """One reply in a result file of a harness.
 
     Attributes:
-        where: File, line, and how it names its question, for messages.
-        row: Where its question is in the harness's table.
-        key: A text by which it states its question; `None` for none.
-        reply: The reply; `None` for none.
+        where: File, line and question, for error messages.
+        row: Row of its question in the harness's question table.
+        key: String that identifies the question; `None` if the file has none.
+        reply: The reply; `None` if it is missing.
     """
 
     where: str
@@ -56,20 +56,21 @@ def match_replies(
     *,
     by_row_alone: bool,
 ) -> dict[str, str | None]:
-    """Find the question of every reply: question id -> reply.
+    """Assign every reply to its question; returns question id -> reply.
 
-    A reply is about the question in its row if it does not state another one; else about the one
-    question it states. In a file of another order than the table a row says nothing about which of
-    several questions with the same text was asked.
+    If all replies are in the order of the question table, the row decides. Otherwise the row is
+    unreliable and the key decides, so replies to several questions with the same key cannot be
+    assigned.
 
     Args:
-        logged: What the files of a run hold.
-        questions: All of the benchmark.
-        benchmark: What they are from.
-        by_row_alone: Whether a row names a question where the reply states none of the benchmark.
+        logged: Replies from the files of one run.
+        questions: All questions of the benchmark.
+        benchmark: The benchmark.
+        by_row_alone: Use the row of a reply whose key matches no question.
 
     Raises:
-        ValueError: If a reply is about no question, may be about several, or is a second one.
+        InputError: If a reply matches no question or several ones, or if a question has two
+            replies.
     """
     by_row: dict[Hashable, tuple[Record, Hashable | None]] = {}
     by_key: dict[Hashable, list[Record]] = {}
@@ -80,16 +81,16 @@ def match_replies(
     in_order = all(one.row in by_row and one.key in (None, by_row[one.row][1]) for one in logged)
     replies: dict[str, str | None] = {}
     for one in logged:
-        own = [by_row[one.row][0]] if one.row in by_row else []
-        found = own
+        in_row = [by_row[one.row][0]] if one.row in by_row else []
+        found = in_row
         if one.key is None or not in_order:
-            found = by_key.get(one.key, own if by_row_alone else [])
+            found = by_key.get(one.key, in_row if by_row_alone else [])
         if len(found) != 1:
-            problem = f"may be {len(found)} questions" if found else "is no question"
+            problem = f"matches {len(found)} questions" if found else "matches no question"
             same = " with the same text" if found else ""
             raise InputError(
                 f"{one.where} {problem} of {benchmark.name}{same} under {benchmark.root}; "
-                "set the root to the copy of the release that was asked"
+                "set the root to the release of the benchmark that the harness used"
             )
         question_id = found[0].question.id
         if question_id in replies:
@@ -108,12 +109,12 @@ def replies_of(
 
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
-        benchmark: What the questions are from; other benchmarks' rows are skipped.
-        failed: The reply of a question that was never answered.
-        partial: The run was asked a part of the questions (`limit`, `shard`).
+        benchmark: The benchmark; rows of other benchmarks are skipped.
+        failed: Reply to write for questions whose answer failed.
+        partial: Whether the run may cover only a part of the questions (`limit`, `shard`).
 
     Raises:
-        ValueError: If the rows are of several cells, or a question has no row and `partial` is not
+        InputError: If the rows are of several cells, or a question has no row and `partial` is not
             set.
     """
     rows = answers[answers["benchmark"] == benchmark.name]
@@ -144,14 +145,14 @@ def answer_rows(
     *,
     partial: bool = False,
 ) -> pd.DataFrame:
-    """Turn replies from elsewhere into rows of `answers/*.parquet`, one per question.
+    """Convert imported replies into rows of `answers/*.parquet`, one per question.
 
     Args:
-        replies: Question id -> reply; `None` or a question that is absent is a failure.
-        benchmark: What the questions are from.
-        cell: Name for the cell; also used as its method.
-        source: The file, for error messages of the rows.
-        partial: Skip questions that are absent, instead of counting them as failures.
+        replies: Question id -> reply; `None` and absent questions are failures.
+        benchmark: The benchmark.
+        cell: Name of the cell; also used as its method.
+        source: The imported file, named in the `error` column.
+        partial: Skip absent questions instead of counting them as failures.
     """
     rows = [
         _answer_row(record, replies.get(record.question.id), benchmark, cell, source)
@@ -165,10 +166,10 @@ def answer_rows(
 def _answer_row(
     record: Record, reply: str | None, benchmark: AnnotatedBenchmark, cell: str, source: Path
 ) -> Row:
-    """One row; our reading of a reply decides whether it is right."""
+    """Build one row; a reply is scored by our rules."""
     question, protocol = record.question, benchmark.protocol
     failed = reply is None or is_failure(reply)
-    # A harness counts its own sentence about a failure in its own way.
+    # The harness may count its own failure messages like replies.
     counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
     text = "" if failed or reply is None else reply
     read = judge(None if failed else text, question, protocol.read_choice)

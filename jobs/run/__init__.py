@@ -1,4 +1,4 @@
-"""From a recipe to a finished run: `evaluate`, `sweep`, `precompute` and what they share.
+"""Run the jobs of a recipe: `evaluate`, `sweep`, `precompute` and `--dry-run`.
 
 `commands.py` runs the jobs of a recipe and shows their results. `build.py` opens what a recipe
 names, `placement.py` chooses executor, device and pools, `planning.py` makes a plan, `driver.py`

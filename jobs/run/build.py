@@ -1,4 +1,4 @@
-"""Build what a recipe names: benchmarks, the description of the model, methods."""
+"""Build the benchmarks, the model description and the methods that a recipe names."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from tango_core.video import FrameSpec
 
 logger = logging.getLogger(__name__)
 
-# The benchmark that writes its own videos.
+# Name of the benchmark that generates its videos.
 GENERATED = "shapes"
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class BuiltJob:
-    """What a recipe names, built and checked; no weights have been loaded.
+    """Benchmarks, model description and methods of a recipe; no weights are loaded.
 
     Attributes:
         model: The Video LLM.
         benchmarks: Benchmark name -> benchmark.
         methods: (name, method) pairs.
         skipped: Methods that the model has too few layers for.
-        mirrors: Benchmark name -> its root in a store.
+        mirrors: Benchmark name -> local copy of its annotations, for roots in an object store.
     """
 
     model: ModelSpec
@@ -51,19 +51,19 @@ class BuiltJob:
 
 
 def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
-    """Build everything a recipe names.
+    """Build the benchmarks, model description and methods of a recipe.
 
     Args:
         job: The recipe.
-        address: Ray cluster that will run it; asked only if the model's dtype depends on it.
+        address: Ray cluster that will run it; queried only if the model's dtype depends on it.
         source: The recipe's file, for messages.
 
     Raises:
-        RecipeError: If something does not exist or does not fit, in one line that names the
-            setting.
+        RecipeError: If a name does not exist or a setting is invalid; the one-line message names
+            the setting.
     """
     try:
-        raise_if_wrong_methods(job.all_methods)  # cheaper to check than a checkpoint
+        raise_if_wrong_methods(job.all_methods)  # first, because this check is cheap
         mirrors = {
             section.name: mirror
             for section in job.all_benchmarks
@@ -86,17 +86,17 @@ def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
         prefix = f"{source}: " if source else ""
         raise RecipeError(f"{prefix}{' '.join(str(error).split())}") from error
     if len(benchmarks) != len(job.all_benchmarks):
-        raise RecipeError("benchmarks: every name may be listed once")
+        raise RecipeError("benchmarks: a name is listed twice; remove one")
     return BuiltJob(model, benchmarks, built, skipped, mirrors)
 
 
 def _absolute(source: str | None) -> str | None:
-    """A local directory by its absolute path, for workers elsewhere; a hub id as it is."""
+    """Absolute path of a local directory, for workers in another directory; else unchanged."""
     return str(Path(source).absolute()) if source and Path(source).is_dir() else source
 
 
 def model_of(job: Job, address: str | None = None) -> ModelSpec:
-    """Describe the model: as the recipe says, else as the harness of its protocol does."""
+    """Describe the model; options missing in the recipe are those of the protocol's harness."""
     section = job.model
     chosen = {**section.options, "sinks": section.sinks, "sampling": section.sampling}
     chosen = {name: value for name, value in chosen.items() if value is not None}
@@ -116,14 +116,14 @@ def model_of(job: Job, address: str | None = None) -> ModelSpec:
 
 
 def raise_if_too_many_frames(frames: FrameSpec, memory_gib: float) -> None:
-    """Refuse a number of frames whose pixels alone are more than a decoder may have.
+    """Refuse a number of frames whose pixels alone exceed the decoder's memory limit.
 
     Args:
-        frames: Of the model.
+        frames: Frame settings of the model.
         memory_gib: `decode.memory_gib` of the recipe.
 
     Raises:
-        ValueError: In one line that names both settings.
+        InputError: If they exceed it; the message names both settings.
     """
     most = frames.most_frames(memory_gib * GIB)
     if most is not None and frames.num_frames > most:
@@ -136,10 +136,11 @@ def raise_if_too_many_frames(frames: FrameSpec, memory_gib: float) -> None:
 
 
 def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the benchmarks' harness for what the recipe leaves open.
+    """Model options that the recipe does not set, as the benchmarks' harness sets them.
 
     Raises:
-        ValueError: If the benchmarks' harnesses differ in them: a clip is encoded once per job.
+        InputError: If the harnesses of the benchmarks differ in them, because a job encodes every
+            clip only once.
     """
     found = {
         section.protocol: {
@@ -153,8 +154,8 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if any(other != first for other in others):
         names = sorted({f"model.{name}" for settings in found.values() for name in settings})
         raise InputError(
-            f"protocols {' and '.join(found)} show model {job.model.name} other frames; run their "
-            f"benchmarks apart, or set {' and '.join(names)} for all of them"
+            f"protocols {' and '.join(found)} use different frames with model {job.model.name}; "
+            f"run their benchmarks separately, or set {' and '.join(names)} for all of them"
         )
     return first
 
@@ -162,12 +163,12 @@ def _of_harness(job: Job, chosen: Mapping[str, Any]) -> dict[str, Any]:
 def methods_of(
     job: Job, model: ModelSpec
 ) -> tuple[tuple[tuple[str, Method], ...], tuple[SkippedMethod, ...]]:
-    """Build the methods for the layers of the model, and warn of those that do not fit.
+    """Build the methods for the model's number of layers; warn about those that are skipped.
 
-    Options and retentions have been checked before: what fails now is the number of layers.
+    Options and retentions have been checked before, so only the number of layers can be wrong here.
 
     Raises:
-        ValueError: If one does not fit and may not be skipped, or none fits.
+        InputError: If a method cannot run on the model and may not be skipped, or if none can.
     """
     built: list[tuple[str, Method]] = []
     skipped: list[SkippedMethod] = []
@@ -179,7 +180,7 @@ def methods_of(
         except InputError as error:
             if job.infeasible == "error":
                 raise InputError(
-                    f"method {name!r}: {error}; or set infeasible to skip, to leave it out"
+                    f"method {name!r}: {error}; or set infeasible to skip to leave the method out"
                 ) from error
             retention = options.get("retention", 1.0)
             skipped.append(SkippedMethod(name, short_name(options["name"]), retention, str(error)))
@@ -200,28 +201,28 @@ def methods_of(
 
 
 def mirror_of(section: BenchmarkSection, folder: str) -> Mirror | None:
-    """The local copy of a benchmark's annotations, if its root is in a store.
+    """The local copy of a benchmark's annotations; `None` if its root is not in an object store.
 
     Args:
-        section: Of the recipe.
-        folder: Where fetched files are kept.
+        section: The benchmark's section of the recipe.
+        folder: Directory for downloaded files.
 
     Raises:
-        ValueError: If the benchmark generates its files, which needs a disk.
+        InputError: If the benchmark generates its files, which needs a disk.
     """
     root = place(section.root) if section.root else None
     if not isinstance(root, Url):
         return None
     if section.name == GENERATED:
         raise InputError(
-            f"benchmark.root {root}: {section.name} writes its videos itself, which needs a "
+            f"benchmark.root {root}: {section.name} generates its videos, which needs a "
             "directory on a disk; name one, or leave benchmark.root out"
         )
     return mirrored(root, Path(folder))
 
 
 def benchmark_of(section: BenchmarkSection, mirror: Mirror | None = None) -> Benchmark:
-    """Open one benchmark, in a store by its mirror."""
+    """Open one benchmark, through its local copy if it is in an object store."""
     root = section.root
     if root is not None:
         root = str(mirror.root if mirror else place(root))

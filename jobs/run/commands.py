@@ -49,18 +49,18 @@ def run_jobs(
 ) -> int:
     """Run the jobs of a recipe, one after the other, and show their results; returns the exit code.
 
-    Several jobs that answer questions are set side by side in the end. A job that only fills caches
-    does not touch clips that are cached already, so the same command continues it.
+    If several jobs answer questions, a comparison is written at the end. A job that only fills
+    caches skips clips that are already cached, so repeating the command continues it.
 
     Args:
-        jobs: What the recipe stands for.
+        jobs: The jobs of the recipe.
         locations: Where the jobs read and write.
-        console: Where the tables go.
-        display: How progress is shown beside them.
+        console: Console for the tables.
+        display: How progress is shown; `None` to show it on `console`.
         kind: The command.
 
     Raises:
-        RecipeError: If several jobs are to continue one run, or one names what is not there.
+        RecipeError: If several jobs are to continue one run, or a job is invalid.
     """
     several, fills = len(jobs) > 1, kind == "precompute"
     if several and locations.resume:
@@ -68,10 +68,10 @@ def run_jobs(
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
-    if fills:  # a profile would compute again what is in the cache
+    if fills:  # profile mode would recompute cached clips
         jobs = [replace(job, mode="throughput") for job in jobs]
     shown = display or Display.on(console)
-    # All are built before the first one starts: what the last one lacks ends the command at once.
+    # Build all jobs before the first one starts, to find errors in any of them at once.
     built = [build(job, locations.address, locations.recipe) for job in jobs]
     run_dirs: dict[int, Place] = {}
     if several and locations.continues:
@@ -96,19 +96,19 @@ def run_job(
     *,
     one_of_several: bool = False,
 ) -> tuple[int, Place]:
-    """Run one job and show its results; MLflow gets them last of all.
+    """Run one job, show its results, and then upload them to MLflow.
 
     Args:
         job: The recipe.
-        built: What it names.
+        built: The job's benchmarks, model and methods.
         kind: The command.
         locations: Where the job reads and writes.
         display: Where progress and tables go.
-        one_of_several: Whether the command line stands for more runs than this one.
+        one_of_several: Whether the command runs further jobs.
 
     Returns:
-        0, or 1 if answers are missing or more clips failed than `max_failures` allows; the results
-        are there in both cases. Then the run directory.
+        Exit code and run directory. The code is 1 if answers are missing or more clips failed than
+        `max_failures` allows, else 0; results are written in both cases.
     """
     fills = kind == "precompute"
     if not fills:
@@ -152,7 +152,7 @@ def run_job(
 
 def _finish_answers(done: JobResult, run_dir: Place, staging: Path, display: Display) -> RunSummary:
     """Write summary and report of a run, and show its table."""
-    # Imported at the end: no clip waits for what plots and tables need.
+    # Imported here so that the job does not wait for the imports of plots and tables.
     from jobs.report.page import write_report
     from jobs.report.tables.cells import render_profile, render_table
     from jobs.results.replies import unread_notes
@@ -178,7 +178,7 @@ def _finish_answers(done: JobResult, run_dir: Place, staging: Path, display: Dis
 def _finish_caches(
     done: JobResult, run_dir: Place, staging: Path, locations: Locations, display: Display
 ) -> None:
-    """Write the summary of a run that filled caches, and show which."""
+    """Write the summary of a run that filled caches, and print the caches."""
     facts = done.facts
     content = {
         **asdict(done),
@@ -198,7 +198,7 @@ def _finish_caches(
 
 
 def _run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
-    """The run that is continued, or the directory of a new one."""
+    """Directory of the run to continue, or a new one."""
     output, open_storage = locations.output, locations.open_storage
     found = None
     if locations.resume:
@@ -212,23 +212,23 @@ def _run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
 
 
 def where(tracking_uri: str, run_id: str) -> str:
-    """How to look at a run: its page on a server, or the command that shows the runs of a store."""
+    """How to view a run: its page on a server, or the command that opens a local store."""
     uri = redacted(tracking_uri)
-    # The page of an experiment shows traces until the reader chooses otherwise.
+    # Link the run, because the page of the experiment opens with traces.
     if is_remote(uri):
         return f"{uri.rstrip('/')}/#/runs/{run_id}"
     return f"mlflow ui --backend-store-uri {uri}"
 
 
 def _raise_if_not_installed() -> None:
-    """Miss what shows the results before the job, not after it; finding is not importing."""
+    """Check before the job that the packages for its results are installed, without importing."""
     for name in ("matplotlib", "mlflow", "pandas"):
         if find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def heading(job_result: JobResult) -> str:
-    """What was measured, and what a reader must know before believing it."""
+    """Heading of a result table: model with its note, benchmarks and mode."""
     facts = job_result.facts
     benchmarks = ", ".join(dict.fromkeys(cell.benchmark for cell in facts.cells))
     note = f" ({facts.note})" if facts.note else ""
@@ -236,7 +236,7 @@ def heading(job_result: JobResult) -> str:
 
 
 def counted(job_result: JobResult) -> str:
-    """What was done and what the caches saved, in words."""
+    """Describe the numbers of processed, failed and cached clips."""
     failed = f"{job_result.num_failed_clips} failed"
     if job_result.num_missing:
         failed += f", {job_result.num_missing} answers missing"
@@ -249,9 +249,9 @@ def counted(job_result: JobResult) -> str:
 
 
 def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
-    """0 while no answer is missing and no more clips failed than allowed, otherwise 1.
+    """0 if no answer is missing and at most `max_failures` clips failed, otherwise 1.
 
-    A line says where the failures are; the driver has named what is missing.
+    Logs where failed clips are listed; the driver has already logged missing answers.
     """
     if job_result.num_missing:
         return exit_codes.FAILED
@@ -269,15 +269,15 @@ def exit_code(job: Job, job_result: JobResult, run_dir: Place) -> int:
 def compare(
     jobs: Sequence[Job], run_dirs: Sequence[Place], locations: Locations, display: Display
 ) -> None:
-    """Set the runs of one recipe side by side, in a directory beside theirs, and show the table.
+    """Write a comparison of the runs of one recipe into a new directory and print its table.
 
     Args:
-        jobs: What was run.
-        run_dirs: The run of each.
+        jobs: The jobs of the recipe.
+        run_dirs: Run directory of each job.
         locations: Where the jobs read and write.
         display: Where the table goes.
     """
-    from jobs.report.compare import report_runs  # tables and plots are needed at the end only
+    from jobs.report.compare import report_runs  # slow import, needed only at the end
 
     first = jobs[0]
     benchmarks = "+".join(section.name for section in first.all_benchmarks)
@@ -294,10 +294,10 @@ def compare(
 
 @contextmanager
 def staging_of(run_dir: Place) -> Iterator[Path]:
-    """A local directory with the recipe of a run and the metrics it records for MLflow.
+    """A local directory with the recipe of a run and the metrics recorded for MLflow.
 
-    That of a local run is the run itself. Metrics of a run in a store are uploaded to it when the
-    job ends without an error.
+    For a local run this is the run directory. Metrics of a run in an object store are uploaded to
+    the run when the job ends without an error.
     """
     with local_copy(
         run_dir, lambda name: name == JOB_FILE or is_events_file(name), is_events_file
@@ -307,7 +307,7 @@ def staging_of(run_dir: Place) -> Iterator[Path]:
 
 @contextmanager
 def results_of(run_dir: Place, staging: Path) -> Iterator[Path]:
-    """A local copy of a run; files written there are uploaded, and copied to `staging`."""
+    """A local copy of a run; files written to it are uploaded and copied to `staging`."""
     with local_copy(run_dir, lambda name: not is_events_file(name)) as folder:
         yield folder
         if folder != staging:
@@ -315,7 +315,7 @@ def results_of(run_dir: Place, staging: Path) -> Iterator[Path]:
 
 
 def tracking_uri_of(locations: Locations) -> str | None:
-    """Where a job logs; `None` for the SQLite store beside a run on a disk."""
+    """MLflow tracking URI of a job; `None` for the SQLite store in a local output directory."""
     if locations.tracking_uri or isinstance(locations.output, Path):
         return locations.tracking_uri
     return default_tracking_uri(locations.output)

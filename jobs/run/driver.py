@@ -1,7 +1,6 @@
-"""Run one job: plan, answers, failures and facts in the run directory.
+"""Run one job: plan it, execute it, and write answers, failures and facts to the run directory.
 
-Results are on disk before anything is summarised, drawn or uploaded, so whatever fails later fails
-cheaply.
+All results are written before summary, report and upload begin, so an error there loses no work.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ def execute(
     observers: Sequence[Observer] = (),
     board: JobBoard | None = None,
 ) -> JobResult:
-    """Run a job and leave its answers, failures and facts in the run directory.
+    """Run a job and write its answers, failures and facts to the run directory.
 
-    A run directory that already holds answers is continued; its failed clips are tried again.
+    A run directory that already holds answers is continued; its failed clips are retried.
 
     Args:
         job: The recipe.
-        built: What it names.
+        built: The job's benchmarks, model and methods.
         kind: The command.
         locations: Where the job reads and writes.
         run_dir: From `run_dirs`.
@@ -123,14 +122,14 @@ def execute(
         _announce(plan)
         settings = _settings(job, locations, plan)
         outcome = Outcome(len(plan.caches))
-        if plan.clips.num_rows:  # until all is asked again this is no finished run
+        if plan.clips.num_rows:  # there is work left, so the run no longer counts as finished
             for name in (FACTS_FILE, SUMMARY_FILE):
                 if storage.exists(name):
                     storage.delete(name)
         if writer:
             insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
-        # A signal is heard between two clips, so no answers are cut in the middle.
+        # Signals are handled between two clips, so that no clip's answers are written partially.
         with (
             stopping.deferred(),
             observed(observers, plan, len(finished)) as tell,
@@ -161,7 +160,7 @@ def execute(
             run_dir.name,
             locations.cache_root,
             started_at=started_at,
-            # The time of a continued run says nothing about its speed.
+            # The wall time of a continued run does not measure its speed.
             wall_s=None if continued else clock.monotonic() - started,
             shards=shards.sizes(),
             num_answers=num_answers,
@@ -174,7 +173,7 @@ def execute(
 
 
 def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage) -> Continued:
-    """What earlier attempts of a run answered, and what they were asked."""
+    """Clips finished by earlier attempts of a run, with the questions that they were asked."""
     cells = [name for name, _ in built.methods]
     done = writer.finished(cells, keep_damaged=job.decode.damaged == "keep")
     if not len(done):
@@ -182,7 +181,7 @@ def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage
     try:
         return Continued(done, read_asked(storage))
     except DamagedFileError as error:
-        logger.warning("%s; whether files or questions changed since cannot be told", error)
+        logger.warning("%s; cannot check whether files or questions have changed since", error)
         return Continued(done)
 
 
@@ -198,8 +197,8 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
     logger.info("resuming: %d clips are finished", len(standing))
     if changed := len(continued) - len(standing):
         logger.warning(
-            "the answers about %d clip(s) are dropped: since they were given, the files or the "
-            "questions were changed",
+            "the answers about %d clip(s) are dropped, because their files or questions have "
+            "changed since",
             changed,
         )
         writer.drop_the_others()
@@ -218,12 +217,12 @@ def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
 
 @contextmanager
 def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
-    """Write what is pending, however the block ends."""
+    """Flush pending answers when the block ends, also on an error."""
     try:
         yield
     except BaseException:
         if writer:
-            with suppress(OSError):  # what ended the block is what a user must know
+            with suppress(OSError):  # report the error that ended the block instead
                 writer.flush()
         raise
     if writer:
@@ -259,23 +258,23 @@ def _announce(plan: Plan) -> None:
 
 
 def _from_features(plan: Plan) -> int:
-    """Clips that are not decoded, and of which token sets are computed from stored features."""
+    """Number of clips whose token sets are computed from stored features, without decoding."""
     stored = pc.greater(pc.list_value_length(plan.clips["stored"]), 0)
     return int(pc.sum(pc.and_not(stored, DECODE_VIDEO.taken(plan.clips))).as_py() or 0)
 
 
-# Below this a listing is one request all the same.
+# Compact caches with at least this many single clips; fewer are listed in one request anyway.
 AT_LEAST = 500
 
 
 def compact_if_remote(root: Storage, names: Iterable[str], clock: Clock = SYSTEM_CLOCK) -> None:
-    """Put the single clips of a job's caches into shards if the caches are in a store.
+    """Merge the single clips of a job's caches into shards if the caches are in an object store.
 
-    What goes wrong is a warning: the clips are good where they are.
+    Errors are logged as warnings, because the uncompacted clips stay usable.
 
     Args:
-        root: Of the caches.
-        names: Caches of the job.
+        root: Storage of the caches.
+        names: Names of the job's caches.
         clock: See `compact_cache`.
     """
     names = list(names)
@@ -301,20 +300,20 @@ class Observer(Protocol):
     """Receives the events of a job; must be quick and must not raise."""
 
     def started(self, plan: Plan, finished: int) -> None:
-        """The job begins.
+        """Called when the job starts.
 
         Args:
-            plan: What it will do.
-            finished: Clips that earlier attempts finished.
+            plan: Plan of the job.
+            finished: Number of clips that earlier attempts finished.
         """
         ...
 
     def result(self, row: Result) -> None:
-        """A clip is finished (`rows.RESULT`)."""
+        """Called for every finished clip (`rows.RESULT`)."""
         ...
 
     def stopped(self) -> None:
-        """No more clips come, whatever the reason."""
+        """Called when the job has ended, also on an error."""
         ...
 
 

@@ -53,12 +53,12 @@ PROBE_CLIPS = 10
 
 @dataclass(frozen=True)
 class DryRun:
-    """How a dry run is done.
+    """Options of a dry run.
 
     Attributes:
-        probe: Measure ten clips now, in a loop in this process.
-        price_per_hour: Of all nodes together, in any currency.
-        as_json: Print JSON and nothing else.
+        probe: Measure ten clips now, in this process.
+        price_per_hour: Price of all nodes together, in any currency.
+        as_json: Print only JSON.
     """
 
     probe: bool = False
@@ -69,7 +69,7 @@ class DryRun:
 def dry_run(
     jobs: Sequence[Job], kind: Kind, locations: Locations, console: Console, how: DryRun
 ) -> int:
-    """Print what each job will take; always exit code 0, because nothing has failed."""
+    """Print the estimate of each job; returns exit code 0."""
     estimates = [estimate_job(job, kind, locations, how) for job in jobs]
     if how.as_json:
         plain = [one.to_json() for one in estimates]
@@ -82,13 +82,13 @@ def dry_run(
 
 
 def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Estimate:
-    """Work out what a job will take.
+    """Estimate the time and memory that a job needs.
 
     Args:
         job: The recipe.
         kind: The command.
         locations: Where it would read and write, and where earlier runs are.
-        how: What to measure.
+        how: Options of the dry run.
     """
     built = build(job, locations.address, locations.recipe)
     storage = locations.open_storage(locations.cache_root)
@@ -105,11 +105,11 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     nodes = _nodes(locations.address if on_ray else None)
     gpus = job.model.device != "cpu"
     pools = job.pools if not isinstance(job.pools, str) else Pools()
-    if on_ray and isinstance(job.pools, str):  # which GPUs they get does not depend on the memory
+    if on_ray and isinstance(job.pools, str):  # the GPUs of a pool do not depend on its memory
         pools = suggest_pools(nodes, _work(plan, counts, seconds, {}, gpus))
     settings = make_settings(job, locations.address, choice.executor, pools)
-    asked = _asked(job, plan, cells, counts)
-    memory = _memory(plan, settings, encoder, language, asked, encodes=counts.to_encode > 0)
+    questions = _questions(job, plan, cells, counts)
+    memory = _memory(plan, settings, encoder, language, questions, encodes=counts.to_encode > 0)
     suggested = suggest_pools(nodes, _work(plan, counts, seconds, memory, gpus))
     own = suggested if isinstance(job.pools, str) else job.pools
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
@@ -139,7 +139,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
 
 
 def _probe(job: Job, locations: Locations) -> Rates:
-    """Measure the first clips now, in a directory that is removed."""
+    """Measure the first clips now, in a temporary directory."""
     limit = min(PROBE_CLIPS, job.limit or PROBE_CLIPS)
     small = replace(
         job, limit=limit, shard=None, executor="local", mode="throughput", pools=Pools()
@@ -155,7 +155,7 @@ def _probe(job: Job, locations: Locations) -> Rates:
 
 
 def _generating_in(job: Job, folder: str) -> Job:
-    """The job with the videos that it generates in a folder of their own."""
+    """Copy of a job that generates its videos in `folder`."""
     sections = [
         replace(one, root=folder) if one.name == GENERATED else one for one in job.all_benchmarks
     ]
@@ -163,7 +163,7 @@ def _generating_in(job: Job, folder: str) -> Job:
 
 
 def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | None]:
-    """Both halves without weights; `None` for one that cannot be described on this machine."""
+    """Vision encoder and language model without weights; `None` where the checkpoint is missing."""
     encoder: VisionEncoder | None = None
     language: LayoutAndEngine | None = None
     try:
@@ -171,7 +171,7 @@ def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | No
         loaded = load_language_model(spec, device="meta")
         language = loaded if isinstance(loaded, LayoutAndEngine) else None
     except (OSError, UserError) as error:
-        logger.warning("without the checkpoint some numbers are not known: %s", error)
+        logger.warning("some numbers cannot be estimated without the checkpoint: %s", error)
     return encoder, language
 
 
@@ -180,10 +180,10 @@ def _memory(
     settings: Settings,
     encoder: VisionEncoder | None,
     language: LayoutAndEngine | None,
-    asked: Questions,
+    questions: Questions,
     encodes: bool,
 ) -> dict[str, ActorMemory]:
-    """Stage -> memory of one of its actors, as far as it is known."""
+    """Stage -> estimated memory of one of its actors, for stages where it is known."""
     on_ray = settings.executor == "ray"
     engine = language.engine if language is not None else None
     model = engine.model if isinstance(engine, NativeEngine) else None
@@ -191,7 +191,7 @@ def _memory(
         "compress": [] if encoder is None else modules_of(encoder),
         "answer": [] if model is None else [model],
     }
-    # In a loop both halves are in one process.
+    # With the local executor both halves of the model are in one process.
     beside = dict.fromkeys(modules, 0.0)
     if not on_ray and encodes and plan.answer:
         beside = {"compress": bytes_of(modules["answer"]), "answer": bytes_of(modules["compress"])}
@@ -203,15 +203,15 @@ def _memory(
         if stage == "compress" and encoder is not None:
             found[stage] = encoder_memory(encoder, device, room)
         elif stage == "answer" and plan.answer:
-            found[stage] = language_memory(model, plan.model, asked, device, room)
+            found[stage] = language_memory(model, plan.model, questions, device, room)
         if on_ray and room is not None and stage in found:
             refused = refusal(stage, pool, room, found[stage].weights, half)
             found[stage] = replace(found[stage], refused=refused)
     return found
 
 
-def _asked(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> Questions:
-    """What an answer actor works on."""
+def _questions(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> Questions:
+    """Describe the questions of an answer actor, which determine its memory."""
     alone = job.mode == "profile"
     shares = not alone and any(one.method.pruner is None for one in plan.methods)
     num_clips = max(1, counts.clips - counts.without_file)
@@ -232,7 +232,7 @@ def _work(
     memory: dict[str, ActorMemory],
     gpus: bool,
 ) -> Work:
-    """What the pools are suggested for."""
+    """Describe the job's work per stage, from which pool sizes are suggested."""
     names = [stage.name for stage in stages_of(plan)]
     measured_ = {name: value for name in names if (value := seconds.get(name)) is not None}
     if len(measured_) < len([name for name in names if name in seconds]):
@@ -256,6 +256,6 @@ def _nodes(address: str | None) -> list[dict[str, float]]:
         {
             "CPU": float(num_cpus()),
             "GPU": float(torch.cuda.device_count()),
-            "memory": 0.7 * psutil.virtual_memory().total,  # the share that Ray gives to workers
+            "memory": 0.7 * psutil.virtual_memory().total,  # Ray's default share for workers
         }
     ]

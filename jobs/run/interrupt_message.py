@@ -1,6 +1,6 @@
 """Message printed when a command is interrupted: what is kept, and how to continue.
 
-Imports the standard library alone: a signal may come before anything else is loaded.
+Imports only the standard library, because a signal may arrive before other modules are loaded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pipeline.storage.urls import Place
 
 
-class _Standing:
-    """How far the command of this process is."""
+class _Progress:
+    """Progress of the command of this process."""
 
     run: Place | None = None
     recipe: Place | None = None
@@ -27,55 +27,55 @@ class _Standing:
 
 
 def leaves_behind(text: str) -> None:
-    """From now on something else than a run is left, which `text` tells."""
-    _Standing.text = text
+    """Use `text` as the message from now on, for commands without a local run."""
+    _Progress.text = text
 
 
 def works_on(run: Place, *, recipe: Place | None = None, caches_only: bool = False) -> None:
-    """From now on there is a run to go on with.
+    """Record the run that the command works on, which the message tells how to continue.
 
     Args:
-        run: Its directory.
-        recipe: Goes on with this run alone, where the command line stands for several runs.
-        caches_only: Whether the command fills caches, which the same command continues.
+        run: Run directory.
+        recipe: Recipe that continues only this run, if the command has several runs.
+        caches_only: Whether the command only fills caches; then repeating it continues it.
     """
-    _Standing.run, _Standing.recipe = run, recipe
-    _Standing.caches_only, _Standing.is_complete = caches_only, False
+    _Progress.run, _Progress.recipe = run, recipe
+    _Progress.caches_only, _Progress.is_complete = caches_only, False
 
 
 def all_answers_are_there() -> None:
-    """From now on only summary, report and upload are left."""
-    _Standing.is_complete = True
+    """Record that all answers are written; only summary, report and upload remain."""
+    _Progress.is_complete = True
 
 
 def interrupt_message(stopped: Stopped) -> str:
-    """The line for standard error."""
+    """The message for standard error."""
     why = "interrupted" if stopped.signum == signal.SIGINT else f"stopped by {stopped.name}"
     return f"tango: {why}; {how_to_go_on()}"
 
 
 def how_to_go_on() -> str:
-    """What is kept and the command that continues."""
-    run, arguments = _Standing.run, sys.argv[1:]
-    if _Standing.text is not None:
-        return _Standing.text
+    """Describe what is kept, and the command that continues."""
+    run, arguments = _Progress.run, sys.argv[1:]
+    if _Progress.text is not None:
+        return _Progress.text
     if run is None:
         is_job = arguments[:1] and arguments[0] in ("evaluate", "sweep", "precompute", "ask")
-        return "no clip had been started" if is_job else "run the command again to complete it"
-    if _Standing.caches_only:
-        return f"what is cached is kept, go on with: {shlex.join(['tango', *arguments])}"
-    if _Standing.is_complete:
+        return "no clip was started" if is_job else "run the command again to complete it"
+    if _Progress.caches_only:
+        return f"cached clips are kept, continue with: {shlex.join(['tango', *arguments])}"
+    if _Progress.is_complete:
         return (
             f"all answers are in {run}; for the tables: tango report {shlex.quote(str(run))}, "
             f"for MLflow: tango log-run {shlex.quote(str(run))}"
         )
-    given = [str(_Standing.recipe) if _is_recipe(a) and _Standing.recipe else a for a in arguments]
+    given = [str(_Progress.recipe) if _is_recipe(a) and _Progress.recipe else a for a in arguments]
     command = shlex.join(["tango", *_without_resume(given), "--resume", str(run)])
-    return f"finished clips are kept, go on with: {command}"
+    return f"finished clips are kept, continue with: {command}"
 
 
 def _is_recipe(argument: str) -> bool:
-    """Whether a word of the command line is the recipe's file."""
+    """Whether a command-line argument is a recipe file."""
     return argument.endswith((".yaml", ".yml")) and not argument.startswith("-")
 
 

@@ -1,4 +1,4 @@
-"""Facts that a run records when it is finished: `facts.json`."""
+"""Collect the facts that a finished run records in `facts.json`."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def facts_of_job(
     num_answers: int | None,
     work: WorkCounts,
 ) -> JobFacts:
-    """What the results say about a job.
+    """Collect the facts of a job.
 
     Args:
         job: The recipe.
-        built: What it names.
-        plan: What was to be done.
+        built: The job's benchmarks, model and methods.
+        plan: Plan of the job.
         kind: The command.
         run_id: Name of the run directory.
         cache_root: Directory or URL of the token caches.
-        started_at: When this driver began.
-        wall_s: Seconds since then; `None` of a run that was continued.
-        shards: Sizes of all shards of which this job is one.
-        num_answers: Rows in `answers/`; `None` where there are none.
-        work: What was done and what the caches saved.
+        started_at: Start time of this driver.
+        wall_s: Seconds since then; `None` for a continued run.
+        shards: Sizes of all shards if the job is one of several.
+        num_answers: Number of rows in `answers/`; `None` if the job answers no questions.
+        work: Counts of decoded, encoded, computed and answered items.
     """
     model = built.model
     rules = [one.protocol.subtitles for one in built.benchmarks.values()]
@@ -86,7 +86,7 @@ def facts_of_job(
 
 
 def _facts_of_cell(benchmark: Benchmark, planned: PlannedMethod, num_layers: int) -> CellFacts:
-    """What the results say about one method on one benchmark."""
+    """Collect the facts of one method on one benchmark."""
     pruner = planned.method.pruner
     options = {k: v for k, v in planned.method.options.items() if k != "retention"}
     return CellFacts(

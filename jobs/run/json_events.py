@@ -1,4 +1,4 @@
-"""`--json`: events of a job, one JSON object per line."""
+"""`--json`: write the events of a job, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class JsonEvents:
     """Writes `started`, `progress`, `clip_failed`, `stopped` and `finished`.
 
     Args:
-        stream: Where to.
-        run_dir: The run.
-        board: What the stages report.
-        clock: Dates the events.
+        stream: Receives the lines.
+        run_dir: Run directory.
+        board: Board on which the stages report their progress.
+        clock: Clock for the dates of the events.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class JsonEvents:
     def started(self, plan: Plan, finished: int) -> None:
         """See `Observer`."""
         self._num_clips = plan.clips.num_rows
-        self._say("started", clips=self._num_clips, finished_before=finished)
+        self._write("started", clips=self._num_clips, finished_before=finished)
         self._ticker.start()
 
     def result(self, row: Result) -> None:
@@ -49,7 +49,7 @@ class JsonEvents:
         if has_failed(row):
             self._failed += 1
             about = {name: getattr(row, name) for name in ("benchmark", "video_id", "path")}
-            self._say("clip_failed", **about, reason=failure_of(row))
+            self._write("clip_failed", **about, reason=failure_of(row))
 
     def stopped(self) -> None:
         """See `Observer`."""
@@ -57,11 +57,11 @@ class JsonEvents:
         self._progress("stopped")
 
     def finished(self, exit_code: int, summary: RunSummary | None, tracked: str | None) -> None:
-        """The results are there.
+        """Write the `finished` event.
 
         Args:
-            exit_code: Of the command, as far as this run goes.
-            summary: Its numbers; `None` for a job that fills caches only.
+            exit_code: Exit code for this run.
+            summary: Summary of the run; `None` for a job that only fills caches.
             tracked: Id of the run in MLflow; `None` if it was not uploaded.
         """
         cells = [
@@ -77,7 +77,7 @@ class JsonEvents:
             }
             for cell in (summary.cells if summary else ())
         ]
-        self._say("finished", exit_code=exit_code, mlflow_run=tracked, cells=cells)
+        self._write("finished", exit_code=exit_code, mlflow_run=tracked, cells=cells)
 
     def _progress(self, event: str = "progress") -> None:
         stages = {
@@ -91,7 +91,7 @@ class JsonEvents:
             }
             for stage, state in self._board.states().items()
         }
-        self._say(
+        self._write(
             event,
             clips=self._clips,
             of=self._num_clips,
@@ -100,8 +100,8 @@ class JsonEvents:
             stages=stages,
         )
 
-    def _say(self, event: str, **values: object) -> None:
-        """One line; the parts of two never mix."""
+    def _write(self, event: str, **values: object) -> None:
+        """Write one line; the lock keeps lines of several threads apart."""
         about = {
             "event": event,
             "time": self._clock.now().isoformat(timespec="milliseconds"),

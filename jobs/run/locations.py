@@ -17,19 +17,19 @@ OpenStorage = Callable[[str | Place], Storage]
 
 @dataclass(frozen=True)
 class Locations:
-    """Where a job reads and writes; nothing here changes a result.
+    """Where a job reads and writes; does not affect results.
 
     Attributes:
         output: Directory or URL of all runs.
         cache: Directory or URL of the token caches; `None` for one inside `output`.
-        tracking_uri: MLflow server or store; `None` for a sqlite store inside `output`, or inside
+        tracking_uri: MLflow server or store; `None` for a SQLite store inside `output`, or inside
             `runs` if `output` is a URL.
         resume: Run to continue, as a path or a name inside `output`.
-        address: Ray cluster; `None` for a Ray of our own on this machine.
+        address: Address of a Ray cluster; `None` to start Ray on this machine.
         open_storage: Opens run directories and caches.
-        steal: Whether a run is continued that another driver works on; that one ends.
-        recipe: The recipe file, as it was named; kept with the run. "" if there is none.
-        continues: Whether the newest unfinished run of the same job is continued, if there is one.
+        steal: Whether to take over a run that another driver works on; that driver stops.
+        recipe: The recipe file as given on the command line, recorded in the run; "" for none.
+        continues: Whether to continue the newest unfinished run of the same job, if there is one.
     """
 
     output: Place
@@ -43,15 +43,15 @@ class Locations:
     recipe: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse two ways to say which run goes on."""
+        """Check that only one of `resume` and `continues` is given."""
         if self.resume and self.continues:
             raise InputError(
-                f"--continue finds the run itself, and --resume names {self.resume}; give one"
+                f"--continue and --resume {self.resume} exclude each other; give only one of them"
             )
 
     @property
     def cache_root(self) -> str:
-        """URL or absolute path of the token caches: workers may run in another directory."""
+        """URL or absolute path of the token caches; workers may run in another directory."""
         where = place(self.cache) if self.cache else self.output / "cache"
         return str(where) if isinstance(where, Url) else str(where.absolute())
 
@@ -65,25 +65,25 @@ class Locations:
 def raise_if_unusable(output: Place, option: str = "--output") -> None:
     """Refuse a directory of runs or caches that cannot be written to, before anything is computed.
 
-    Nothing is left behind: the nearest directory that is there is tried with a file of no name.
+    Creates nothing permanent: a temporary file is opened in the nearest existing directory.
 
     Raises:
-        ValueError: In one line that names the option.
+        InputError: If it cannot be written to; the message names the option.
     """
-    if isinstance(output, Url):  # asking a store takes a connection
+    if isinstance(output, Url):  # checking a store needs a connection
         return
-    there = output.absolute()
-    while not os.path.lexists(there):
-        there = there.parent
+    existing = output.absolute()
+    while not os.path.lexists(existing):
+        existing = existing.parent
     try:
-        if not there.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{there} is not a directory")
-        with tempfile.TemporaryFile(dir=there):
+        if not existing.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{existing} is not a directory")
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         reason = error.strerror or str(error)
-        if there.is_dir():
-            reason = f"nothing can be made in {there} ({reason})"
+        if existing.is_dir():
+            reason = f"no file can be created in {existing} ({reason})"
         raise InputError(
             f"{option} {output} cannot be written to: {reason}; choose another one"
         ) from error

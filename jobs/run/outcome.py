@@ -1,4 +1,4 @@
-"""Counts of finished clips, and a row for every failure."""
+"""Count finished clips and collect a row for every failure."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ FAILURE = pa.schema(
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job did.
+    """Facts and counts of a finished job.
 
     Attributes:
-        facts: What the run says about itself.
-        num_clips: Clips that went through the pipeline in this attempt.
-        num_failed_clips: Of those, clips with any failure.
-        num_decoded: Clips that were decoded.
-        num_encoded: Clips that were encoded.
+        facts: Facts of the run.
+        num_clips: Clips processed in this attempt.
+        num_failed_clips: Number of these clips with any failure.
+        num_decoded: Decoded clips.
+        num_encoded: Encoded clips.
         num_hits: (clip, compressor) pairs found in the cache.
         num_computed: (clip, compressor) pairs computed.
-        num_answered: Answers given.
-        num_missing: Planned answers that were not in the run's files at the end; they are there as
-            failed rows now.
+        num_answered: Successful answers.
+        num_missing: Planned answers that were missing in the run's files at the end, and for which
+            failed rows were added.
     """
 
     facts: JobFacts
@@ -57,10 +57,10 @@ class JobResult:
 
 
 class Outcome:
-    """The counts and failures of one attempt, which grow with every clip.
+    """Counts and failures of one attempt, updated with every clip.
 
     Args:
-        num_caches: Token caches that every clip is looked up in.
+        num_caches: Number of token caches in which every clip is looked up.
 
     Attributes:
         failures: Rows of `FAILURE`.
@@ -73,7 +73,7 @@ class Outcome:
         self._counts = dict.fromkeys((*names, "missing"), 0)
 
     def add(self, result: Result) -> None:
-        """Count a clip that is through: a `rows.RESULT`."""
+        """Count a finished clip (`rows.RESULT`)."""
         self.failures += _failures(result)
         counts = self._counts
         counts["clips"] += 1
@@ -86,19 +86,19 @@ class Outcome:
             counts["computed"] += result.num_computed
 
     def add_missing(self, answers: Sequence[Row]) -> None:
-        """Count the planned answers that were not in the run's files."""
+        """Count planned answers that are missing in the run's files."""
         self.failures += [_failure(answer, None) for answer in answers]
         self._counts["missing"] += len(answers)
 
     def work(self) -> WorkCounts:
-        """The counts that the run's facts hold."""
+        """The counts for the run's facts."""
         counts = self._counts
         return WorkCounts(
             counts["decoded"], counts["encoded"], counts["computed"], counts["answered"]
         )
 
     def result(self, facts: JobFacts) -> JobResult:
-        """What the job did, with what its run says about itself."""
+        """Combine the counts with the facts of the run."""
         return JobResult(facts, **{f"num_{name}": count for name, count in self._counts.items()})
 
 
@@ -116,31 +116,31 @@ def _failures(result: Result) -> list[Row]:
 
 
 def _failure(answer: Row, path: str | None) -> Row:
-    """The row of `FAILURE` of one answer; the path is unknown for an answer that is missing."""
+    """The `FAILURE` row of one answer; the path of a missing answer is unknown (`None`)."""
     return {**{name: answer.get(name) for name in FAILURE.names}, "path": path}
 
 
 logger = logging.getLogger(__name__)
 
-_NAMED = 5
-_WHY = "no answer was found at the end of the run; --resume asks again"
+_MAX_LISTED = 5
+_WHY = "no answer was found at the end of the run; run again with --resume"
 
 
 def add_missing(
     job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter
 ) -> tuple[list[Row], int]:
-    """Compare the answers on disk with the job, and write a failed row for each that is missing.
+    """Compare the written answers with the job, and add a failed row for each missing one.
 
-    Without these rows a table would count fewer questions than the job has, and no failure.
+    Without these rows the tables would count fewer questions and show no failure.
 
     Args:
         job: The recipe.
-        built: What it names.
-        plan: Of the job.
-        writer: Has written everything that was answered.
+        built: The job's benchmarks, model and methods.
+        plan: Plan of the job.
+        writer: The writer; all answers have been flushed.
 
     Returns:
-        The rows that were added, and how many answers the job has.
+        The added rows, and the number of answers that the job has.
     """
     planned = {method.name: method for method in plan.methods}
     num_questions = 0
@@ -169,12 +169,12 @@ def add_missing(
     ]
     named = ", ".join(
         f"{benchmark} / {item.video_id} / {cell} / {question.id}"
-        for benchmark, item, cell, question in missing[:_NAMED]
+        for benchmark, item, cell, question in missing[:_MAX_LISTED]
     )
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
     logger.warning(
         "%d planned answer(s) are missing and count as failed: %s%s (benchmark / video / cell / "
-        "question); --resume asks them again",
+        "question); --resume retries them",
         len(missing),
         named,
         more,

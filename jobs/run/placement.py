@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> Choice | None:
-    """The executor, and why; `None` while it depends on the number of clips.
+    """Choose the executor with a reason; `None` if the choice needs the unknown number of clips.
 
     Args:
         job: The recipe.
-        address: Ray cluster; `None` for a Ray of our own.
-        num_clips: Clips to be done; `None` before they have been counted.
+        address: Address of a Ray cluster; `None` to start Ray on this machine.
+        num_clips: Number of clips to process; `None` before they have been counted.
     """
     if num_clips is None and job.limit is not None:
         num_clips = job.limit * len(job.all_benchmarks)
@@ -43,24 +43,24 @@ def _has_unused_gpu(job: Job) -> bool:
     """Whether this process sees a GPU, the model may use it, and no pool reserves any."""
     if job.model.device == "cpu" or isinstance(job.pools, str) or reserves_gpus(job.pools):
         return False
-    import torch  # takes a second, which only jobs with a GPU to ask for have to wait here
+    import torch  # slow import, needed only if the job may use a GPU
 
     return torch.cuda.is_available()
 
 
 def device_of(job: Job, address: str | None = None) -> Device:
-    """The device that the model is described for; `auto` for what this process has.
+    """The device for which the model is described; `auto` for the devices of this process.
 
-    With `pools` in numbers it is CUDA as soon as one half of the model reserves a GPU: both halves
-    have one dtype. That is one answer for every command that reads the recipe, so that they share
-    their caches. With `pools: auto` it is what the cluster at the address has.
+    With explicit `pools` it is CUDA if any half of the model reserves a GPU, because both halves
+    have the same dtype. This depends only on the recipe, so that all commands share their caches.
+    With `pools: auto` it depends on the cluster at the address.
 
     Raises:
-        ClusterError: If the cluster has to be asked and cannot be reached.
+        ClusterError: If the cluster must be queried and cannot be reached.
     """
-    asked = job.model.device
-    if asked != "auto":
-        return asked
+    configured = job.model.device
+    if configured != "auto":
+        return configured
     choice = executor_of(job, address)
     executor = None if choice is None else choice.executor
     if executor == "local":
@@ -82,8 +82,8 @@ def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
 
     Args:
         job: The recipe.
-        plan: What will be done.
-        output: Directory of earlier runs, whose rates say how the stages compare.
+        plan: Plan of the job.
+        output: Directory of earlier runs, whose timings are used to size the pools.
     """
     if not isinstance(job.pools, str):
         return job.pools
@@ -91,8 +91,8 @@ def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
 
 
 def earlier_rates(plan: Plan, output: Place) -> Rates:
-    """What runs under an output directory measured of the plan's model on its device."""
-    # Imported only here: reading tables of earlier runs takes a second to import.
+    """Timings of earlier runs in `output` with the plan's model and device."""
+    # Slow import.
     from jobs.estimate.timing import measured
 
     model = plan.model
@@ -105,7 +105,7 @@ def earlier_rates(plan: Plan, output: Place) -> Rates:
 
 
 def work_of(plan: Plan, rates: Rates) -> Work:
-    """How the stages of a plan compare, by measured rates or by rule of thumb."""
+    """Seconds per stage of a plan, from measured rates or from default values."""
     from jobs.estimate.sizes import count
 
     counts = count(plan)
@@ -124,7 +124,7 @@ def work_of(plan: Plan, rates: Rates) -> Work:
 
 
 def device_name(wanted: str) -> str:
-    """The processor in words."""
+    """Name of the GPU or the CPU architecture."""
     import torch
 
     if wanted != "cpu" and torch.cuda.is_available():

@@ -46,16 +46,16 @@ def make_plan(
         job: The recipe.
         built: From `build`.
         cache_root: Directory or URL of the caches.
-        answer: Whether questions are answered, or only caches filled.
+        answer: Whether questions are answered; if not, only caches are filled.
         continued: See `plan_clips`.
         count: Counts the clips of all shards.
-        clock: Dates the entries of the caches.
-        generate: Whether videos that a benchmark generates are written; else those that are not
-            there count as clips that no cache has.
+        clock: Clock for the dates of cache entries.
+        generate: Whether a benchmark that generates videos may write them now; if not, missing
+            videos are planned as clips that are in no cache.
 
     Raises:
-        RecipeError: If the benchmark's files are not there, its annotations are malformed, or the
-            model cannot serve a method.
+        RecipeError: If the benchmark's files are missing, its annotations are malformed, or the
+            model does not support a method.
     """
     try:
         profile = job.mode == "profile"
@@ -90,7 +90,7 @@ def make_plan(
     if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
         raise RecipeError(
             f"benchmark.name {', '.join(built.benchmarks)}: no clip has a question; add a "
-            "questions.csv or questions.jsonl, or fill the cache only with `tango precompute`"
+            "questions.csv or questions.jsonl, or only fill the cache with `tango precompute`"
         )
     if clips.num_rows == 0 and not continued and job.shard is None:
         raise RecipeError(
@@ -111,13 +111,13 @@ def make_plan(
 def items_of(
     job: Job, built: BuiltJob, count: ShardCount | None = None, *, generate: bool = True
 ) -> Iterator[tuple[str, VideoItem]]:
-    """All clips of the job: the first `limit` of every benchmark, and of those this shard's.
+    """All clips of the job: those of its shard among the first `limit` of every benchmark.
 
     Args:
         job: The recipe.
-        built: What it names.
+        built: The job's benchmarks, model and methods.
         count: Counts the clips of all shards.
-        generate: Whether videos that a benchmark generates are written.
+        generate: Whether a benchmark that generates videos may write them now.
     """
     count = count or ShardCount(job.shard)
     for name, benchmark in built.benchmarks.items():
@@ -131,34 +131,34 @@ def items_of(
 
 
 class WithoutFiles:
-    """Identifies sources, and such as a benchmark has not generated yet by their path.
+    """Fingerprints sources; videos that a benchmark has not generated yet get one from their path.
 
     Args:
-        identify: Identifies all others.
-        benchmarks: Of the job.
+        identify: Fingerprints existing sources.
+        benchmarks: Benchmarks of the job.
     """
 
     def __init__(self, identify: Sources, benchmarks: Iterable[Benchmark]) -> None:
         self._identify = identify
-        self._places = tuple(one.generated_in for one in benchmarks if one.generated_in)
+        self._generated_dirs = tuple(one.generated_in for one in benchmarks if one.generated_in)
 
     def __call__(self, path: str, hash_content: bool) -> str:
-        """See `source_fingerprint`; no cache has an entry of what is not there."""
+        """See `source_fingerprint`; the fingerprint of a missing video matches no cache entry."""
         try:
             return self._identify(path, hash_content)
         except FileNotFoundError:
-            if Path(path).parent not in self._places:
+            if Path(path).parent not in self._generated_dirs:
                 raise
             return f"not generated: {path}"
 
 
 def videos_of(job: Job) -> VideoCache:
-    """Where each node keeps the videos that it fetches."""
+    """The cache in which each node keeps downloaded videos."""
     return VideoCache(job.decode.video_cache, job.decode.video_cache_gib)
 
 
 def make_settings(job: Job, address: str | None, executor: Executor, pools: Pools) -> Settings:
-    """How the recipe wants to be run; a profile is always serial and never shares a prefix."""
+    """Settings of the executor; in profile mode clips are serial and share no prefix."""
     profile = job.mode == "profile"
     return Settings(
         executor=executor,
@@ -178,7 +178,7 @@ def make_settings(job: Job, address: str | None, executor: Executor, pools: Pool
 
 
 class ShardCount:
-    """Picks the clips of a shard, and counts those of all.
+    """Selects the clips of a shard, and counts the clips of all shards.
 
     Args:
         shard: `i/n`, or `None` for the whole job.
@@ -198,6 +198,6 @@ class ShardCount:
                 yield item
 
     def sizes(self) -> tuple[ShardSize, ...]:
-        """Sizes of all shards, once all clips have been listed; nothing for a whole job."""
+        """Sizes of all shards once all clips have been listed; empty for an unsharded job."""
         sizes = map(ShardSize, self._clips, self._questions)
         return tuple(sizes) if self._number > 1 else ()

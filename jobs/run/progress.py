@@ -1,4 +1,4 @@
-"""Progress of a job on a terminal or in a log."""
+"""Show the progress of a job on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ logger = logging.getLogger(__name__)
 _LOG_EVERY_S = 15.0
 _LIVE_EVERY_S = 0.5
 _NAMED_FAILURES = 10
-# Columns of a terminal that has room for bars beside the numbers.
+# Minimum terminal width for progress bars.
 _WITH_BARS = 100
 
 
 class JobProgress:
-    """Counts clips as they are finished, and shows them beside what every stage does.
+    """Observer that shows the number of finished clips and the state of every stage.
 
-    A terminal gets a live line per stage with its rate and the time that is left; a log gets a line
-    at intervals. The first failed clips are named in both.
+    A terminal shows a live line per stage with its rate and the remaining time; otherwise a line is
+    logged at intervals. The first failed clips are named in both cases.
 
     Args:
-        console: Where the live lines go; a console that is no terminal gets log lines instead.
-        clock: For rates and the time that is left.
-        board: What the stages report.
+        console: Console for the live lines; if it is not a terminal, log lines are written.
+        clock: Clock for rates and the remaining time.
+        board: Board on which the stages report their progress.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class JobProgress:
             self._ticker.start()
 
     def stopped(self) -> None:
-        """Leave the last state of the lines on the screen; see `Observer`."""
+        """Stop updating the lines; their last state stays on the screen. See `Observer`."""
         if self._ticker:
             self._ticker.stop()
             self._ticker = None
@@ -95,9 +95,9 @@ class JobProgress:
             logger.warning("%d more clips failed; failures.parquet names all", more)
 
     def result(self, row: Result) -> None:
-        """Take one finished clip."""
+        """Count one finished clip; see `Observer`."""
         if self.clips == 0:
-            self._first = self._clock.monotonic()  # workers and models have been started by now
+            self._first = self._clock.monotonic()  # do not count the start of workers and models
         self.clips += 1
         self.cached += row.status == "ok" and row.num_misses == 0
         self.encoded += row.encode_ms is not None
@@ -115,7 +115,7 @@ class JobProgress:
             logger.info("%s", counts + self._busiest(now))
 
     def _refresh(self) -> None:
-        """Bring the live lines up to date."""
+        """Update the live lines."""
         now = self._clock.monotonic()
         for stage, state in self._board.states().items():
             count = state.count
@@ -133,7 +133,7 @@ class JobProgress:
         self._lines.update(self._tasks["clips"], completed=self.clips, state=counts)
 
     def _stage_state(self, stage: str, state: StageState, now: float) -> str:
-        """Rate, time left and queue of one stage in words."""
+        """Describe the rate, remaining time and queue of one stage."""
         count = state.count
         passed = now - self._begun.get(stage, now)
         if not count.finished or passed <= 0:
@@ -147,7 +147,7 @@ class JobProgress:
         return " · ".join(parts)
 
     def _busiest(self, now: float) -> str:
-        """The stage whose workers had least to wait, for a log; nothing if no stage reports."""
+        """Describe the stage with the busiest workers for the log; "" if no stage reports."""
         passed = now - self._first
         shares = {
             stage: state.count.busy_s / max(state.slots, 1) / passed
@@ -160,18 +160,18 @@ class JobProgress:
         return f" · busiest: {stage} {100 * min(1.0, shares[stage]):.0f} %"
 
     def _seconds_left(self, now: float) -> float:
-        """By the rate since the first clip came out."""
+        """Estimated remaining time from the rate since the first finished clip."""
         return (self.num_clips - self.clips) * (now - self._first) / (self.clips - 1)
 
     def _counts(self) -> str:
-        """The counts in words."""
+        """Describe the counts of clips and answers."""
         answers = f"{self.answered / 1e6:.2f}M" if self.answered >= 1e6 else str(self.answered)
         parts = [f"encoded {self.encoded}", f"cached {self.cached}", f"answers {answers}"]
         return " · ".join([*parts, f"failed {self.failed}"])
 
 
 def failure_of(row: Result) -> str:
-    """Status and reason of a clip that failed, or of its first answer that did."""
+    """Status and reason of a failed clip, or of its first failed answer."""
     if row.status != "ok":
         return f"{row.status}: {row.error}"
     answer = next(answer for answer in row.answers if is_failed(answer))
@@ -185,12 +185,12 @@ def is_decoded(result: Result) -> bool:
 
 @dataclass(frozen=True)
 class Display:
-    """Where a job's output goes.
+    """Destinations of a job's output.
 
     Attributes:
-        console: For the table and the places of the results.
-        progress: For the live lines; one that is quiet shows none, and no counts in the log.
-        events: For JSON events; `None` for none.
+        console: Console for the tables and the paths of the results.
+        progress: Console for the live lines; a quiet one shows no lines and logs no counts.
+        events: Stream for JSON events; `None` for none.
     """
 
     console: Console
@@ -202,21 +202,21 @@ class Display:
         """The display of one console.
 
         Args:
-            console: For everything.
-            quiet: Without progress.
-            events: Receives one JSON object per line; then the console should not be its terminal.
+            console: Console for tables and progress.
+            quiet: Show no progress.
+            events: Stream for JSON events, one object per line; `console` should write elsewhere.
         """
         silent = quiet or events is not None
         return cls(console, Console(quiet=True) if silent else console, events)
 
     @property
     def table_width(self) -> int | None:
-        """Columns that a table may take; `None` for any number."""
+        """Maximum width of a table in characters; `None` for no limit."""
         from jobs.report.tables.cells import table_width
 
         return table_width(self.console.is_terminal, self.console.width)
 
     @property
     def say(self) -> Callable[..., None]:
-        """Prints a line as it is."""
+        """Function that prints a line without markup, highlighting or wrapping."""
         return partial(self.console.print, markup=False, highlight=False, soft_wrap=True)

@@ -20,13 +20,13 @@ from pipeline.storage.seal import DamagedFileError, read_sealed
 from pipeline.storage.urls import Place, is_url, place
 
 DIGEST_FILE = "job.digest"
-"""What `config.identity` says of the job, so that `--continue` finds its run."""
+"""File with the job's digest (`config.identity`), by which `--continue` finds the run."""
 
-# Settings of a model that several runs of one sweep differ by, besides the number of frames.
+# Model settings, besides the number of frames, that may differ between the runs of one sweep.
 INPUT_SIZES = ("max_pixels", "pooling_step")
 # First line of `job.yaml`.
 _RECIPE_MARK = "# resolved from "
-# What some file system refuses, e.g. the colon of `my_package.my_module:MyBenchmark`.
+# Characters that some file systems refuse, e.g. the colon of `my_package.my_module:MyBenchmark`.
 _NOT_IN_FILE_NAMES = r"[\\/:*?\"<>|\s]+"
 
 
@@ -38,13 +38,13 @@ def new_run_dir(
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
 ) -> Place:
-    """An unused directory below `output`, named by time, benchmark, model, its input and method.
+    """Create a run directory named by time, benchmark, model, input size and method.
 
     Args:
-        job: The recipe; frames and their size are named if it sets them.
+        job: The recipe; the number and size of frames are part of the name if it sets them.
         output: Directory of all runs.
-        methods: Names of the methods that the model can run; `None` for all of the recipe.
-        clock: Gives the time.
+        methods: Names of the methods that the model can run; `None` for all methods of the recipe.
+        clock: Clock for the time in the name.
         open_storage: Opens the directory.
     """
     methods = methods or [name for name, _ in job.all_methods]
@@ -67,10 +67,10 @@ def make_run_dir(
     clock: Clock = SYSTEM_CLOCK,
     open_storage: OpenStorage = Storage.at,
 ) -> Place:
-    """An unused directory below `output`, named by local time and what the run is about.
+    """Create a directory in `output` named by local time and the parts in `what`.
 
     Raises:
-        RecipeError: If nothing can be written there.
+        RecipeError: If `output` cannot be written to.
     """
     parts = [re.sub(_NOT_IN_FILE_NAMES, "-", part) for part in what]
     stamp = f"{clock.now().astimezone():%Y%m%d-%H%M%S}"
@@ -87,14 +87,14 @@ def make_run_dir(
                 "choose another one"
             ) from error
         return run_dir
-    raise RecipeError(f"--output {output} holds too many runs of this second; try again")
+    raise RecipeError(f"--output {output} has too many runs with the same start time; try again")
 
 
 def find_run(run: str, output: Place, *, open_storage: OpenStorage = Storage.at) -> Place:
-    """The directory of an earlier run, given as a path, a URL or a name below `output`.
+    """The directory of an earlier run, given as a path, a URL or a name in `output`.
 
     Raises:
-        RecipeError: If it is not there.
+        RecipeError: If there is no such run.
     """
     for candidate in [place(run)] if is_url(run) else [Path(run), output / run]:
         if open_storage(candidate).exists(JOB_FILE):
@@ -103,9 +103,9 @@ def find_run(run: str, output: Place, *, open_storage: OpenStorage = Storage.at)
 
 
 def no_run(run: str, output: Place) -> RecipeError:
-    """The error for a run that is not there."""
+    """The error for a run that does not exist."""
     if is_url(run):
-        return RecipeError(f"--resume {run}: no job.yaml is there; name the URL of a run")
+        return RecipeError(f"--resume {run}: no job.yaml found; give the URL of a run directory")
     return RecipeError(
         f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
     )
@@ -125,18 +125,18 @@ def claim(
         run_dir: From `new_run_dir` or `find_run`.
         job: The resolved recipe.
         open_storage: Opens directories.
-        answers: Whether the run answers questions; only such a run is found by `--continue`.
-        recipe: The recipe file, as it was named; a continued run keeps its first one.
+        answers: Whether the run answers questions; `--continue` finds only such runs.
+        recipe: The recipe file as given on the command line; a continued run keeps the first one.
 
     Raises:
-        RecipeError: If the directory belongs to a recipe that computes something else.
+        RecipeError: If the directory holds a run of a recipe that computes something else.
     """
     storage = open_storage(run_dir)
     if storage.exists(JOB_FILE):
         old = storage.read(JOB_FILE)
         _raise_if_other_job(job, old, run_dir)
         recipe = recipe_name(old)
-    # YAML takes no control characters, and a line break would end the comment.
+    # YAML allows no control characters, and a line break would end the comment.
     name = "".join(one if one.isprintable() else "?" for one in recipe)
     first = f"{_RECIPE_MARK}{name}\n" if name else ""
     storage.write(JOB_FILE, (first + job.to_yaml()).encode())
@@ -145,7 +145,7 @@ def claim(
 
 
 def recipe_name(job_file: bytes) -> str:
-    """The recipe that a `job.yaml` was made of; "" where it does not say."""
+    """The recipe file recorded in a `job.yaml`; "" if none is recorded."""
     first = job_file.partition(b"\n")[0].decode(errors="replace")
     return first.removeprefix(_RECIPE_MARK) if first.startswith(_RECIPE_MARK) else ""
 
@@ -157,7 +157,7 @@ def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
         old = computed_part(recipe_of(old_recipe, str(job_file)))
     except RecipeError as error:
         raise RecipeError(
-            f"{error}; restore the file, or start a new run without --resume: it finds the caches"
+            f"{error}; restore the file, or start a new run without --resume (it reuses the caches)"
         ) from error
     new = computed_part(load_yaml(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
@@ -179,12 +179,12 @@ def unfinished_run(
 ) -> Place | None:
     """The newest unfinished run of a job, or `None`.
 
-    A run is finished when its summary is written and no more clips failed than `max_failures`
-    allows: where more did, they are tried again. Runs of `tango precompute` do not count: they
-    hold no answers, and their work is in the cache. Nor do runs of releases that kept no digest.
+    A run is finished if its summary is written and at most `max_failures` clips failed; if more
+    failed, they are retried. Runs of `tango precompute`, which hold no answers, and runs of
+    releases that recorded no digest are ignored.
 
     Args:
-        job: Resolved; pools, executor and limits of time do not matter.
+        job: The resolved recipe; pools, executor and timeouts are not compared.
         output: Directory of all runs.
         open_storage: Opens directories.
     """
@@ -199,14 +199,14 @@ def unfinished_run(
 def finished_of_round(
     jobs: Sequence[Job], output: Place, *, open_storage: OpenStorage = Storage.at
 ) -> dict[int, Place]:
-    """What an interrupted sweep of several jobs has finished: run directories by number of the job.
+    """Finished runs of an interrupted sweep of several jobs: index of the job -> run directory.
 
-    The jobs of a sweep run one after the other, so runs older than the newest one of the first job
-    are of an earlier sweep. After a sweep in which all are finished the next one starts from
-    nothing.
+    The jobs of a sweep run one after the other, so runs older than the newest run of the first job
+    belong to an earlier sweep. If all jobs are finished, the result is empty and a new sweep
+    starts.
 
     Args:
-        jobs: In their order; see `unfinished_run`.
+        jobs: The jobs in the order of the sweep; see `unfinished_run`.
         output: Directory of all runs.
         open_storage: Opens directories.
     """
@@ -223,12 +223,12 @@ def finished_of_round(
     if len(found) == len(jobs):
         return {}
     for run_dir in found.values():
-        logger.info("%s is finished, and is not run again", run_dir)
+        logger.info("%s is finished and is skipped", run_dir)
     return found
 
 
 def _runs_of(job: Job, output: Place, open_storage: OpenStorage) -> Iterator[str]:
-    """Names of the runs of a job, the newest first: names begin with the time."""
+    """Names of a job's runs, the newest first (names begin with the time)."""
     digest = job_digest(job)
     for name in reversed(open_storage(output).folders()):
         storage = open_storage(output / name)
@@ -237,7 +237,7 @@ def _runs_of(job: Job, output: Place, open_storage: OpenStorage) -> Iterator[str
 
 
 def _is_finished(storage: Storage, job: Job) -> bool:
-    """Whether nothing of a run is left to do."""
+    """Whether a run has a summary and at most `max_failures` failed clips."""
     if not (storage.exists(FACTS_FILE) and storage.exists(SUMMARY_FILE)):
         return False
     if not storage.exists(FAILURES_FILE):

@@ -1,7 +1,7 @@
 """Refuse to resume a run with another model, decoder, tokenizer or method code.
 
-Weights may be trained again in their directory, a package updated, a method edited. Answers from
-before and after must not stand in one table.
+Between two attempts weights may be retrained in place, a package updated or a method edited.
+Answers from before and after such a change must not be mixed in one table.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ CACHES_FILE = "caches.json"
 
 
 def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: bool) -> None:
-    """Record what every method of a run reads and runs; refuse to continue with anything else.
+    """Record the caches, code and tokenizer of a run; refuse to continue if they have changed.
 
     Args:
-        storage: Of the run directory.
-        run_dir: For messages.
-        plan: Of the job.
-        continued: Whether answers of an earlier attempt stay. Runs of earlier releases do not
-            record which caches those came from, or which code and tokenizer.
+        storage: Storage of the run directory.
+        run_dir: Run directory, for messages.
+        plan: Plan of the job.
+        continued: Whether answers of an earlier attempt are kept. Runs of earlier releases may
+            lack some or all of these records.
 
     Raises:
-        RecipeError: If answers that stay came from others.
+        RecipeError: If kept answers came from other caches, code or another tokenizer.
     """
-    noted = {
+    record = {
         "caches": {method.name: method.cache for method in plan.methods},
         "code": {
             method.name: pruner_identity(type(method.method.pruner))
@@ -46,21 +46,21 @@ def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: boo
     }
     if continued and storage.exists(CACHES_FILE):
         before = _read(storage, run_dir)
-        for changed in _changes(before, noted):
+        for changed in _changes(before, record):
             raise RecipeError(
                 f"--resume {run_dir}: {changed}; start a new run without --resume or --continue"
             )
-    storage.write(CACHES_FILE, f"{json.dumps(noted, indent=1)}\n".encode())
+    storage.write(CACHES_FILE, f"{json.dumps(record, indent=1)}\n".encode())
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """What differs from the earlier attempt; what it did not record counts as equal."""
+    """Describe changes since the earlier attempt; entries that it did not record count as equal."""
     for name, cache in now["caches"].items():
         if before["caches"].get(name) != cache:
             yield (
-                f"{name!r} was answered from the cache {before['caches'].get(name)} and would go "
-                f"on from {cache}, because the model's files, its dtype, the decoder or the "
-                "method's code changed (the two manifest.json say which)"
+                f"{name!r} was answered from the cache {before['caches'].get(name)} and would now "
+                f"use {cache}, because the model's files, its dtype, the decoder or the method's "
+                "code changed (compare the manifest.json of the two caches)"
             )
     for name, code in now["code"].items():
         if before.get("code", {}).get(name, code) != code:
@@ -70,12 +70,12 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]
 
 
 def _read(storage: Storage, run_dir: Place) -> Mapping[str, Any]:
-    """What an earlier attempt recorded; earlier releases wrote the caches alone."""
+    """The record of an earlier attempt; earlier releases recorded only the caches."""
     where = run_dir / CACHES_FILE
     try:
         found = parse_json(storage.read(CACHES_FILE).decode(), str(where))
     except UserError as error:
         raise RecipeError(f"{error}; start a new run without --resume or --continue") from error
     if not isinstance(found, dict):
-        raise RecipeError(f"{where} is no list of caches; start a new run without --resume")
+        raise RecipeError(f"{where} is not a list of caches; start a new run without --resume")
     return found if isinstance(found.get("caches"), dict) else {"caches": found}

@@ -1,4 +1,4 @@
-"""Show the log and the end of a job on a cluster, and jobs as tables and lines."""
+"""Follow the log of a job on a cluster, and format jobs as tables, lines and JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 120.0
-"""Seconds without any answer of the head after which a client gives up."""
+"""Seconds without an answer from the head after which `follow` gives up."""
 _PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 15.0
 _STOPPED, _NO_CODE = 143, 2
@@ -32,16 +32,16 @@ class LostError(HeadLostError):
 def follow(
     head: Head, job_id: str, write: Callable[[str], None], *, clock: Clock = SYSTEM_CLOCK
 ) -> JobDetails:
-    """Write the whole log of a job as it grows, and return when the job is over.
+    """Write the log of a job as it grows, and return when the job has ended.
 
     Args:
-        head: Of the cluster.
-        job_id: Of the job.
-        write: Takes each new piece of text.
-        clock: For the pauses.
+        head: Head of the cluster.
+        job_id: Id of the job.
+        write: Called with each new part of the log.
+        clock: Clock for the pauses.
 
     Returns:
-        The job at its end.
+        Details of the ended job.
 
     Raises:
         LostError: If the head did not answer for `PATIENCE_S`.
@@ -50,12 +50,12 @@ def follow(
     written, pause_s, lost_at = 0, _PAUSE_S, None
     while True:
         try:
-            details = head.details(job_id)  # before the log, so that the log of the end is whole
+            details = head.details(job_id)  # before the log, so that the last log is complete
             try:
                 log = head.log(job_id)
             except HeadLostError:
                 raise
-            except HeadError as error:  # the node that has it may be gone
+            except HeadError as error:  # the node that stores the log may be lost
                 logger.debug("%s: no log: %s", job_id, error)
                 log = ""
             if len(log) > written:
@@ -68,18 +68,18 @@ def follow(
             now = clock.monotonic()
             if lost_at is None:
                 lost_at = now
-                logger.warning("%s; asking again for %.0f s", error, PATIENCE_S)
+                logger.warning("%s; retrying for %.0f s", error, PATIENCE_S)
             elif now - lost_at >= PATIENCE_S:
-                raise LostError(f"{error}; it was asked for {now - lost_at:.0f} s") from error
+                raise LostError(f"{error}; gave up after {now - lost_at:.0f} s") from error
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         clock.sleep(pause_s)
 
 
 def exit_code(details: JobDetails) -> int:
-    """The exit code of a job that is over, as the job itself left it.
+    """The exit code of an ended job.
 
-    A job that a signal ended has 128 and the signal's number; one that was stopped has 143; one
-    that failed before it started has 2.
+    It is that of the job's process; 128 plus the signal number if a signal ended it; 143 if the job
+    was stopped; 2 if it failed before it started.
     """
     if details.driver_exit_code is not None:
         code = int(details.driver_exit_code)
@@ -89,7 +89,7 @@ def exit_code(details: JobDetails) -> int:
 
 
 def as_plain(job: JobDetails) -> dict[str, Any]:
-    """A job as plain data, for `--json`; times are ISO 8601 in UTC, durations seconds."""
+    """Convert a job to plain data for `--json`; times are ISO 8601 in UTC, durations in seconds."""
     about = job.metadata or {}
     start, end = (
         at and datetime.fromtimestamp(at / 1000, UTC) for at in (job.start_time, job.end_time)
@@ -110,7 +110,7 @@ def as_plain(job: JobDetails) -> dict[str, Any]:
 
 
 def table(jobs: Sequence[JobDetails]) -> str:
-    """One line per job, in their order."""
+    """Format jobs as a table with one line per job."""
     rows = []
     for plain in map(as_plain, jobs):
         started, seconds = plain["started_at"], plain["seconds"]
@@ -124,7 +124,7 @@ def table(jobs: Sequence[JobDetails]) -> str:
 
 
 def lines(job: JobDetails) -> str:
-    """All about one job, a line each."""
+    """Format the details of one job, one per line."""
     plain = as_plain(job)
     message = " ".join((job.message or "").split())
     plain["message"] = message.partition(", last available logs")[0][:500]
@@ -136,5 +136,5 @@ def lines(job: JobDetails) -> str:
 
 
 def as_json(jobs: Sequence[JobDetails]) -> str:
-    """A list of jobs for scripts."""
+    """Format jobs as a JSON list."""
     return json.dumps([as_plain(job) for job in jobs], indent=2)

@@ -1,4 +1,4 @@
-"""The head of a Ray cluster, asked over HTTP: its jobs, as Ray's Jobs API has them."""
+"""Client of a Ray cluster's head, through Ray's Jobs API over HTTP."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _NO_AGENT = "No available agent"
 _NO_VERSION = "Version check returned 404"
 _PORT = 8265
 _DASHBOARD = f"give the head's dashboard, by default http://head:{_PORT}"
-# Ray lets these win over the address that it is given; here the user's --address wins.
+# Ray prefers these variables to an explicit address; we hide them so that --address wins.
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
 class HeadError(InputError):
-    """The head refuses, or is no head; the message is one line for the user."""
+    """The head refuses a request, or the address is not a Ray head; the message is one line."""
 
 
 class HeadLostError(HeadError):
-    """The head does not answer; it may later."""
+    """The head does not answer; retrying may help."""
 
 
 class _Client(JobSubmissionClient):  # type: ignore[misc]
-    """Ray's client, which would wait for ever for an answer."""
+    """Ray's client with a timeout; by default it waits forever."""
 
     def _do_request(self, method: str, endpoint: str, **options: Any) -> requests.Response:
         options.setdefault("timeout", _TIMEOUT_S)
         response: requests.Response = super()._do_request(method, endpoint, **options)
-        # Answers of a proxy whose head is down, and of a head that has just been started.
+        # Responses of a proxy whose head is down, and of a head that is still starting.
         if response.status_code in (502, 503, 504) or _NO_AGENT in response.text[:200]:
             reason = f" ({text})" if (text := _short(response.text)) else ""
             raise requests.ConnectionError(f"HTTP status {response.status_code}{reason}")
@@ -54,14 +54,14 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]
 def dashboard_url(address: str | None) -> str:
     """The URL of the head's dashboard.
 
-    Ray documents that its port is the default and asks port 80 all the same; here it is. An
-    address with https or with a path is one of a proxy and stays as it is.
+    The default port is 8265, as in Ray's documentation (Ray's client uses port 80 instead).
+    Addresses with https or a path belong to a proxy and are returned unchanged.
 
     Args:
         address: `http(s)://host[:port]` or `host[:port]`; `None` for the one in `RAY_ADDRESS`.
 
     Raises:
-        HeadError: If there is none, or it is an address for drivers.
+        HeadError: If no address is given, or it is not an HTTP address.
     """
     given = address or os.environ.get("RAY_ADDRESS")
     if not given:
@@ -71,28 +71,28 @@ def dashboard_url(address: str | None) -> str:
         parts = urlsplit(url)
         port = parts.port
         is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and port != 0
-    except ValueError:  # the port is no number, or half of an IPv6 address is missing
+    except ValueError:  # invalid port or IPv6 address
         is_http = False
     if not is_http:
         raise HeadError(
-            f"--address {redacted(given)} is not the address of a dashboard; jobs are sent to the "
-            f"head over HTTP: http://head:{_PORT}"
+            f"--address {redacted(given)} is not the address of a dashboard; jobs are submitted "
+            f"over HTTP: http://head:{_PORT}"
         )
     if parts.scheme != "http" or port is not None or parts.path.strip("/") or parts.query:
         return url.rstrip("/")
     found = f"http://{parts.netloc.rstrip(':')}:{_PORT}"
-    logger.info("no port is given: asking %s, the default of Ray's dashboard", redacted(found))
+    logger.info("no port given: using %s, the default of Ray's dashboard", redacted(found))
     return found
 
 
 class Head:
-    """The jobs of one cluster.
+    """Client for the jobs of one cluster.
 
     Args:
-        address: As for `dashboard_url`.
+        address: See `dashboard_url`.
 
     Attributes:
-        url: Of the dashboard, as it may be shown: without a password.
+        url: URL of the dashboard without credentials, for display.
 
     Raises:
         HeadError: If no Ray dashboard answers there.
@@ -107,12 +107,12 @@ class Head:
             raise ClusterError(
                 f"{error}; {_DASHBOARD}, or start a cluster there: `ray start --head`"
             ) from error
-        for name in ("job.sdk", "dashboard_sdk"):  # they have levels of their own
+        for name in ("job.sdk", "dashboard_sdk"):  # these loggers set their own levels
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
         try:
-            with self._asked(), _without_ray_variables():
+            with self._errors_as_head_errors(), _without_ray_variables():
                 self._client = _Client(url)
-        except HeadLostError as error:  # often it is another port, or no port was given
+        except HeadLostError as error:  # often the port is wrong or missing
             raise HeadLostError(f"{str(error).rstrip('.')}; {_DASHBOARD}") from error
 
     def submit(
@@ -128,21 +128,21 @@ class Head:
         """Start a job.
 
         Args:
-            job_id: Not used on this cluster before.
+            job_id: New id on this cluster.
             entrypoint: Shell command.
             package: Zip file that becomes the working directory.
-            runtime_env: The rest of Ray's runtime environment.
-            metadata: Kept beside the job.
+            runtime_env: Ray's runtime environment without the working directory.
+            metadata: Metadata to store with the job.
             resources: Further arguments of Ray's `submit_job`.
 
         Returns:
-            Whether it was started; `False` if the id is used.
+            Whether the job was started; `False` if the id exists already.
 
         Raises:
             HeadError: If the cluster does not accept it.
         """
         try:
-            with self._asked():
+            with self._errors_as_head_errors():
                 self._client.submit_job(
                     entrypoint=entrypoint,
                     submission_id=job_id,
@@ -160,16 +160,16 @@ class Head:
 
     def jobs(self) -> list[JobDetails]:
         """The jobs that `tango submit` has sent to this cluster, the oldest first."""
-        with self._asked():
+        with self._errors_as_head_errors():
             found = self._client.list_jobs()
         ours = [job for job in found if (job.metadata or {}).get("tango_digest")]
         return sorted(ours, key=lambda job: (job.start_time or 0, job.submission_id))
 
     def find(self, job_id: str) -> str:
-        """The whole id of a job that is given by its id or the beginning of it.
+        """The full id of a job given by its id or a prefix of it.
 
         Raises:
-            HeadError: If there is none, or there are several.
+            HeadError: If no job or several jobs match.
         """
         ids = [job.submission_id for job in self.jobs()]
         if job_id in ids:
@@ -177,54 +177,54 @@ class Head:
         found = [one for one in ids if one.startswith((job_id, PREFIX + job_id))]
         if len(found) == 1:
             return str(found[0])
-        what = f"is the beginning of {len(found)} jobs" if found else "is not a job"
+        what = f"is a prefix of {len(found)} jobs" if found else "is not a job"
         known = ", ".join((found or ids)[-5:]) or "none"
-        raise HeadError(f"{job_id} {what} on {self.url}; there: {known} (tango jobs list)")
+        raise HeadError(f"{job_id} {what} on {self.url}; jobs: {known} (tango jobs list)")
 
     def details(self, job_id: str) -> JobDetails:
         """Status, exit code and times of a job."""
-        with self._asked():
+        with self._errors_as_head_errors():
             return self._client.get_job_info(job_id)
 
     def log(self, job_id: str) -> str:
-        """All that a job has printed so far."""
-        with self._asked():
+        """The log of a job so far."""
+        with self._errors_as_head_errors():
             return str(self._client.get_job_logs(job_id))
 
     def stop(self, job_id: str) -> bool:
-        """Ask a job to end (SIGTERM, then SIGKILL); whether it was running."""
-        with self._asked():
+        """Stop a job (SIGTERM, then SIGKILL); returns whether it was running."""
+        with self._errors_as_head_errors():
             return bool(self._client.stop_job(job_id))
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """Turn everything that goes wrong between here and the head into one line."""
+    def _errors_as_head_errors(self) -> Iterator[None]:
+        """Convert errors of a request into `HeadError` with a one-line message."""
         try:
             yield
         except AuthenticationError as error:
             raise HeadError(
-                f"{self.url} asks for a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
+                f"{self.url} requires a token: set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or "
                 f"RAY_AUTH_TOKEN_PATH ({_short(error)})"
             ) from error
         except (requests.JSONDecodeError, KeyError) as error:
             raise self._no_dashboard() from error
-        except OSError as error:  # every error of `requests` is one
+        except OSError as error:  # base class of all errors of `requests`
             raise HeadLostError(f"{self.url} does not answer: {_short(error)}") from error
-        except TypeError as error:  # Ray's own checks of a runtime environment
-            raise HeadError(f"--runtime-env is refused: {_short(error)}") from error
+        except TypeError as error:  # from Ray's validation of the runtime environment
+            raise HeadError(f"--runtime-env is invalid: {_short(error)}") from error
         except RuntimeError as error:
             if _NO_VERSION in str(error):
                 raise self._no_dashboard() from error
-            raise HeadError(f"{self.url} refuses: {_short(error)}") from error
+            raise HeadError(f"{self.url} refuses the request: {_short(error)}") from error
 
     def _no_dashboard(self) -> HeadError:
-        """The error for a server that is no Ray dashboard."""
-        return HeadError(f"{self.url} answers, but is no Ray dashboard; {_DASHBOARD}")
+        """The error for a server that is not a Ray dashboard."""
+        return HeadError(f"{self.url} answers, but is not a Ray dashboard; {_DASHBOARD}")
 
 
 @contextmanager
 def _without_ray_variables() -> Iterator[None]:
-    """Hide Ray's variables while its client is made, so that it takes our address."""
+    """Hide Ray's variables while its client is created, so that it uses our address."""
     hidden = {name: os.environ.pop(name) for name in _RAY_VARIABLES if name in os.environ}
     try:
         yield
@@ -233,7 +233,7 @@ def _without_ray_variables() -> Iterator[None]:
 
 
 def _short(error: BaseException | str) -> str:
-    """An error in one short line; of a traceback from Ray, its last line."""
+    """Shorten an error to one line; of a traceback from Ray, keep the last line."""
     text = redacted(str(error).replace("\\n", "\n"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else "" if isinstance(error, str) else type(error).__name__

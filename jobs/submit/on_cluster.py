@@ -1,8 +1,8 @@
-"""Start a submitted job on the cluster; `tango submit` sends this file along.
+"""Start a submitted job on the cluster; `tango submit` uploads this file with the job.
 
-It needs the standard library alone, because the cluster may have no tango-video, or an older one.
-The command runs in a directory of its own, so that relative paths in recipes and options mean the
-same directory every time: Ray starts jobs in a copy of the package, which it deletes later.
+Imports only the standard library, because the cluster may have no tango-video or an older one. The
+command runs in `--directory`, so that relative paths in recipes and options always mean the same
+directory; Ray would start it in a temporary copy of the package.
 
     python tango_start.py --version 0.2.0 --directory '~/tango' -- sweep --address auto
 """
@@ -25,7 +25,7 @@ _GCS = b"--gcs-address="
 def main() -> None:
     """Check the version, go to the directory, and run `tango`."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--version", help="Version that must be installed; none: it is sent along.")
+    parser.add_argument("--version", help="Required version; omitted if the code is uploaded.")
     parser.add_argument("--directory", required=True)
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
@@ -48,28 +48,28 @@ def main() -> None:
 
 
 def _raise_if_other_version(wanted: str) -> None:
-    """End in one line unless the installed version is the client's."""
+    """Exit with a message unless the installed version equals the client's."""
     try:
         found = metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         _fail(
             f"{DISTRIBUTION} is not installed for {sys.executable} on the cluster; install "
-            f"{DISTRIBUTION}[all]=={wanted} there, or send it along: tango submit --with-code"
+            f"{DISTRIBUTION}[all]=={wanted} there, or upload it with tango submit --with-code"
         )
     if found != wanted:
         _fail(
             f"the cluster has {DISTRIBUTION} {found} and the client {wanted}; install the same "
-            "version on both, or send the client's along: tango submit --with-code"
+            "version on both, or upload the client's with tango submit --with-code"
         )
     text = f"tango: {DISTRIBUTION} {found} on the cluster, as on the client"
     print(text, file=sys.stderr, flush=True)
 
 
 def _address_of_raylet() -> str | None:
-    """The cluster that started this job, as Ray's own process above this one names it.
+    """Address of the cluster that started this job, from the command line of its raylet process.
 
-    `RAY_ADDRESS=auto` is the cluster that was started last on the machine, which may be another
-    one, such as a user's private Ray on the head. Without `/proc` nothing is found.
+    `RAY_ADDRESS=auto` would mean the cluster started last on this machine, which may be another
+    one, such as a user's private Ray on the head. `None` without `/proc`.
     """
     process = os.getpid()
     try:
@@ -78,7 +78,7 @@ def _address_of_raylet() -> str | None:
             if Path(os.fsdecode(words[0])).name == "raylet":
                 found = [word.partition(b"=")[2] for word in words if word.startswith(_GCS)]
                 return found[-1].decode() if found else None
-            # The name of a process stands in parentheses, and may hold some.
+            # The process name is in parentheses and may itself contain parentheses.
             stat = Path(f"/proc/{process}/stat").read_text()
             process = int(stat.rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
@@ -87,7 +87,7 @@ def _address_of_raylet() -> str | None:
 
 
 def _fail(message: str) -> None:
-    """One line, and the exit code of all mistakes of a user."""
+    """Print a message and exit with the code for user errors."""
     print(f"tango: {message}", file=sys.stderr, flush=True)
     sys.exit(2)
 

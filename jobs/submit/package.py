@@ -1,7 +1,7 @@
-"""The files sent with a job: its recipe, its start script, and the working directory.
+"""The files uploaded with a job: its recipe, its start script, and the working directory.
 
-Equal content gives equal bytes, so Ray, which names packages by their content, uploads a package
-that the cluster has already only once.
+Equal content gives identical zip files. Ray names packages by a hash of their bytes and does not
+upload a package again that the cluster already has.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 RECIPE_FILE = "tango_recipe.yaml"
 START_FILE = "tango_start.py"
 MAX_BYTES = 100_000_000
-"""Ray keeps packages in the memory of the head; videos and checkpoints do not belong there."""
+"""Maximum size of a package; Ray keeps packages in the memory of the head."""
 
 _OURS = ("jobs", "pipeline", "tango_core")
 _NAMED = 5
-# In the directory of every virtual environment, whose interpreter is of no use elsewhere.
+# Marker file of virtual environments, which are not uploaded.
 _ENVIRONMENT = "pyvenv.cfg"
 _GIT_TIMEOUT_S = 60
-# Names of files that hold secrets, in the last two parts of a path.
+# Patterns of files that hold secrets, matched against the last one or two parts of a path.
 _SECRETS = (
     *(".env", ".env.*", "*.env", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials"),
     *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx", "*.kdbx"),
@@ -44,26 +44,26 @@ _NO_SECRETS = (".env.example", ".env.sample", ".env.template", "*.pub")
 
 
 class PackageError(InputError):
-    """A file or directory cannot be packed; the message is one line for the user."""
+    """A file or directory cannot be packed; the message is one line."""
 
 
 def package_files(
     working_dir: Path | None, *, with_code: bool = False, include: Sequence[Path] = ()
 ) -> Mapping[str, Path]:
-    """Choose the files that travel with a job; name in the package -> file.
+    """Choose the files to upload with a job; returns name in the package -> file.
 
-    Files that look like secrets are left out with a warning that names them.
+    Files that look like secrets are left out with a warning.
 
     Args:
-        working_dir: Directory to pack, without what git ignores; its files win over the
-            installation's.
+        working_dir: Directory to pack, without files that git ignores; its files replace those of
+            the installation with the same name.
         with_code: Whether to pack this installation of tango-video, for clusters without it or with
             another version.
-        include: Files of the directory that are packed although they look like secrets.
+        include: Files of the directory to pack although they look like secrets.
 
     Raises:
-        PackageError: If the directory is not there, a link leads out of it, an included file is not
-            in it, or there is more than `MAX_BYTES`.
+        PackageError: If the directory does not exist, a link leads out of it, an included file is
+            not in it, or the files are larger than `MAX_BYTES`.
     """
     files: dict[str, Path] = {}
     if with_code:
@@ -79,7 +79,7 @@ def package_files(
 
 
 def _working_files(root: Path, include: Sequence[Path]) -> dict[str, Path]:
-    """The files of a directory that are sent; name in the package -> file."""
+    """The files of a directory to upload; returns name in the package -> file."""
     if not root.is_dir():
         what = "a file, not a directory" if root.exists() else "no such directory"
         raise PackageError(f"--working-dir {root}: {what}")
@@ -98,14 +98,14 @@ def _working_files(root: Path, include: Sequence[Path]) -> dict[str, Path]:
     secrets = [path for path in found if looks_secret(path) and path not in included]
     if secrets:
         logger.warning(
-            "not sent, as it looks like a secret: %s; send one with --include FILE",
+            "not uploaded, because it looks like a secret: %s; upload it with --include FILE",
             _named(secrets, root),
         )
     return {path.relative_to(root).as_posix(): path for path in found if path not in secrets}
 
 
 def kept_files(root: Path) -> Iterator[Path]:
-    """All files below a directory that git does not ignore, secrets included, in a fixed order.
+    """All files in a directory that git does not ignore, including secrets, in a fixed order.
 
     Virtual environments are left out. Outside of a work tree, the `.gitignore` files in the
     directory are applied.
@@ -128,7 +128,7 @@ def kept_files(root: Path) -> Iterator[Path]:
 
 
 def _leads_out(path: Path, root: Path) -> bool:
-    """Whether a path is a link to something outside of a directory."""
+    """Whether a path is a link to a target outside of a directory."""
     return path.is_symlink() and not path.resolve().is_relative_to(root.resolve())
 
 
@@ -152,7 +152,7 @@ def _git_ls_files(root: Path, environment: Mapping[str, str]) -> list[str] | Non
 
 
 def looks_secret(path: Path) -> bool:
-    """Whether a file's name is one of files that hold passwords, keys or tokens."""
+    """Whether a file's name suggests that it holds passwords, keys or tokens."""
     names = (path.name, f"{path.parent.name}/{path.name}")
     if any(fnmatch(path.name, pattern) for pattern in _NO_SECRETS):
         return False
@@ -160,7 +160,7 @@ def looks_secret(path: Path) -> bool:
 
 
 def size_line(files: Mapping[str, Path]) -> str:
-    """Number and bytes of the files, for one line before they are sent."""
+    """Describe the number and total size of the files."""
     total = sum(path.stat().st_size for path in files.values())
     return f"{len(files)} file{'' if len(files) == 1 else 's'} of {human_bytes(total)}"
 
@@ -171,7 +171,7 @@ def write_package(target: Path, recipe: str, files: Mapping[str, Path]) -> None:
     Args:
         target: File to write; ends in `.zip`.
         recipe: The resolved recipe, YAML.
-        files: As from `package_files`.
+        files: From `package_files`.
     """
     contents = {RECIPE_FILE: recipe.encode(), START_FILE: Path(on_cluster.__file__).read_bytes()}
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
@@ -189,7 +189,7 @@ def _named(paths: Sequence[Path], root: Path) -> str:
 
 
 def _raise_if_too_large(files: Mapping[str, Path], working_dir: Path | None) -> None:
-    """Refuse a package that is no code, and name what makes it large."""
+    """Refuse a package that is too large; the message names the largest files."""
     sizes = {name: path.stat().st_size for name, path in files.items()}
     total = sum(sizes.values())
     if total <= MAX_BYTES:
@@ -197,14 +197,14 @@ def _raise_if_too_large(files: Mapping[str, Path], working_dir: Path | None) -> 
     largest = sorted(sizes, key=lambda name: -sizes[name])[:_NAMED]
     named = ", ".join(f"{name} ({human_bytes(sizes[name])})" for name in largest)
     raise PackageError(
-        f"--working-dir {working_dir}: {len(files)} files of {human_bytes(total)} are more than "
-        f"the {human_bytes(MAX_BYTES)} that a job may carry; the largest are {named}: exclude what "
-        "the job does not need in a .gitignore, and put data where the cluster can read it"
+        f"--working-dir {working_dir}: {len(files)} files of {human_bytes(total)} exceed the "
+        f"maximum of {human_bytes(MAX_BYTES)}; the largest are {named}: exclude what the job does "
+        "not need in a .gitignore, and put data where the cluster can read it"
     )
 
 
 def _add(package: zipfile.ZipFile, name: str, data: bytes, mode: int) -> None:
-    """A file under a fixed date."""
+    """Add a file with a fixed date."""
     info = zipfile.ZipInfo(name)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = (mode & 0o777) << 16

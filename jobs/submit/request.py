@@ -1,4 +1,4 @@
-"""A job submission: the resolved recipe, the command and their options."""
+"""Description of a job to submit: the resolved recipe, the command and its options."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ Command = Literal["evaluate", "sweep", "precompute"]
 
 @dataclass(frozen=True)
 class Request:
-    """One job to run on a cluster.
+    """A job to run on a cluster.
 
     Attributes:
-        jobs: What the recipe stands for, resolved.
-        command: What runs it.
-        recipe_name: File name of the recipe, for people.
+        jobs: The resolved jobs of the recipe.
+        command: Command that runs them.
+        recipe_name: File name of the recipe, for display.
         options: Options of the command that are not part of the recipe, such as `--output`.
-        directory: Directory on the cluster in which the command runs; `~` and `$NAME` are those of
-            the cluster.
+        directory: Directory on the cluster in which the command runs; `~` and `$NAME` are expanded
+            on the cluster.
         python: Interpreter on the cluster.
-        version: Version of tango-video that must be installed there; `None` if it is sent along.
-        user: Who sends it, for people.
-        new: Whether an unfinished run of the same job is left alone.
+        version: Version of tango-video that must be installed there; `None` if the code is
+            uploaded.
+        user: Name of the submitting user, for display.
+        new: Start a new run even if there is an unfinished run of the same job.
         runtime_env: Ray's runtime environment, without the working directory.
-        resources: What the driver reserves, as Ray's `submit_job` takes it.
+        resources: Arguments of Ray's `submit_job` that reserve resources for the driver.
     """
 
     jobs: tuple[Job, ...]
@@ -53,12 +54,12 @@ class Request:
 
     @property
     def digest(self) -> str:
-        """Of the job, as `config.identity` has it."""
+        """Digest of the jobs; see `config.identity`."""
         return jobs_digest(self.jobs)
 
     @property
     def recipe(self) -> str:
-        """The resolved recipe as YAML; several jobs differ in the lists of `model` alone."""
+        """The resolved recipe as YAML; several jobs differ only in the list options of `model`."""
         content = yaml.safe_load(self.jobs[0].to_yaml())
         if len(self.jobs) > 1:
             content["model"] |= listed_inputs(self.jobs)
@@ -68,12 +69,12 @@ class Request:
     def entrypoint(self) -> str:
         """The shell command that Ray runs in the unpacked package.
 
-        `exec` replaces the shell, so that signals and the exit code are those of the job.
+        `exec` replaces the shell, so that the job receives signals and sets the exit code.
         """
         words = ["exec", self.python, START_FILE]
         words += ["--version", self.version] if self.version else []
         words += ["--directory", self.directory, "--", self.command, "--address", "auto"]
-        # `precompute` has no run to continue: cached clips are not computed again.
+        # `precompute` has no run to continue; it skips cached clips anyway.
         if not (self.new or self.command == "precompute" or "--resume" in self.options):
             words.append("--continue")
         return shlex.join([*words, *self.options])
@@ -92,7 +93,7 @@ class Request:
 
 
 def same_job(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two jobs have equal recipe, command, options and directory, by their metadata."""
+    """Compare two jobs' recipe, command, options and directory by their metadata."""
     keys = ("tango_digest", "tango_command", "tango_arguments")
     return all(key in one and one[key] == other.get(key) for key in keys)
 
@@ -104,16 +105,15 @@ def default_command(jobs: Sequence[Job]) -> Command:
 
 
 def raise_if_secret(options: Sequence[str]) -> None:
-    """Refuse a URL with credentials: everybody who sees the dashboard can read command lines.
+    """Refuse URLs with credentials, because Ray's dashboard shows command lines.
 
     Raises:
-        ValueError: Without the password in its message.
+        InputError: If a URL has credentials; the message does not contain them.
     """
     for option, value in pairwise(options):
         if holds_credentials(value):
             raise InputError(
-                f"{option} holds a password or a token, and Ray shows command lines in its "
-                "dashboard; take it out of the URL and set it on the nodes: in their environment, "
-                "e.g. as MLFLOW_TRACKING_PASSWORD, or in the file that the service reads there, "
-                "e.g. ~/.mlflow/credentials"
+                f"{option} contains a password or a token, but Ray shows command lines in its "
+                "dashboard; take it out of the URL and set it on the nodes, in the environment "
+                "(e.g. MLFLOW_TRACKING_PASSWORD) or in a file (e.g. ~/.mlflow/credentials)"
             )

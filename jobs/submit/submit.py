@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0
-"""Seconds for which a head that does not answer is asked again; a new one needs some."""
+"""Seconds for which requests to an unresponsive head are retried, e.g. while it starts."""
 _PAUSE_S = 2.0
 
 
@@ -29,8 +29,8 @@ class Submitted:
     """A job on a cluster.
 
     Attributes:
-        job_id: Its id there.
-        attached: Whether it ran already, so that nothing was sent.
+        job_id: Id of the job on the cluster.
+        attached: Whether the job was already running, so that none was submitted.
     """
 
     job_id: str
@@ -46,14 +46,14 @@ def submit(
 ) -> Submitted:
     """Start a job unless the same one is running.
 
-    Two clients that send the same job at the same time get one job: ids are counted per job, and a
-    cluster accepts each id once.
+    Two clients that submit the same job at the same time get the same job: ids are numbered per
+    job, and a cluster accepts each id only once.
 
     Args:
-        request: What to run.
-        head: Of the cluster.
-        files: What to send along, as from `package_files`.
-        clock: For the pauses between attempts.
+        request: Description of the job.
+        head: Head of the cluster.
+        files: Files to upload, from `package_files`.
+        clock: Clock for the pauses between attempts.
 
     Raises:
         HeadError: If the cluster does not accept the job, or has not answered for `PATIENCE_S`.
@@ -67,7 +67,9 @@ def submit(
         while True:
             try:
                 jobs = head.jobs()
-                if tried in {job.submission_id for job in jobs}:  # it was sent, its answer was lost
+                if tried in {
+                    job.submission_id for job in jobs
+                }:  # submitted, but the response was lost
                     return Submitted(str(tried), attached=False)
                 same = [job for job in jobs if same_job(job.metadata or {}, request.metadata)]
                 living = [job for job in same if not job.status.is_terminal()]
@@ -89,13 +91,13 @@ def submit(
                 if clock.monotonic() >= end:
                     raise
                 if str(error) != reported:
-                    logger.warning("%s; asking again for up to %.0f s", error, PATIENCE_S)
+                    logger.warning("%s; retrying for up to %.0f s", error, PATIENCE_S)
                 reported = str(error)
             clock.sleep(_PAUSE_S)
 
 
 def next_id(digest: str, jobs: Iterable[JobDetails]) -> str:
-    """`tango-<digest>-<number>`, one above those that the cluster has had."""
+    """The next unused id `tango-<digest>-<number>` on the cluster."""
     beginning = f"{PREFIX}{digest[:10]}-"
     numbers = [str(job.submission_id).removeprefix(beginning) for job in jobs]
     return f"{beginning}{max((int(n) for n in numbers if n.isdecimal()), default=0) + 1}"

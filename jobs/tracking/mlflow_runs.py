@@ -1,4 +1,4 @@
-"""The MLflow runs of a run directory: created once, found again, logged in batches."""
+"""Create, find and update the MLflow runs of a run directory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
 DRIVER_TAG, DIRECTORY_TAG = "tango.driver", "tango.run_dir"
 PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
-# Limits of MLflow's stores: characters, points per request, runs that one search gives.
+# Limits of MLflow's stores: characters, points per request, runs per search page.
 _MAX_KEY, _MAX_VALUE = 250, 6000
 MAX_METRICS = PAGE = 1000
-# Text files that may quote a URL with a password.
+# Suffixes of text files, which may contain a URL with a password.
 _TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
 Point = tuple[str, float, int, int]
@@ -39,11 +39,11 @@ Point = tuple[str, float, int, int]
 
 
 def nothing() -> None:
-    """No progress is shown."""
+    """Do nothing; used where no progress is reported."""
 
 
 class ReportingClient:
-    """An MLflow client that says so after every request that came back."""
+    """MLflow client that calls `progress` after every completed request."""
 
     def __init__(self, client: MlflowClient, progress: Callable[[], None]) -> None:
         self._client, self._progress = client, progress
@@ -51,23 +51,23 @@ class ReportingClient:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
 
-        def call(*given: Any, **options: Any) -> Any:
-            found = method(*given, **options)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
             self._progress()
-            return found
+            return result
 
         return call
 
 
 @dataclass(frozen=True)
 class Driver:
-    """A process that drives a job.
+    """The driver process of a job.
 
     Attributes:
-        host: Name of its machine, for people.
-        machine: This start of that machine; process ids are compared only where it is the same.
-        pid: Its process id.
-        started: When the process started, in ticks of the kernel.
+        host: Name of its machine, for display.
+        machine: Id of the machine's current boot; process ids are compared only if it is the same.
+        pid: Process id.
+        started: Start time of the process in kernel ticks.
     """
 
     host: str
@@ -77,24 +77,24 @@ class Driver:
 
     @classmethod
     def this(cls) -> Self:
-        """The process that calls."""
+        """The current process."""
         pid = process.pid()
         return cls(process.host(), process.machine(), pid, process.started(pid))
 
     @classmethod
     def read(cls, text: str) -> Self | None:
-        """From the tag of a run; `None` if nobody can read it."""
+        """Parse the tag of a run; `None` if it is malformed."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
             return None
 
     def to_tag(self) -> str:
-        """For `read`."""
+        """Serialize for the tag of a run; `read` parses it."""
         return json.dumps(asdict(self))
 
     def runs_here(self) -> bool | None:
-        """Whether it is still a process of this machine; `None` if it was of another one."""
+        """Whether the process still runs on this machine; `None` if it is on another machine."""
         if not self.machine or self.machine != process.machine():
             return None
         return process.is_running(self.pid) and process.started(self.pid) == self.started
@@ -102,10 +102,10 @@ class Driver:
 
 @dataclass(frozen=True)
 class MlflowRuns:
-    """Writes the MLflow runs of one run directory, in few requests.
+    """Access to the MLflow runs of one run directory, in few requests.
 
     Attributes:
-        client: For the store.
+        client: Client of the MLflow store.
         experiment: Id of the experiment.
         run_id: Name of the run directory.
     """
@@ -114,8 +114,11 @@ class MlflowRuns:
     experiment: str
     run_id: str
 
-    def there(self) -> list[Run]:
-        """The MLflow runs of this name: a run, its cells, and perhaps others' of the same name."""
+    def existing(self) -> list[Run]:
+        """MLflow runs tagged with this run directory's name.
+
+        These are the run and its cells, and possibly runs of another directory of the same name.
+        """
         query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
         found: list[Run] = []
         token = None
@@ -133,32 +136,32 @@ class MlflowRuns:
         name: str,
         tags: Mapping[str, str],
         started_ms: int | None,
-        there: Sequence[Run] | None = None,
+        existing: Sequence[Run] | None = None,
     ) -> Run:
-        """The MLflow run of a run or cell; made once, found again when logged again.
+        """Find the MLflow run of a run directory or cell, or create it.
 
         Args:
-            name: Of a new one.
-            tags: With the cell, of a cell.
-            started_ms: Of a new one, in milliseconds since 1970.
-            there: What the store has, for many cells one after the other; `None` to look.
+            name: Name, used only if the run is created.
+            tags: Tags of the run; those of a cell include `CELL_TAG`.
+            started_ms: Start in milliseconds since 1970, used only if the run is created.
+            existing: Already fetched runs; `None` to query the store.
         """
-        own = {**tags, RUN_TAG: self.run_id}
-        for run in self.there() if there is None else there:
-            if _is_same_run(run.data.tags, own):
-                self.log(run.info.run_id, tags=own)
+        all_tags = {**tags, RUN_TAG: self.run_id}
+        for run in self.existing() if existing is None else existing:
+            if _is_same_run(run.data.tags, all_tags):
+                self.log(run.info.run_id, tags=all_tags)
                 return run
-        made: Run = self.client.create_run(
-            self.experiment, start_time=started_ms, tags=_clean(own), run_name=name
+        created: Run = self.client.create_run(
+            self.experiment, start_time=started_ms, tags=_clean(all_tags), run_name=name
         )
-        return made
+        return created
 
     def log(
         self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str] | None = None
     ) -> None:
-        """Add points, which are not doubled where the store has them, and set tags.
+        """Log metric points and set tags; points that the store already has are not duplicated.
 
-        MLflow's client splits them into requests as large as a store takes.
+        MLflow's client splits them into requests of the size that the store accepts.
         """
         from mlflow.entities import Metric, RunTag
 
@@ -173,9 +176,9 @@ class MlflowRuns:
         datasets: Sequence[DatasetInput],
         metrics: Sequence[Point] = (),
     ) -> None:
-        """Add parameters and dataset inputs that the run does not have, and points.
+        """Log parameters and dataset inputs that the run does not have yet, and metric points.
 
-        MLflow never changes a parameter, so what a resumed job changed becomes a tag.
+        MLflow parameters cannot be changed; values changed by a resumed job are logged as tags.
         """
         from mlflow.entities import Param
 
@@ -189,13 +192,13 @@ class MlflowRuns:
         self.client.log_batch(run.info.run_id, params=pairs)
         self.log(run.info.run_id, metrics=metrics, tags=changed)
         known = run.inputs.dataset_inputs if run.inputs else ()
-        there = {(one.dataset.name, one.dataset.digest) for one in known}
-        new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in there]
+        logged = {(one.dataset.name, one.dataset.digest) for one in known}
+        new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in logged]
         if new:
             self.client.log_inputs(run.info.run_id, new)
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
-        """Upload one file; the secrets in a text file are not sent, see `without_secrets`."""
+        """Upload one file; secrets in text files are redacted, see `without_secrets`."""
         clean = without_secrets(path)
         if clean is None:
             self.client.log_artifact(run, str(path), folder)
@@ -203,9 +206,9 @@ class MlflowRuns:
             self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
 
     def replies(self, run: str, rows: pd.DataFrame) -> None:
-        """The replies of one cell, as the table that MLflow's evaluation view shows.
+        """Log the replies of one cell as the table that MLflow's evaluation view shows.
 
-        MLflow's own `log_table` appends to a table that is there already.
+        MLflow's own `log_table` is not used, because it appends to an existing table.
         """
         table = rows.drop(columns="cell").to_json(orient="split", index=False)
         self.client.log_text(run, table, shown.PREDICTIONS)
@@ -213,7 +216,7 @@ class MlflowRuns:
         self.client.set_tag(run, "mlflow.loggedArtifacts", mark)
 
     def run_on(self, run: str, driver: str) -> None:
-        """Mark a run as at work, whatever it was marked as, unless another driver has it."""
+        """Set a run's status to RUNNING if it belongs to this driver."""
         tags = self.client.get_run(run).data.tags
         if tags.get(DRIVER_TAG) == driver:
             self.client.update_run(run, status="RUNNING")
@@ -228,14 +231,14 @@ class MlflowRuns:
         reason: str = "",
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Mark a run as ended, and give a reason or none.
+        """Mark a run as ended.
 
         Args:
-            run: Its id.
-            status: How it ended.
-            end_ms: In milliseconds since 1970; `None` for now.
-            reason: In one line; "" for none.
-            tags: That it has; `None` to ask.
+            run: Id of the run.
+            status: MLflow status, such as FINISHED.
+            end_ms: End time in milliseconds since 1970; `None` for now.
+            reason: One-line reason to record as a tag; "" for none.
+            tags: The run's tags; `None` to query the store.
         """
         if reason:
             self.log(run, tags={ENDED_TAG: reason})
@@ -245,14 +248,14 @@ class MlflowRuns:
 
 
 def without_secrets(path: Path) -> str | None:
-    """The text that is uploaded instead of a file; `None` for the file as it is.
+    """The redacted content of a file; `None` if it needs no redaction.
 
-    In JSON and YAML every text is redacted for itself, and numbers stay as they are, also where a
-    secret is one: in their own spelling a secret may be escaped, and `***` in its place may be no
-    value. A file that cannot be read as what its name says is redacted as text.
+    JSON and YAML files are parsed and their strings are redacted one by one, because a secret may
+    be escaped in the file, and `***` in place of a number would be invalid. Numbers stay
+    unchanged. A file that cannot be parsed is redacted as plain text.
 
     Args:
-        path: Of the file; text files are UTF-8.
+        path: Path of the file; text files are UTF-8.
     """
     if path.suffix not in _TEXT:
         return None
@@ -268,7 +271,7 @@ def without_secrets(path: Path) -> str | None:
             held = load_yaml(text)
             clean = yaml.safe_dump(redacted_inside(held), sort_keys=False, allow_unicode=True)
         if clean:
-            # By their texts: a number that is none (NaN) is equal to itself.
+            # Compare by repr, because NaN != NaN.
             if repr(redacted_inside(held)) != repr(held):
                 return redacted(comment) + clean
             clean = redacted(comment) + text[len(comment) :]
@@ -279,25 +282,26 @@ def without_secrets(path: Path) -> str | None:
 
 
 def shown_name(run_id: str) -> str:
-    """The name of a run directory with its time last: lists cut long names off."""
+    """Name of a run directory with the time moved to the end, because lists truncate names."""
     stamp = re.match(r"(\d{8}-\d{6})-(.+)", run_id)
     return f"{stamp[2]} {stamp[1]}" if stamp else run_id
 
 
 def _is_same_run(tags: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Whether a run in the store with our directory's name is ours.
+    """Whether an MLflow run with the name of a run directory belongs to that directory.
 
-    Two jobs that start in the same second below different directories have one name. One whose
-    directory has been moved is still found; one whose directory is still there is another.
+    Two jobs that start in the same second in different output directories have the same name. A
+    recorded directory that still exists elsewhere belongs to another run; if it no longer exists,
+    the run directory has been moved.
     """
     if any(tags.get(name) != own.get(name) for name in (CELL_TAG, PARENT_TAG)):
         return False
-    there = tags.get(DIRECTORY_TAG)
-    if not there or is_url(there) or there == own.get(DIRECTORY_TAG):
+    recorded = tags.get(DIRECTORY_TAG)
+    if not recorded or is_url(recorded) or recorded == own.get(DIRECTORY_TAG):
         return True
-    return not (Path(there) / JOB_FILE).is_file()
+    return not (Path(recorded) / JOB_FILE).is_file()
 
 
 def _clean(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags as a store takes them."""
+    """Redact tags and truncate them to the length that MLflow accepts."""
     return {key: redacted(value)[: shown.MAX_TAG] for key, value in tags.items()}

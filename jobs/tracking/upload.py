@@ -323,7 +323,7 @@ class Results:
         """Every cell of a sweep as a child; the replies of every cell as a table."""
         replies = shown.read_replies(self.run_dir)
         several = len(summary.cells) > 1
-        there = runs.there() if several else []
+        existing = runs.existing() if several else []
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             run = parent
             if several:
@@ -335,7 +335,7 @@ class Results:
                     PARENT_TAG: str(parent.info.run_id),
                     NOTE_TAG: shown.describe_cell(cell, self.facts),
                 }
-                run = runs.start(name, tags, self._started_ms, there)
+                run = runs.start(name, tags, self._started_ms, existing)
                 params = shown.cell_params(cell, self.facts)
                 metrics = shown.cell_metrics(cell)
                 points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]

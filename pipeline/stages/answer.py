@@ -1,7 +1,7 @@
 """Answer all questions about a clip, once per method, from the tokens in the cache.
 
-Questions of several clips and methods are with the language model at the same time: a clip is taken
-as soon as the model has room, and given back when all its answers are there.
+Questions of several clips and methods are batched in the language model: the next clip is taken as
+soon as the model has room, and its result is returned when all its questions are answered.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from tango_core.models.base import AnswerSession, ClipPrompts, ModelSpec
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, Prompt, Question
 
-# Token sets that are read before the language model has room for them; of a clip that had to be
-# encoded only the next one, because the one before it would wait for the encoding.
+# Number of token sets to read before the language model has room for them. After a clip that had to
+# be encoded it is 1, so that finished answers do not wait until further clips are encoded.
 _READ_AHEAD = 4
 
 
 @dataclass(eq=False)
-class ClipInWork:
-    """A clip whose questions are with the language model, or will be.
+class ClipState:
+    """State of a clip from the time it is taken until its result is returned.
 
     Attributes:
-        clip: As it came.
-        questions: About it.
-        protocol: How they are put and read.
-        times: Cache name -> milliseconds of its method.
-        answers: Of every method the rows of its answers; `None` while they are awaited.
-        entries: Cache name -> tokens, of those read so far.
-        features: Of the clip, on the device, until the last method has been asked.
-        fault: Of the store, which would only take long for the other methods.
-        done: The result, once there is nothing to wait for.
+        clip: The input row.
+        questions: The clip's questions.
+        protocol: Builds the prompts and reads the replies.
+        times: Cache name -> milliseconds that its method took to compress the clip.
+        answers: Answer rows of every method; `None` while a method's answers are missing.
+        entries: Cache name -> tokens, for the caches read so far.
+        features: The clip's features on the device, until the last method's tokens are computed.
+        fault: Storage error; remaining methods fail at once instead of waiting for it again.
+        done: The result, once all methods are done.
     """
 
     clip: Clip
@@ -79,18 +79,18 @@ class ClipInWork:
 
 
 @dataclass(eq=False)
-class Asked:
-    """All questions about a clip, put with one method.
+class MethodRequest:
+    """All questions about a clip, asked with one method.
 
     Attributes:
-        work: The clip that they are about.
-        index: Of the method.
-        facts: What their answers have in common.
-        prompts: The protocol's words.
-        failure: Status of the answers if it fails.
+        work: State of the clip.
+        index: Index of the method.
+        facts: Columns that have the same value in all answer rows.
+        prompts: The protocol's prompts, one per question.
+        failure: Status of the answers if the request fails.
     """
 
-    work: ClipInWork
+    work: ClipState
     index: int
     facts: Row
     prompts: list[Prompt] = field(default_factory=list)
@@ -98,22 +98,22 @@ class Asked:
 
 
 class LostEntryError(CacheError):
-    """What a job counted on when it was planned is not in the caches any more."""
+    """A cache entry that the job's plan relies on has been removed or damaged since."""
 
 
 class AnswerQuestions:
-    """Holds the language model; turns small rows into an answer per question and method.
+    """Stage that holds the language model and answers every question with every method.
 
     Args:
-        model: Which language model to load; the vision tower's weights are never read.
+        model: Model whose language model is loaded; the weights of its vision tower are not read.
         methods: Methods to answer with.
         caches: Cache name -> cache.
-        protocols: Benchmark name -> how it asks and reads.
+        protocols: Benchmark name -> protocol that builds its prompts and reads its replies.
         features: The job's feature store, if it has one.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
         num_threads: CPU threads of torch in this process.
-        batch_tokens: Tokens of prompts and replies that are worked on at once; `None` is the
-            model's own choice, 1 answers one clip and method after the other.
+        batch_tokens: Maximum number of prompt and reply tokens in one batch. `None` lets the model
+            choose; 1 answers one clip and method after the other.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class AnswerQuestions:
             raise_if_other_code(compressors, self.caches)
         self.batch_tokens = batch_tokens
         self.language_model = load_language_model(model)
-        # Beside a GPU; on a CPU another thread would only take its time.
+        # Read ahead only with a GPU: on a CPU the reading thread would slow the model down.
         self.read_ahead = _READ_AHEAD if self.device.type == "cuda" else 0
         self._num_frames = model.frames.num_frames
         self._needs = frozenset[str]().union(*(one.method.compressor.needs for one in self.methods))
@@ -152,63 +152,63 @@ class AnswerQuestions:
         return done
 
     def stream(self, clips: Iterable[Clip]) -> Iterator[Result]:
-        """Answer the questions of many clips; what goes wrong becomes the status of the answers.
+        """Answer the questions of many clips; errors become the status of the answers.
 
         Args:
-            clips: Taken one by one, when the language model has room; token sets of the next ones
-                are read meanwhile, and their words cut into tokens, in a thread of its own.
+            clips: The clips. One is taken whenever the language model has room; meanwhile another
+                thread reads the token sets of the next ones and tokenizes their prompts.
 
         Returns:
             A result per clip, in the order of the clips.
 
         Raises:
-            DeviceError: If this process can use its GPU no more.
+            DeviceError: If this process can no longer use its GPU.
         """
-        # Its memory on the device, and what it has learnt about that, serve the next call, too.
-        # One that is broken off has requests inside and is not put back.
+        # The next call reuses the session with its device memory and its measured memory needs.
+        # An interrupted session still holds requests, so it is discarded.
         session, self._session = self._session, None
         if session is None:
             session = self.language_model.session(self.batch_tokens, raise_if_poisoned)
-        asked: dict[int, tuple[ClipPrompts, Asked]] = {}
-        in_work: deque[ClipInWork] = deque()
+        pending: dict[int, tuple[ClipPrompts, MethodRequest]] = {}
+        states: deque[ClipState] = deque()
 
-        def work() -> None:
-            for request, found in session.step():
-                self._take(asked.pop(id(request))[1], found)
+        def step() -> None:
+            for prompts, found in session.step():
+                self._take(pending.pop(id(prompts))[1], found)
 
         prepared = partial(self._request, session)
-        jobs = self._asked(clips, in_work)
-        with closing(done_ahead(jobs, prepared, self.read_ahead, _room)) as coming:
-            for one, request in coming:
-                if isinstance(request, ClipPrompts):
+        requests = self._requests(clips, states)
+        with closing(done_ahead(requests, prepared, self.read_ahead, _room)) as prepared_requests:
+            for request, prompts in prepared_requests:
+                if isinstance(prompts, ClipPrompts):
                     try:
-                        session.add(request)
-                        asked[id(request)] = request, one
+                        session.add(prompts)
+                        pending[id(prompts)] = prompts, request
                     except Exception as error:
-                        self._take(one, error)
-                elif request is not None:
-                    self._take(one, request)
+                        self._take(request, error)
+                elif prompts is not None:
+                    self._take(request, prompts)
                 while session.full:
-                    work()
-                yield from _finished(in_work)
+                    step()
+                yield from _finished(states)
         while session.busy:
-            work()
-            yield from _finished(in_work)
+            step()
+            yield from _finished(states)
         self._tidy()
         self._session = session
-        yield from _finished(in_work)
+        yield from _finished(states)
 
-    def _asked(self, clips: Iterable[Clip], in_work: deque[ClipInWork]) -> Iterator[Asked]:
-        """Every method of every clip; the clips are appended when they are taken."""
+    def _requests(self, clips: Iterable[Clip], states: deque[ClipState]) -> Iterator[MethodRequest]:
+        """Yield every clip with every method; append the state of each clip to `states`."""
         for clip in clips:
-            work = ClipInWork(
+            work = ClipState(
                 clip,
                 questions_of(clip),
                 self.protocols[clip.benchmark],
                 json.loads(clip.compress_ms or "{}"),
                 [None] * len(self.methods),
             )
-            in_work.append(work)
+            states.append(work)
             if not self.methods:
                 self._close(work)
             errors = json.loads(clip.compress_errors or "{}")
@@ -217,55 +217,60 @@ class AnswerQuestions:
                     self._fail(work, index, clip.status, str(clip.error))
                 elif planned.cache in errors:
                     self._fail(work, index, COMPRESS_VIDEO.failure, errors[planned.cache])
-                yield Asked(work, index, facts_of(clip, planned, work.times.get(planned.cache)))
+                yield MethodRequest(
+                    work, index, facts_of(clip, planned, work.times.get(planned.cache))
+                )
 
-    def _request(self, session: AnswerSession[ClipPrompts], asked: Asked) -> ClipPrompts | None:
-        """All questions about a clip with one method; `None` if its answers are there already.
+    def _request(
+        self, session: AnswerSession[ClipPrompts], request: MethodRequest
+    ) -> ClipPrompts | None:
+        """Build the model's request for a clip and a method; `None` if it is answered already.
 
-        One at a time; it and the caches may be in a thread of their own.
+        Called for one request at a time, possibly in the read-ahead thread.
         """
         self._tidy()
-        work, planned = asked.work, self.methods[asked.index]
-        if work.answers[asked.index] is not None:
+        work, planned = request.work, self.methods[request.index]
+        if work.answers[request.index] is not None:
             return None
         if work.fault is not None:
             raise work.fault
         if planned.cache not in work.entries:
             started = time.perf_counter()
             try:
-                work.entries[planned.cache] = self._entry(asked, planned)
+                work.entries[planned.cache] = self._entry(request, planned)
             except Exception as error:
                 work.fault = error if store_fault(error, root_of(self.caches)) else None
                 raise
             if planned is self.methods[-1]:
                 work.features = None
-            asked.facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
+            request.facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
         entry = work.entries[planned.cache]
         video, bounds = entry.video, work.clip.bounds
-        asked.prompts += self._prompts(work, entry)
-        asked.facts |= {
+        request.prompts += self._prompts(work, entry)
+        request.facts |= {
             "tokens_total": video.num_total,
             "tokens_kept": video.num_kept,
             "frames_digest": frames_digest(work.clip, entry),
             "kept_digest": kept_digest(entry),
         }
-        request = ClipPrompts(
+        clip_prompts = ClipPrompts(
             video if bounds is None else video.counted_from(bounds[0]),
-            asked.prompts,
+            request.prompts,
             pruner=planned.method.pruner,
             positions=planned.method.compressor.positions,
             max_new_tokens=work.protocol.max_new_tokens,
             share_prefix=self.share_prefix,
         )
-        return session.prepared(request)
+        return session.prepared(clip_prompts)
 
-    def _entry(self, asked: Asked, planned: PlannedMethod) -> Entry:
-        """The clip's tokens: computed from its stored features, or read.
+    def _entry(self, request: MethodRequest, planned: PlannedMethod) -> Entry:
+        """The clip's tokens, computed from its stored features or read from the method's cache.
 
         Raises:
-            LostEntryError: If what the plan counted on has gone or is damaged; that is removed.
+            LostEntryError: If an entry that the plan relies on is gone or damaged; damaged entries
+                of the clip are removed.
         """
-        work, compressor = asked.work, planned.method.compressor
+        work, compressor = request.work, planned.method.compressor
         key, stored = work.clip.clip_key, work.clip.stored or ()
         try:
             if self.features is None or not serves(compressor, held_by(stored)):
@@ -274,13 +279,13 @@ class AnswerQuestions:
                 needs = self._needs & held_by(stored)
                 found = self.features.cache.read(key, stored, needs, remove_damaged=True)
                 work.features = with_second_try(partial(on_device, found, self.device))
-            asked.failure = COMPRESS_VIDEO.failure
+            request.failure = COMPRESS_VIDEO.failure
             entry = with_second_try(partial(derived, compressor, work.features))
-            asked.failure = ANSWER_QUESTIONS.failure
-            asked.facts["compress_ms"] = entry.compress_ms
+            request.failure = ANSWER_QUESTIONS.failure
+            request.facts["compress_ms"] = entry.compress_ms
             return entry
         except (CacheError, FileNotFoundError) as error:
-            # Every damaged token set becomes a miss, so that all are computed in one round.
+            # Remove all damaged token sets now, so that one retry computes all of them.
             for cache in self.caches.values():
                 try:
                     cache.read(key)
@@ -290,8 +295,8 @@ class AnswerQuestions:
                     cache.discard(key)
             raise LostEntryError(f"{error}; --resume computes it again") from error
 
-    def _prompts(self, work: ClipInWork, entry: Entry) -> list[Prompt]:
-        """The words of all questions, with the video's subtitles if they are to be shown."""
+    def _prompts(self, work: ClipState, entry: Entry) -> list[Prompt]:
+        """The prompts of all questions, with the video's subtitles if the protocol shows them."""
         subtitles, video = subtitles_of(work.clip), entry.video
         times = tuple(video.timestamps.tolist())
         length_s = video.source.duration_s if video.source else times[-1]
@@ -299,20 +304,20 @@ class AnswerQuestions:
         return [work.protocol.prompt(one, subtitles, watched) for one in work.questions]
 
     def _tidy(self) -> None:
-        """Remove what was read of damaged clips; not beside `_request`."""
+        """Remove the token sets of damaged clips; must not run at the same time as `_request`."""
         while self._unwanted:
             name, key = self._unwanted.popleft()
-            with suppress(OSError):  # a key that no other clip has; `tango cache gc` finds it
+            with suppress(OSError):  # harmless if it stays: `tango cache gc` removes it
                 self.caches[name].discard(key)
 
-    def _take(self, asked: Asked, found: Sequence[Answer] | Exception) -> None:
-        """Take what came of some questions: the one place where what a clip provokes is a row."""
-        work = asked.work
+    def _take(self, request: MethodRequest, found: Sequence[Answer] | Exception) -> None:
+        """Store the answers to one request; here any error becomes the rows of failed answers."""
+        work = request.work
         if work.done is not None:
             return
         if not isinstance(found, Exception):
             try:
-                self._put(work, asked.index, self._rows(asked, found))
+                self._put(work, request.index, self._rows(request, found))
                 return
             except Exception as error:
                 found = error
@@ -320,32 +325,33 @@ class AnswerQuestions:
         reason = reason_of(found)
         fault = store_fault(found, root_of(self.caches))
         lost = isinstance(found, LostEntryError)
-        # A fault may take long, and would for every other method; the other is asked again whole.
+        # After a storage error the other methods would wait for the same timeout, and a clip with
+        # a lost entry is retried with all methods: both end the whole clip.
         if fault or lost:
             status = ANSWER_QUESTIONS.failure
             every = range(len(self.methods))
             work.answers = [self._failed_rows(work, index, status, reason) for index in every]
             work.done = result_of(work.clip, _all(work), store_fault=fault, lost_entry=lost)
         else:
-            self._fail(work, asked.index, asked.failure, reason)
+            self._fail(work, request.index, request.failure, reason)
 
-    def _rows(self, asked: Asked, answers: Sequence[Answer]) -> list[Row]:
-        """The rows of answers."""
-        protocol = asked.work.protocol
+    def _rows(self, request: MethodRequest, answers: Sequence[Answer]) -> list[Row]:
+        """Answer rows of one request."""
+        protocol = request.work.protocol
         return [
             {
-                **answer_row(asked.facts, q, a, protocol),
+                **answer_row(request.facts, q, a, protocol),
                 "prompt_digest": digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
             }
-            for q, a, prompt in zip(asked.work.questions, answers, asked.prompts, strict=True)
+            for q, a, prompt in zip(request.work.questions, answers, request.prompts, strict=True)
         ]
 
-    def _fail(self, work: ClipInWork, index: int, status: str, reason: str) -> None:
-        """No question about a clip could be answered with a method."""
+    def _fail(self, work: ClipState, index: int, status: str, reason: str) -> None:
+        """Store a failed answer for every question of a clip with one method."""
         self._put(work, index, self._failed_rows(work, index, status, reason))
 
-    def _failed_rows(self, work: ClipInWork, index: int, status: str, reason: str) -> list[Row]:
-        """A failed answer per question."""
+    def _failed_rows(self, work: ClipState, index: int, status: str, reason: str) -> list[Row]:
+        """Rows of failed answers, one per question."""
         planned = self.methods[index]
         facts = facts_of(work.clip, planned, work.times.get(planned.cache))
         return [
@@ -353,14 +359,14 @@ class AnswerQuestions:
             for question in work.questions
         ]
 
-    def _put(self, work: ClipInWork, index: int, rows: list[Row]) -> None:
-        """Keep the rows of a method; the clip is done with the last of them."""
+    def _put(self, work: ClipState, index: int, rows: list[Row]) -> None:
+        """Store the rows of a method; close the clip if it was the last one."""
         work.answers[index] = rows
         if all(rows is not None for rows in work.answers):
             self._close(work)
 
-    def _close(self, work: ClipInWork) -> None:
-        """Nothing is awaited any more: the result, and no tokens in memory."""
+    def _close(self, work: ClipState) -> None:
+        """Build the clip's result and free its tokens once all methods are done."""
         answers, clip = _all(work), work.clip
         if clip.damage:
             self._unwanted.extend((name, clip.clip_key) for name in list(work.entries))
@@ -370,18 +376,18 @@ class AnswerQuestions:
         work.done = result_of(clip, answers)
 
 
-def _room(asked: Asked) -> int:
-    """How far to read ahead when this was the last that was taken."""
-    return _READ_AHEAD if asked.work.clip.compress_ms is None else 1
+def _room(request: MethodRequest) -> int:
+    """How many token sets to read ahead after a request."""
+    return _READ_AHEAD if request.work.clip.compress_ms is None else 1
 
 
-def _all(work: ClipInWork) -> list[Row]:
-    """The rows of all methods."""
+def _all(work: ClipState) -> list[Row]:
+    """Answer rows of all methods."""
     return [row for rows in work.answers for row in rows or ()]
 
 
-def _finished(in_work: deque[ClipInWork]) -> Iterator[Result]:
-    """Take away the clips in front that are done."""
-    while in_work and (done := in_work[0].done) is not None:
-        in_work.popleft()
+def _finished(states: deque[ClipState]) -> Iterator[Result]:
+    """Remove finished clips from the front of the queue and yield their results."""
+    while states and (done := states[0].done) is not None:
+        states.popleft()
         yield done

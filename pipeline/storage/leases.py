@@ -1,12 +1,13 @@
-"""Lease of a run: one driver at a time, renewed while it works.
+"""Lease of a run directory, so that only one driver writes to it at a time.
 
-The lease with the highest number holds. To take one a driver creates the file with the next number,
-which exactly one of several can do: on a disk by a hard link, in an object store by a conditional
-PUT. To renew it the driver writes its own file again. The highest number stays when the lease is
-given back, so a driver that stood still between two steps of a renewal finds at the next one that
-it has lost its lease, also when the driver that took it has ended.
+Lease files are numbered and the highest number is valid. To take the lease, a driver creates the
+file with the next number, which only one driver can do: on a disk by a hard link, in an object
+store by a conditional PUT. To renew it, the driver rewrites its own file. A released lease keeps
+its file, so a driver that was paused during a renewal notices at the next one that it lost the
+lease, even if the driver that took it has ended since.
 
-Listings may lag: numbers behind the highest that is listed are asked for one by one.
+Listings of a store may be out of date, so numbers above the highest listed one are probed one by
+one.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ logger = logging.getLogger(__name__)
 EXPIRES_S = 60.0
 RENEWED_EVERY_S = 10.0
 PATIENCE_S = EXPIRES_S + RENEWED_EVERY_S
-"""After this wait the lease of a dead driver has expired."""
-_ASKED_EVERY_S = 2.0
+"""Time after which the lease of a dead driver has certainly expired."""
+_RETRY_EVERY_S = 2.0
 RELEASED = b'{"released": true}\n'
-"""Content of a lease that its driver has given back."""
-# A leading dot hides it from readers of the run.
+"""Content of the file of a released lease."""
+# The leading dot hides the file from programs that read the run.
 _FILE = re.compile(r"\.lease-(\d+)\.json")
-_FIRST_FORMAT = ".lease.json"  # in stores, by earlier versions
+_FIRST_FORMAT = ".lease.json"  # written to object stores by earlier versions
 
 
 class LeaseError(InputError):
-    """Another driver works on the run."""
+    """Another driver holds the lease of the run."""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a lease, as its file says.
+    """The driver that holds a lease, as recorded in the lease file.
 
     Attributes:
-        owner: Random; no two drivers share it.
+        owner: Random id of the driver.
         host: Name of the machine.
-        machine: Changes when the machine starts again, and differs between containers; process
-            ids are compared only where it is the same. Empty where it is not known.
-        pid: Of the driver.
-        taken_at: ISO 8601, UTC.
-        renewed_at: ISO 8601, UTC.
+        machine: Id of this boot of the machine or container; process ids are compared only if it
+            is the same. Empty if unknown.
+        pid: Process id of the driver.
+        taken_at: Time when the lease was taken, ISO 8601, UTC.
+        renewed_at: Time of the last renewal, ISO 8601, UTC.
     """
 
     owner: str
@@ -66,25 +67,26 @@ class Holder:
 
 
 class Lease:
-    """The right to write to a run; ask `raise_if_lost` before every write.
+    """The exclusive right to write to a run; call `raise_if_lost` before every write.
 
-    On a disk a lease has expired by the dates in it, so machines that share the directory need
-    clocks that agree to within some seconds; in a store by the store's own clock.
+    On a disk, expiry is computed from the dates in the lease file, so machines that share the
+    directory need clocks that agree to within some seconds. In an object store the store's own
+    clock is used.
 
     Args:
         storage: The run directory.
-        clock: For dates, and for waiting.
+        clock: Clock for dates and waiting.
 
     Raises:
-        ValueError: If the store has no conditional writes.
+        InputError: If the store has no conditional writes.
     """
 
     def __init__(self, storage: Storage, clock: Clock = SYSTEM_CLOCK) -> None:
         if storage.store is not None and not storage.store.has_conditions:
             raise InputError(
-                f"--output {storage.location}: two drivers could not be told apart there, because "
-                "no conditional writes are known for this kind of store; use s3://, gs:// or a "
-                "shared disk"
+                f"--output {storage.location}: a run there cannot be protected from a second "
+                "driver, because this kind of store has no conditional writes; use s3://, gs:// or "
+                "a shared disk"
             )
         self.storage = storage
         self._clock = clock
@@ -96,13 +98,13 @@ class Lease:
         )
 
     def take(self, *, steal: bool = False) -> None:
-        """Get it.
+        """Take the lease.
 
         Args:
-            steal: Whether a living driver loses it.
+            steal: Take it even if a running driver holds it.
 
         Raises:
-            LeaseError: If a living driver has it.
+            LeaseError: If a running driver holds it and `steal` is not set.
         """
         while True:
             last = self._last()
@@ -125,7 +127,7 @@ class Lease:
             return
 
     def renew(self) -> None:
-        """Say that this driver lives.
+        """Extend the lease.
 
         Raises:
             LeaseError: If another driver has taken it.
@@ -142,7 +144,7 @@ class Lease:
         self.storage.write(_name(self._number), self._content())
 
     def renew_beside(self) -> None:
-        """One renewal beside the work; a disk that fails may be back at the next one."""
+        """Renew the lease from a background thread; a failed write is retried next time."""
         try:
             self.renew()
         except LeaseError as error:
@@ -151,7 +153,7 @@ class Lease:
             logger.warning("the lease of the run could not be renewed: %s", error)
 
     def raise_if_lost(self) -> None:
-        """Raise what `renew_beside` found; costs nothing.
+        """Raise the error that `renew_beside` stored; does no I/O.
 
         Raises:
             LeaseError: If another driver has taken the run.
@@ -160,23 +162,23 @@ class Lease:
             raise self._lost
 
     def release(self) -> None:
-        """Give it back; does nothing if another driver has it."""
+        """Release the lease; does nothing if another driver holds it."""
         if not self._is_mine():
             return
         self.storage.write(_name(self._number), RELEASED)
-        for number in self._numbers():  # lower: of drivers that are dead or have lost theirs
+        for number in self._numbers():  # lower numbers belong to dead or replaced drivers
             if number < self._number:
                 with suppress(FileNotFoundError):
                     self.storage.delete(_name(number))
 
     def living(self) -> Holder | None:
-        """The driver that may be at work; `None` if there is none. Nothing is written."""
+        """The driver that may be running; `None` if there is none. Writes nothing."""
         last = self._last()
         holder = self._holder(last)
         return holder if holder and self._left_s(last, holder) >= 0 else None
 
     def _numbers(self) -> list[int]:
-        """Of the lease files that are listed."""
+        """Numbers of the listed lease files."""
         found = (_FILE.fullmatch(file.base_name) for file in self.storage.files())
         return [int(one[1]) for one in found if one]
 
@@ -187,7 +189,7 @@ class Lease:
         return last
 
     def _holder(self, number: int) -> Holder | None:
-        """Who has a lease; `None` if it is not there, was given back, or cannot be read."""
+        """The holder of a lease; `None` if it is missing, released or unreadable."""
         try:
             content = json.loads(self.storage.read(_name(number)))
             return Holder(**{field.name: content[field.name] for field in fields(Holder)})
@@ -202,7 +204,7 @@ class Lease:
         return json.dumps(asdict(self._me)).encode()
 
     def _left_s(self, number: int, holder: Holder) -> float:
-        """Seconds until a lease expires, negative if it has; that of a dead process here has."""
+        """Seconds until a lease expires; negative if it has or its process here is dead."""
         same = holder.machine and holder.machine == self._me.machine
         if same and not process.is_running(holder.pid):
             return -1.0
@@ -211,7 +213,7 @@ class Lease:
         return EXPIRES_S - (self._age_s(holder.renewed_at) if age_s is None else age_s)
 
     def _named(self, holder: Holder) -> str:
-        """A driver, for messages."""
+        """Describe a driver in a message."""
         return (
             f"the driver on host {holder.host}, pid {holder.pid} (since "
             f"{self._age_s(holder.taken_at):.0f} s, last seen "
@@ -219,7 +221,7 @@ class Lease:
         )
 
     def _age_s(self, moment: str) -> float:
-        """Seconds since a time in a lease; a time that nobody can read is long ago."""
+        """Seconds since a time in a lease file; infinite if the time cannot be parsed."""
         try:
             return max(0.0, (self._clock.now() - datetime.fromisoformat(moment)).total_seconds())
         except (ValueError, TypeError):
@@ -238,16 +240,16 @@ def held(
     """Take a lease, renew it while the block runs, and release it however the block ends.
 
     Args:
-        lease: Of a run.
-        steal: Whether a living driver loses it.
-        waits: Whether to wait until the lease of a dead driver has expired: a scheduler starts the
-            next attempt within seconds, often on another machine, where only time shows that the
-            driver before is dead.
+        lease: Lease of a run.
+        steal: Take it even if a running driver holds it.
+        waits: Wait until the lease of a dead driver has expired. A scheduler starts the next
+            attempt within seconds, often on another machine, which can only tell by the expiry
+            that the previous driver is dead.
         every_s: Seconds between two renewals.
-        clock: For the wait and the renewals.
+        clock: Clock for the wait and the renewals.
 
     Raises:
-        LeaseError: If a living driver has it.
+        LeaseError: If a running driver holds it and `steal` is not set.
     """
     started, is_logged = clock.monotonic(), False
     while True:
@@ -260,14 +262,14 @@ def held(
             if not is_logged:
                 logger.info("waiting for up to %.0f s: %s", PATIENCE_S, error)
                 is_logged = True
-            clock.sleep(_ASKED_EVERY_S)
+            clock.sleep(_RETRY_EVERY_S)
     renewals = clock.repeat(lease.renew_beside, every_s, "tango-lease")
     renewals.start()
     try:
         yield lease
     finally:
         renewals.stop()
-        with suppress(OSError):  # it expires
+        with suppress(OSError):  # the lease expires anyway
             lease.release()
 
 

@@ -1,8 +1,8 @@
-"""A local copy of a benchmark's annotations; videos are empty placeholders.
+"""Local copy of a benchmark's annotations in which videos are empty placeholder files.
 
-Benchmarks look for their files on a disk. So the listing of the store becomes a directory: files of
-annotations are fetched, and every other object is an empty file of its name. What a benchmark then
-calls the path of a video is translated back into the object's URL.
+Benchmarks read their files from a disk. For a benchmark in an object store, a local directory with
+the same file names is made: annotation files are downloaded, all other files are empty. The local
+path that a benchmark returns for a video is translated back into the object's URL.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _STALE_S = 7 * 86_400
 
 @dataclass(frozen=True)
 class Mirror:
-    """A directory or a table of a store, as a benchmark opens it.
+    """Local copy of a directory in an object store, which a benchmark can open.
 
     Attributes:
-        root: Local path that stands for the URL.
-        folder: The local directory that all paths of its clips begin with.
-        url: What that directory stands for.
-        objects: Path below it -> the object.
+        root: Local path to pass to the benchmark: `folder`, or a table in it.
+        folder: The local directory.
+        url: The URL of which `folder` is the copy.
+        objects: Path relative to `folder` -> object in the store.
     """
 
     root: Path
@@ -47,12 +47,12 @@ class Mirror:
     objects: Mapping[str, Stored]
 
     def url_of(self, path: str) -> str:
-        """The URL of what a benchmark found at a local path; other paths stay as they are."""
+        """The URL for a local path in the mirror; other paths are returned unchanged."""
         inside = self._inside(path)
         return path if inside is None else str(self.url / inside)
 
     def fingerprint(self, url: str) -> str | None:
-        """Identify a video or a directory of frames by the listing; `None` if it is not in it."""
+        """Fingerprint of a video or frame directory from the listing; `None` if not listed."""
         if not url.startswith(f"{self.url}/"):
             return None
         inside = url[len(str(self.url)) + 1 :]
@@ -64,37 +64,37 @@ class Mirror:
 
     @cached_property
     def _names(self) -> list[str]:
-        """In order: what is below a directory stands together, before `0`, which follows `/`."""
+        """Sorted paths; those below a directory `d` lie between `d/` and `d0` (`0` follows `/`)."""
         return sorted(self.objects)
 
     def _inside(self, path: str) -> str | None:
-        """A local path relative to the directory; `None` if it is elsewhere."""
+        """Path relative to `folder`; `None` if it is outside."""
         start = f"{self.folder}/"
         return path[len(start) :] if path.startswith(start) else None
 
 
 def mirrored(url: Url, root: Path) -> Mirror:
-    """List a URL and bring its annotations here; what is here already is not fetched again.
+    """Download the annotations at a URL unless an up-to-date local copy exists.
 
     Args:
-        url: Of a directory, or of a table, whose directory is then listed.
-        root: Directory that holds all mirrors of this machine.
+        url: URL of a directory, or of a table, whose directory is then mirrored.
+        root: Local directory of all mirrors.
 
     Raises:
-        FileNotFoundError: If nothing is there.
+        MissingFileError: If no objects are found at the URL.
     """
     store = ObjectStore(url.scheme)
     table = store.stat(url.path) if "." in url.name else None
     folder_url = url.parent if table else url
     entries = store.tree(folder_url.path)
     if not entries:
-        raise MissingFileError(f"benchmark.root {url}: nothing is there")
+        raise MissingFileError(f"benchmark.root {url}: no files found; check the URL")
     start = len(folder_url.path) + 1
     objects = {entry.path[start:]: entry for entry in entries if _is_safe(entry.path[start:])}
     state = json.dumps([(name, e.size, e.version) for name, e in objects.items()])
     home = Path(os.path.expanduser(root)).absolute() / "mirrors" / _digest(str(folder_url))
     version = home / _digest(state)
-    # The last part is that of the URL: benchmarks call things by the name of their folder.
+    # Keep the last part of the URL: some benchmarks use the name of their folder.
     folder = version / (folder_url.name or "root")
     if not version.is_dir():
         _fill(store, version, folder.name, objects)
@@ -103,12 +103,12 @@ def mirrored(url: Url, root: Path) -> Mirror:
 
 
 def _fill(store: ObjectStore, version: Path, name: str, objects: dict[str, Stored]) -> None:
-    """Write the directory beside its place, then put it there; of two who do, one has won."""
+    """Write a temporary directory and rename it; if two processes do so, the first one wins."""
     aside = version.with_name(f".{uuid.uuid4().hex}")
     try:
         fetched = []
-        # From the last name to the first, so that a directory is made before an object of its name,
-        # which a store allows and a disk does not; the object is left out.
+        # A store may hold an object `a` and objects below `a/`; a disk cannot. In reverse order the
+        # directory is made first, and the object of the same name is skipped.
         for inside, entry in reversed(objects.items()):
             target = aside / name / inside
             if target.is_dir():
@@ -129,14 +129,14 @@ def _fill(store: ObjectStore, version: Path, name: str, objects: dict[str, Store
 
 
 def _forget_old(home: Path, version: Path) -> None:
-    """Remove versions of before last week; a job of today may still read a newer one."""
+    """Remove versions older than a week; running jobs may still read newer ones."""
     for other in home.iterdir():
         if other != version and time.time() - other.stat().st_mtime > _STALE_S:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def _is_safe(inside: str) -> bool:
-    """Whether a name can be a path below a directory: stores allow any."""
+    """Whether an object name is a valid relative path on a disk; stores allow any name."""
     parts = inside.split("/")
     return bool(inside) and not any(part in ("", ".", "..") for part in parts)
 

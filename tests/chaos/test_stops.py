@@ -59,7 +59,9 @@ def test_a_stopped_job_ends_in_one_line_and_loses_nothing(
     assert "Traceback" not in text
     after = text.splitlines()[said:]
     assert [line for line in after if "clips, encoded" not in line] == [last], text
-    assert last.startswith("tango: stopped by SIGTERM; finished clips are kept, go on with: tango")
+    assert last.startswith(
+        "tango: stopped by SIGTERM; finished clips are kept, continue with: tango"
+    )
     assert last.endswith(f"--resume {run_of(output)}")
     deadline = time.monotonic() + 120
     while left := processes_of(first.process.pid):

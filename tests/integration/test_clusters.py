@@ -96,7 +96,7 @@ def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
     code, out, err = client.run(*client.submit, "--no-wait")
     assert code == 0, err
     job_id = out.strip()
-    assert f"this job runs already as {job_id}" in err
+    assert f"this job already runs as {job_id}" in err
     (job,) = client.jobs()
     assert (job["id"], job["status"]) == (job_id, "RUNNING")
 

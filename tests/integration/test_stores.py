@@ -135,7 +135,7 @@ def test_a_generated_benchmark_needs_a_disk(tango, recipe, bucket):
     changes = ("--set", "benchmark.name=shapes", "--set", f"benchmark.root={root}")
     code, _, err = tango("sweep", recipe, *changes, "--limit", "1")
     assert code == 2
-    assert f"{root}: shapes writes its videos itself, which needs a directory on a disk" in err
+    assert f"{root}: shapes generates its videos, which needs a directory on a disk" in err
 
 
 @pytest.mark.slow

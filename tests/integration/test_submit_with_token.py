@@ -58,7 +58,7 @@ def test_without_the_token_everything_is_refused_in_one_line(tango, cluster, nam
     url, _ = cluster
     code, out, err = tango(WRONG[name], *arguments, "--address", url)
     assert (code, out) == (2, "")
-    assert f"{url} asks for a token: set RAY_AUTH_MODE=token" in err
+    assert f"{url} requires a token: set RAY_AUTH_MODE=token" in err
     assert len(err.strip().splitlines()) == 1
 
 

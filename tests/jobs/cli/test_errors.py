@@ -98,4 +98,4 @@ def test_an_error_of_the_package_shows_its_traceback(tango, monkeypatch, tmp_pat
     assert "Traceback (most recent call last)" in err
     assert f"{error.__name__}: " in err
     assert "in broken" in err
-    assert "this is an error in tango-video, not in your input; please report it" in err
+    assert "this is a bug in tango-video, not in your input; please report it" in err

@@ -39,16 +39,16 @@ def recipe(tmp_path):
     [
         (["--", "--otput", "x"], "no such option: --otput"),
         (["--", "--limit", "none"], "got 'none'; see `tango sweep --help`"),
-        (["--", "--address", "auto"], "--address behind -- is not for submitted jobs"),
+        (["--", "--address", "auto"], "--address is not allowed after --"),
         (["--", "--set", "method.retention=2"], "retention must be in (0, 1], got 2"),
         (["--", "--set", "method.name=tanga"], "unknown method 'tanga'; did you mean 'tango'?"),
         (["--", "--set", "model.name=tyny"], "unknown model"),
         (["--", "--set", "benchmark.name=nope"], "unknown benchmark"),
         (["--", "--set", "pols=1"], "unknown key 'pols'; did you mean 'pools'?"),
-        (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri holds a password or a token"),
+        (["--", "--tracking-uri=http://a:b@c"], "--tracking-uri contains a password or a token"),
         (["--command", "precompute", "--", "--mode", "profile"], "no such option: --mode"),
         (["--command", "analyze"], "'analyze'"),
-        (["--env", "=x"], "--env =x names no variable"),
+        (["--env", "=x"], "--env =x has no name"),
         (["--entrypoint-resource", "=1"], "--entrypoint-resource =1 is not of the form"),
         (["--env", "NOT_SET_HERE"], "--env NOT_SET_HERE is not set here"),
         (["--env-visible", "NOT_SET_HERE"], "--env-visible NOT_SET_HERE is not set here"),
@@ -72,7 +72,7 @@ def test_a_host_without_a_port_is_told_what_is_asked(tango, recipe):
         code, out, err = tango(*arguments, "--address", "http://127.8.2.65")
         assert (code, out) == (2, "")
         asked, failed = err.splitlines()
-        assert asked.startswith("no port is given: asking http://127.8.2.65:8265, ")
+        assert asked.startswith("no port given: using http://127.8.2.65:8265, ")
         assert "no Ray cluster at --address http://127.8.2.65:8265: " in failed
 
 
@@ -97,7 +97,7 @@ def test_another_server_is_no_dashboard(tango, recipe, tmp_path):
         server.shutdown()
     for code, out, err in said:
         assert (code, out) == (2, "")
-        assert err.startswith(f"tango: {url} answers, but is no Ray dashboard; give the head's")
+        assert err.startswith(f"tango: {url} answers, but is not a Ray dashboard; give the head's")
         assert len(err.splitlines()) == 1
 
 
@@ -139,7 +139,7 @@ def test_a_secret_is_not_sent_where_all_can_read_it(tango, recipe, monkeypatch, 
         code, out, err = tango("submit", recipe, *NOWHERE, *option)
         assert (code, out) == (2, "")
         assert f"{name} looks like a secret" in err
-        assert f"send it by --env-visible {name}" in err
+        assert f"pass --env-visible {name}" in err
         assert len(err.strip().splitlines()) == 1, err
         assert "topsecret9" not in err
         assert "short" not in err
@@ -192,7 +192,7 @@ def test_variables_are_text(tmp_path, text, found):
     path = tmp_path / "env.yaml"
     path.write_text(text)
     if found is None:
-        with pytest.raises(ValueError, match="env_vars is a mapping of names to values"):
+        with pytest.raises(ValueError, match="env_vars must be a mapping of names to values"):
             read_runtime_env(path, [])
     else:
         assert read_runtime_env(path, ["B=c"]) == {"env_vars": {**found, "B": "c"}}
@@ -270,4 +270,4 @@ def test_an_interpreter_that_is_not_there_is_explained(tango):
     with fake_head(status="FAILED", exit_code=127) as head:
         code, _, err = tango("jobs", "logs", "-f", JOB, "--address", head.url)
     assert code == 127
-    assert "name it with --python" in err
+    assert "set it with --python" in err

@@ -139,7 +139,7 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
             {"answer": {"batch_tokens": True}},
             r"answer.batch_tokens: must be auto, or a number of tok",
         ),
-        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* from 1 on, got 0$"),
+        ({"model": {"encode_batch": 0}}, r"model.encode_batch: .* of at least 1, got 0$"),
         ({"cache": {"features": "signals"}}, r"cache.features: .*'all', got 'signals'"),
         (
             {"cache": {"feature_dtype": "int8"}},
@@ -147,7 +147,7 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
         ),
         (
             {"cache": {"features": "all"}, "mode": "profile"},
-            r"cache.features all does not go with mode profile.*; set cache.features to none",
+            r"cache.features all cannot be used with mode profile.*; set cache.features to none",
         ),
         ({"executor": "rey"}, r"executor: .*'ray' or 'local', got 'rey'"),
         ({"benchmark": {}}, r"key 'benchmark.name' is missing"),
@@ -209,7 +209,7 @@ def test_a_checkpoint_is_a_name_of_a_model(recipe, tmp_path):
     model = load_job(recipe).model
     assert (model.name, model.path, model.num_frames) == ("llava-onevision-7b", path, 4)
     recipe.write_text(yaml.safe_dump({**RECIPE, "model": {"name": f"{path}/nothing"}}))
-    with pytest.raises(RecipeError, match="is neither an entry nor a checkpoint"):
+    with pytest.raises(RecipeError, match="is neither a known model nor a checkpoint"):
         load_job(recipe)
 
 

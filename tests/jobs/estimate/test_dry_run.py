@@ -172,8 +172,11 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--probe"], "--probe belongs to an estimate; add --dry-run"),
-        (["--probe", "--price-per-hour", "2"], "--probe, --price-per-hour belongs to an estimate"),
+        (["--probe"], "--probe has no effect without --dry-run"),
+        (
+            ["--probe", "--price-per-hour", "2"],
+            "--probe, --price-per-hour has no effect without --dry-run",
+        ),
         (["--dry-run", "--price-per-hour", "inf"], "'--price-per-hour'"),  # inf is no JSON
         (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
         (["--dry-run", "--continue"], "leave out --resume and --continue"),

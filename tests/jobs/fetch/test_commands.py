@@ -148,7 +148,7 @@ def test_a_signal_ends_it_with_the_command_that_goes_on(run, held, tmp_path, sig
     assert ended == code
     command = f"tango data get videomme --root {root} --yes"
     said = [line for line in lines if line.startswith("tango: ")]
-    assert said[-1].endswith(f"what was fetched is kept, go on with: {command}")
+    assert said[-1].endswith(f"downloaded files are kept, continue with: {command}")
     assert bytes_here(root) > 20_000_000
 
 

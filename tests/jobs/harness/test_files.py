@@ -288,8 +288,8 @@ class TestSameText:
         release, table = (load("mlvu", root) for root in roots)
         paths = write_lmms_eval(make_answers(table), table, tmp_path / "m")
         message = (
-            r"line \d+: doc_id \d+ may be 2 questions of mlvu with the same text under .*; "
-            "set the root to the copy of the release that was asked"
+            r"line \d+: doc_id \d+ matches 2 questions of mlvu with the same text under .*; "
+            "set the root to the release of the benchmark that the harness used"
         )
         with pytest.raises(ValueError, match=message) as caught:
             read_lmms_eval(paths, release)
@@ -305,7 +305,7 @@ class TestSameText:
         write_vlmevalkit(make_answers(benchmark), benchmark, path)
         table = json.loads(path.read_text())
         write_json(path, [{**row, "index": row["index"] + 1} for row in table[:1] + table[2:]])
-        with pytest.raises(ValueError, match=r"'What colour\?' about 'movie_1', may be 2 q"):
+        with pytest.raises(ValueError, match=r"'What colour\?' about 'movie_1', matches 2 q"):
             read_vlmevalkit(path, benchmark)
 
 
@@ -327,7 +327,7 @@ class TestMistakes:
             ({"index": 0, "question": "How?"}, "row 1: no columns 'index' and 'prediction'"),
             (
                 {"index": 0, "video": "v", "question": "Else?", "prediction": "A"},
-                r"asks 'Else\?' about 'v', is no question",
+                r"asks 'Else\?' about 'v', matches no question",
             ),
             ({"index": "one", "prediction": "A"}, "row 1: index must be a whole number, got 'one'"),
         ],
@@ -355,7 +355,7 @@ class TestMistakes:
         with pytest.raises(ValueError, match=r"not samples of videomme; expected .* task videomme"):
             read_lmms_eval([other], videomme)
         path = logged(tmp_path, {"doc_id": 2699, "filtered_resps": ["A"]})
-        with pytest.raises(ValueError, match="line 1: doc_id 2699 is no question of videomme"):
+        with pytest.raises(ValueError, match="line 1: doc_id 2699 matches no question of videomme"):
             read_lmms_eval([path], videomme)
         path.write_text('{"doc_id": 0, "filtered_resps": ["A"]}\n' * 2)
         with pytest.raises(ValueError, match="a second reply to question 001-1 of videomme"):

@@ -108,7 +108,7 @@ def test_runs_of_one_cell_each_are_compared_and_explained(made, tmp_path):
         assert found.metric == "mIoU"
     else:
         assert found.metric == "accuracy"
-        assert "The headline of videomme_v2 is the group score" in " ".join(found.notes)
+        assert "The headline metric of videomme_v2, the group score" in " ".join(found.notes)
 
 
 def test_a_run_opens_in_a_notebook_and_in_analyses(made, tmp_path):

@@ -129,8 +129,8 @@ def test_two_versions_of_a_harness_are_one_job(checkpoints, releases):
 def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases):
     both = ["vlmevalkit", "lmms_eval"]
     message = (
-        r"protocols vlmevalkit and lmms_eval show model qwen2\.5-vl-7b other frames; run their "
-        r"benchmarks apart, or set model\.sampling for all of them"
+        r"protocols vlmevalkit and lmms_eval use different frames with model qwen2\.5-vl-7b; run "
+        r"their benchmarks separately, or set model\.sampling for all of them"
     )
     with pytest.raises(RecipeError, match=message):
         described(checkpoints, releases, "qwen2.5-vl-7b", both)

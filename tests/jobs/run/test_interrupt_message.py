@@ -20,7 +20,7 @@ def fresh(monkeypatch):
     # A command that ran in this process before has left its own behind.
     nothing = dict.fromkeys(("run", "recipe", "text"))
     nothing |= dict.fromkeys(("is_complete", "caches_only"), False)
-    monkeypatch.setattr(module, "_Standing", type("_Standing", (module._Standing,), nothing))
+    monkeypatch.setattr(module, "_Progress", type("_Progress", (module._Progress,), nothing))
 
 
 def line(monkeypatch, *arguments, signum=signal.SIGTERM):
@@ -32,7 +32,7 @@ def line(monkeypatch, *arguments, signum=signal.SIGTERM):
 
 def test_before_there_is_a_run(monkeypatch):
     text = line(monkeypatch, "sweep", "recipe.yaml")
-    assert text == "tango: stopped by SIGTERM; no clip had been started"
+    assert text == "tango: stopped by SIGTERM; no clip was started"
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_before_there_is_a_run(monkeypatch):
 def test_the_command_that_goes_on_is_ready_to_be_pasted(monkeypatch, given):
     works_on(RUN)
     assert line(monkeypatch, *given, signum=signal.SIGINT) == (
-        "tango: interrupted; finished clips are kept, go on with: "
+        "tango: interrupted; finished clips are kept, continue with: "
         "tango sweep recipe.yaml --limit 4 --resume 'runs/my run'"
     )
 
@@ -54,13 +54,13 @@ def test_the_command_that_goes_on_is_ready_to_be_pasted(monkeypatch, given):
 def test_one_of_several_runs_goes_on_with_its_own_recipe(monkeypatch):
     works_on(RUN, recipe=RUN / "job.yaml")
     text = line(monkeypatch, "sweep", "recipe.yaml")
-    assert text.endswith("go on with: tango sweep 'runs/my run/job.yaml' --resume 'runs/my run'")
+    assert text.endswith("continue with: tango sweep 'runs/my run/job.yaml' --resume 'runs/my run'")
 
 
 def test_caches_go_on_with_the_same_command(monkeypatch):
     works_on(RUN, caches_only=True)
     text = line(monkeypatch, "precompute", "recipe.yaml", "--shard", "0/8")
-    assert text.endswith("go on with: tango precompute recipe.yaml --shard 0/8")
+    assert text.endswith("continue with: tango precompute recipe.yaml --shard 0/8")
 
 
 def test_after_the_answers_only_tables_are_left(monkeypatch):

@@ -135,7 +135,7 @@ def test_hostile_texts_are_literal_in_every_file_of_a_run(tmp_path, monkeypatch)
 
 def test_a_recipe_may_not_hold_credentials(tmp_path):
     with pytest.raises(
-        RecipeError, match=r"benchmark.root holds credentials.*AWS_PROFILE"
+        RecipeError, match=r"benchmark.root contains credentials.*AWS_PROFILE"
     ) as found:
         job_of(f"s3://me:{SECRET}@bucket/videos")
     assert SECRET not in str(found.value)

@@ -40,7 +40,7 @@ def test_a_head_that_is_away_for_a_moment_is_asked_again(caplog):
     assert texts == [head.log]
     (line,) = caplog.messages
     assert "does not answer" in line
-    assert "asking again for 120 s" in line
+    assert "retrying for 120 s" in line
 
 
 def test_ctrl_c_leaves_the_job_and_says_how_to_see_it_again():
@@ -74,7 +74,7 @@ def test_a_job_that_the_cluster_does_not_know():
     with fake_head() as head:
         client = Head(head.url)
         assert client.find("0123") == JOB
-        with pytest.raises(HeadError, match=f"other is not a job on .*; there: {JOB}"):
+        with pytest.raises(HeadError, match=f"other is not a job on .*; jobs: {JOB}"):
             client.find("other")
         with pytest.raises(HeadError, match="refuses"):
             follow(client, "other", print, clock=FakeClock())

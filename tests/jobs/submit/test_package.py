@@ -182,7 +182,7 @@ def test_what_looks_like_a_secret_is_left_out_and_named(tree, in_git, caplog):
     sent = package_files(tree, include=[Path(".env")])
     assert secrets & sent.keys() == {".env"}
     assert {".env.example", "id_rsa.pub", "keys.py", "tokenizer.json"} <= sent.keys()
-    assert "not sent, as it looks like a secret: " in caplog.text
+    assert "not uploaded, because it looks like a secret: " in caplog.text
     assert "server.pem" in caplog.text
     with pytest.raises(PackageError, match=r"--include gone: no such file in --working-dir"):
         package_files(tree, include=[Path("gone")])

@@ -61,7 +61,7 @@ def test_the_same_job_is_known_by_what_it_does_and_where(request_for):
 
 def test_a_password_in_a_url_is_refused_and_not_repeated():
     raise_if_secret(("--tracking-uri", "http://mlflow:5000", "--output", "s3://bucket/runs"))
-    with pytest.raises(ValueError, match="--tracking-uri holds a password or a token") as error:
+    with pytest.raises(ValueError, match="--tracking-uri contains a password or a token") as error:
         raise_if_secret(("--output", "runs", "--tracking-uri", "http://me:hunter2@mlflow:5000"))
     assert "hunter2" not in str(error.value)
 

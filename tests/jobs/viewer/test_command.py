@@ -106,5 +106,5 @@ def test_it_serves_until_it_is_interrupted(tmp_path):
         process.wait()
     assert process.returncode == 130
     assert err.splitlines() == [
-        "tango: interrupted; the viewer has ended, the runs are as they were"
+        "tango: interrupted; the viewer has stopped; the runs are unchanged"
     ]

@@ -15,7 +15,7 @@ from pipeline.cache.names import SIGNALS
 from pipeline.resources.pools import PoolError
 from pipeline.rows import Row, clips_in
 from pipeline.settings import Settings
-from pipeline.stages.answer import AnswerQuestions, Asked, ClipInWork
+from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.stages.threads import Writers
@@ -81,9 +81,9 @@ def started(stage, plan, writers=2):
 def token_sets(plan, row):
     """Cache -> tokens, as the answer stage reads them."""
     asked = AnswerQuestions(plan.model, plan.methods, plan.caches, {}, plan.features)
-    clip = ClipInWork(row, (), None, {}, [])
+    clip = ClipState(row, (), None, {}, [])
     return {
-        one.cache: asked._entry(Asked(clip, index, {}), one).video.tokens
+        one.cache: asked._entry(MethodRequest(clip, index, {}), one).video.tokens
         for index, one in enumerate(plan.methods)
     }
 

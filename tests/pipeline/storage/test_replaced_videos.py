@@ -9,6 +9,7 @@ from clips import clip
 
 from pipeline.cache.fingerprint import source_fingerprint
 from pipeline.plan import plan_clips
+from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.decode import decode_video
 from pipeline.storage.objects import ObjectStore
@@ -35,7 +36,7 @@ def put(bucket):
 
 def planned(url: str, videos: VideoCache) -> dict:
     items = [("custom", VideoItem("v", url))]
-    (row,) = plan_clips(items, {}, hash_content=True, identify=Sources((), videos)).to_pylist()
+    (row,) = clips_in(plan_clips(items, {}, hash_content=True, identify=Sources((), videos)))
     return row
 
 
@@ -47,8 +48,8 @@ def test_a_node_that_planned_fetches_a_video_once(server, put, tmp_path):
     videos, url = VideoCache(str(tmp_path), 1), put("closed_gop.mp4")
     server.requests.clear()
     row = planned(url, videos)
-    assert row["source_fingerprint"] == source_fingerprint(str(clip("closed_gop.mp4")), True)
-    assert decode(row, videos=videos)["status"] == "ok"
+    assert row.source_fingerprint == source_fingerprint(str(clip("closed_gop.mp4")), True)
+    assert decode(row, videos=videos).status == "ok"
     assert server.counts()["GET"] == 1
     assert len(kept(videos)) == 1
 
@@ -58,14 +59,14 @@ def test_a_replaced_video_is_not_decoded_under_the_key_of_the_old_one(put, tmp_p
     row = planned(put("closed_gop.mp4"), here)
     url = put("vp9.webm")
     result = decode(row, videos=there)
-    assert (result["status"], result["pixels"]) == ("decode_failed", None)
-    assert result["error"] == f"decode: {url} {SAID}"
-    assert result["store_fault"] is None
+    assert (result.status, result.pixels) == ("decode_failed", None)
+    assert result.error == f"decode: {url} {SAID}"
+    assert result.store_fault is None
     assert kept(there) == []
-    assert decode(row, videos=here)["status"] == "ok"  # this node has what was planned
+    assert decode(row, videos=here).status == "ok"  # this node has what was planned
     again = planned(url, there)
-    assert again["clip_key"] != row["clip_key"]
-    assert decode(again, videos=there)["status"] == "ok"
+    assert again.clip_key != row.clip_key
+    assert decode(again, videos=there).status == "ok"
 
 
 def test_one_that_is_replaced_while_it_is_planned_has_one_version(put, tmp_path):

@@ -142,18 +142,3 @@ def test_flashvid_lowers_attention_in_scenes_of_several_frames_only():
     released = _compress("flashvid", features, stop={"spatial": 1.0, "legacy": True}, **options)
     assert torch.equal(plain.indices, careful.indices)
     assert not torch.equal(plain.indices, released.indices)
-
-
-@pytest.mark.parametrize(
-    ("host", "stop", "message"),
-    [
-        ("visionzip", {"spatail": 1.0}, "visionzip.stop.*no option 'spatail'; did you mean"),
-        ("visionzip", {"spatial": -1.0}, "stop.spatial must be 0.0 or larger"),
-        ("fastvid", {"temporal": 0.1}, "stop.temporal must be 0 for fastvid"),
-        ("holitom", {"gamma": 0.0}, "stop.gamma must be in"),
-        ("holitom", 0.04, "stop must be a mapping of settings"),
-    ],
-)
-def test_a_wrong_value_is_an_error(host, stop, message):
-    with pytest.raises(ValueError, match=message):
-        build_method(host, retention=0.1, stop=stop)

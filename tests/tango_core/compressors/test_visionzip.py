@@ -85,8 +85,3 @@ def test_equal_scores_keep_the_lowest_positions():
     features.attention[:] = 1 / 12
     ours = _compress(features, retention=0.25, contextual_ratio=0)
     assert ours.indices.tolist() == [0, 1, 2, 12, 13, 14]
-
-
-def test_a_ratio_outside_its_range_is_an_error():
-    with pytest.raises(ValueError, match=r"contextual_ratio must be in \[0, 1\], got 1.5"):
-        build_method("visionzip", retention=0.1, contextual_ratio=1.5)

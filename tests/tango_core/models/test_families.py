@@ -21,6 +21,11 @@ from tango_core.types import ClipSource, Prompt, VideoFrames
 
 LAYOUTS = [(name, layout) for name, one in SMALL_FAMILIES.items() for layout in one.layouts]
 METHODS_INSIDE = sorted(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner))
+# Per push: a selection, averages, segments with clusters, trees, and two that act inside.
+QUICK = ("full", "uniform", "pool_time", "tango", "holitom", "flashvid", "fastv", "framefusion")
+EVERY_METHOD = [
+    pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in METHODS
+]
 HYBRIDS = {
     "tango": {"name": "fastv-merge", "layer": 2, "retention": 0.5},
     "holitom": {"name": "holitom-merge", "layer": 2, "retention": 0.5},
@@ -331,7 +336,7 @@ def built(family, name, **options):
 
 
 class TestMethods:
-    @pytest.mark.parametrize("name", METHODS)
+    @pytest.mark.parametrize("name", EVERY_METHOD)
     def test_every_method_answers(self, family, endless, nearly_still, name):
         features = nearly_still
         method = built(family, name)

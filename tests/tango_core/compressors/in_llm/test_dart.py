@@ -84,9 +84,3 @@ def test_a_copy_of_a_pivot_goes_last():
     kept = DART(retention=HALF, visual_pivots=1, text_pivots=0).prune(context_with_normed(states))
     assert pivot in kept.keep
     assert other not in kept.keep
-
-
-@pytest.mark.parametrize(("option", "value"), [("visual_pivots", 0), ("text_pivots", -1)])
-def test_pivots_out_of_range_are_an_error_that_names_the_option(option, value):
-    with pytest.raises(ValueError, match=option):
-        DART(retention=0.5, **{option: value})

@@ -54,27 +54,6 @@ def test_tokens_are_ranked_by_the_layer_to_come():
         assert torch.equal(pruned.hidden, context.hidden[pruned.keep])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"retention": 0.25, "stages": [7, 14, 21]}, r"0\.25 .*stages=\(7, 14, 21\).*raise ret"),
-        ({"retention": 0.5, "stages": [7, 14, 28]}, "do not fit a language model of 28 layers"),
-        ({"retention": 0.5, "stages": [7, 7, 21]}, "stages must ascend"),
-        ({"retention": 0.5, "stages": [7, 14]}, r"one layer per ratio \(3\)"),
-        ({"retention": 0.5, "stages": [7, 14, 21.5]}, "stages must be a whole number"),
-        ({"retention": 0.5, "stages": 7}, "stages must be a list"),
-        ({"retention": 0.5, "ratios": [0.5, 0.6, 0.1]}, "must not increase"),
-        ({"retention": 0.5, "ratios": [0.5, 0.0, 0.0]}, r"in \(0, 1\]"),
-        ({"retention": 0.5, "ratios": []}, "ratios must be a list"),
-        ({"retention": 0.5, "layer": -1}, "layer must be 0 or larger"),
-    ],
-)
-def test_what_cannot_be_is_an_error_of_one_line(options, message):
-    with pytest.raises(ValueError, match=message) as error:
-        build_method("pyramiddrop", **options)
-    assert "\n" not in str(error.value)
-
-
 def test_a_model_without_room_for_the_stages_is_an_error():
     with pytest.raises(ValueError, match="do not fit a language model of 2 layers"):
         PyramidDrop(retention=0.5).layers(2)

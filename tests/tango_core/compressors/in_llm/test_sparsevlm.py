@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import SyntheticPrompt, attention_of, run_layers
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 
@@ -97,20 +96,3 @@ def test_recycled_tokens_are_means_at_the_place_of_their_centre():
         mean = states[nearest == number].mean(dim=0)
         row = pruned.hidden[pruned.keep == center][0]
         torch.testing.assert_close(row, mean, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"retention": 0.1, "stages": [3, 7, 16]}, r"retention 0\.1 .*0\.107143; lower the first"),
-        ({"retention": 0.03}, r"retention 0\.03 .*stages=\(1, 7, 16\).*0\.0357143"),
-        ({"retention": 0.5, "stages": [0, 7, 16]}, "ascend from 1 or larger"),
-        ({"retention": 0.5, "recycled": 1.5}, r"recycled must be in \[0, 1\]"),
-        ({"retention": 0.5, "tokens_per_cluster": 0}, "tokens_per_cluster"),
-        ({"retention": 0.5, "ratios": [0.5]}, "3 numbers unless stages are given"),
-    ],
-)
-def test_what_cannot_be_is_an_error_of_one_line(options, message):
-    with pytest.raises(ValueError, match=message) as error:
-        build_method("sparsevlm", **options)
-    assert "\n" not in str(error.value)

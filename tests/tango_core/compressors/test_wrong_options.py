@@ -1,0 +1,92 @@
+"""Options of methods that cannot be: one line that says what is allowed."""
+
+import pytest
+
+from tango_core.compressors import METHODS, build_method
+from tango_core.compressors.options import option_names
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "pyramiddrop",
+            {"retention": 0.25, "stages": [7, 14, 21]},
+            r"0\.25 .*stages=\(7, 14, 21\).*raise ret",
+        ),
+        (
+            "pyramiddrop",
+            {"retention": 0.5, "stages": [7, 14, 28]},
+            "do not fit a language model of 28 layers",
+        ),
+        ("pyramiddrop", {"retention": 0.5, "stages": [7, 7, 21]}, "stages must ascend"),
+        ("pyramiddrop", {"retention": 0.5, "stages": [7, 14]}, r"one layer per ratio \(3\)"),
+        (
+            "pyramiddrop",
+            {"retention": 0.5, "stages": [7, 14, 21.5]},
+            "stages must be a whole number",
+        ),
+        ("pyramiddrop", {"retention": 0.5, "stages": 7}, "stages must be a list"),
+        ("pyramiddrop", {"retention": 0.5, "ratios": [0.5, 0.6, 0.1]}, "must not increase"),
+        ("pyramiddrop", {"retention": 0.5, "ratios": [0.5, 0.0, 0.0]}, r"in \(0, 1\]"),
+        ("pyramiddrop", {"retention": 0.5, "ratios": []}, "ratios must be a list"),
+        ("pyramiddrop", {"retention": 0.5, "layer": -1}, "layer must be 0 or larger"),
+        (
+            "sparsevlm",
+            {"retention": 0.1, "stages": [3, 7, 16]},
+            r"retention 0\.1 .*0\.107143; lower the first",
+        ),
+        ("sparsevlm", {"retention": 0.03}, r"retention 0\.03 .*stages=\(1, 7, 16\).*0\.0357143"),
+        ("sparsevlm", {"retention": 0.5, "stages": [0, 7, 16]}, "ascend from 1 or larger"),
+        ("sparsevlm", {"retention": 0.5, "recycled": 1.5}, r"recycled must be in \[0, 1\]"),
+        ("sparsevlm", {"retention": 0.5, "tokens_per_cluster": 0}, "tokens_per_cluster"),
+        ("sparsevlm", {"retention": 0.5, "ratios": [0.5]}, "3 numbers unless stages are given"),
+        ("flashvid", {"tau": 1.1}, "tau must be"),
+        ("flashvid", {"link_tau": 1.0}, r"link_tau must be in \[-1, 1\)"),
+        ("flashvid", {"salient_ratio": -0.1}, "salient_ratio must be"),
+        ("flashvid", {"num_segments": 0}, "num_segments must be"),
+        (
+            "flashvid",
+            {"selection": "v3"},
+            "selection must be one of 'v2', 'v1', 'div', 'attention'",
+        ),
+        ("flashvid", {"inner": "publshed"}, "inner must be"),
+        ("flashvid", {"selection": "v1", "stop": {}}, "stop is defined for selection"),
+        (
+            "visionzip",
+            {"stop": {"spatail": 1.0}},
+            "visionzip.stop.*no option 'spatail'; did you mean",
+        ),
+        ("visionzip", {"stop": {"spatial": -1.0}}, "stop.spatial must be 0.0 or larger"),
+        ("fastvid", {"stop": {"temporal": 0.1}}, "stop.temporal must be 0 for fastvid"),
+        ("holitom", {"stop": {"gamma": 0.0}}, "stop.gamma must be in"),
+        ("holitom", {"stop": 0.04}, "stop must be a mapping of settings"),
+        ("evs", {"budget": "loose"}, "budget must be one of 'exact', 'official'"),
+        ("fastvid", {"tau": 2.0}, "^tau must be"),
+        ("fastvid", {"context_ratio": -1.0}, "^context_ratio must be"),
+        ("fastvid", {"anchor_stride": 0}, "^anchor_stride must be"),
+        ("fastvid", {"num_segments": 0}, "^num_segments must be"),
+        ("holitom", {"tau": 1.1}, "^tau must be"),
+        ("holitom", {"beta": -0.1}, "^beta must be"),
+        ("holitom", {"num_neighbors": 0}, "^num_neighbors must be"),
+        ("prunevid", {"tau": 1.5}, "^tau must be"),
+        ("prunevid", {"temporal_ratio": 0.0}, "^temporal_ratio must be"),
+        ("vcast", {"temperature": 0.0}, "temperature must be from 1e-6 to 1e6"),
+        ("vcast", {"temperature": 1e-320}, "temperature must be from 1e-6 to 1e6"),
+        ("vcast", {"temperature": 1e308}, "temperature must be from 1e-6 to 1e6"),
+        ("vcast", {"temperature": float("inf")}, "temperature must be from 1e-6 to 1e6"),
+        ("vcast", {"temperature": float("nan")}, "temperature must be from 1e-6 to 1e6"),
+        ("visionzip", {"contextual_ratio": 1.5}, r"contextual_ratio must be in \[0, 1\], got 1.5"),
+        ("block", {"factor": 0}, "factor"),
+        ("block", {"seed": -1}, "seed"),
+        ("block", {"keep": "last"}, "keep"),
+        ("dart", {"visual_pivots": 0}, "visual_pivots"),
+        ("dart", {"text_pivots": -1}, "text_pivots"),
+    ],
+)
+def test_a_wrong_option_is_an_error_of_one_line(name, options, message):
+    if "retention" in option_names(METHODS[name]):
+        options = {"retention": 0.5 if name == "dart" else 0.1, **options}
+    with pytest.raises(ValueError, match=message) as error:
+        build_method(name, **options)
+    assert "\n" not in str(error.value)
