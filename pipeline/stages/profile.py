@@ -60,7 +60,7 @@ class ProfileCompression(CompressVideo):
             self.caches[name].write(identity, entry)
             measured[name] = {**ms, "peak_gib": latency.peak_gib}
 
-        # `LatencyProfile.clip` resets the peak, so memory left by one method is not counted again.
+        # `LatencyProfile.clip` resets the peak memory before every method.
         errors = each_on_its_own(clip.missing, measure, root_of(self.caches))
         clip = replace(
             clip,
