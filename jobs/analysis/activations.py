@@ -1,4 +1,4 @@
-"""`tango analyze activations`: activations of attention sinks beside those of other patches."""
+"""`tango analyze activations`: compare activations of attention sinks and of other patches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tango_core.analysis.sinks import SinkRule
 from tango_core.errors import InputError, UserError
 from tango_core.models.towers.trace import raise_if_no_layer
 
-# Ratio of the largest bar to the smallest from which the axis is logarithmic.
+# The axis is logarithmic if the largest bar is at least this many times the smallest.
 _WIDE = 30
 
 
@@ -36,25 +36,25 @@ def analyze_activations(
     layers: Sequence[int] = (),
     rule: SinkRule | None = None,
 ) -> int:
-    """Describe activations and norms of the patches of all clips of a recipe.
+    """Compare activations and norms of sinks and other patches over all clips of a recipe.
 
-    Clips are decoded and go through the tower: the feature store holds no layers.
+    Clips are decoded and encoded, because the feature store does not hold layer outputs.
 
     Args:
         job: Its benchmarks, model, limit and shard are used; its methods are not.
         folder: Receives the page.
         cache_root: Directory or URL of the caches.
         console: Where to print.
-        layers: Layers of the tower, 0 for the embeddings; empty for the last one that the model
-            runs.
-        rule: When a patch is a sink; `None` for the usual rule.
+        layers: Layers of the tower, 0 for the embeddings; empty for the last layer that the model
+            uses.
+        rule: Criterion for sinks; `None` for the default.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
-        RecipeError: If a layer does not exist, the encoder shows none, no clip could be decoded, or
-            clips differ in their grid.
+        RecipeError: If a layer does not exist, the encoder does not expose layers, no clip could be
+            decoded, or clips have different grids.
     """
     clips = JobClips(job, cache_root)
     num_layers = clips.encoder.num_layers
@@ -97,7 +97,7 @@ def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Pag
             0,
             f"no patch is a sink by the rule (mean rank up to {report.ranks.rule.max_mean_rank:g}, "
             f"spread up to {report.ranks.rule.max_spread:g} of all positions); the "
-            f"{len(report.chosen)} most attended patches stand in their place",
+            f"{len(report.chosen)} most attended patches are used instead",
         )
     statistics = [
         {
@@ -181,7 +181,7 @@ def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Pag
 
 
 def _norms_by_layer(report: ActivationReport, first: str, theme: Theme) -> Figure:
-    """Norms of both groups along the layers, and where the first group is."""
+    """Norms of both groups over the layers, and the positions of the first group."""
     figure, (curves, place) = new_figure((10.8, 4.2), theme, columns=2)
     for group, name, colour in (
         (report.sinks, first, theme.series[1]),
@@ -217,7 +217,7 @@ def _norms_by_layer(report: ActivationReport, first: str, theme: Theme) -> Figur
 def _activation_bars(
     report: ActivationReport, first: str, layers: Sequence[int], theme: Theme
 ) -> Figure:
-    """The statistics of both groups side by side, one panel per layer."""
+    """Activation statistics of both groups as bars, one panel per layer."""
     figure, panels = new_figure((10.8, 0.5 + 3.3 * len(layers)), theme, rows=len(layers))
     places = np.arange(len(STATISTICS))
     for layer, panel in zip(layers, panels, strict=True):

@@ -25,12 +25,12 @@ from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport,
 from tango_core.errors import UserError
 from tango_core.models.sinks import PUBLISHED_SINKS
 
-# Ratio of the first to the last rank from which the axis is logarithmic.
+# The axis is logarithmic if the first rank is at least this many times the last.
 _STEEP = 5
 
 
 def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console) -> int:
-    """Sort and average the signals of all clips of a recipe.
+    """Write the distribution and the mean map of every signal over all clips of a recipe.
 
     Args:
         job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
@@ -64,10 +64,10 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
 
 
 def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
-    """The signals of an encoder, in the order in which they are shown; or the one that is wanted.
+    """The encoder's signals in display order, or only the wanted one.
 
     Raises:
-        RecipeError: If it has none, or not that one.
+        RecipeError: If the encoder has no signal, or lacks the wanted one.
     """
     model = clips.model
     available = [name for name in SIGNAL_NAMES if name in model.provides]
@@ -185,7 +185,7 @@ def _position(report: SignalReport, position: int) -> dict[str, str]:
 
 
 def _sorted_signals(reports: dict[str, SignalReport], theme: Theme) -> Figure:
-    """Left the signals by rank with their band over clips, right what the first ranks hold."""
+    """Left: sorted signals with a band over clips; right: share of the signal in the top ranks."""
     figure, (curves, parts) = new_figure((10.6, 4.0), theme, columns=2)
     for (name, report), colour in zip(reports.items(), theme.series, strict=False):
         total = len(report.by_rank)
@@ -200,7 +200,7 @@ def _sorted_signals(reports: dict[str, SignalReport], theme: Theme) -> Figure:
     if any(float(one.by_rank[0]) > _STEEP * float(one.by_rank[-1]) for one in reports.values()):
         curves.set_yscale("log")
         plain_log(curves.yaxis)
-    has_band = any(bool((one.high > one.low).any()) for one in reports.values())  # not of one clip
+    has_band = any(bool((one.high > one.low).any()) for one in reports.values())  # no: one clip
     band = f"; band: {' to '.join(f'{100 * end:g}' for end in BAND)} % of the clips"
     title = "Sorted" + band * has_band
     label(curves, theme, title, "rank within the frame", "signal, 1 = mean of the frame")
@@ -214,7 +214,7 @@ def _sorted_signals(reports: dict[str, SignalReport], theme: Theme) -> Figure:
 
 
 def _mean_maps(reports: dict[str, SignalReport], theme: Theme) -> Figure:
-    """The mean of every signal at every position, the ten highest numbered."""
+    """Map of every signal's mean, with the ten highest positions numbered."""
     figure, panels = new_figure((5.0 * len(reports) + 0.4, 4.4), theme, columns=len(reports))
     for (name, report), panel in zip(reports.items(), panels, strict=True):
         values = report.mean_map.view(report.ranks.grid).numpy()
@@ -225,7 +225,7 @@ def _mean_maps(reports: dict[str, SignalReport], theme: Theme) -> Figure:
 
 
 def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
-    """Per signal the mean rank of every position, its spread, and both against each other."""
+    """Per signal: maps of the mean rank and its spread, and a scatter plot of both."""
     figure, panels = new_figure((13.2, 4.1 * len(reports)), theme, rows=len(reports), columns=3)
     for row, report in enumerate(reports):
         name, (height, width) = SIGNAL_NAMES[report.score], report.grid
@@ -247,7 +247,7 @@ def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
         corner = 100 * report.rule.max_mean_rank, 100 * report.rule.max_spread
         shade: dict[str, Any] = {"facecolor": theme.series[1], "alpha": 0.18, "linewidth": 0}
         right.add_patch(Rectangle((0, 0), *corner, **shade))
-        by_chance = 100 / 12**0.5  # of ranks in random order
+        by_chance = 100 / 12**0.5  # standard deviation of uniform ranks
         right.axhline(by_chance, color=theme.foreground, linewidth=1, dashes=(4, 3))
         right.text(
             99, by_chance + 0.5, "random ranks", ha="right", fontsize=8, color=theme.foreground
@@ -272,7 +272,7 @@ def analyze_sinks(
     score: str | None = None,
     rule: SinkRule | None = None,
 ) -> int:
-    """Rank the positions of all frames of a recipe's clips, and write the sinks.
+    """Find attention sinks: rank the positions in all frames of a recipe's clips.
 
     Clips that cannot be decoded are skipped and counted.
 
@@ -281,15 +281,15 @@ def analyze_sinks(
         folder: Receives the page.
         cache_root: Directory or URL of the caches.
         console: Where to print.
-        output: File to write.
-        score: `"saliency"`, `"attention"`, or `None` for the first of these that the encoder has.
-        rule: When a position is a sink; `None` for the usual rule.
+        output: File that receives the sinks.
+        score: `"saliency"`, `"attention"`, or `None` for the first that the encoder provides.
+        rule: Criterion for sinks; `None` for the default.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows; the file is written in both cases.
 
     Raises:
-        RecipeError: If the encoder lacks the score or no clip could be decoded, in one line.
+        RecipeError: If the encoder lacks the score or no clip could be decoded.
     """
     clips = JobClips(job, cache_root)
     ranked = _signals_of(clips, score)[0]
@@ -344,7 +344,7 @@ def analyze_sinks(
 
 
 def describe_sinks(report: SinkReport, path: Path) -> list[str]:
-    """The report as lines of text."""
+    """Format the report as lines of text."""
     height, width = report.grid
     total = height * width
     lines = [
@@ -368,7 +368,7 @@ def describe_sinks(report: SinkReport, path: Path) -> list[str]:
 
 
 def few_clips(report: SinkReport) -> list[str]:
-    """A note if there are too few clips to find sinks in."""
+    """A warning if there are too few clips to find sinks reliably."""
     if report.num_clips >= FEWEST_CLIPS:
         return []
     return [

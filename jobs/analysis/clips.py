@@ -1,4 +1,4 @@
-"""The clips of a recipe, decoded and encoded or from the feature store, and its methods' plans."""
+"""Clips of a recipe with their features (computed or stored), and the plans of its methods."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ logger = logging.getLogger(__name__)
 
 
 class JobClips:
-    """The clips of a recipe for an analysis; its methods, pools and answers do not matter.
+    """The clips of a recipe for an analysis; methods, pools and answers are ignored.
 
-    Features that a job with `cache.features` stored are read; with that setting, features that are
-    missing are stored, too. All other clips are decoded and encoded.
+    Features stored by a job with `cache.features` are read; other clips are decoded and encoded,
+    and with that setting their features are stored.
 
     Args:
         job: Its benchmarks, model, limit, shard and `cache` section are used.
         cache_root: Directory or URL of the caches.
 
     Raises:
-        RecipeError: If something does not exist or does not fit, or there are no clips.
+        RecipeError: If the recipe is invalid or there are no clips.
     """
 
     def __init__(self, job: Job, cache_root: str) -> None:
@@ -76,11 +76,11 @@ class JobClips:
 
     @property
     def encoder(self) -> VisionEncoder:
-        """Its encoder, loaded now."""
+        """The model's encoder, loaded on first use."""
         return self._source.encoder
 
     def rows(self) -> Iterator[Clip]:
-        """All clips; those whose file is not there count as failed."""
+        """All clips; clips with a missing file count as failed."""
         for clip in clips_in(self._table):
             if clip.status == "ok":
                 yield clip
@@ -88,23 +88,23 @@ class JobClips:
                 self._failed(clip)
 
     def decoded(self) -> Iterator[tuple[Clip, VideoFrames]]:
-        """All clips with their frames; those that cannot be decoded are named and counted."""
+        """All clips with their frames; clips that cannot be decoded are logged and counted."""
         for clip in self.rows():
             if (frames := self.frames(clip)) is not None:
                 yield clip, frames
 
     def features(self, needs: frozenset[str]) -> Iterator[tuple[Clip, VisualFeatures]]:
-        """All clips with their tokens and some signals.
+        """All clips with their tokens and the signals `needs`.
 
         Args:
-            needs: Signals, all of which the encoder provides.
+            needs: Names of signals; the encoder must provide all of them.
         """
         for clip in self.rows():
             if (features := self._features_of(clip, needs)) is not None:
                 yield clip, features
 
     def _features_of(self, clip: Clip, needs: frozenset[str]) -> VisualFeatures | None:
-        """Tokens and signals of a clip; `None` if it cannot be decoded, which is counted."""
+        """Tokens and signals of a clip; `None`, and counted as failed, if it cannot be decoded."""
         stored = [part for part, keys in self._parts.items() if clip.clip_key in keys]
         lacking = {TOKENS, *needs} - held_by(stored)
         if self.store is not None and not lacking:
@@ -126,7 +126,7 @@ class JobClips:
         return self._source.encoded(frames, needs).features
 
     def frames(self, clip: Clip) -> VideoFrames | None:
-        """The frames of a clip; `None` if it cannot be decoded, which is counted."""
+        """The frames of a clip; `None`, and counted as failed, if it cannot be decoded."""
         decoded = self._decoded(clip)
         return None if decoded is None else frames_of(decoded)
 
@@ -134,10 +134,10 @@ class JobClips:
         """The subtitle of a page: model, benchmark and number of clips.
 
         Args:
-            analysed: Number of clips.
+            analysed: Number of analysed clips.
 
         Raises:
-            RecipeError: If there are none.
+            RecipeError: If no clip was analysed.
         """
         if not analysed:
             raise RecipeError(
@@ -149,7 +149,7 @@ class JobClips:
         return f"{self.model.name}{note} on {analysed} clip(s) of {benchmarks}{stored}"
 
     def _decoded(self, clip: Clip) -> Clip | None:
-        """The decode stage, with the recipe's limits."""
+        """Run the decode stage with the recipe's limits."""
         decoded = decode_video(
             clip,
             spec=self.model.frames,
@@ -168,7 +168,7 @@ class JobClips:
         self.num_failed += 1
 
     def _listed(self) -> pa.Table:
-        """The recipe's clips; there must be some."""
+        """The recipe's clips; raises `RecipeError` if there are none."""
         job, built = self.job, self.built
         try:
             sources = Sources(tuple(built.mirrors.values()), videos_of(job))
@@ -187,14 +187,14 @@ class JobClips:
 
 @dataclass(frozen=True)
 class Cell:
-    """A method with its options, as far as it acts before the language model.
+    """A method with its options that acts before the language model.
 
     Attributes:
-        name: As in answers and reports.
+        name: Name in answers and reports.
         method: Entry of `METHODS`.
         retention: Share of the tokens asked for, in (0, 1].
-        cache: Name of its token cache; cells with equal compressors share one.
-        compressor: What keeps the tokens.
+        cache: Name of the token cache; cells with equal compressors share one.
+        compressor: The built compressor.
     """
 
     name: str
@@ -205,15 +205,15 @@ class Cell:
 
     @property
     def series(self) -> str:
-        """The name without the retention."""
+        """The cell's name without the retention."""
         return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
 
 
 class JobCells:
-    """The cells of a recipe that plan their tokens before the language model.
+    """The cells of a recipe whose methods have a plan and act only before the language model.
 
     Args:
-        clips: Of the recipe.
+        clips: The recipe's clips.
 
     Raises:
         RecipeError: If the encoder lacks a signal that a method needs, or no cell is left.
@@ -244,7 +244,7 @@ class JobCells:
 
     @property
     def notes(self) -> list[str]:
-        """A note that names the cells that are left out."""
+        """A note that lists the omitted cells."""
         if not self.left_out:
             return []
         names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
@@ -254,7 +254,7 @@ class JobCells:
         ]
 
     def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
-        """All clips with their features, and cache -> plan on the CPU."""
+        """All clips with their features, and a mapping from cache name to plan on the CPU."""
         needs = frozenset[str]().union(*(cell.compressor.needs for cell in self.cells))
         for row, features in self._clips.features(needs):
             plans = {cell.cache: on_cpu(cell.compressor.plan(features)) for cell in self.cells}
@@ -262,14 +262,14 @@ class JobCells:
 
 
 def _is_before(method: PlannedMethod) -> bool:
-    """Whether all that a method does is a plan before the language model."""
+    """Whether the method has a plan and acts only before the language model."""
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
     return method.method.pruner is None and plans
 
 
 def series_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Series -> its cells by retention, without cells that keep everything."""
+    """Cells by series, sorted by retention, without cells that keep everything."""
     found: dict[str, list[Cell]] = {}
     for cell in cells:
         if cell.compressor.outer_retention < 1:
@@ -278,7 +278,7 @@ def series_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 
 
 def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
-    """Of the retentions that almost as many series have as any, the one nearest to `near`."""
+    """The retention nearest to `near` among those that nearly the most series have."""
     own = [cell.retention for one in series_of(cells).values() for cell in one]
     most = max(map(own.count, own), default=0)
     common = [share for share in own if own.count(share) >= 0.8 * most]

@@ -1,4 +1,4 @@
-"""`tango analyze clusters`: clusters of tokens with and without ST-RoPE, and their fragments."""
+"""`tango analyze clusters`: fragmentation of token clusters with and without ST-RoPE."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _MOST_PIECES = 10
 
 @dataclass(frozen=True, eq=False)
 class ClusteredClip:
-    """A window of a clip with its clusters.
+    """A window of consecutive frames of a clip with its clusters.
 
     Attributes:
-        name: Of the clip.
+        name: Name of the clip.
         pixels: (t, h, w, 3) uint8.
-        seconds: (t,) of the frames.
+        seconds: (t,) times of the frames.
         bare: (t, H, W) clusters of unit features.
         rotated: (t, H, W) clusters with ST-RoPE.
     """
@@ -63,7 +63,7 @@ def analyze_clusters(
     window: int = 8,
     examples: int = 2,
 ) -> int:
-    """Cluster the tokens of all clips of a recipe twice, and count the pieces of the clusters.
+    """Cluster the tokens of all clips with and without ST-RoPE, and count connected pieces.
 
     Args:
         job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
@@ -71,14 +71,14 @@ def analyze_clusters(
         cache_root: Directory or URL of the caches.
         console: Where to print.
         share: Clusters per token, in (0, 1].
-        window: Consecutive temporal positions that are clustered together.
-        examples: Clips whose first window is drawn.
+        window: Number of consecutive temporal positions that are clustered together.
+        examples: Number of clips whose first window is drawn.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
-        ValueError: If the share makes no clusters.
+        ValueError: If the share gives no clusters.
         RecipeError: If no clip could be decoded, or the tokens cannot be rotated.
     """
     if not 0 < share <= 1:
@@ -112,7 +112,7 @@ def analyze_clusters(
 def _example(
     name: str, features: VisualFeatures, frames: VideoFrames, labels: dict[bool, torch.Tensor]
 ) -> ClusteredClip:
-    """The first window of a clip; of several frames in a temporal position the first is shown."""
+    """The first window of a clip, with the first frame of every temporal position."""
     number = len(labels[False])
     step = max(1, round(len(frames.pixels) / len(features.tokens)))
     shown = frames.pixels[::step][:number]
@@ -166,7 +166,7 @@ def _page(
                 "fragmentation",
                 "Fragmentation",
                 "Connected pieces of every cluster; tokens touch in rows and columns of a frame, "
-                "and at one place of consecutive frames. Left: share of the clusters by their "
+                "and at one position of consecutive frames. Left: share of the clusters by their "
                 "number of pieces. Right: share of every cluster's tokens that are in its largest "
                 "piece.",
                 partial(_fragmentation_figure, bare, rotated),
@@ -196,7 +196,7 @@ def _page(
 
 
 def _cluster_maps(clip: ClusteredClip, theme: Theme) -> Figure:
-    """Frames above, clusters without ST-RoPE in the middle, with it below; one colour each."""
+    """Rows of frames, clusters without ST-RoPE and clusters with it; one colour per cluster."""
     number = min(len(clip.pixels), MOST_FRAMES)
     shown = np.linspace(0, len(clip.pixels) - 1, number).round().astype(int).tolist()
     ratio = clip.pixels.shape[1] / clip.pixels.shape[2]
@@ -223,7 +223,7 @@ def _cluster_maps(clip: ClusteredClip, theme: Theme) -> Figure:
 
 
 def _fragmentation_figure(bare: Fragmentation, rotated: Fragmentation, theme: Theme) -> Figure:
-    """Pieces per cluster, and shares in the largest piece, without and with ST-RoPE."""
+    """Pieces per cluster, and share of tokens in the largest piece, without and with ST-RoPE."""
     figure, (counts, parts) = new_figure((10.8, 3.9), theme, columns=2)
     places = np.arange(1, _MOST_PIECES + 1)
     for shift, name, found, colour in (
@@ -250,7 +250,7 @@ def _fragmentation_figure(bare: Fragmentation, rotated: Fragmentation, theme: Th
 
 
 def _coloured(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """(t, H, W, 3) colours of clusters: steps of the golden angle keep neighbours apart."""
+    """(t, H, W, 3) colours of clusters, spaced by the golden angle to be distinguishable."""
     order = np.random.default_rng(0).permutation(int(labels.max()) + 1)
     saturations, values = (0.85, 0.5, 0.65), (0.95, 0.8, 0.6)
     colours = [

@@ -33,9 +33,9 @@ from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.coverage import TAIL, TIME_PARTS, CoverageTotals, nearest_kept
 from tango_core.metrics import ACCURACY
 
-# Methods whose maps are drawn; cells that a correlation within a group is made of, at least.
+# Maximum number of methods with maps; minimum number of cells of a correlation within a group.
 _MOST_MAPS, _FEWEST = 6, 4
-# Column of measured cells -> its name on the page.
+# Column of `measured` -> its name on the page.
 _MEASURES = {
     "mean": "mean cosine",
     "tail": f"worst {100 * TAIL:g} %",
@@ -49,8 +49,8 @@ class CellScores:
     """The scores of a run on some clips.
 
     Attributes:
-        title: What readers call the score; "score" where benchmarks have different ones.
-        by_cell: Cell -> mean score of its questions, in [0, 1].
+        title: Name of the score in texts; "score" if the benchmarks have different ones.
+        by_cell: Maps a cell's name to its mean score, in [0, 1].
     """
 
     title: str = ACCURACY.title
@@ -58,18 +58,18 @@ class CellScores:
 
 
 def cell_scores(run: Path, benchmarks: Mapping[str, Collection[str]]) -> CellScores:
-    """The scores of a run on some clips; failed and unreadable answers have 0.
+    """Mean scores of a run's cells on some clips; failed and unparsed answers score 0.
 
-    Of each benchmark it is the headline, or the accuracy where that has no value per question.
+    The score is each benchmark's headline metric, or accuracy if that has no value per question.
 
     Args:
         run: Directory of a finished run.
-        benchmarks: Benchmark -> video ids of the clips that count.
+        benchmarks: Video ids of the clips to score, by benchmark.
 
     Raises:
-        RecipeError: If the run was asked nothing about these clips.
-        FileNotFoundError: If it has no answers.
-        DamagedFileError: If a file of it is damaged.
+        RecipeError: If the run has no questions about these clips.
+        FileNotFoundError: If the run has no answers.
+        DamagedFileError: If a file of the run is damaged.
     """
     metrics = {name: metric_of(name) for name in benchmarks}
     found: dict[str, list[float]] = {}
@@ -93,14 +93,14 @@ def cell_scores(run: Path, benchmarks: Mapping[str, Collection[str]]) -> CellSco
 def analyze_coverage(
     job: Job, folder: Path, cache_root: str, console: Console, *, run: Path | None = None
 ) -> int:
-    """Compare all tokens of a recipe's clips with the tokens that its methods keep.
+    """Measure how well the tokens kept by a recipe's methods cover all tokens of its clips.
 
     Args:
         job: Its benchmarks, model, methods, limit, shard and cache are used.
         folder: Receives the page.
         cache_root: Directory or URL of the caches.
         console: Where to print.
-        run: A run of this recipe, whose scores are compared; `None` for none.
+        run: A run of this recipe whose scores are correlated with coverage; `None` for none.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
@@ -126,7 +126,7 @@ def analyze_coverage(
 def measured(
     cells: Sequence[Cell], totals: Mapping[str, CoverageTotals], scores: Mapping[str, float]
 ) -> pd.DataFrame:
-    """A row per cell with a score: series, retention asked for, its measures and its score."""
+    """One row per scored cell: series, requested retention, coverage measures and score."""
     rows = []
     for cell in cells:
         if cell.name in scores:
@@ -137,14 +137,14 @@ def measured(
 
 
 def correlations(cells: pd.DataFrame) -> pd.DataFrame:
-    """Rank correlation of scores with coverage: over all cells, within methods and retentions.
+    """Rank correlations of scores with coverage: over all cells, per method and per retention.
 
     Args:
-        cells: As from `measured`.
+        cells: Result of `measured`.
 
     Returns:
-        A row per group that is large enough: what is compared (the index), how many `cells`, and
-        rho of every measure, NaN where all numbers are equal.
+        One row per group that is large enough: the group's description (index), the number of
+        `cells`, and rho of every measure, NaN if all values are equal.
     """
     by_retention = {f"{share!s}": own for share, own in cells.groupby("retention")}
     groups: dict[str, list[pd.DataFrame]] = {
@@ -174,7 +174,7 @@ def correlations(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rho(value: float) -> str:
-    """Two digits with a true minus; a dash for NaN."""
+    """Format with two digits and a minus sign; a dash for NaN."""
     return "-" if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
@@ -200,8 +200,8 @@ def _page(
         Drawing(
             "over_tokens",
             "Coverage over tokens kept",
-            "For every token the cosine to the nearest kept one, wherever in the clip that is; "
-            "kept tokens as they enter the language model. Thin grey lines: further methods, see "
+            "For every token, the cosine to the nearest kept token anywhere in the clip; kept "
+            "tokens as they enter the language model. Thin grey lines: further methods, see "
             "the table.",
             partial(_over_tokens, curves),
         ),
@@ -331,7 +331,7 @@ def _by_place(cells: list[Cell], totals: Mapping[str, CoverageTotals]) -> Table:
 
 
 def _over_tokens(series: Mapping[str, Sequence[CoverageTotals]], theme: Theme) -> Figure:
-    """Mean cosine and that of the worst tokens over the share of tokens really kept."""
+    """Mean cosine of all tokens and of the worst tokens over the actual share of kept tokens."""
     figure, (left, right) = new_figure((11.4, 5.0), theme, columns=2)
     for panel, measure, title in (
         (left, "mean", "mean over all tokens"),
@@ -363,7 +363,7 @@ def _along_the_clip(totals: Mapping[str, CoverageTotals], theme: Theme) -> Figur
 
 
 def _over_the_frame(totals: Mapping[str, CoverageTotals], theme: Theme) -> Figure:
-    """Mean cosine above and worst one below at every place, methods side by side."""
+    """Maps of the mean (top) and the worst cosine (bottom), one column per method."""
     columns = len(totals)
     (height, width), _, _ = next(iter(totals.values())).by_place
     tall = max(0.6, min(1.6, height / width))
@@ -412,7 +412,7 @@ def _beside_score(cells: pd.DataFrame, title: str, theme: Theme) -> Figure:
 
 
 def _correlation_bars(found: pd.DataFrame, title: str, theme: Theme) -> Figure:
-    """Rank correlations with the score: of coverage, and of the number of tokens alone."""
+    """Bars of rank correlations with the score: of coverage, and of the number of tokens."""
     figure, (panel,) = new_figure((9.6, 1.5 + 0.78 * len(found)), theme)
     places = np.arange(len(found))
     colours = (*theme.series[: len(_MEASURES) - 1], theme.series[7])

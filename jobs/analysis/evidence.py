@@ -1,4 +1,4 @@
-"""`tango analyze evidence`: tokens left of the objects that questions ask about."""
+"""`tango analyze evidence`: remaining tokens of the objects that questions ask about."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tango_core.analysis.evidence import LEAST_PURITY, left_of
 from tango_core.benchmarks.shapes.evidence import LEAST_COVER, clip_of, sprites_asked, tokens_of
 from tango_core.types import VisualFeatures
 
-# Bars of the figure of lost answers; questions that a point of a curve is made of, at least.
+# Maximum number of bars in the figure of lost answers; minimum questions per point of a curve.
 _MOST_BARS, _FEWEST = 28, 10
-# Bins of surviving shares with their upper ends; the first one holds what is gone altogether.
+# Bins of surviving shares with their upper ends; the first bin is a share of exactly 0.
 BINS = {
     "0": 0.0,
     "0 to 10 %": 0.1,
@@ -47,17 +47,17 @@ _EVIDENCE = ["share", "best", "best_for_clip", "gone"]
 
 @dataclass(frozen=True, eq=False)
 class Explained:
-    """A cell with its evidence, and with its answers if there are any.
+    """A cell with the surviving evidence per question, and its answers if there are any.
 
     Attributes:
-        cell: Which one.
-        retention: Share of the tokens that is really kept.
-        evidence: A row per question: video and question id, `share` of the object's tokens that
-            survives, `best` and `best_for_clip` (the same in the best set of as many tokens, if it
-            knows the question and if it serves all questions of a clip), and whether it is `gone`.
-        answers: The rows that the run answered, with `right` and `right_in_full` (true everywhere
-            if the run has no answers with all tokens); `None` without a run, or if it lacks the
-            cell.
+        cell: The cell.
+        retention: Actual share of kept tokens.
+        evidence: One row per question: video and question id, surviving `share` of the object's
+            tokens, `best` and `best_for_clip` (the share in the best set of equally many tokens,
+            chosen for this question or for all questions of the clip), and whether it is `gone`.
+        answers: The rows that the run answered, with `right` and `right_in_full`, whether the
+            unpruned baseline `full` is right (always true if the run has no `full`); `None` without
+            a run, or if the run lacks the cell.
     """
 
     cell: Cell
@@ -71,15 +71,15 @@ class Explained:
 
     @property
     def known(self) -> pd.DataFrame:
-        """The answers to questions that are right with all tokens."""
+        """The answers to questions that the unpruned baseline `full` answers correctly."""
         assert self.answers is not None
         return self.answers[self.answers["right_in_full"]]
 
     def lost(self) -> dict[str, int]:
-        """Number of answers that are wrong although right with all tokens.
+        """Count wrong answers to questions that the unpruned baseline `full` answers correctly.
 
-        All of them, those whose evidence is gone, and those of them whose evidence the best set of
-        as many tokens keeps.
+        `all` counts all of them, `gone` those without evidence, and `avoidable` those of `gone`
+        whose evidence the best set of equally many tokens keeps.
         """
         lost = self.known[~self.known["right"]]
         gone = lost[lost["gone"]]
@@ -93,20 +93,20 @@ class Explained:
 def analyze_evidence(
     job: Job, folder: Path, cache_root: str, console: Console, *, run: Path | None = None
 ) -> int:
-    """Follow the tokens of the objects that questions are about through the recipe's methods.
+    """Measure how many tokens of the questioned objects each method of the recipe keeps.
 
     Args:
-        job: A recipe on the benchmark `shapes`, where it is known what every token shows.
+        job: A recipe on the benchmark `shapes`, for which the content of every token is known.
         folder: Receives the page.
         cache_root: Directory or URL of the caches.
         console: Where to print.
-        run: A run of this recipe, whose errors are explained; `None` for none.
+        run: A run of this recipe whose errors are explained; `None` for none.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
-        RecipeError: If the benchmark is another one, no clip could be decoded, or a method needs a
+        RecipeError: If the benchmark is not `shapes`, no clip could be decoded, or a method needs a
             signal that the encoder lacks.
     """
     names = [section.name for section in job.all_benchmarks]
@@ -146,7 +146,7 @@ def analyze_evidence(
 def _objects(
     row: Clip, features: VisualFeatures, grid: tuple[int, int]
 ) -> tuple[list[str], torch.Tensor]:
-    """Ids of the questions about objects, and (Q, T * L) the tokens of each."""
+    """Ids of the questions about objects, and the (Q, T * L) object share of every token."""
     clip = clip_of(row.video_id)
     ids, masks = [], []
     seconds = features.timestamps.tolist()
@@ -161,13 +161,13 @@ def _objects(
 
 
 def outcomes(run: Path, benchmark: str) -> pd.DataFrame:
-    """Cell, question and whether the answer is `correct`, of every scored question of a benchmark.
+    """Cell, question id and `correct` of every scored question of a benchmark.
 
-    Failed and unreadable answers are wrong.
+    Failed and unparsed answers are wrong.
 
     Raises:
         FileNotFoundError: If the run has no answers.
-        DamagedFileError: If a file of it is damaged.
+        DamagedFileError: If a file of the run is damaged.
     """
     parts = []
     for table in parts_of(run).whole_clips():
@@ -181,16 +181,16 @@ def outcomes(run: Path, benchmark: str) -> pd.DataFrame:
 def explain(
     cell: Cell, retention: float, evidence: pd.DataFrame, answers: pd.DataFrame | None
 ) -> Explained:
-    """Put evidence and answers of a cell together.
+    """Join evidence and answers of a cell.
 
     Args:
-        cell: Which one.
-        retention: Share of the tokens that is really kept.
+        cell: The cell.
+        retention: Actual share of kept tokens.
         evidence: As in `Explained`.
-        answers: As from `outcomes`; `None` without a run.
+        answers: Result of `outcomes`; `None` without a run.
 
     Raises:
-        RecipeError: If the run was asked none of these questions.
+        RecipeError: If the run has none of these questions.
     """
     own = None if answers is None else answers[answers["cell"] == cell.name]
     if answers is None or own is None or own.empty:
@@ -209,7 +209,7 @@ def explain(
 
 
 def bins_of(known: pd.DataFrame) -> pd.DataFrame:
-    """Per bin of surviving shares the `number` of answers, and how many are `right`."""
+    """`number` of answers and number of `right` answers per bin of surviving shares."""
     ends = [-np.inf, *(end + 1e-9 * bool(end) for end in BINS.values())]
     bins = pd.cut(known["share"], ends, labels=list(BINS))
     groups = known.groupby(bins, observed=False)["right"]
@@ -289,7 +289,7 @@ def _page(
 
 
 def _errors_in_words(answered: Sequence[Explained]) -> list[str]:
-    """Sentences about lost answers and their evidence, over all pruned cells."""
+    """Sentences about lost answers and their evidence over all pruned cells."""
     lost = pd.DataFrame([one.lost() for one in answered]).sum()
     known = pd.concat([one.known for one in answered])
     gone, kept = known[known["gone"]], known[~known["gone"]]
@@ -338,7 +338,7 @@ def _cells_table(explained: Sequence[Explained], with_answers: bool) -> Table:
 
 
 def _answer_columns(one: Explained) -> dict[str, str]:
-    """The columns about answers; dashes for a cell that the run lacks."""
+    """The table's columns about answers; dashes for a cell that the run lacks."""
     names = (
         *("accuracy %", "lost %", "lost: gone %", "lost: best keeps %", "lost: still there %"),
         *("told by evidence", "told by best"),
@@ -362,12 +362,12 @@ def _answer_columns(one: Explained) -> dict[str, str]:
 
 
 def _percent(part: int, whole: int) -> str:
-    """A share in percent; a dash of nothing."""
+    """Format `part / whole` in percent; a dash if `whole` is 0."""
     return f"{100 * part / whole:.1f}" if whole else "-"
 
 
 def _survival_curves(cells: Sequence[Explained], theme: Theme) -> Figure:
-    """Share that survives, and share of questions without evidence, over the tokens kept."""
+    """Surviving share, and share of questions without evidence, over the share of kept tokens."""
     figure, (left, right) = new_figure((11.6, 5.6), theme, columns=2)
     ordered = sorted(cells, key=lambda one: one.retention)
     for panel, measure, y in (
@@ -394,7 +394,7 @@ def _survival_curves(cells: Sequence[Explained], theme: Theme) -> Figure:
 
 
 def _by_bin(answered: Sequence[Explained], theme: Theme) -> Figure:
-    """Accuracy over the bins of surviving shares, and how many questions are in each."""
+    """Accuracy, and share of questions, per bin of surviving shares."""
     figure, (left, right) = new_figure((11.6, 5.4), theme, columns=2)
     counts: dict[str, pd.DataFrame] = {}
     for one in answered:
@@ -422,7 +422,7 @@ def _by_bin(answered: Sequence[Explained], theme: Theme) -> Figure:
 
 
 def _accuracies(counts: pd.DataFrame) -> Points:
-    """Place of a bin and its accuracy in percent, of bins with enough questions."""
+    """(index of the bin, accuracy in percent) of bins with enough questions."""
     pairs = zip(counts["number"], counts["right"], strict=True)
     return [
         (float(place), 100 * right / number)
@@ -432,7 +432,7 @@ def _accuracies(counts: pd.DataFrame) -> Points:
 
 
 def _lost_bars(cells: Sequence[Explained], theme: Theme) -> Figure:
-    """Lost answers of every cell by what became of their evidence."""
+    """Bars of every cell's lost answers by the state of their evidence."""
     figure, (panel,) = new_figure((10.4, 1.5 + 0.31 * len(cells)), theme)
     rows = np.arange(len(cells))
     lost = pd.DataFrame([one.lost() for one in cells], columns=["all", "gone", "avoidable"])

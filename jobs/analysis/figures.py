@@ -1,4 +1,4 @@
-"""Parts of figures that several analyses draw: maps over the token grid, curves, labels."""
+"""Common parts of the analyses' figures: maps over the token grid, curves, labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.report.theme import Theme
 
 # Names of the signals as the publication spells them.
 SIGNAL_NAMES = {"saliency": "p-attn", "attention": "attn"}
-# Series with a colour and a name, those with the fewest options first; more are thin and grey.
+# Number of series with a colour and a legend entry, fewest options first; others are thin and grey.
 MOST_NAMED = 16
 _MARKERS = "osD^vP*Xph<>"
 
@@ -31,7 +31,7 @@ def label(
     y: str = "",
     grid: Literal["both", "x", "y"] = "both",
 ) -> None:
-    """Write the title and the axes of a panel, and draw its grid."""
+    """Set the title, the axis labels and the grid of a panel."""
     panel.set_title(title, loc="left", fontweight="bold", fontsize=10.5, color=theme.foreground)
     panel.set_xlabel(x)
     panel.set_ylabel(y)
@@ -49,16 +49,16 @@ def heat_map(
     limits: tuple[float, float] | None = None,
     colours: str = "viridis",
 ) -> None:
-    """Draw (H, W) values, row 0 on top, with a scale beside them.
+    """Draw (H, W) values with row 0 on top, and a colour bar.
 
     Args:
-        figure: Of the panel.
-        panel: Where to draw.
+        figure: Figure of the panel.
+        panel: Panel to draw in.
         values: (H, W).
         theme: Colours of the text.
-        title: Above the map.
-        scale: What the scale shows.
-        limits: Ends of the scale; `None` for those of the values.
+        title: Title above the map.
+        scale: Label of the colour bar.
+        limits: Ends of the colour bar; `None` for the range of the values.
         colours: Name of a colour map.
     """
     low, high = limits or (None, None)
@@ -76,7 +76,7 @@ def heat_map(
 
 
 def mark(panel: Axes, positions: Sequence[int], width: int) -> None:
-    """Write the numbers 1, 2, ... on positions of a map, readable on every colour."""
+    """Number positions of a map from 1 on, readable on every colour."""
     box = {"boxstyle": "circle,pad=0.18", "facecolor": "#b3261e", "edgecolor": "#ffffff"}
     style: dict[str, Any] = {"fontsize": 8.5, "fontweight": "bold", "color": "#ffffff", "bbox": box}
     for number, position in enumerate(positions, start=1):
@@ -108,7 +108,7 @@ def legend_below(figure: Figure, panel: Axes, theme: Theme, columns: int = 4) ->
 
 
 def plain_log(axis: Axis) -> None:
-    """Write 0.5, 1, 2 on a logarithmic axis: figures show no formulas."""
+    """Label a logarithmic axis with plain numbers instead of powers of 10."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
@@ -116,7 +116,7 @@ def plain_log(axis: Axis) -> None:
 
 
 def styles(names: Sequence[str], theme: Theme) -> dict[str, tuple[str, str]]:
-    """Series -> (colour, marker), of the named ones."""
+    """(colour, marker) per named series."""
     named = sorted(names, key=lambda name: name.count(" "))[:MOST_NAMED]
     return {
         name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])
@@ -125,14 +125,14 @@ def styles(names: Sequence[str], theme: Theme) -> dict[str, tuple[str, str]]:
 
 
 def shortened(name: str, longest: int = 44) -> str:
-    """A name without its middle, if it is too long for a figure."""
+    """Shorten a long name by cutting out its middle."""
     if len(name) <= longest:
         return name
     return f"{name[: longest // 2]}…{name[-(longest // 2 - 1) :]}"
 
 
 def draw_series(panel: Axes, series: Mapping[str, Points], theme: Theme) -> None:
-    """Draw one curve per series, given as (x, y) by x."""
+    """Draw one curve per series, given as (x, y) points sorted by x."""
     known = styles(list(series), theme)
     for name, points in series.items():
         colour, marker = known.get(name, (theme.grid, ""))

@@ -25,10 +25,10 @@ class Drawing:
     """A figure of a page.
 
     Attributes:
-        name: Of its files, without suffix.
-        title: Above it.
-        caption: Below it: what is drawn, and how to read it.
-        draw: Theme -> figure; called once per theme.
+        name: File name without suffix.
+        title: Title above the figure.
+        caption: Explanation below the figure.
+        draw: Draws the figure in a theme; called once per theme.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a page; also written as CSV with all its rows.
+    """A table of a page, also written to a CSV file.
 
     Attributes:
-        name: Of its file, without suffix.
-        title: Above it.
-        caption: Below it: what the columns mean.
-        rows: Column -> cell as text, for every row; all rows have the same columns.
-        shown: Rows on the page; the file has all.
+        name: File name without suffix.
+        title: Title above the table.
+        caption: Explanation of the columns below the table.
+        rows: One mapping from column to text per row; all rows have the same columns.
+        shown: Number of rows on the page; the CSV file has all rows.
     """
 
     name: str
@@ -66,10 +66,10 @@ class Page:
     """The page of an analysis.
 
     Attributes:
-        title: Of the page.
+        title: Title of the page.
         subtitle: Model, benchmark and clips.
-        findings: What was found, in sentences; also printed.
-        notes: What limits it, in sentences; also printed.
+        findings: Sentences about the results; also printed.
+        notes: Sentences about limitations; also printed.
         drawings: Figures.
         tables: Tables.
     """
@@ -83,7 +83,7 @@ class Page:
 
 
 def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
-    """Write the page, and print what was found.
+    """Write the page, and print its findings and notes.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
@@ -98,9 +98,9 @@ def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
 
 
 def write_page(page: Page, folder: Path) -> Path:
-    """Write `index.html`, and every figure as PNG and SVG and every table as CSV beside it.
+    """Write `index.html` with every figure as PNG and SVG and every table as CSV.
 
-    Every file appears whole, the page last; files of an earlier analysis are replaced.
+    Files are written atomically, the page last; files of an earlier analysis are replaced.
 
     Returns:
         Path of the page.

@@ -1,4 +1,4 @@
-"""`tango cache verify`, `gc`, `export`, `materialize`, `compact`: run them, print what was done."""
+"""`tango cache verify`, `gc`, `export`, `materialize`, `compact`: run and print the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tango_core.errors import InputError
 
 
 def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> int:
-    """Read every clip of the caches and name the bad files.
+    """Read every clip of the caches and list the bad files.
 
     Args:
         root: Directory or URL of the caches.
@@ -89,7 +89,7 @@ def gc(
         max_bytes: See `plan_removals`.
         yes: Whether the files are deleted.
         console: Where a line per cache and reason and a total are printed.
-        clock: For the age of files.
+        clock: Current time, for the age of files.
     """
     folders = find_caches(root, names)
     whole = bool(names) and older_than is None and max_bytes is None
@@ -126,7 +126,7 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         Exit code: 1 if any clip was skipped.
 
     Raises:
-        ValueError: If the name stands for several caches, or for the reasons of `export_cache`.
+        ValueError: If the name matches several caches, or as `export_cache`.
     """
     folder, *others = find_caches(root, [name])
     if others:
@@ -149,7 +149,7 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
 
 
 def materialize(root: str, names: Sequence[str], console: Console) -> int:
-    """Store the token sets that could be computed from stored features, which need none then.
+    """Compute token sets from stored features and store them, so the features can be deleted.
 
     Args:
         root: Directory or URL of the caches.
@@ -213,5 +213,5 @@ def compact(root: str, names: Sequence[str], console: Console) -> int:
 
 
 def _say(console: Console, line: str) -> None:
-    """Print one line, without markup and without wrapping."""
+    """Print one line without markup or wrapping."""
     console.print(" ".join(line.split()), markup=False, highlight=False, soft_wrap=True)

@@ -20,9 +20,9 @@ _RIGHT_ALIGNED = {"clips", "size", "tokens"}
 
 
 def cache_table(folders: Sequence[CacheFolder]) -> str:
-    """One line per cache and a last one with totals; empty without caches.
+    """One line per cache and a line of totals; "" without caches.
 
-    For caches whose names differ only in the hash, the notes name the settings that differ.
+    Notes list the differing settings of caches whose names differ only in the hash.
     """
     if not folders:
         return ""
@@ -49,7 +49,7 @@ def cache_table(folders: Sequence[CacheFolder]) -> str:
 def _row(
     folder: CacheFolder, settings: Settings, counts: TokenCounts | None, notes: str
 ) -> list[str]:
-    """The fields of one line."""
+    """The columns of one line."""
     frames, retention = (
         settings.get(key) for key in ("model.frames.num_frames", "compressor.retention")
     )
@@ -84,7 +84,7 @@ def _is_sampled(folder: CacheFolder, counts: TokenCounts | None) -> bool:
 
 
 def _stored(folder: CacheFolder) -> str:
-    """Which signals are stored beside the tokens, and what is not read any more."""
+    """Names of the stored signals, or a note about files of old plans."""
     if folder.old_plans:
         return f"{len(folder.old_plans)} files of plans, not read any more: `tango cache gc`"
     if not folder.holds_features:
@@ -94,7 +94,7 @@ def _stored(folder: CacheFolder) -> str:
 
 
 def _by_kind(folders: Sequence[CacheFolder]) -> str:
-    """Bytes of features and of tokens, where there are features."""
+    """Bytes of features and of tokens; "" without features."""
     sizes = {_FEATURES: 0, "tokens": 0}
     for folder in folders:
         sizes[_FEATURES if folder.holds_features else "tokens"] += folder.num_bytes
@@ -122,6 +122,6 @@ def _differences(folders: Sequence[CacheFolder], settings: Sequence[Settings]) -
 
 
 def _short(value: object) -> str:
-    """A value as text; long ones, such as digests, are cut."""
+    """A value as text; long values such as digests are shortened."""
     text = str(value).replace(" ", "")
     return text if len(text) <= 40 else f"{text[:12]}…"

@@ -42,17 +42,16 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        severity: `"error"`: questions that will fail; `"warning"`: questions that are probably
-            asked about the wrong video; `"withheld"`: files that cannot be had; `"note"`: what a
-            careful reader should know.
+        severity: `"error"`: questions that will fail; `"warning"`: questions that probably have the
+            wrong video; `"withheld"`: files that are not published; `"note"`: further information.
         kind: `annotation`, `missing`, `unreadable`, `truncated`, `damaged`, `length`, `bounds`,
             `timeout` or `crash`.
         path: The video, or the annotation file and row.
-        video_id: The clip; "" for a row that is no question.
-        question_ids: Its questions, parted by spaces.
-        clip_start: Seconds, or `None` for the whole file.
-        clip_end: Seconds, or `None` for the whole file.
-        detail: One line.
+        video_id: The clip; "" for a row that is not a question.
+        question_ids: The clip's questions, separated by spaces.
+        clip_start: Start in seconds; `None` for the whole file.
+        clip_end: End in seconds; `None` for the whole file.
+        detail: One-line description.
     """
 
     severity: Severity
@@ -70,10 +69,10 @@ class Check:
     """Counts and findings of a check.
 
     Attributes:
-        num_questions: Questions that could be read.
-        num_clips: Clips they ask about.
-        num_files: Files and folders of frames these are in.
-        findings: In the order of the annotations: rows first, then files.
+        num_questions: Number of readable questions.
+        num_clips: Number of their clips.
+        num_files: Number of files and folders of frames that contain these clips.
+        findings: Findings about rows, then about files, in the order of the annotations.
     """
 
     num_questions: int
@@ -83,7 +82,7 @@ class Check:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every question can be asked except those about withheld clips."""
+        """Whether all questions can be asked, except those about withheld clips."""
         return all(finding.severity != "error" for finding in self.findings)
 
 
@@ -95,22 +94,22 @@ def data_check(
     console: Console,
     split: str = "test",
 ) -> int:
-    """Check a benchmark and report to the terminal and, if asked, to a file.
+    """Check a benchmark and report to the terminal and optionally to a file.
 
     Args:
         benchmark: Entry of `BENCHMARKS`.
         root: `benchmark.root`.
         output: `.csv` or `.parquet` file that receives every finding; `None` for none.
-        jobs: Files checked at once.
-        console: Where the summary goes.
+        jobs: Number of files checked in parallel.
+        console: Receives the summary.
         split: `benchmark.split`.
 
     Returns:
-        Exit code: 1 if any question will fail for another reason than that its clip is withheld.
+        Exit code: 1 if any question about a clip that is not withheld will fail.
 
     Raises:
         ValueError: If a setting is wrong or an annotation file cannot be read at all.
-        FileNotFoundError: If the root or the annotations are not there.
+        FileNotFoundError: If the root or the annotations are missing.
     """
     if output is not None and output.suffix not in SUFFIXES:
         raise InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
@@ -136,14 +135,14 @@ def check(
 ) -> Check:
     """Check every row and every file of a benchmark.
 
-    Each file is opened in a child process with a time and a memory limit: one that hangs or crashes
-    its reader is a finding like any other.
+    Each file is opened in a child process with a time and a memory limit, so a file that hangs or
+    crashes its reader becomes a finding.
 
     Args:
         benchmark: An opened benchmark.
-        jobs: Files checked at once.
-        on_progress: Called with (files done, files in all).
-        timeout_s: Seconds that one file may take.
+        jobs: Number of files checked in parallel.
+        on_progress: Called with (files done, total files).
+        timeout_s: Time limit per file in seconds.
     """
     with in_one_line(benchmark.name, type(benchmark)):
         contents = _read(benchmark)
@@ -182,7 +181,7 @@ def _check_in_child(
     items: Sequence[VideoItem],
     lengths_s: Sequence[float],
 ) -> list[Problem]:
-    """Check one file in an idle child process; whatever happens to it becomes a problem."""
+    """Check one file in an idle child process; any exception becomes a problem."""
     child = idle.get()
     clips = sorted({item.clip for item in items if item.clip is not None})
     limits: dict[str, Any] = {"timeout_s": timeout_s, "about": path, "what": "check"}
@@ -206,8 +205,8 @@ class _Contents:
 
     findings: list[Finding]
     items: list[VideoItem]
-    withheld: dict[str, str] = field(default_factory=dict)  # path -> why
-    lengths: dict[str, set[float]] = field(default_factory=dict)  # path -> seconds
+    withheld: dict[str, str] = field(default_factory=dict)  # reason by path
+    lengths: dict[str, set[float]] = field(default_factory=dict)  # stated seconds by path
 
 
 def _read(benchmark: Benchmark) -> _Contents:
@@ -242,7 +241,7 @@ def _read(benchmark: Benchmark) -> _Contents:
 
 
 def _about_rows(defect: Defect) -> Finding:
-    """Turn what is wrong with the annotations into a finding."""
+    """Turn a defect of the annotations into a finding."""
     severity: Severity = "error" if defect.fatal else "note"
     return Finding(severity, "annotation", defect.where, "", "", None, None, defect.problem)
 
@@ -302,7 +301,7 @@ def _report(
 
 
 def _count(number: int, noun: str) -> str:
-    """Write a number of things."""
+    """Format a number with a noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -320,7 +319,7 @@ def write_findings(findings: Sequence[Finding], path: Path) -> None:
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
-    """Print how many findings there are of every kind, and the first of each."""
+    """Print the number of findings of every kind, and the first few."""
     kinds = Counter((finding.severity, finding.kind) for finding in findings)
     for severity in get_args(Severity):
         for kind, count in sorted((k, n) for (s, k), n in kinds.items() if s == severity):

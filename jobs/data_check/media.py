@@ -26,22 +26,22 @@ Bounds = tuple[float, float]
 # The first and the last frame, small: enough to see that a file can be decoded at both ends.
 _BOTH_ENDS = FrameSpec(num_frames=2, size=(16, 16))
 
-# Annotators round lengths and other downloads of a video end a little earlier or later: by more
-# than this, it is another video, or a part of it.
+# Annotated lengths are rounded, and copies of a video differ slightly in length. A larger
+# difference means another video or only a part of it.
 _LENGTH_SLACK_S = 2.0
 _LENGTH_SLACK_SHARE = 0.05
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with a file.
+    """A problem of a file.
 
     Attributes:
-        kind: What kind of problem.
-        detail: One line.
-        clip: The clip it concerns, or `None` for the file.
-        severity: `"error"`: clips are not decoded; `"warning"`: they are, and probably show
-            something else; `"note"`: they are.
+        kind: Kind of problem; see `Finding`.
+        detail: One-line description.
+        clip: The affected clip; `None` for the whole file.
+        severity: `"error"`: clips cannot be decoded; `"warning"`: clips can be decoded but probably
+            show another video; `"note"`: clips can be decoded.
     """
 
     kind: Kind
@@ -53,16 +53,16 @@ class Problem:
 def check_file(
     path: str, clips: Sequence[Bounds], lengths_s: Sequence[float] = ()
 ) -> list[Problem]:
-    """Open a file, decode its first and last frame, and compare its length with what is stated.
+    """Open a file, decode its first and last frame, and compare its length with the annotations.
 
     Args:
         path: A video file or a folder of images.
-        clips: (start, end) in seconds of every part that is asked about.
-        lengths_s: Lengths in seconds that annotations state; ignored for a folder, whose own
-            length depends on a rate that is not stated.
+        clips: (start, end) in seconds of every clip with questions.
+        lengths_s: Annotated lengths in seconds; ignored for a folder, whose length depends on an
+            unknown frame rate.
 
     Returns:
-        All problems; none for a good file.
+        All problems; empty for an intact file.
     """
     if not os.path.exists(path):
         is_link = os.path.islink(path)
@@ -79,7 +79,7 @@ def check_file(
 
 
 def _check_video(path: str, clips: Sequence[Bounds], lengths_s: Sequence[float]) -> list[Problem]:
-    """Read all packets, then decode at both ends."""
+    """Read all packets, then decode the first and the last frame."""
     index = read_index(path)
     problems = []
     announced = index.duration_s or 0.0
@@ -117,7 +117,7 @@ def _check_folder(path: str, clips: Sequence[Bounds]) -> list[Problem]:
 
 
 def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem]:
-    """Find a file that is clearly shorter or longer than stated: complete, but another video."""
+    """Report an intact file that is clearly shorter or longer than annotated."""
     far = [
         stated
         for stated in stated_s
@@ -125,14 +125,14 @@ def _compare_lengths(stated_s: Sequence[float], length_s: float) -> list[Problem
     ]
     if not far:
         return []
-    # MLVU's rows about one file state lengths 0.02 s apart: one finding for all of them.
+    # MLVU's rows about one file have lengths up to 0.02 s apart; report only one of them.
     stated = max(far, key=lambda stated: abs(length_s - stated))
     detail = f"lasts {length_s:.2f} s but should last {stated:.2f} s; is it the right video?"
     return [Problem("length", detail, severity="warning")]
 
 
 def _compare(clips: Sequence[Bounds], length_s: float) -> list[Problem]:
-    """Find clips that begin after the end, which fail, or end there, which are cut short."""
+    """Report clips that begin after the file's end (they fail) or end after it (cut short)."""
     problems = []
     slack = max(LOSS_SLACK_S, LOSS_SLACK_SHARE * length_s)
     for clip in clips:

@@ -2,10 +2,10 @@
 
 What lives here: `page.py` (the page and its tables as data), `plots.py` (scores over retention and
 cost, time and tokens), `difference_plots.py` (differences by group, several trainings), `theme.py`
-(colours of both), `gallery.py` (some clips), `notes.py` (sentences below a table), `compare.py`
-(runs read, compared and written, for `tango report` and `tango runs compare`),
-`replicates.py` (one recipe with several trainings of a model), `shards.py` (runs that are one job),
-`formatting.py` (how numbers, names and tables are written). Tables in files are in `tables/`.
+(colours of all plots), `gallery.py` (example clips), `notes.py` (notes below a table), `compare.py`
+(reads, compares and reports runs, for `tango report` and `tango runs compare`), `replicates.py`
+(one recipe with several trainings of a model), `shards.py` (shards of one job), `formatting.py`
+(formats of numbers, names and tables). Tables in files are in `tables/`.
 
 May import: `jobs.results` and what that may import; never `jobs.run`, `jobs.tracking`, `jobs.cli`.
 

@@ -52,7 +52,7 @@ from tango_core.errors import InputError
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """One run, or the shards of one job, with everything a comparison reads of it."""
+    """One run, or the shards of one job, loaded for a comparison."""
 
     group: RunGroup
     facts: JobFacts
@@ -60,18 +60,18 @@ class LoadedRun:
     summary: RunSummary
 
 
-# A cell and the run it is of.
+# A cell and its run.
 _Pair = tuple[LoadedRun, CellSummary]
 
 
 @dataclass(frozen=True)
 class ComparedRuns:
-    """Several runs, or one, with every comparison made.
+    """One or several runs with all comparisons of their cells.
 
     Attributes:
-        runs: The runs; shards of one job are one.
+        runs: The runs; shards of one job count as one run.
         cells: All cells of all runs, in order.
-        notes: Sentences that belong below their table.
+        notes: Notes to print below the table.
     """
 
     runs: tuple[LoadedRun, ...]
@@ -79,7 +79,7 @@ class ComparedRuns:
     notes: tuple[str, ...]
 
     def answers(self, index: int) -> RightWrong:
-        """What a cell answered."""
+        """Answers of a cell."""
         run, cell = _pairs(self.runs)[index]
         return right_wrong(run.reduction, cell)
 
@@ -94,14 +94,14 @@ def compared_runs(
     """Read runs and compare their cells; nothing is written.
 
     Args:
-        run_dirs: Finished runs; shards of one job become one.
-        baselines: What every cell is compared with besides `full`; see `with_baselines`.
+        run_dirs: Finished runs; shards of one job are merged.
+        baselines: Cells that every cell is compared with besides `full`; see `with_baselines`.
         on: `"common"`, or `"all"` to let every run count all of its questions.
-        across: Whether cells are compared with `full` of another run if theirs has none.
+        across: Whether cells are compared with `full` of another run if their own run has none.
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
-        ValueError: If a baseline or group is not there, shards overlap, or runs have no question
+        ValueError: If a baseline or group does not exist, shards overlap, or runs have no question
             in common.
     """
     groups = grouped(run_dirs)
@@ -128,15 +128,15 @@ def compared_runs(
 
 
 def _pairs(runs: Sequence[LoadedRun]) -> list[_Pair]:
-    """Every cell with its run."""
+    """All (run, cell) pairs."""
     return [(run, cell) for run in runs for cell in run.summary.cells]
 
 
 def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Digests] | None]:
-    """What to say about questions that not all runs were asked, and which ones count.
+    """Notes about questions that not all runs have, and the questions to compare on.
 
     Raises:
-        ValueError: If runs have no question in common, or shards have some.
+        ValueError: If runs have no question in common, or shards have common questions.
     """
     if len(groups) == 1 and not groups[0].shards:
         return [], None
@@ -145,7 +145,7 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
         parts = [questions_asked(folder) for folder in group.folders]
         facts, union = group.merged_facts(), group.union(parts)
         asked.append((facts.run_id, union))
-        # A part holds all answers about its clips, so a lost one takes questions with it.
+        # A part holds all answers about its clips, so a lost part also removes questions.
         found = sum(len(union.get(cell.benchmark, ())) for cell in facts.cells)
         lost += lost_answers_notes(facts, found, group.folders)
     common = common_questions(asked)
@@ -162,10 +162,10 @@ def _load(group: RunGroup, only: Mapping[str, Digests] | None) -> LoadedRun:
 
 
 def _paired_cells(pairs: Sequence[_Pair]) -> list[CellSummary]:
-    """All cells, each with its comparison with all tokens.
+    """All cells, each compared with the unpruned baseline `full`.
 
-    A cell is compared with `full` of its own run, or else with the one that `full_index` finds
-    among all runs. Questions that only one of the two was asked do not count.
+    The baseline is `full` of the cell's own run, or else the one that `full_index` finds among all
+    runs. Only questions that both have are compared.
     """
     cells = [cell for _, cell in pairs]
     for index, (run, cell) in enumerate(pairs):
@@ -183,7 +183,7 @@ def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
     ours, theirs = (one.reduction.outcomes.get(cell.benchmark) for one in (run, other_run))
     if ours is None or theirs is None:
         return None
-    # Latencies may be compared only if both were measured in profile mode on equal devices.
+    # Latencies are comparable only if both were measured in profile mode on equal devices.
     profile = run.facts.mode == "profile" == other_run.facts.mode
     return compare_cells(
         ours,
@@ -204,27 +204,26 @@ def report_runs(
     on: On = "common",
     num_clips: int = 0,
 ) -> Path:
-    """Write tables (Markdown, CSV, LaTeX), plots and a page for one run or for several.
+    """Write tables (Markdown, CSV, LaTeX), plots and a page for one or several runs.
 
-    Runs that are shards of one job become one result. Other runs are compared on the questions that
-    all of them were asked.
+    Shards of one job are merged. Other runs are compared on their common questions.
 
     Args:
         run_dirs: Finished runs.
-        output: Where to write; `None` writes into the run itself, which must then be the only one.
-        published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
-        baselines: What every cell is compared with besides `full`; see `with_baselines`.
-        confusion: Group of the questions for `confusion.*`; `None` writes none.
+        output: Output directory; `None` writes into the run directory, for a single run only.
+        published: Add the numbers of the Tango paper to `paper_table.*`.
+        baselines: Cells that every cell is compared with besides `full`; see `with_baselines`.
+        confusion: Group of the questions for `confusion.*`; `None` omits the files.
         on: `"common"`, or `"all"` to let every run count all of its questions.
-        num_clips: Clips to draw on the page of one run, which decodes their frames again.
+        num_clips: Number of clips to draw on the page of a single run; their videos are decoded.
 
     Returns:
         Path of the page.
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
-        ValueError: If there is no run, or several and no place to write to, or a baseline or group
-            that the runs do not have, or shards overlap, or runs have no question in common.
+        ValueError: If there is no run, several runs have no output directory, a baseline or group
+            does not exist, shards overlap, or runs have no question in common.
     """
     if not run_dirs or (len(run_dirs) > 1 and output is None):
         raise InputError(
@@ -256,7 +255,7 @@ def _write_comparison(
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
     summary: RunSummary | RunsSummary
-    if len(runs) == 1 and runs[0].group.shards:  # what the whole job would have written
+    if len(runs) == 1 and runs[0].group.shards:  # write what the unsharded job would write
         facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
     else:
         summary = _summary(runs, cells, facts)
@@ -275,7 +274,7 @@ def _write_comparison(
 def _summary(
     runs: Sequence[LoadedRun], cells: Sequence[CellSummary], facts: JobFacts
 ) -> RunsSummary:
-    """The numbers of several runs."""
+    """Summarise several runs."""
     return RunsSummary(
         run_id=facts.run_id,
         kind=facts.kind,
@@ -290,7 +289,7 @@ def _summary(
 
 
 def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
-    """What holds for all runs together."""
+    """Facts of all runs together."""
     first = runs[0].facts
     every = [run.facts for run in runs]
     return replace(
@@ -316,13 +315,13 @@ def write_tables(
 ) -> None:
     """Write `table.*`, `paper_table.*`, `grid.md` and `breakdowns.*`.
 
-    `scores.*` is written too where a benchmark has several metrics, and `differences_by_group.csv`
-    where cells were compared with all tokens.
+    `scores.*` is written if a benchmark has several metrics, and `differences_by_group.csv` if
+    cells were compared with the unpruned baseline `full`.
 
     Args:
         cells: Cells of one run or of several.
         folder: Receives the files.
-        published: Set the numbers of the Tango paper beside ours in `paper_table.*`.
+        published: Add the numbers of the Tango paper to `paper_table.*`.
         notes: Sentences to print under `table.*` and `paper_table.*`.
     """
     paper = paper_table(cells, published=published, notes=notes)
@@ -352,7 +351,7 @@ def write_confusion(
 
     Args:
         cells: Cells of one run or of several.
-        reductions: Answers of the run of every cell.
+        reductions: Per cell, the answers of its run.
         group: Group of the questions.
         folder: Receives the files.
 

@@ -22,12 +22,12 @@ from jobs.results.replicates import ReplicatedCell
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import Comparison as ScoreDifference
 
-# Rows of a panel: with more values those with most questions are drawn.
+# Maximum number of rows of a panel; the values with most questions are drawn.
 MOST_VALUES = 40
 MOST_COLUMNS = 4
 _LONGEST_VALUE, _LONGEST_TITLE = 28, 30
 _WIDTH = 11.0
-# On both sides of the scale, as a share of what is between.
+# Margin at both ends of the scale, as a share of its range.
 _MARGIN = 0.06
 
 Line = Literal["-", ":", ""]
@@ -36,7 +36,7 @@ Series = Callable[[CellSummary], str]
 
 
 class _Mark(NamedTuple):
-    """A difference, where it is drawn, and how."""
+    """A difference with its position and style in the plot."""
 
     paired: ScoreDifference
     at: float
@@ -45,7 +45,7 @@ class _Mark(NamedTuple):
 
 
 def caption_of(family: Family) -> str:
-    """What the figure shows, how many comparisons it holds and how many of them survive."""
+    """Caption with the number of comparisons and how many survive Holm's correction."""
     number, surviving = len(family.members), family.num_surviving
     drawn, there = len(values_of(family)), len({member.value for member in family.members})
     cut = f"; the {drawn} values with most questions of {there}" if drawn < there else ""
@@ -55,7 +55,7 @@ def caption_of(family: Family) -> str:
 
 
 def values_of(family: Family) -> dict[str, int]:
-    """The values that are drawn, in alphabetical order, with the number of their questions."""
+    """The drawn values in alphabetical order, with their numbers of questions."""
     counts: dict[str, int] = {}
     for member in family.members:
         counts[member.value] = max(counts.get(member.value, 0), member.paired.num_questions)
@@ -66,13 +66,13 @@ def values_of(family: Family) -> dict[str, int]:
 def forest_plot(family: Family, series: Series, theme: Theme) -> Figure:
     """Paired differences with 95 % intervals, one colour per retention.
 
-    Filled points survive Holm's correction over the family; dotted intervals rest on too few clips
-    and are wider than they need to be. Diamonds are the differences over all questions, which do
-    not count as comparisons of the family. All panels have one scale; intervals may leave it.
+    Filled points survive Holm's correction over the family; dotted intervals are based on too few
+    clips and are conservative bounds. Diamonds are the differences over all questions, which are
+    not part of the family. All panels have the same scale, and intervals may extend beyond it.
 
     Args:
         family: At least one difference.
-        series: Gives the name of a cell's series, which is the title of its panel.
+        series: Returns the name of a cell's series, which is the title of its panel.
         theme: Colours.
     """
     values = values_of(family)
@@ -83,7 +83,7 @@ def forest_plot(family: Family, series: Series, theme: Theme) -> Figure:
     colours = _colours(retentions, theme)
     columns = min(MOST_COLUMNS, len(panels_of))
     rows = math.ceil(len(panels_of) / columns)
-    band = max(0.25, 0.09 * len(retentions) + 0.1)  # inches of a value
+    band = max(0.25, 0.09 * len(retentions) + 0.1)  # inches per value
     height = 0.8 + rows * (0.65 + band * (len(values) + 1))
     width = _WIDTH if columns > 2 else 7.6
     figure, panels = new_figure((width, height), theme, rows=rows, columns=columns)
@@ -105,7 +105,7 @@ def forest_plot(family: Family, series: Series, theme: Theme) -> Figure:
 
 
 def _colours(retentions: Sequence[float], theme: Theme) -> Colours:
-    """A colour per retention; more tokens are brighter."""
+    """One colour per retention, brighter for more tokens."""
     if len(retentions) == 1:
         return {retentions[0]: theme.series[0]}
     ends = (0.05, 0.8) if theme.name == "light" else (0.4, 1.0)
@@ -114,7 +114,7 @@ def _colours(retentions: Sequence[float], theme: Theme) -> Colours:
 
 
 def _scale(family: Family) -> tuple[float, float]:
-    """Ends in points: zero, every difference and every interval that is no bound are between."""
+    """Ends of the scale in points; it includes 0, all differences and all exact intervals."""
     ends = [0.0]
     for member in family.members:
         paired = member.paired
@@ -132,7 +132,7 @@ def _panel_forest(
     colours: Colours,
     theme: Theme,
 ) -> None:
-    """One series."""
+    """Draw the panel of one series."""
     rows = {value: row for row, value in enumerate(values)}
     step = 0.74 / max(1, len(retentions))
     shifts = {
@@ -162,7 +162,7 @@ def _panel_forest(
 
 
 def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, theme: Theme) -> None:
-    """Intervals and points, each kind at once: single ones take ten times as long."""
+    """Draw all intervals and points in a few calls; single calls take ten times as long."""
     for line in ("-", ":"):
         own = [mark for mark in marks if mark.paired.too_few_clips == (line == ":")]
         panel.hlines(
@@ -186,7 +186,7 @@ def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, theme: Theme) -> None
 
 
 def _legend(figure: Figure, colours: Colours, theme: Theme) -> None:
-    """Retentions by colour, and what filled points, dots and diamonds mean."""
+    """Draw the legend of colours, filled points, dotted intervals and diamonds."""
 
     def handle(label: str, marker: str, colour: str, face: str, line: Line) -> Line2D:
         return Line2D(
@@ -220,7 +220,7 @@ def _legend(figure: Figure, colours: Colours, theme: Theme) -> None:
     )
 
 
-# Inches per method and per retention; longest name of a method.
+# Inches per method and per retention.
 _ROW, _COLUMN = 0.24, 2.3
 _LONGEST_NAME = 34
 
@@ -228,12 +228,11 @@ _LONGEST_NAME = 34
 def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
     """One column per retention, one line per method, a row of columns per benchmark.
 
-    Methods stand in the order of their mean over the retentions they were asked at; controls are
-    hollow. A retention at which controls alone were asked has no column. The dashed line is the
-    mean of all tokens.
+    Methods are sorted by their mean over their retentions; controls are hollow. A retention with
+    controls only has no column. The dashed line is the mean of the unpruned baseline `full`.
 
     Args:
-        found: Cells of several trainings, not all of them those of all tokens.
+        found: Cells of several trainings; at least one is not `full`.
         theme: Colours.
     """
     pruned = [one for one in found if not one.cell.is_baseline]
@@ -265,7 +264,7 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
 
 
 def _series(cells: Sequence[ReplicatedCell], benchmark: str) -> list[str]:
-    """Names of the methods, the best one last, which a plot shows on top."""
+    """Names of the methods, best last, so that it is on top in the plot."""
     by_name: dict[str, list[float]] = {}
     for one in cells:
         if one.cell.benchmark == benchmark:
@@ -280,7 +279,7 @@ def _panel(
     share: float,
     theme: Theme,
 ) -> None:
-    """One retention of one benchmark."""
+    """Draw the panel of one retention of one benchmark."""
     for one in cells:
         if one.cell.is_baseline:
             panel.axvline(100 * one.mean, color=theme.foreground, linestyle="--", linewidth=0.9)

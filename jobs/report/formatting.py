@@ -1,8 +1,7 @@
 """Text of numbers and tables: percentages, intervals, and the table type with its formats.
 
-Every writer of a table or a page goes through one of these, or through a template that escapes
-(`templates/`). The files of harnesses (`jobs/harness`) are the exception: there a reply must stay
-as it was, byte for byte.
+All tables and pages are written with these functions or with escaping templates (`templates/`).
+Exception: files for harnesses (`jobs/harness`), in which replies must be byte-identical.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from jobs.results.quantities import Comparison
 from tango_core.metrics import Estimate
 from tango_core.printable import printable
 
-# What a spreadsheet takes for a formula, also behind spaces, and in the forms of full width.
+# Text that spreadsheets interpret as a formula, also after spaces and as full-width characters.
 _FORMULA = re.compile("^\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*%?|[+-]|[+-]?(inf|nan)")
-# The beginning of a tag, a comment or a link in angle brackets; "<0.001" is none.
+# Start of a tag, a comment or a link in angle brackets; "<0.001" does not match.
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _MARKDOWN = str.maketrans({"\\": r"\\", "|": r"\|"})
 _LATEX = str.maketrans(
@@ -34,7 +33,7 @@ _LATEX = str.maketrans(
         "^": r"\textasciicircum{}",
         "|": r"\textbar{}",
         '"': r"\textquotedbl{}",
-        "[": "{[}",  # in front of a row it would be an argument of the \\ before
+        "[": "{[}",  # at the start of a row it would be an argument of the previous \\
         "]": "{]}",
         **{char: f"\\{char}" for char in "%&_#${}"},
     }
@@ -42,31 +41,30 @@ _LATEX = str.maketrans(
 
 
 def csv_field(value: object) -> object:
-    """A field of a CSV file that no spreadsheet takes for a formula; numbers stay numbers.
+    """Make a CSV field that no spreadsheet interprets as a formula; numbers are unchanged.
 
-    A text that begins like a formula gets an apostrophe in front, which spreadsheets read as "this
-    is text".
+    A string that starts like a formula gets an apostrophe prefix, which marks text in spreadsheets.
     """
     if not isinstance(value, str):
         return value
-    text = printable(value).replace("\r\n", "\n").replace("\r", "\n")  # one that is quoted
+    text = printable(value).replace("\r\n", "\n").replace("\r", "\n")  # quoted by the CSV writer
     is_formula = _FORMULA.search(text) and not _NUMBER.fullmatch(text.strip())
     return f"'{text}" if is_formula else text
 
 
 def markdown_text(text: str) -> str:
-    """Text as Markdown shows it, on one line: without tags, links, pictures and new columns."""
+    """Escape text for one line of Markdown: no tags, links, images or column separators."""
     literal = _one_line(text).translate(_MARKDOWN).replace("](", r"]\(")
     return _TAG.sub(r"\\<", literal)
 
 
 def latex_text(text: str) -> str:
-    """Text as LaTeX prints it, whatever characters it holds."""
+    """Escape text for LaTeX."""
     return _one_line(text).translate(_LATEX)
 
 
 def _one_line(text: str) -> str:
-    """Printable text whose white space is single spaces, without control characters."""
+    """Collapse white space to single spaces and remove control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in printable(text)).split())
 
 
@@ -78,29 +76,29 @@ Row = Sequence[str]
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """A share as a percentage without its sign; a dash for `None`."""
+    """A share in percent without the % sign; a dash for `None`."""
     return DASH if share is None else f"{100 * share:.{digits}f}"
 
 
 def points(share: float | None) -> str:
-    """A difference of shares in percentage points, with its sign (and a true minus)."""
+    """A difference of shares in percentage points, with + or a minus sign."""
     return DASH if share is None else f"{100 * share:+.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 def milliseconds(value: float | None) -> str:
-    """A duration with about three digits."""
+    """A duration in milliseconds with about three digits."""
     if value is None:
         return DASH
     return f"{value:.2f}" if value < 1 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
 def times(ratio: float | None) -> str:
-    """A speed-up."""
+    """A speed-up factor; a dash for `None`."""
     return DASH if ratio is None else f"{ratio:.2f}\N{MULTIPLICATION SIGN}"
 
 
 def estimate_percent(estimate: Estimate | None) -> str:
-    """An accuracy or another mean without its interval; a dash for `None`."""
+    """The value of an estimate in percent, without its interval; a dash for `None`."""
     return percent(None if estimate is None else estimate.value)
 
 
@@ -112,12 +110,12 @@ def interval(estimate: Estimate | None, unknown: str = "") -> str:
 
 
 def difference(versus: Comparison | None) -> str:
-    """A paired difference in points; a dash if there is none."""
+    """A paired difference in points; a dash without a comparison."""
     return DASH if versus is None or versus.paired is None else points(versus.paired.difference)
 
 
 def difference_interval(versus: Comparison | None) -> str:
-    """Both ends of the interval of a difference in points, or why there is none, or ""."""
+    """The interval of a difference in points, the reason why it is missing, or ""."""
     if versus is None or versus.paired is None:
         return ""
     if versus.paired.too_few_clips:
@@ -126,13 +124,13 @@ def difference_interval(versus: Comparison | None) -> str:
 
 
 def difference_with_interval(versus: Comparison | None) -> str:
-    """A paired difference in points with its interval; a dash if there is none."""
+    """A paired difference in points with its interval; a dash without a comparison."""
     ends = difference_interval(versus)
     return f"{difference(versus)} ({ends})" if ends else DASH
 
 
 def p_value(versus: Comparison | None) -> str:
-    """The p value of a difference as papers print it; a dash if there is none."""
+    """The p value of a difference in the style of papers; a dash without a comparison."""
     if versus is None or versus.paired is None:
         return DASH
     value = versus.paired.p_value
@@ -140,12 +138,12 @@ def p_value(versus: Comparison | None) -> str:
 
 
 def corrected_p(value: float | None) -> str:
-    """A p value that was corrected for several comparisons; a dash for `None`."""
+    """A p value corrected for multiple comparisons; a dash for `None`."""
     return DASH if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def detectable(versus: Comparison | None) -> str:
-    """The smallest true difference that is found in four of five such comparisons, in points."""
+    """The smallest difference detectable with 80 % power, in points."""
     paired = versus.paired if versus else None
     return percent(paired.detectable_difference if paired else None)
 
@@ -156,7 +154,7 @@ def markdown_notes(notes: Iterable[str]) -> list[str]:
 
 
 def latex_notes(notes: Iterable[str]) -> list[str]:
-    """Sentences as comments of LaTeX, each on one line."""
+    """LaTeX comments, one line per sentence."""
     return [f"% {' '.join(note.split())}" for note in notes]
 
 
@@ -166,8 +164,8 @@ class Table:
 
     Attributes:
         header: Names of the columns.
-        rows: As long as the header each; texts, but in a table for `csv` any values.
-        text_columns: How many columns are text; the others are numbers, aligned to the right.
+        rows: Rows as long as the header; strings, or any values in a table for `csv`.
+        text_columns: Number of leading text columns; the others are numbers, right-aligned.
     """
 
     header: Row
@@ -176,7 +174,7 @@ class Table:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, object]]) -> Table:
-        """From at least one row that names its columns; all rows have the same."""
+        """Build a table from at least one mapping; all rows have the same keys."""
         return cls(list(rows[0]), [list(row.values()) for row in rows])
 
     def markdown(self) -> str:
@@ -187,7 +185,7 @@ class Table:
         return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
     def csv(self) -> str:
-        """A CSV file; `None` becomes an empty field, and no field is a formula."""
+        """A CSV file; `None` becomes an empty field, and formulas are escaped."""
         stream = io.StringIO()
         rows = ([csv_field(value) for value in row] for row in (self.header, *self.rows))
         csv.writer(stream, lineterminator="\n").writerows(rows)
@@ -198,7 +196,7 @@ class Table:
 
         Args:
             above: Lines between the top rule and the header.
-            sections: Numbers of the rows that begin with a rule.
+            sections: Indices of the rows with a rule above them.
         """
         letters = "l" * self.text_columns + "r" * (len(self.header) - self.text_columns)
         lines = [f"\\begin{{tabular}}{{{letters}}}", "\\toprule", *above]
@@ -211,8 +209,8 @@ class Table:
         """Plain text: the header, a rule, and one line per row.
 
         Args:
-            max_width: Characters per line; the first column, which is the only text, is shortened
-                to fit. `None` for no limit.
+            max_width: Characters per line; the first column is shortened to fit. `None` for no
+                limit.
         """
         widths = self._widths()
         if max_width is not None:
@@ -234,9 +232,10 @@ class Table:
         """Plain text without a rule: the header, and one line per row.
 
         Args:
-            right: Columns that are aligned to the right.
+            right: Indices of the right-aligned columns.
             max_width: Characters per line; `None` for no limit.
-            shrink: Columns that are shortened to fit, the widest first; none below six characters.
+            shrink: Indices of columns that are shortened to fit, the widest first, to six
+                characters at least.
         """
         widths = self._widths()
         while max_width is not None and _total(widths) > max_width:
@@ -267,7 +266,7 @@ def _lines(rows: Sequence[Row], widths: Sequence[int], right: Collection[int]) -
 
 
 def shortened(text: str, width: int) -> str:
-    """A text cut in its middle: names of runs and cells differ at their ends."""
+    """Shorten a string by cutting out its middle, because names of cells differ at their ends."""
     if len(text) <= width:
         return text
     end = max(0, (width - 1) // 2)

@@ -13,18 +13,18 @@ from jobs.results.reduction import parts_of
 from jobs.viewer.panels import ClipPanels
 
 MOST_CELLS = 4
-# Cells at about this share stand side by side: enough is gone to see a difference.
+# Cells with a retention near this are drawn; enough tokens are dropped to see a difference.
 SHARE = 0.1
-# Clips that are looked at; a run may have hundreds of thousands.
+# Maximum number of clips that are examined; a run may have hundreds of thousands.
 LOOKED_AT = 200
 _LONGEST_REPLY = 60
-# Clips that are tried for each that is drawn: caches and videos may be gone.
+# Clips tried per drawn clip, because caches and videos may be missing.
 _TRIES = 4
 _COLUMNS = ("benchmark", "video_id", "cell", "correct", "score", "text", "status")
 
 
 class _Said(NamedTuple):
-    """A reply, and what it is worth: a score where a benchmark has more than right and wrong."""
+    """A reply with its correctness, or its score if the benchmark has graded scores."""
 
     right: bool
     text: str
@@ -32,7 +32,7 @@ class _Said(NamedTuple):
 
     @property
     def caption(self) -> str:
-        """The worth in words, then the reply."""
+        """Correctness or score, then the reply."""
         worth = "right" if self.right else "wrong"
         if self.score is not None:
             worth = f"{100 * self.score:.0f} %"
@@ -41,12 +41,12 @@ class _Said(NamedTuple):
 
 @dataclass
 class _Sampled:
-    """What cells said about a clip; of several questions the first one that tells them apart."""
+    """Replies of cells to the questions about one clip."""
 
     replies: dict[str, list[_Said]] = field(default_factory=dict)
 
     def question(self, cells: Sequence[str]) -> int:
-        """Index of a question that some cell answers and another one does not, or of the first."""
+        """Index of the first question that only some cells answer correctly, else 0."""
         said = [self.replies[cell] for cell in cells if cell in self.replies]
         for at, replies in enumerate(zip(*said, strict=False)):
             if len({said.right for said in replies}) > 1:
@@ -54,7 +54,7 @@ class _Sampled:
         return 0
 
     def lost(self, cells: Sequence[str]) -> int:
-        """Questions that all tokens answer and one of the cells does not."""
+        """Number of questions that `full` answers correctly and one of the cells does not."""
         full = self.replies.get(BASELINE, [])
         return sum(
             one.right
@@ -66,16 +66,16 @@ class _Sampled:
 
 
 def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[str]:
-    """Draw some clips of a finished run, those first that a method got wrong and `full` did not.
+    """Draw clips of a finished run, first those with answers lost by a method but not by `full`.
 
     Args:
-        run_dir: Its directory.
-        cells: Its cells.
-        number: How many clips at most.
+        run_dir: The run's directory.
+        cells: The run's cells.
+        number: Maximum number of clips.
 
     Returns:
-        HTML of figures that need nothing else; empty where the run has no pruned cell, or is older
-        than the record of its clips (`clips/*.parquet`).
+        Self-contained HTML figures; empty if the run has no pruned cell or no record of its clips
+        (`clips/*.parquet`, missing in old runs).
     """
     shown = _side_by_side(cells)
     if number < 1 or not shown or not (run_dir / "clips").is_dir():
@@ -94,7 +94,7 @@ def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[st
                 question=found[clip].question([BASELINE, *names]),
                 viewer=viewer,
             )
-            if figure.startswith("<figure"):  # else it says what is missing
+            if figure.startswith("<figure"):  # otherwise a message about a missing file
                 figures.append(figure)
             if len(figures) == number:
                 break
@@ -102,7 +102,7 @@ def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[st
 
 
 def _side_by_side(cells: Sequence[CellSummary]) -> list[CellSummary]:
-    """Cells of the first benchmark at the share nearest to `SHARE`, the methods with most first."""
+    """Cells of the first benchmark with retention nearest to `SHARE`, best methods first."""
     pruned = [
         cell for cell in cells if not cell.is_baseline and cell.benchmark == cells[0].benchmark
     ]
@@ -117,7 +117,7 @@ def _side_by_side(cells: Sequence[CellSummary]) -> list[CellSummary]:
 
 
 def _sampled(run_dir: Path, benchmark: str) -> dict[tuple[str, str], _Sampled]:
-    """The first clips of a benchmark, with what every cell said about them."""
+    """The first clips of a benchmark with the replies of every cell."""
     found: dict[tuple[str, str], _Sampled] = {}
     for table in parts_of(run_dir).whole_clips():
         there = [name for name in _COLUMNS if name in table.column_names]
@@ -134,7 +134,7 @@ def _sampled(run_dir: Path, benchmark: str) -> dict[tuple[str, str], _Sampled]:
 
 
 def _captions(clip: _Sampled, names: Sequence[str]) -> dict[str, str]:
-    """What each cell said to one question about the clip."""
+    """Caption per cell with its reply to one question about the clip."""
     at = clip.question([BASELINE, *names])
     captions = {}
     for name in names:

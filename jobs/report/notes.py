@@ -1,4 +1,4 @@
-"""Sentences printed below a table, and which questions several runs have in common."""
+"""Notes printed below a table, and common questions of several runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tango_core.metrics import ACCURACY
 
 
 def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
-    """Benchmarks with differences that have no interval, because too few clips changed."""
+    """Note about differences without an interval because too few clips changed."""
     few: dict[str, list[int]] = {}
     for cell in cells:
         for versus in (cell.versus_full, *cell.versus.values()):
@@ -40,14 +40,14 @@ def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
 
 
 def _span(counts: Sequence[int]) -> str:
-    """Smallest and largest of some numbers of clips, once where they are the same."""
+    """Range of some numbers of clips in words."""
     low, high = min(counts), max(counts)
     span = f"{low}" if low == high else f"{low} to {high}"
     return f"{span} clip{'' if high == 1 and low == high else 's'}"
 
 
 def incomplete_group_notes(cells: Iterable[CellSummary]) -> list[str]:
-    """Benchmarks with groups of questions that have no score, because some were not asked."""
+    """Notes about groups without a score because some of their questions were not asked."""
     sentences = []
     for cell in cells:
         found = cell.headline
@@ -64,16 +64,16 @@ def incomplete_group_notes(cells: Iterable[CellSummary]) -> list[str]:
 
 
 def answers_in(cells: Iterable[CellSummary]) -> int:
-    """Answers of all cells, failed ones included."""
+    """Number of answers of all cells, failed ones included."""
     return sum(cell.counts.num_questions for cell in cells)
 
 
 def lost_answers_notes(facts: JobFacts, num_found: int, folders: Sequence[Path]) -> list[str]:
-    """Answers that a run had when it ended, and that its files do not hold any more.
+    """Note about answers that are missing from a finished run's files.
 
     Args:
-        facts: Of one run, or of the shards of one job together.
-        num_found: Answers in the files.
+        facts: Facts of one run, or of the shards of one job together.
+        num_found: Number of answers in the files.
         folders: Run directories.
     """
     if facts.num_answers is None or num_found >= facts.num_answers:
@@ -86,7 +86,7 @@ def lost_answers_notes(facts: JobFacts, num_found: int, folders: Sequence[Path])
 
 
 def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:
-    """Methods of the recipes that are in no table, because the model cannot run them."""
+    """Notes about methods that were skipped because the model does not support them."""
     sentences = (
         f"Skipped on {facts.model}: {entry.name}, retention {100 * entry.retention:g} %: "
         f"{entry.reason}."
@@ -98,18 +98,18 @@ def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:
 
 On = Literal["common", "all"]
 
-# Benchmark -> sorted digests of the questions of a run.
+# Sorted digests of a run's questions, by benchmark.
 Asked = Mapping[str, Digests]
 
 
 def common_questions(runs: Sequence[tuple[str, Asked]]) -> dict[str, Digests]:
-    """Questions that all runs of a benchmark were asked, where these differ.
+    """Common questions of all runs, for benchmarks on which the runs' questions differ.
 
     Args:
-        runs: Name of each run, and its questions.
+        runs: Name and questions of each run.
 
     Returns:
-        Benchmark -> sorted digests; benchmarks whose runs were all asked the same are not in it.
+        Sorted digests by benchmark, without benchmarks for which all runs have the same questions.
     """
     found = {}
     for benchmark in dict.fromkeys(name for _, asked in runs for name in asked):
@@ -121,10 +121,10 @@ def common_questions(runs: Sequence[tuple[str, Asked]]) -> dict[str, Digests]:
 
 
 def raise_if_none(runs: Sequence[tuple[str, Asked]], common: Asked) -> None:
-    """Refuse to compare runs without a common question.
+    """Raise if runs to be compared have no common question.
 
     Raises:
-        ValueError: In one line.
+        ValueError: If a benchmark has no common question.
     """
     for benchmark, keys in common.items():
         if not len(keys):
@@ -136,7 +136,7 @@ def raise_if_none(runs: Sequence[tuple[str, Asked]], common: Asked) -> None:
 
 
 def question_notes(runs: Sequence[tuple[str, Asked]], common: Asked, on: On) -> list[str]:
-    """Sentences about questions that not all runs were asked."""
+    """Notes about questions that not all runs have."""
     sentences = []
     for benchmark, keys in common.items():
         counts = [(name, len(asked[benchmark])) for name, asked in runs if benchmark in asked]
@@ -157,12 +157,12 @@ def question_notes(runs: Sequence[tuple[str, Asked]], common: Asked, on: On) -> 
 
 
 def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]:
-    """Sentences about common questions that were asked with other prompts or other frames.
+    """Notes about common questions with different prompts or frames.
 
-    Every run is held against the first one of its benchmark.
+    Every run is compared with the first run of its benchmark.
 
     Args:
-        runs: Name of each run, and its outcomes by benchmark.
+        runs: Name and outcomes by benchmark of each run.
     """
     sentences: list[str] = []
     silent: dict[str, dict[str, None]] = {"prompts": {}, "frames": {}}
@@ -199,7 +199,7 @@ def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]
 
 
 def _shown(outcomes: Outcomes) -> dict[str, Keys]:
-    """Digests of what was shown with every question; 0 where it was not recorded."""
+    """Digests of every question's prompt and frames; 0 if not recorded."""
     return {"prompts": outcomes.prompt, "frames": outcomes.frames}
 
 
@@ -218,12 +218,12 @@ HEADER = (
 
 
 def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) -> list[str]:
-    """A sentence per retention with a control; nothing where no control was run.
+    """Comparisons with the best control, one sentence per retention with a control.
 
     Args:
-        cells: Of one run or of several.
-        answers: What the cell at an index answered; asked for only where there is a control.
-        folder: Receives `controls.md` if there is one.
+        cells: Cells of one run or of several.
+        answers: Returns the answers of the cell at an index; called only if there is a control.
+        folder: Receives `controls.md` if there is a control.
     """
     found = against_controls(cells, answers)
     several = len({one.control.benchmark for one in found}) > 1
@@ -235,7 +235,7 @@ def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) 
 
 
 def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
-    """What the cells of a run answered; the run is read when the first one is asked for."""
+    """Answers of the cells of a run, read on first use."""
 
     @cache
     def reduction() -> Reduction:
@@ -245,7 +245,7 @@ def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
 
 
 def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
-    """What a cell answered, without what does not count in the headline."""
+    """Correctness of a cell's answers that count in the headline metric."""
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark, profile=False)
     headline = outcomes.metrics[0]
     counts, values = headline.count(outcomes.questions(cell.name))
@@ -255,7 +255,7 @@ def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
 
 
 def controls_markdown(found: Iterable[ControlledRetention]) -> str:
-    """All comparisons, with accuracy by VTC-Bench's filter, in %."""
+    """Markdown table of all comparisons, with accuracy by VTC-Bench's filter, in %."""
     rows = [
         (
             one.control.benchmark,
@@ -281,7 +281,7 @@ def controls_markdown(found: Iterable[ControlledRetention]) -> str:
 
 
 def _sentence(one: ControlledRetention, several: bool) -> str:
-    """What the comparisons of one retention say."""
+    """Summarise the comparisons of one retention in a sentence."""
     where = f" on {one.control.benchmark}" if several else ""
     if size := one.methods[0].cell.input_size:
         where += f" with {size}"
@@ -312,17 +312,17 @@ def _sentence(one: ControlledRetention, several: bool) -> str:
 
 
 def _of_what(control: CellSummary) -> str:
-    """Whose tokens the share of a control is of, where they are not those of its own run."""
+    """Suffix if a control's share refers to the whole input instead of its own run's input."""
     return " of the whole input" if control.is_baseline else ""
 
 
 def _difference(method: AgainstControl) -> str:
-    """Points with a sign."""
+    """The difference to the control in points."""
     return points(method.versus.difference if method.versus else None)
 
 
 def _filtered(method: AgainstControl) -> tuple[str, str]:
-    """Accuracy where the control fails, and where it does not."""
+    """Accuracies on questions that the control fails, and on the others."""
     filtered = method.filtered
     if filtered is None:
         return DASH, DASH

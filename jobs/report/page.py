@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a run: no network, no scripts, light and dark."""
+"""Self-contained HTML page of a run, without network access or scripts, in light and dark."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from jobs.viewer.links import list_link
 from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
 
-# What the template prints numbers with.
+# Filters for numbers in the template.
 _FILTERS: dict[str, Callable[..., object]] = {
     "percent": percent,
     "estimate": estimate_percent,
@@ -59,30 +59,30 @@ _FILTERS: dict[str, Callable[..., object]] = {
     "detectable": detectable,
 }
 
-# Where `tango view RUN --export RUN/viewer` puts the viewer, from the run directory.
+# Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
 VIEWER = "viewer/index.html"
 
 
 def viewer_of(run_dir: Path) -> str:
-    """Where the viewer of a run is, as its page links to it; "" if there is none."""
+    """Relative link to the exported viewer of a run; "" if there is none."""
     return VIEWER if (run_dir / VIEWER).is_file() else ""
 
 
 def failures_link(
     viewer: str, cell: CellSummary, groups: Sequence[tuple[str, str]], *, has_full: bool
 ) -> str:
-    """A link to the questions that a cell lost: right with all tokens and wrong here.
+    """Link to the questions that a cell lost: correct with `full` and wrong in this cell.
 
     Args:
-        viewer: As `viewer_of` says.
-        cell: Of the run that the viewer shows alone.
-        groups: (name, value) pairs of the questions.
-        has_full: Whether the run has a cell of all tokens; else all wrong ones are meant, as they
-            are for that cell itself.
+        viewer: Result of `viewer_of`.
+        cell: Cell of the run that the viewer shows.
+        groups: (name, value) pairs that select questions.
+        has_full: Whether the run has the baseline `full`; otherwise, and for `full` itself, the
+            link selects all wrong answers.
 
     Returns:
-        "" without a viewer, and for groups of which a question may have several values: the viewer
-        filters by the whole of them.
+        The link; "" without a viewer, or for groups of which a question may have several values,
+        because the viewer filters by the combined value.
     """
     several = facts_of(cell.benchmark).several_valued
     if not viewer or any(name in several for name, _ in groups):
@@ -96,15 +96,15 @@ def failures_link(
 def strips(
     cells: Sequence[CellSummary], page: Sequence[CellSummary]
 ) -> list[dict[str, float | None] | None]:
-    """Where the small intervals of some cells are drawn, in percent of the width of their column.
+    """Positions of the small interval drawings of cells, in percent of their column's width.
 
     Args:
-        cells: One per row of a table, of one benchmark.
+        cells: Cells of one benchmark, one per row of a table.
         page: All cells of the page: intervals of one benchmark are drawn on one scale.
 
     Returns:
-        Per cell `low`, `high`, `value` and `full`, the score with all tokens; `None` without a
-        headline.
+        Per cell `low`, `high`, `value` and `full` (the score of the unpruned baseline); `None`
+        without a headline metric.
     """
     benchmarks = {cell.benchmark for cell in cells}
     drawn = [cell.headline for cell in page if cell.benchmark in benchmarks and cell.headline]
@@ -130,7 +130,7 @@ def strips(
 
 
 def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
-    """Everything that is needed to run it again, apart from the job itself."""
+    """Everything needed to reproduce the run besides the job: versions, devices, options."""
     clips_per_s = summary.throughput.clips_per_s
     known = {
         "run": facts.run_id,
@@ -153,7 +153,7 @@ def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple
 
 
 def _peak_memory(summary: RunSummary | RunsSummary) -> str:
-    """Largest memory in use and whose it was."""
+    """Peak memory and the stage that used it."""
     if summary.peak_gib is None:
         return ""
     owner = f" of the {summary.peak_of}" if summary.peak_of else ""
@@ -170,8 +170,8 @@ def write_report(
 
     Args:
         run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
-        summary: What `write_summary` returned for this run; `None` to summarise it here.
-        clips: Figures of clips, see `gallery`.
+        summary: Result of `write_summary` for this run; `None` to compute it here.
+        clips: Figures of clips; see `gallery`.
 
     Returns:
         Path of the page.
@@ -216,16 +216,16 @@ def render_html(
     plots_in: Path | None = None,
     viewer: str = "",
 ) -> str:
-    """The page as text; everything that comes from data is escaped.
+    """Render the page as HTML; all data is escaped.
 
     Args:
-        summary: Of a run, or of several.
-        facts: What the run says about itself.
-        jobs: Title -> resolved job as YAML.
+        summary: Summary of one run or of several.
+        facts: Recorded facts of the run.
+        jobs: Resolved jobs as YAML, by title.
         notes: Sentences to print under the table of cells.
-        clips: Figures of clips as HTML, from `gallery`, which escapes what comes from data.
+        clips: Figures of clips as escaped HTML, from `gallery`.
         plots_in: Receives the plots of the page as files, light theme; `None` writes none.
-        viewer: Where the exported viewer of the run is, from the page; "" for no links into it.
+        viewer: Relative link to the exported viewer of the run; "" for no links.
     """
     cells = summary.cells
     plots, forests = draw_plots(cells), draw_forests(cells)
@@ -268,18 +268,18 @@ def render_html(
 
 
 def _macro_groups(cells: Sequence[CellSummary]) -> str:
-    """Groups over whose values the benchmarks average, or ""."""
+    """Names of the groups over which the benchmarks macro-average, or ""."""
     names = [facts_of(c.benchmark).macro_group for c in cells if c.macro is not None]
     return ", ".join(dict.fromkeys(name for name in names if name))
 
 
 def _joined(*parts: str) -> str:
-    """What is known, with dots between."""
+    """Join non-empty strings with middle dots."""
     return " \N{MIDDLE DOT} ".join(part for part in parts if part)
 
 
 def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
-    """Names and values of the figures on top."""
+    """Names and values of the key figures at the top of the page."""
     if len(summary.cells) == 1:
         (cell,) = summary.cells
         ends = f", {interval(cell.headline)}" if cell.headline else ""
@@ -305,7 +305,7 @@ def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
 
 
 def _duration(seconds: float) -> str:
-    """A wall time in the two units that matter."""
+    """A wall time in its two largest units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -318,7 +318,7 @@ def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[di
     return [
         {
             "caption": plot.caption,
-            # Bytes 16 to 20 of a PNG are its width in pixels.
+            # Bytes 16 to 19 of a PNG are its width in pixels.
             "width": round(struct.unpack(">I", plot.image[16:20])[0] * CSS_SCALE),
             "light": base64.b64encode(plot.image).decode(),
             "dark": base64.b64encode(dark[name].image).decode(),

@@ -32,7 +32,7 @@ _LETTERS_PER_INCH = 11.5
 def score_plot(
     cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
 ) -> Figure | None:
-    """Headlines over the retention asked for, one panel per benchmark, with 95 % intervals.
+    """Headline metrics over the requested retention with 95 % intervals, one panel per benchmark.
 
     Args:
         cells: Cells of one run or of several.
@@ -41,7 +41,7 @@ def score_plot(
         theme: Colours.
 
     Returns:
-        `None` where no cell has a headline.
+        The figure; `None` if no cell has a headline metric.
     """
     scored = [cell for cell in cells if cell.headline is not None]
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in scored))
@@ -79,7 +79,7 @@ def score_plot(
 def _panel_score(
     panel: Axes, cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
 ) -> None:
-    """One benchmark: the full-token run as a band, the other cells as points side by side."""
+    """Draw one benchmark: the baseline `full` as a band, the other cells as points."""
     for cell, score in _scored(cells):
         if cell.is_baseline:
             low, high = 100 * score.low, 100 * score.high
@@ -127,28 +127,28 @@ def _panel_score(
 
 
 def _scored(cells: Sequence[CellSummary]) -> list[tuple[CellSummary, Estimate]]:
-    """The cells with a known headline, and that headline."""
+    """The cells with a known headline metric, and its value."""
     return [(cell, cell.headline) for cell in cells if cell.headline is not None]
 
 
-# What a method changes of a question's time; the vision tower sees every frame in any case.
+# Stages whose time depends on the method; the vision tower processes every frame in any case.
 COSTED = ("compress", "prefill")
 MOST_NAMED = 14
 LONGEST_FRONT_NAME = 32
 
-# Name of a cell's series -> (colour, marker).
+# (colour, marker) by name of a cell's series.
 Styles = Mapping[str, tuple[str, str]]
 Cost = Callable[[CellSummary], float | None]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """The points that no other one beats in both cost and value.
+    """Find the points that are not dominated in cost and value.
 
     Args:
-        points: (cost, value) pairs; less cost and more value are better.
+        points: (cost, value) pairs; lower cost and higher value are better.
 
     Returns:
-        Indices by rising cost; of equal points the first.
+        Indices by increasing cost; of equal points only the first.
     """
     order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
     front: list[int] = []
@@ -167,7 +167,7 @@ def milliseconds_of(cell: CellSummary) -> float | None:
 
 
 def percent_of_tokens(cell: CellSummary) -> float | None:
-    """Percent of the visual tokens, averaged over the layers of the language model."""
+    """Kept visual tokens in percent, averaged over the layers of the language model."""
     return None if cell.equivalent_retention is None else 100 * cell.equivalent_retention
 
 
@@ -183,7 +183,7 @@ def pareto(
     styles: Styles,
     theme: Theme,
 ) -> Figure | None:
-    """One row per benchmark: the headline over time and over tokens, 95 % intervals, fronts joined.
+    """Headline metric over time and over tokens, with Pareto fronts; one row per benchmark.
 
     Args:
         cells: Cells of one run or of several.
@@ -192,7 +192,7 @@ def pareto(
         theme: Colours.
 
     Returns:
-        `None` where no benchmark has two cells with a cost.
+        The figure; `None` if no benchmark has two cells with a cost.
     """
     scored = [cell for cell in cells if cell.headline is not None]
     benchmarks = [
@@ -219,7 +219,7 @@ def pareto(
 def _points(
     cells: Sequence[CellSummary], benchmark: str, cost: Cost
 ) -> list[tuple[CellSummary, float]]:
-    """The cells of a benchmark whose cost is known and above zero, with it."""
+    """The cells of a benchmark with a positive cost, and that cost."""
     own = [(cell, cost(cell)) for cell in cells if cell.benchmark == benchmark]
     return [(cell, value) for cell, value in own if value]
 
@@ -231,7 +231,7 @@ def _panel_pareto(
     styles: Styles,
     theme: Theme,
 ) -> None:
-    """Points with intervals; those on the front ringed, joined and named."""
+    """Draw points with intervals; points on the front are ringed, connected and named."""
     if not points:
         panel.set_visible(False)
         return
@@ -272,7 +272,7 @@ def _panel_pareto(
 
 
 def _name(panel: Axes, front: Sequence[tuple[str, tuple[float, float]]], theme: Theme) -> None:
-    """Numbers beside the points of a front, and what they are where a panel is emptiest."""
+    """Number the points of a front, and list their names in the emptiest corner of the panel."""
     for number, (_, at) in enumerate(front, 1):
         panel.annotate(
             f"{number}",
@@ -308,14 +308,14 @@ LONGEST_NAME = 44
 
 
 def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
-    """Median milliseconds per stage, stacked, one bar per cell.
+    """Stacked bars of median milliseconds per stage, one bar per cell.
 
     Args:
         cells: Cells of one run or of several.
         theme: Colours.
 
     Returns:
-        `None` where nothing was timed.
+        The figure; `None` if nothing was timed.
     """
     timed = [cell for cell in cells if any(stage in cell.latency_ms for stage in STACKED)]
     if not timed:
@@ -357,14 +357,14 @@ def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
 
 
 def token_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
-    """Share of the tokens asked for against the share really kept, averaged over the layers.
+    """Requested share of tokens compared with the actual share, averaged over the layers.
 
     Args:
         cells: Cells of one run or of several.
         theme: Colours.
 
     Returns:
-        `None` where no cell prunes, or none of them knows what it kept.
+        The figure; `None` if no cell prunes or none has recorded its kept tokens.
     """
     pruned = [
         cell for cell in cells if not cell.is_baseline and cell.equivalent_retention is not None
@@ -404,7 +404,7 @@ def token_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
 def _bars(
     cells: Sequence[CellSummary], theme: Theme
 ) -> tuple[Figure, list[tuple[Axes, list[CellSummary]]]]:
-    """One panel per table of cells below each other, one row per cell, top to bottom."""
+    """Create one panel per table of cells, with one row per cell from top to bottom."""
     titles, parts = zip(*tables_of_cells(cells), strict=True)
     height = 1.1 + sum(0.45 + 0.3 * len(part) for part in parts)
     figure, panels = new_figure(
@@ -418,7 +418,7 @@ def _bars(
     return figure, list(zip(panels, parts, strict=True))
 
 
-# Files of the same plot: of accuracies, and where there are other headlines.
+# File names of the same plot: if all headline metrics are accuracies, and otherwise.
 ACCURACY_PLOT, SCORE_PLOT = "accuracy_vs_retention.png", "score_vs_retention.png"
 COST_PLOT = "score_vs_cost.png"
 CAPTIONS = {
@@ -433,14 +433,14 @@ _MARKERS = "osD^vP*Xph<>"
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure as PNG, and what stands above it."""
+    """A figure as PNG, and its title."""
 
     caption: str
     image: bytes
 
 
 def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, Plot]:
-    """Draw every figure that the cells have data for, but for the differences by group.
+    """Draw all figures for which the cells have data, except the differences by group.
 
     Args:
         cells: Cells of one run or of several.
@@ -470,7 +470,7 @@ def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, 
 
 
 def draw_forests(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, Plot]:
-    """Draw differences to all tokens: a figure per benchmark and group that has several values.
+    """Draw differences to `full`: one figure per benchmark and group with several values.
 
     Args:
         cells: Cells of one run or of several.
@@ -494,7 +494,7 @@ def draw_forests(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str
 
 
 def _file_name(words: str, taken: Collection[str]) -> str:
-    """A file's name from names that are the users'."""
+    """Make a valid, unused file name from user-defined names."""
     stem = "differences_by_" + re.sub("[^a-z0-9]+", "_", words.lower()).strip("_")[:80]
     name, number = f"{stem}.png", 2
     while name in taken:
@@ -510,7 +510,7 @@ def save_plots(plots: Mapping[str, Plot], folder: Path) -> None:
 
 
 def _series(cell: CellSummary, cells: Sequence[CellSummary]) -> str:
-    """The name under which cells that differ in retention alone are connected."""
+    """Name of a cell's series: cells of a series differ only in retention."""
     if len({other.run_id for other in cells}) > 1:
         own = [other for other in cells if other.run_id == cell.run_id]
         return f"{cell.run_id}: {_series(cell, own)}"
@@ -525,7 +525,7 @@ def _series(cell: CellSummary, cells: Sequence[CellSummary]) -> str:
 
 
 def _styles(cells: Sequence[CellSummary], series: Series, theme: Theme) -> Styles:
-    """The colour and marker of every series but that of all tokens, the same in all figures."""
+    """Colour and marker of every series except `full`, equal in all figures."""
     names = dict.fromkeys(series(cell) for cell in cells if not cell.is_baseline)
     return {
         name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])

@@ -1,4 +1,4 @@
-"""Compare several trainings of one model: sentences, a table and a figure."""
+"""Compare runs of one recipe with several trainings of a model: sentences, table, figure."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ FIGURE_FILE = "replicates.png"
 
 @dataclass(frozen=True)
 class ReplicatesReport:
-    """What was written.
+    """Result of `report_replicates`.
 
     Attributes:
         page: Path of the table.
-        sentences: What it says about every retention.
+        sentences: One summary sentence per retention.
     """
 
     page: Path
@@ -54,16 +54,16 @@ class ReplicatesReport:
 def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesReport:
     """Write `replicates.md`, `.csv` and `.png` for runs of one recipe with several trainings.
 
-    What depends on the machine (latencies) is not compared.
+    Machine-dependent results (latencies) are not compared.
 
     Args:
-        run_dirs: Finished runs, one per training; shards of one job are one.
-        folder: Where to write.
+        run_dirs: Finished runs, one per training; shards of one job count as one run.
+        folder: Output directory.
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
         ValueError: If there are fewer than two runs, they have no question or cell in common,
-            they differ in more than their training, or two are of one checkpoint.
+            they differ in more than their training, or two use the same checkpoint.
     """
     if len({one.resolve() for one in run_dirs}) < len(run_dirs):
         raise InputError("a run is named twice; replicates are runs of several trainings")
@@ -89,7 +89,7 @@ def _recipe(run_dir: Path) -> dict[str, Any]:
 
 
 def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:
-    """One row per cell: every replicate's value, mean and spread, differences and verdicts."""
+    """Markdown table, one row per cell: value per run, mean, spread, differences, verdicts."""
     number = len(found[0].cells)
     header = (
         "benchmark",
@@ -124,7 +124,7 @@ def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:
 
 
 def numbers_csv(found: Sequence[ReplicatedCell], names: Sequence[str]) -> str:
-    """The table with all digits; shares and differences in [0, 1] and [-1, 1]."""
+    """The table as CSV, unrounded; shares in [0, 1], differences in [-1, 1]."""
     header = (
         *("benchmark", "cell", "method", "metric", "retention_requested", "equivalent_retention"),
         *names,
@@ -177,7 +177,7 @@ def _page(
 
 
 def _left_out(runs: Sequence[ComparedRuns], found: Sequence[ReplicatedCell]) -> list[str]:
-    """Cells and questions that not all runs have, and what each run says about its results."""
+    """Notes about cells and questions that not all runs have, and the notes of each run."""
     used = {(one.cell.benchmark, one.cell.name) for one in found}
     missing = {
         f"{cell.name} on {cell.benchmark}"
@@ -195,7 +195,7 @@ def _left_out(runs: Sequence[ComparedRuns], found: Sequence[ReplicatedCell]) -> 
 
 
 def _sentence(found: Sequence[ReplicatedCell], level: Agreement) -> str:
-    """One retention."""
+    """Summarise one retention."""
     own = [
         one
         for one in found
@@ -236,12 +236,12 @@ def _sentence(found: Sequence[ReplicatedCell], level: Agreement) -> str:
 
 
 def _names(cells: Sequence[ReplicatedCell]) -> str:
-    """Their series."""
+    """Names of the cells' series."""
     return ", ".join(one.cell.series for one in cells)
 
 
 def _versus_control(one: ReplicatedCell) -> str:
-    """Points and interval against the best control."""
+    """Difference to the best control in points, with its interval."""
     versus = one.versus_control
     if versus is None:
         return DASH
@@ -251,7 +251,7 @@ def _versus_control(one: ReplicatedCell) -> str:
 
 
 def _ends(versus: Comparison | None) -> tuple[float | None, float | None, float | None]:
-    """Difference with both ends of its interval; empty without one."""
+    """Difference and both ends of its interval; `None`s without a comparison."""
     if versus is None:
         return None, None, None
     return versus.difference, versus.low, versus.high

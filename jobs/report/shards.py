@@ -22,17 +22,17 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Shard:
-    """Every `number`-th clip of a job, from the `index`-th."""
+    """A shard: every `number`-th clip of a job, starting with clip `index`."""
 
     index: int
     number: int
 
     def overlaps(self, other: Shard) -> bool:
-        """Whether some clip of a long enough job is in both."""
+        """Whether both shards contain a common clip (of a sufficiently large job)."""
         return (self.index - other.index) % math.gcd(self.number, other.number) == 0
 
     def __str__(self) -> str:
-        """As `--shard` takes it."""
+        """In the format of `--shard`."""
         return f"{self.index}/{self.number}"
 
 
@@ -42,8 +42,8 @@ class RunGroup:
 
     Attributes:
         folders: Run directories.
-        facts: What each run says about itself.
-        shards: Of several runs, their shards; empty for a run that stands for itself.
+        facts: Recorded facts of each run.
+        shards: Shards of the runs; empty for a single run.
     """
 
     folders: tuple[Path, ...]
@@ -51,7 +51,7 @@ class RunGroup:
     shards: tuple[Shard, ...] = ()
 
     def merged_facts(self) -> JobFacts:
-        """What holds for all runs of the group together."""
+        """Combined facts of all runs of the group."""
         first = self.facts[0]
         if not self.shards:
             return first
@@ -59,7 +59,7 @@ class RunGroup:
         return replace(
             first,
             run_id=f"{first.run_id} ({number - len(missing)} of {number} shards)",
-            wall_s=None,  # they may have run side by side
+            wall_s=None,  # shards may have run in parallel
             started_at=min(facts.started_at for facts in self.facts),
             git_commit=joined(facts.git_commit for facts in self.facts),
             device=joined(facts.device for facts in self.facts),
@@ -75,7 +75,7 @@ class RunGroup:
         )
 
     def notes(self) -> list[str]:
-        """Which runs were merged, and what is missing of their job."""
+        """Notes about the merged runs and the missing shards of their job."""
         if not self.shards:
             return []
         names = ", ".join(
@@ -94,13 +94,13 @@ class RunGroup:
         return sentences
 
     def union(self, asked: Sequence[Mapping[str, Digests]]) -> dict[str, Digests]:
-        """All questions of the group, benchmark by benchmark.
+        """All questions of the group by benchmark.
 
         Args:
-            asked: Benchmark -> sorted digests of the questions of each run.
+            asked: Per run, the sorted digests of its questions by benchmark.
 
         Raises:
-            ValueError: If two runs were asked the same question.
+            ValueError: If two runs have a common question.
         """
         total: dict[str, Digests] = {}
         for number, run in enumerate(asked):
@@ -117,7 +117,7 @@ class RunGroup:
         return total
 
     def _missing(self) -> tuple[list[int], int]:
-        """Shards that no run has, and the number that they are counted in."""
+        """Indices of missing shards, and the total number of shards they refer to."""
         number = math.lcm(*(shard.number for shard in self.shards))
         there = {
             index for shard in self.shards for index in range(shard.index, number, shard.number)
@@ -126,16 +126,16 @@ class RunGroup:
 
 
 def _work_of(runs: Sequence[JobFacts]) -> WorkCounts | None:
-    """What all runs did; `None` if one does not say."""
+    """Sum of the runs' work counts; `None` if one run has none."""
     told = [facts.work for facts in runs if facts.work is not None]
     return sum(told, WorkCounts()) if len(told) == len(runs) else None
 
 
 def grouped(folders: Sequence[Path]) -> list[RunGroup]:
-    """The runs in order, those that differ in their shard only as one.
+    """Group runs that differ only in their shard, in order.
 
-    Runs of one and the same shard are no parts of a whole; they stay apart. So do runs of one name,
-    see `told_apart`.
+    Several runs of the same shard are separate groups. Runs with equal names stay separate too; see
+    `told_apart`.
 
     Raises:
         FileNotFoundError: If a directory is not a finished run.
@@ -171,7 +171,7 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
 
 
 def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
-    """Names of runs; with as much of their folders as is needed where two began in one second."""
+    """Unique names of runs; equal names get as much of their folder as needed."""
     parts = [str(home_of(folder.absolute())).split("/") for folder in folders]
     longest = max(map(len, parts), default=0)
     ends = (["/".join(own[-length:]) for own in parts] for length in range(2, longest + 1))
@@ -180,17 +180,17 @@ def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Different texts with commas between."""
+    """Join distinct strings with commas."""
     return ", ".join(dict.fromkeys(text for text in texts if text))
 
 
 def _same(folder: Path, others: Sequence[Path]) -> bool:
-    """Whether a directory is among others, however it is written."""
+    """Whether a directory is among others, comparing resolved paths."""
     return folder.resolve() in {other.resolve() for other in others}
 
 
 def _shard_and_job(folder: Path, facts: JobFacts) -> tuple[Shard, str]:
-    """Shard of a run, and what is equal in all shards of its job alone; 0/1 for a whole job."""
+    """Shard of a run (0/1 for a whole job), and a key equal only for shards of the same job."""
     path = folder / JOB_FILE
     recipe = read_recipe(path) if path.is_file() else {}
     text = recipe.pop("shard", None)
@@ -202,7 +202,7 @@ def _shard_and_job(folder: Path, facts: JobFacts) -> tuple[Shard, str]:
 
 
 def _questions_of(missing: Sequence[int], number: int, runs: Sequence[JobFacts]) -> str:
-    """How many questions the missing shards hold, if a run of the job has written it down."""
+    """Number of questions in the missing shards, if a run of the job has recorded it."""
     sizes: tuple[ShardSize, ...] = next((f.shards for f in runs if len(f.shards) == number), ())
     if not sizes:
         return "how many questions they hold is not recorded"

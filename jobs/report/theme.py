@@ -1,4 +1,4 @@
-"""Colours, panels and small parts that all plots share."""
+"""Colours, panels and common parts of all plots."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 _DPI = 160
-# CSS pixels per pixel of a figure, so that its text is as large as the page's.
+# CSS pixels per pixel of a figure; makes its text as large as the page's.
 CSS_SCALE = 100 / _DPI
 
 
@@ -29,7 +29,7 @@ class Theme:
         background: Background of the figure and its panels.
         foreground: Text, baseline and outlines.
         grid: Grid and axis lines.
-        series: Colours of methods, told apart also by the colour-blind; markers differ as well.
+        series: Colours of methods, distinguishable for colour-blind readers; markers differ too.
     """
 
     name: str
@@ -62,7 +62,7 @@ def new_figure(
     columns: int = 1,
     height_ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure and its panels, in the theme's colours."""
+    """Create an empty figure and its panels in the theme's colours."""
     figure = Figure(figsize=size, layout="constrained", facecolor=theme.background)
     panels = list(figure.subplots(rows, columns, squeeze=False, height_ratios=height_ratios).flat)
     for panel in panels:
@@ -78,7 +78,7 @@ def new_figure(
 
 
 def note(panel: Axes, text: str, at: tuple[float, int], theme: Theme) -> None:
-    """A small text to the right of a point."""
+    """Write a small text to the right of a point."""
     panel.annotate(
         text,
         at,
@@ -91,7 +91,7 @@ def note(panel: Axes, text: str, at: tuple[float, int], theme: Theme) -> None:
 
 
 def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
-    """One legend over all panels."""
+    """Draw one legend above all panels."""
     handles, names = panel.get_legend_handles_labels()
     figure.legend(
         handles,
@@ -104,9 +104,9 @@ def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as a PNG; what stands between dollar signs in a name is no formula.
+    """Render the figure as PNG; dollar signs in names are not parsed as formulas.
 
-    The same pixels as `Figure.savefig`, which draws every figure twice to lay it out.
+    Gives the same pixels as `Figure.savefig`, which draws every figure twice for its layout.
     """
     _without_formulas(figure)
     canvas: Any = FigureCanvasAgg(figure)  # some of its methods are not typed
@@ -119,7 +119,7 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as an SVG; equal figures give equal bytes."""
+    """Render the figure as SVG; equal figures give equal bytes."""
     _without_formulas(figure)
     stream = io.BytesIO()
     FigureCanvasAgg(figure)
@@ -130,6 +130,6 @@ def svg(figure: Figure) -> bytes:
 
 
 def _without_formulas(figure: Figure) -> None:
-    """Show what stands between dollar signs as it is."""
+    """Disable the parsing of dollar signs as formulas in all texts."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)

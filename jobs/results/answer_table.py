@@ -74,6 +74,8 @@ _REACHED = f"(bits & {FAILED_BIT}) = 0"
 _UNREAD = f"(bits & {UNPARSED}) > 0"
 _NUM_EXAMPLES, _SEARCHED, _EXAMPLE_LENGTH = 2, 100, 40
 _NAMED_CLIPS = 5
+# Answers up to which quantiles of latencies are exact.
+_MOST_EXACT = 10_000_000
 
 # Benchmark and name of a cell; `None` twice for all cells together.
 _Cell = tuple[str | None, str | None]
@@ -204,41 +206,41 @@ class AnswerTable:
         each = [stage for stage in QUESTION_STAGES if stage not in first_of]
         self._rows(_clips_of(first_of))
         found: dict[_Cell, CellTotals] = {}
-        stages = [*CLIP_STAGES, *first_of]
-        for benchmark, cell, total, kept, newlines, text, hits, misses, *times in self._rows(
+        for benchmark, cell, total, kept, newlines, text, hits, misses in self._rows(
             f"""SELECT {_CELL}, coalesce(sum(tokens_total), 0)::BIGINT,
                 coalesce(sum(tokens_kept), 0)::BIGINT,
                 CASE WHEN count(tokens_with_newlines) = count(tokens_total)
                     THEN coalesce(sum(tokens_with_newlines), 0)::BIGINT END,
                 coalesce(sum(clip_text_tokens), 0)::BIGINT,
-                count(*) FILTER (cache = 'hit'), count(*) FILTER (cache = 'miss'),
-                {_statistics(stages)} FROM clips {_CELLS_AND_ALL}"""
+                count(*) FILTER (cache = 'hit'), count(*) FILTER (cache = 'miss')
+                FROM clips {_CELLS_AND_ALL}"""
         ):
-            own = CellTotals(total, kept, newlines, text, CacheCounts(hits, misses))
-            own.latency_ms |= _latencies(stages, times)
-            found[benchmark, cell] = own
+            cache = CacheCounts(hits, misses)
+            found[benchmark, cell] = CellTotals(total, kept, newlines, text, cache)
+        for stage in (*CLIP_STAGES, *first_of):
+            self._add_latency(found, stage, f"t_{stage}", "clips")
         later = "FILTER (new_tokens > 1 AND decode_ms > 0)"
-        measured = {stage: QUESTION_STAGES[stage] for stage in each}
-        measured |= {name: " + ".join(parts) for name, parts in END_TO_END.items() if profile}
-        for benchmark, cell, ms, tokens, gib, owner, *times in self._rows(
-            f"""WITH waiting AS (SELECT * REPLACE ({_WAITED} AS cache_read_ms) FROM answers),
-            timed AS (SELECT *, {_timed(measured)} FROM {"waiting" if profile else "answers"})
-            SELECT {_CELL}, coalesce(sum(decode_ms) {later}, 0),
+        for benchmark, cell, ms, tokens, gib, owner in self._rows(
+            f"""SELECT {_CELL}, coalesce(sum(decode_ms) {later}, 0),
                 coalesce(sum(new_tokens - 1) {later}, 0), max(peak_gib),
-                arg_min_null(peak_of, row) FILTER (peak_gib IS NOT NULL),
-                {_statistics(measured)} FROM timed {_CELLS_AND_ALL}"""
+                arg_min_null(peak_of, row) FILTER (peak_gib IS NOT NULL)
+                FROM answers {_CELLS_AND_ALL}"""
         ):
             own = found[benchmark, cell]
             own.generated_ms, own.later_tokens, own.peak_gib, own.peak_of = ms, tokens, gib, owner
-            own.latency_ms |= _latencies(list(measured), times)
+        measured = {stage: QUESTION_STAGES[stage] for stage in each}
+        measured |= {name: " + ".join(parts) for name, parts in END_TO_END.items() if profile}
+        source = f"(SELECT * REPLACE ({_WAITED} AS cache_read_ms) FROM answers)"
+        for stage, ms in measured.items():
+            reached = f"CASE WHEN {_REACHED} THEN {ms} END"
+            self._add_latency(found, stage, reached, source if profile else "answers")
         # One decode and, but for a profile, one encoder pass serve all methods.
-        shared = ["decode_video"] if profile else ["decode_video", "vision"]
-        firsts = ", ".join(f"arg_min({CLIP_STAGES[s]}, row) AS t_{s}" for s in shared)
-        ((*times,),) = self._rows(
-            f"""SELECT {_statistics(shared)} FROM (SELECT {firsts} FROM answers
-                WHERE cache = 'miss' GROUP BY benchmark, clip)"""
-        )
-        found[None, None].latency_ms |= _latencies(shared, times)
+        for stage in ["decode_video"] if profile else ["decode_video", "vision"]:
+            first = f"arg_min({CLIP_STAGES[stage]}, row) AS ms, NULL AS benchmark, NULL AS cell"
+            of_clips = (
+                f"SELECT {first} FROM answers WHERE cache = 'miss' GROUP BY answers.benchmark, clip"
+            )
+            self._add_latency(found, stage, "ms", f"({of_clips})")
         for own in found.values():
             ordered = (*CLIP_STAGES, *QUESTION_STAGES, *END_TO_END)
             own.latency_ms = {s: own.latency_ms[s] for s in ordered if s in own.latency_ms}
@@ -248,6 +250,30 @@ class AnswerTable:
         ):
             found[benchmark, cell].lengths[prompt, kept] = count
         return found
+
+    def _add_latency(
+        self, found: Mapping[_Cell, CellTotals], stage: str, ms: str, source: str
+    ) -> None:
+        """Add the latency of a stage to every cell that was measured, and to all together.
+
+        Exact quantiles hold all values of a column in memory, so there is a query for each stage,
+        and above `_MOST_EXACT` answers they are those of a t-digest.
+
+        Args:
+            found: Written to.
+            stage: Its name.
+            ms: SQL of the time of a row; NULL where there is none.
+            source: Table with `ms`, and with benchmark and cell.
+        """
+        quantile = "quantile_cont" if self._num_rows <= _MOST_EXACT else "approx_quantile"
+        for benchmark, cell, quantiles, mean, count in self._rows(
+            f"""SELECT {_CELL}, {quantile}(ms, [0.5, 0.9, 0.95]), avg(ms), count(ms)
+            FROM (SELECT {_CELL}, {ms} AS ms FROM {source}) {_CELLS_AND_ALL}"""
+        ):
+            if count:
+                found[benchmark, cell].latency_ms[stage] = LatencyStats(
+                    quantiles[0], quantiles[1], quantiles[2], mean, count
+                )
 
     def harness_scores(self, benchmark: str, cell: str) -> list[tuple[int, float, int]]:
         """Set of groups, sum and number of the scores that the protocol's harness gives."""
@@ -344,29 +370,6 @@ def _clips_of(first_of: Sequence[str]) -> str:
 _WAITED = f"""first_value(CASE WHEN {_REACHED} THEN cache_read_ms END IGNORE NULLS)
     OVER (PARTITION BY {_CELL}, clip
     ORDER BY row ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)"""
-
-
-def _timed(measured: Mapping[str, str]) -> str:
-    """Columns of the times of single questions."""
-    parts = (f"CASE WHEN {_REACHED} THEN {ms} END AS t_{s}" for s, ms in measured.items())
-    return ", ".join(parts)
-
-
-def _statistics(stages: Iterable[str]) -> str:
-    """Columns that `_latencies` reads."""
-    return ", ".join(
-        f"quantile_cont(t_{s}, [0.5, 0.9, 0.95]), avg(t_{s}), count(t_{s})" for s in stages
-    )
-
-
-def _latencies(stages: Sequence[str], figures: Sequence[Any]) -> dict[str, LatencyStats]:
-    """Stage -> its latency, where it was measured."""
-    rows = (figures[at : at + 3] for at in range(0, len(figures), 3))
-    return {
-        stage: LatencyStats(quantiles[0], quantiles[1], quantiles[2], mean, count)
-        for stage, (quantiles, mean, count) in zip(stages, rows, strict=True)
-        if count
-    }
 
 
 def merged_reasons(parts: Iterable[Sequence[FailureReason]]) -> list[FailureReason]:

@@ -24,17 +24,17 @@ from tango_core.video import decode_frames
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Results on held-out clips; the names of the attributes are keys of `trials.json`.
+    """Results on held-out clips; the attribute names are keys of the JSON file.
 
     Attributes:
         overall: Accuracy over all questions.
         by_type: Accuracy by type of question.
         seed: Seed of the benchmark.
         num_frames: Frames per clip.
-        unparsed: Number of replies that name no option.
+        unparsed: Number of replies that do not name an option.
         confusions: By type, the most frequent wrong replies: (right option, reply, number).
         saliency_share: Share of the pooling head's attention on tokens that objects touch.
-        object_share: Share of these tokens in all tokens.
+        object_share: Share of these tokens among all tokens.
     """
 
     overall: Estimate
@@ -59,12 +59,12 @@ def evaluate_model(
     """Ask all questions about held-out clips, read from video files, with all tokens kept.
 
     Args:
-        directory: A checkpoint of the embedded model.
+        directory: A checkpoint of the built-in model.
         root: Directory of the clips' video files; missing ones are written.
         clips: Number of clips.
         seed: Seed of the benchmark.
         num_frames: Frames per clip.
-        split: `"test"`; or `"validation"`, to compare recipes without using the test split.
+        split: `"test"`, or `"validation"` to compare recipes without using the test split.
     """
     spec = describe_model("tiny", str(directory), num_frames=num_frames)
     encoder, language_model = load_encoder(spec), load_language_model(spec)
@@ -164,9 +164,10 @@ def write_card(
 
     Args:
         output: The directory.
-        evaluations: Accuracy of its weights; the first by type, the others in one sentence.
+        evaluations: Evaluations of its weights; the first is shown by type, the others in one
+            sentence.
         seeds: Training seeds and their accuracy, the directory's own first.
-        recipe: Recipe of all these trainings.
+        recipe: Common recipe of these trainings.
 
     Returns:
         The card's path.
@@ -178,7 +179,7 @@ def write_card(
 
 
 def card_text(seed: int, recipe: Recipe, accuracy: str, seeds: str) -> str:
-    """The card with the numbers of a recipe, around the sections about accuracy and seeds."""
+    """Fill in the card's template: the recipe, and the sections about accuracy and seeds."""
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     vision, digits, repeat, language, joint = recipe.stages
     return template.format(
@@ -200,19 +201,19 @@ def card_text(seed: int, recipe: Recipe, accuracy: str, seeds: str) -> str:
 
 
 def _frames(phases: Sequence[Phase]) -> str:
-    """The numbers of frames in a curriculum, as words of a sentence."""
+    """The numbers of frames in a curriculum as an enumeration."""
     lengths = sorted({length for phase in phases for length in phase.frames})
     return ", ".join(str(length) for length in lengths[:-1]) + f" or {lengths[-1]}"
 
 
 def _not_asked(phases: Sequence[Phase]) -> str:
-    """The types of questions in a curriculum that the benchmark does not ask, for a sentence."""
+    """The curriculum's question types that the benchmark does not ask, as an enumeration."""
     kinds = dict.fromkeys(kind for phase in phases for kind in phase.kinds)
     return " and ".join(kind for kind in kinds if kind not in ASKED)
 
 
 def _accuracy_section(evaluations: Sequence[Evaluation]) -> str:
-    """The accuracy of the weights in the directory."""
+    """The section about the accuracy of the weights in the directory."""
     evaluation, *further = evaluations
     overall = evaluation.overall
     lines = [
@@ -257,7 +258,7 @@ def _line(name: str, accuracy: Estimate) -> str:
 
 
 def _seeds_section(seeds: Sequence[tuple[int, Evaluation]]) -> str:
-    """The accuracy of every training seed."""
+    """The section about the accuracy of every training seed."""
     if len(seeds) == 1:
         return "One training seed was run; how much seeds differ is not known.\n"
     kinds = list(seeds[0][1].by_type)

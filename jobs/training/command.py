@@ -1,4 +1,4 @@
-"""`tango train-tiny`: train the embedded model from random weights.
+"""`tango train-tiny`: train the built-in model from random weights.
 
 First the vision tower is trained on labelled frames. Then the language model is trained on
 synthetic tokens, which are computed from descriptions of clips. Last the projector is fitted to
@@ -32,8 +32,9 @@ from tango_core.models.tiny import save_tiny
 
 logger = logging.getLogger(__name__)
 
-# Below `--output`: all that resuming and the card need. In it: seed and recipe, without which a
-# training is not resumed; accuracy on held-out clips; the video files of these clips.
+# Folder below `--output` with everything that resuming and the card need, and files and folders in
+# it: seed and recipe (required for resuming), accuracy on held-out clips, video files of these
+# clips.
 TRAINING = "training"
 OPTIONS, EVALUATIONS, CLIPS = "training.json", "trials.json", "clips"
 
@@ -51,24 +52,24 @@ def train_tiny(
     beside: Sequence[Path] = (),
     recipe: Recipe | None = None,
 ) -> Evaluation:
-    """Train the embedded model and write its directory.
+    """Train the built-in model and write its directory.
 
     Args:
         output: Directory of the checkpoint, its card, and `training/` with the files for resuming.
-        seed: Seed of everything that is random.
-        minutes: Planned time on two free cores; less than the full recipe takes shortens all
+        seed: Random seed.
+        minutes: Planned time on two free cores; less than the full recipe needs shortens all
             stages.
         resume: Continue from the checkpoints in `output`; seed and minutes must be the same.
-        clips: Held-out clips for the card, up to 200.
-        beside: Finished trainings with other seeds, whose accuracy the card shows as well.
+        clips: Number of held-out clips for the card, up to 200.
+        beside: Finished trainings with other seeds, whose accuracy the card also shows.
         recipe: Lengths of the stages; `None` for the full recipe, shortened to `minutes`.
 
     Returns:
-        The accuracy that the card reports.
+        The evaluation that the card reports.
 
     Raises:
         ValueError: If an option is out of range; if `output` holds a training and `resume` is not
-            set, or its options are others; if one of `beside` has another recipe.
+            set or the options differ; if one of `beside` has another recipe.
         FileNotFoundError: If one of `beside` is not a finished training.
     """
     chosen = recipe or recipe_for(minutes)
@@ -130,7 +131,7 @@ def _start_or_resume(directory: Path, options: dict[str, Any], resume: bool) -> 
 
 
 def _report(stage: str, step: int, steps: int, metrics: Metrics) -> None:
-    """Log the progress of a stage, without the losses of single heads."""
+    """Log the progress of a stage, without the losses of individual heads."""
     shown = (
         f"{name.split('/')[-1]} {value:.2f}"
         for name, value in metrics.items()

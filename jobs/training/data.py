@@ -1,7 +1,7 @@
 """Training data made from descriptions of generated clips.
 
-Labelled frames for the vision tower, questions as token ids with the words of every visual token,
-many questions packed into one sequence, and the samples and questions of every step.
+Labelled frames for the vision tower, tokenised questions with target words per visual token,
+packing of many questions into one sequence, and the samples and questions of every step.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ HEADS = {"kind": 9, "color": 9, "digit": 11, "count": 4, "scene": 6, "place": 2}
 PHRASES = len(SHAPES) * len(COLORS) + 10 + len(COLORS) + len(SCENES)
 """Labels of a whole frame: coloured icons, digits, coloured flashes, and the scene."""
 
-# A patch has the label of an object that covers at least the first share of it, and the label
-# "nothing" below the second share; in between it has no label.
+# A patch is labelled with an object that covers at least the first share of it, and "nothing" if
+# less than the second share is covered; in between it has no label.
 _COVERED, _FREE = 0.5, 0.12
 _IGNORE = -100
 _EDGES = np.arange(SIDE + 1, dtype=np.float32) * PATCH
@@ -69,7 +69,7 @@ class PatchLabels:
         kind: (N,) 0 for background, else 1 + index in `KINDS`; -100 where unclear.
         color: (N,) 0 for none, else 1 + index in `COLOR_NAMES`; -100 where unclear.
         digit: (N,) 0 for none, else 1 + digit; -100 where unclear.
-        count: (N,) copies of the icon's shape in this frame, minus 1; -100 off icons.
+        count: (N,) number of icons with the same shape in this frame, minus 1; -100 without icon.
         scene: Index in `SCENES`.
         phrases: (PHRASES,) 1 where the label applies to the frame.
     """
@@ -139,7 +139,7 @@ def labelled_frame(
 
     Args:
         seed: Seed of the frames.
-        index: Number of the frame.
+        index: Index of the frame.
         plates: Share of the icons of dense frames that are replaced by digits on plates.
 
     Returns:
@@ -153,7 +153,7 @@ def labelled_frame(
 
 
 def _with_plates(clip: ClipDescription, share: float) -> ClipDescription:
-    """Replace some icons by digits on plates, which are smaller, so that no objects overlap."""
+    """Replace some icons by digits on plates; these are smaller, so no objects overlap."""
     rng = rng_of(clip.split, clip.seed, clip.index, "plates")
     sprites = tuple(
         replace(one, kind="plate", name=str(rng.integers(10)), color="white", size=PLATE[0])
@@ -168,7 +168,7 @@ Batch = dict[str, Tensor]
 
 
 class FrameBatches(Dataset[Batch]):
-    """Batches of labelled frames by step; the same step always gives the same batch."""
+    """Batches of labelled frames, deterministic per step."""
 
     def __init__(self, seed: int, size: int, plates: float) -> None:
         self.seed, self.size, self.plates = seed, size, plates
@@ -180,7 +180,7 @@ class FrameBatches(Dataset[Batch]):
 
 
 def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> Batch:
-    """Stack labelled frames: `pixels` (B, H, W, 3) uint8, and one (B, ...) entry per label."""
+    """Stack labelled frames into `pixels` (B, H, W, 3) uint8 and one (B, ...) entry per label."""
     batch = {"pixels": torch.from_numpy(np.stack([pixels for pixels, _ in frames]))}
     for name in ("kind", "color", "digit", "count", "phrases"):
         batch[name] = torch.from_numpy(np.stack([getattr(label, name) for _, label in frames]))
@@ -191,7 +191,7 @@ def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> 
 DIGIT_WORDS = tuple("0123456789")
 PLACES = ("top", "bottom", "left", "right")
 TARGET_WORDS = (*SHAPES, "icon", "flash", "digit", *COLOR_NAMES, *DIGIT_WORDS, *SCENES, *PLACES)
-"""The words whose embeddings are added up."""
+"""Words whose weighted embeddings add up to a synthetic token."""
 
 TOKEN_SIDE = SIDE // 2
 TOKENS_PER_FRAME = TOKEN_SIDE * TOKEN_SIDE
@@ -214,15 +214,15 @@ def word_id(word: str) -> int:
 
 @dataclass(frozen=True)
 class TokenizedQuestion:
-    """A question as token ids, with options and without.
+    """A question as token ids, with and without its options.
 
     Attributes:
         kind: Index in `TYPE_NAMES`.
         prompt: All ids between the clip and the reply.
-        reply: The right reply and the id that ends it.
-        open_prompts: The same question without options, in one or two wordings; empty if it would
-            have several right answers.
-        open_reply: The right reply to these: the option's text without its letter.
+        reply: The correct reply including its end token.
+        open_prompts: The question without options, in one or two wordings; empty if it would have
+            several correct answers.
+        open_reply: The correct reply to these: the option's text without its letter.
     """
 
     kind: int
@@ -237,8 +237,8 @@ class Sample:
     """One clip to train on.
 
     Attributes:
-        questions: All its questions.
-        visual: What its visual tokens are computed from: (T * TOKENS_PER_FRAME, len(TARGET_WORDS))
+        questions: All questions about the clip.
+        visual: Source of its visual tokens: (T * TOKENS_PER_FRAME, len(TARGET_WORDS))
             float32 weights of words, or (T, N, D) float16 states of the vision tower.
     """
 
@@ -247,7 +247,7 @@ class Sample:
 
 
 def tokenize_question(question: Question) -> TokenizedQuestion:
-    """Turn a question and its right reply into token ids."""
+    """Turn a question and its correct reply into token ids."""
     prompt = PROTOCOL.render(question).after
     reply = reply_to(question)
     return TokenizedQuestion(
@@ -280,7 +280,7 @@ def _without_options(question: Question) -> tuple[list[str], ...]:
 def training_clip(
     seed: int, index: int, num_frames: int
 ) -> tuple[ClipDescription, tuple[int, ...]]:
-    """Return a clip of the training split and the moments of its frames.
+    """Return a clip of the training split and the time steps of its frames.
 
     A single frame comes from a clip of one moment. Two or four frames come from clips of four
     moments, which often have two scenes: two frames are the shortest sequence with an order. Eight
@@ -293,8 +293,8 @@ def training_clip(
 def questions_of(clip: ClipDescription, moments: tuple[int, ...]) -> tuple[TokenizedQuestion, ...]:
     """All questions about a clip; for a single frame also the questions about scenes.
 
-    The benchmark asks about scenes only where there are several. Naming the only scene is easier,
-    so training begins with it.
+    The benchmark asks about scenes only if there are several. Naming a single scene is easier, so
+    training starts with it.
     """
     found = list(questions(clip, moments))
     if len(moments) == 1:
@@ -318,17 +318,17 @@ def questions_of(clip: ClipDescription, moments: tuple[int, ...]) -> tuple[Token
 
 
 def synthetic_sample(seed: int, index: int, num_frames: int) -> Sample:
-    """A sample whose visual tokens come from the clip's description; nothing is rendered."""
+    """A sample whose visual tokens are computed from the clip's description without rendering."""
     clip, moments = training_clip(seed, index, num_frames)
     return Sample(questions_of(clip, moments), token_targets(clip, moments))
 
 
 def token_targets(clip: ClipDescription, moments: Iterable[int]) -> npt.NDArray[np.float32]:
-    """Weights of the words for every pooled token of some moments.
+    """Weights of the target words for every pooled token at the given time steps.
 
     An object has its full weight in a patch that it covers by half or more. The words of an icon
     are its shape, its colour and the number of its copies; every token also has its scene and its
-    place in the frame.
+    position in the frame.
 
     Returns:
         (T * TOKENS_PER_FRAME, len(TARGET_WORDS)) float32.
@@ -370,12 +370,12 @@ def _words_of(kind: str, name: str, color: str) -> tuple[tuple[str, float], ...]
 
 
 PromptAndReply = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""Type of a question, ids of its prompt, ids of its reply."""
+"""Type of a question, ids of its prompt and ids of its reply."""
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Clips of equal length, each followed by its questions, which do not attend to each other.
+    """Packed sequences: a clip followed by its questions, which do not attend to each other.
 
     A sequence is `PROMPT_START`, the visual tokens, a newline token, and `text`.
 
@@ -383,10 +383,10 @@ class Packed:
         text: (B, L) int64 ids of all questions and replies, padded with 0.
         positions: (B, S) float32; the positions of every question start after the clip.
         mask: (B, 1, S, S) bool, `True` where attention is allowed.
-        rows: (R,) sample of every state that predicts a word of a reply.
-        columns: (R,) index in the sequence of these states.
-        targets: (R,) int64 ids of these words.
-        question: (R,) index in the batch of the question of these words.
+        rows: (R,) sample index of every state that predicts a token of a reply.
+        columns: (R,) sequence index of these states.
+        targets: (R,) int64 ids of the predicted tokens.
+        question: (R,) index in the batch of the question they belong to.
         kinds: Type of every question.
     """
 
@@ -403,11 +403,11 @@ class Packed:
 def pack(
     questions: Sequence[Sequence[PromptAndReply]], num_tokens: int, increment: float = 1.0
 ) -> Packed:
-    """Pack questions.
+    """Pack the questions of every clip into one sequence.
 
     Args:
         questions: The questions of every clip.
-        num_tokens: Visual tokens of a clip, newline not included.
+        num_tokens: Number of visual tokens of a clip, without the newline.
         increment: Position increment from one visual token to the next.
     """
     start = len(PROMPT_START) + num_tokens + 1
@@ -463,10 +463,9 @@ QUESTIONS_PER_CLIP = {1: 6, 2: 7, 4: 8, 8: 9, 16: 12}
 INCREMENTS = {1.0: 0.5, 1 / 2: 0.125, 1 / 4: 0.125, 1 / 8: 0.125, 1 / 16: 0.125}
 """Probability of every position increment from one visual token to the next.
 
-Variable visual position encoding (V2PE, of InternVL3): a language model that was trained with 64
-positions per frame only reads the order of scenes from absolute distances. It then fails on every
-clip with fewer tokens if these are renumbered, whichever they are. The model is used with an
-increment of 1.
+Variable visual position encoding (V2PE, from InternVL3): a language model trained only with 64
+positions per frame infers the order of scenes from absolute distances, and fails on pruned clips
+whose tokens are renumbered. At inference the increment is 1.
 """
 
 
@@ -475,9 +474,9 @@ class Phase:
     """A part of a stage.
 
     Attributes:
-        until: Share of the stage's steps at which it ends.
-        frames: Weight of every number of frames.
-        open_share: Share of questions asked without options.
+        until: End of the phase as a share of the stage's steps.
+        frames: Sampling weight of every number of frames.
+        open_share: Share of questions without options.
         kinds: Types of questions that are asked.
     """
 
@@ -511,13 +510,13 @@ MakeSample = Callable[[int, int, int], Sample]
 
 
 class CurriculumDataset(Dataset[StepSamples]):
-    """The samples by step; the same step always gives the same samples.
+    """The samples of a curriculum, deterministic per step.
 
     Args:
-        phases: In order; the last one ends at 1.
+        phases: Phases in order; the last one ends at 1.
         make_sample: Makes one sample.
-        seed: Seed of everything that is random.
-        total: Steps of the whole stage.
+        seed: Random seed.
+        total: Number of steps of the stage.
     """
 
     def __init__(
@@ -539,13 +538,13 @@ class CurriculumDataset(Dataset[StepSamples]):
 
 
 def _draw(weights: Mapping[int, float] | Mapping[float, float], rng: np.random.Generator) -> float:
-    """Draw a key by its weight."""
+    """Draw a key with probability proportional to its weight."""
     shares = np.array(list(weights.values()))
     return float(rng.choice(list(weights), p=shares / shares.sum()))
 
 
 class QuestionSampler:
-    """Chooses questions; types with a low accuracy are chosen more often.
+    """Samples questions, types with low accuracy more often.
 
     Args:
         state: Holds the running accuracy of every type under `"known"`, as in checkpoints.
@@ -568,7 +567,7 @@ class QuestionSampler:
     ) -> tuple[TokenizedQuestion, ...]:
         """Choose up to `number` questions of a sample, without repetition.
 
-        The weight of a type falls as its accuracy rises, and is shared by its questions.
+        The weight of a type decreases with its accuracy, and is divided among its questions.
         """
         allowed = [one for one in sample.questions if one.kind in self.kinds]
         count = np.bincount([one.kind for one in allowed], minlength=len(TYPE_NAMES))

@@ -1,6 +1,6 @@
-"""The parts of the model in training: vision tower, language model, projector, and all together.
+"""Training modules: vision tower, language model, projector, and their combination.
 
-Names of parameters are keys of checkpoints: they stay.
+Parameter names are keys of checkpoints and must not change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from tango_core.benchmarks.shapes.render import render
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.ops.saliency import pool_grid
 
-# Loss weight of the class "nothing": most patches show background, and would dominate the loss.
+# Loss weight of the class "nothing", which would dominate the loss, as most patches show
+# background.
 _NOTHING_WEIGHT = 0.12
 _NEIGHBOURS = ((-1, 0), (1, 0), (0, -1), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 # Scale of the initial queries and keys of every block.
@@ -50,10 +51,10 @@ _BLOCK_SCALES = (0.8, 1.2, 1.2)
 
 
 class VisionTrainer(nn.Module):
-    """A tower with linear heads that only training needs.
+    """A vision tower with linear heads that are only used for training.
 
     Args:
-        config: Of the tower, which has a pooling head.
+        config: Configuration of the tower, with a pooling head.
     """
 
     places: Tensor
@@ -67,14 +68,14 @@ class VisionTrainer(nn.Module):
         self.register_buffer("places", grid_places())
 
     def forward(self, pixels: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """Outputs by head (B, N, outputs) and of frames (B, PHRASES), from (B, H, W, 3) uint8."""
+        """Outputs per head (B, N, outputs) and per frame (B, PHRASES), from (B, H, W, 3) uint8."""
         out = self.tower(pixel_values=normalise(pixels))
         patches = self.read_patch(out.last_hidden_state)
         parts = torch.split(patches, list(HEADS.values()), dim=-1)
         return dict(zip(HEADS, parts, strict=True)), self.read_frame(out.pooler_output)
 
     def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Sum of the losses of all heads; losses and accuracies on patches of objects by head."""
+        """Sum of all heads' losses; and loss and accuracy on object patches per head."""
         patches, frame = self(batch["pixels"])
         losses = {}
         for name in ("kind", "color", "digit"):
@@ -102,7 +103,7 @@ class VisionTrainer(nn.Module):
 
 
 def normalise(pixels: Tensor) -> Tensor:
-    """(B, H, W, 3) uint8 to (B, 3, H, W) float32 in [-1, 1]."""
+    """Convert (B, H, W, 3) uint8 to (B, 3, H, W) float32 in [-1, 1]."""
     return pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
@@ -114,10 +115,11 @@ def grid_places() -> Tensor:
 
 @torch.no_grad()
 def initialise_tower(tower: Any) -> None:
-    """Initialise positions as sines and cosines, and heads that attend to neighbouring patches.
+    """Initialise positions as sines and cosines, and heads to attend to neighbouring patches.
 
-    Every head of the first block attends to another neighbour, those of the second block to patches
-    twice as far away. Half of the last block's heads attend to neighbours; the others are random.
+    The heads of the first block attend to different neighbours, those of the second block to
+    patches twice as far away. Half of the last block's heads attend to neighbours; the others are
+    random.
     """
     config = tower.config
     size = config.hidden_size // config.num_attention_heads
@@ -130,8 +132,8 @@ def initialise_tower(tower: Any) -> None:
     table = tower.embeddings.position_embedding.weight
     table.normal_(0, 0.02)
     table[:, : places.shape[1]] += 1.5 * places
-    # At first nothing else writes into the entries of the positions. Normalisation subtracts the
-    # mean of a patch from all entries: one more entry stays zero, and the heads subtract it again.
+    # Initially only positions use these channels. Normalisation subtracts the mean of a patch from
+    # all channels; one extra channel stays zero, so that the heads can undo the subtraction.
     zero = places.shape[1]
     kept = zero + 1
     table[:, zero] = 0
@@ -165,14 +167,14 @@ def _rotation(angles: Tensor) -> Tensor:
     return torch.cat([torch.cat([cosine, sine], dim=1), torch.cat([-sine, cosine], dim=1)])
 
 
-# Scales of the initial weights: of queries and keys, and of what attention copies.
+# Scales of the initial weights: queries and keys; values and outputs.
 _MATCH_SCALE = 1.3
 _COPY_SCALE = 0.25
 _OFFSET_BIAS = 4.5
 
 
 class LanguageTrainer(nn.Module):
-    """Language model, tied output projection and newline token of the embedded model.
+    """Language model, tied output projection and newline token of the built-in model.
 
     Args:
         config: Of the whole model.
@@ -198,11 +200,11 @@ class LanguageTrainer(nn.Module):
             self.meaning.copy_(self.language_model.embed_tokens.weight[rows])
 
     def forward(self, visual: Tensor, packed: Packed) -> Tensor:
-        """Predict the words of all replies.
+        """Predict the tokens of all replies.
 
         Args:
             visual: (B, T * TOKENS_PER_FRAME, D) tokens of the clips.
-            packed: Their questions.
+            packed: Questions about the clips.
 
         Returns:
             (R, vocabulary) logits.
@@ -222,9 +224,9 @@ class LanguageTrainer(nn.Module):
         return layer_loop.logits(states[packed.rows, packed.columns])
 
     def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
-        """Cross-entropy of the replies' words; and by type, which questions were answered right.
+        """Cross-entropy of the replies; and per type, which questions were answered correctly.
 
-        A question counts as right if all words of its reply are right.
+        An answer is correct if all tokens of the reply are.
         """
         logits = self(visual, packed)
         loss = F.cross_entropy(logits.float(), packed.targets)
@@ -238,7 +240,7 @@ class LanguageTrainer(nn.Module):
 
 
 def accuracy_by_type(by_kind: dict[int, list[bool]]) -> dict[str, float]:
-    """Share of right answers by type."""
+    """Share of correct answers by type."""
     return {f"right/{TYPE_NAMES[kind]}": sum(hits) / len(hits) for kind, hits in by_kind.items()}
 
 
@@ -247,8 +249,8 @@ def initialise_language_model(model: Any) -> None:
     """Initialise attention so that every head copies from tokens with equal content.
 
     Words get orthogonal embeddings. Queries and keys have equal orthogonal weights; the output
-    weights are the transposed value weights. In the first layer two heads attend to the token one
-    and two positions before, by biases alone.
+    weights are the transposed value weights. In the first layer, two heads attend to the
+    previous token and the one before it through their biases alone.
     """
     text = model.config
     width, heads, size = text.hidden_size, text.num_attention_heads, text.head_dim
@@ -295,11 +297,11 @@ def _orthogonal(rows: int, columns: int) -> Tensor:
 def synthetic_tokens(
     embeddings: Tensor, weights: Sequence[Tensor], noise: torch.Generator
 ) -> Tensor:
-    """Noisy visual tokens from `token_targets`.
+    """Compute noisy visual tokens from `token_targets`.
 
     Args:
         embeddings: (len(TARGET_WORDS), D) embeddings of the words.
-        weights: Per clip (T * TOKENS_PER_FRAME, len(TARGET_WORDS)).
+        weights: (T * TOKENS_PER_FRAME, len(TARGET_WORDS)) weights per clip.
         noise: Source of random numbers.
 
     Returns:
@@ -311,7 +313,7 @@ def synthetic_tokens(
     return tokens + 0.05 * torch.randn(tokens.shape, generator=noise)
 
 
-# Scales of the outputs that the first layer repeats.
+# Scales of the heads' outputs in the projector's first layer.
 _HEAD_SCALES = {"kind": 0.3, "color": 0.3, "digit": 0.3, "count": 0.3, "scene": 0.3, "place": 2.0}
 _RIDGE = 1e-3
 
@@ -323,7 +325,7 @@ def pooled(values: Tensor) -> Tensor:
 
 @torch.no_grad()
 def patch_states(trainer: VisionTrainer, pixels: Tensor) -> Tensor:
-    """Input of the projector, (F, N, D): states of the tower before its last normalisation."""
+    """(F, N, D) input of the projector: states of the tower before its final normalisation."""
     tower = trainer.tower
     hidden: Tensor = tower.embeddings(normalise(pixels))
     for block in tower.encoder.layers:
@@ -337,14 +339,14 @@ def fit_projector(
 ) -> tuple[LlavaOnevisionMultiModalProjector, float]:
     """Build a projector whose pooled outputs are close to given tokens.
 
-    The first layer repeats the tower's linear heads (each class minus "nothing", places in both
-    signs); its remaining rows are random. The second layer is a ridge regression.
+    The first layer contains the tower's linear heads (each class minus "nothing", positions with
+    both signs); its remaining rows are random. The second layer is fitted by ridge regression.
 
     Args:
         config: Of the whole model.
         trainer: A trained tower with its heads.
         states: (F, N, D) from `patch_states`.
-        targets: (F, TOKENS_PER_FRAME, D) the wanted tokens.
+        targets: (F, TOKENS_PER_FRAME, D) target tokens.
 
     Returns:
         The projector, and the share of the targets' variance that it explains.
@@ -373,7 +375,7 @@ def fit_projector(
 
 
 def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows and biases of the heads, for states before the tower's last normalisation.
+    """Weights and biases of the heads for states before the tower's final normalisation.
 
     The normalisation divides by a norm that differs between patches; its mean is used for all.
     """
@@ -403,7 +405,7 @@ class RenderedSamples:
     """Makes samples from rendered clips: `visual` is the input of the projector, in float16.
 
     Args:
-        vision: A trained tower; it stays as it is.
+        vision: A trained tower; it is not modified.
     """
 
     def __init__(self, vision: VisionTrainer) -> None:
@@ -420,8 +422,8 @@ class JointTrainer(nn.Module):
     """Projector and language model.
 
     Args:
-        projector: Of the whole model.
-        language: Trained on synthetic tokens.
+        projector: Projector of the whole model.
+        language: Language model trained on synthetic tokens.
     """
 
     def __init__(self, projector: nn.Module, language: LanguageTrainer) -> None:
@@ -438,7 +440,7 @@ class JointTrainer(nn.Module):
     def loss(
         self, samples: Sequence[Sample], packed: Packed
     ) -> tuple[Tensor, dict[int, list[bool]]]:
-        """As `LanguageTrainer.loss`, from the states of the tower."""
+        """Like `LanguageTrainer.loss`, from the states of the tower."""
         return self.decoder.loss(self.visual(samples), packed)
 
 
@@ -446,7 +448,7 @@ class JointTrainer(nn.Module):
 def assemble(
     config: LlavaOnevisionConfig, vision: VisionTrainer, joint: JointTrainer
 ) -> LlavaOnevisionForConditionalGeneration:
-    """Build the whole model from its trained parts; heads that only training needs are dropped."""
+    """Assemble the whole model from its trained parts, without the training heads."""
     whole = LlavaOnevisionForConditionalGeneration(config)
     whole.model.vision_tower.load_state_dict(vision.tower.state_dict())
     whole.model.multi_modal_projector.load_state_dict(joint.projector.state_dict())

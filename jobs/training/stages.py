@@ -1,4 +1,4 @@
-"""The stages of a training: lengths, learning rates, what each trains on what, and the loop."""
+"""The training stages: lengths, learning rates, models and data, and the training loop."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from tango_core.errors import InputError
 from tango_core.models.tiny import tiny_config
 
 Metrics = dict[str, float]
-"""Value by name."""
+"""Metric values by name."""
 ReportProgress = Callable[[str, int, int, Metrics], None]
 """Called with stage, step, number of steps, and mean metrics since the last call."""
 
-# Batches that may be ready in advance.
+# Maximum number of prefetched batches.
 _PREPARED = 8
 
 
@@ -64,10 +64,10 @@ class Stage:
 
     Attributes:
         name: Name of its files.
-        steps: Optimiser steps.
-        rate: Highest learning rate; linear warm-up, then cosine decay to 3 % of it.
-        warmup: Steps of warm-up.
-        every: Steps between checkpoints and reports.
+        steps: Number of optimiser steps.
+        rate: Peak learning rate; linear warm-up, then cosine decay to 3 % of it.
+        warmup: Number of warm-up steps.
+        every: Number of steps between checkpoints and reports.
     """
 
     name: str
@@ -89,13 +89,13 @@ def run_stage(
     """Train `model` in place, from the last checkpoint in `directory` if there is one.
 
     Args:
-        stage: Its length and learning rate.
-        model: Its parameters that need gradients are trained.
-        batches: Batch by step; made in one other process while the current step runs.
-        loss_of: Loss of a batch at a step, and metrics to report.
+        stage: Length and learning rate.
+        model: Model whose parameters with `requires_grad` are trained.
+        batches: Batches by step, prepared in another process.
+        loss_of: Returns the loss of a batch at a step and metrics to report.
         directory: Holds `<stage>.pt` and `<stage>.jsonl`.
         report: Called at every checkpoint.
-        state: Further values to save and restore, changed in place by `loss_of`.
+        state: Additional values to save and restore, modified in place by `loss_of`.
     """
     path, log = directory / f"{stage.name}.pt", directory / f"{stage.name}.jsonl"
     state = {} if state is None else state
@@ -159,7 +159,7 @@ def _truncate_log(log: Path, step: int) -> None:
 
 
 def mean_metrics(steps: list[Metrics]) -> Metrics:
-    """Mean of every metric over the steps where it is a number."""
+    """Mean of every metric over the steps where it is not NaN."""
     means = {}
     for name in dict.fromkeys(key for one in steps for key in one):
         values = [one[name] for one in steps if name in one and not math.isnan(one[name])]
@@ -169,14 +169,14 @@ def mean_metrics(steps: list[Metrics]) -> Metrics:
 
 
 def save_atomically(content: object, path: Path) -> None:
-    """Write a file completely or not at all."""
+    """Write a file atomically."""
     temporary = path.with_suffix(".tmp")
     torch.save(content, temporary)
     os.replace(temporary, path)
 
 
 def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
-    """AdamW with weight decay for matrices only."""
+    """AdamW with weight decay only for matrices."""
     trained = [value for value in model.parameters() if value.requires_grad]
     groups = [
         {"params": [value for value in trained if value.ndim >= 2], "weight_decay": 0.05},
@@ -201,7 +201,7 @@ LANGUAGE_PHASES = (
     Phase(0.70, {1: 0.1, 2: 0.3, 4: 0.6}, open_share=0.3, kinds=_ALL_KINDS),
     Phase(1.00, {1: 0.1, 2: 0.1, 4: 0.3, 8: 0.5}, open_share=0.25, kinds=_ALL_KINDS),
 )
-"""Curriculum on synthetic tokens: single frames without options first, longer clips later.
+"""Curriculum on synthetic tokens, from single frames without options to longer clips.
 
 The order of scenes is learned from two frames; from four or more it takes several times as long.
 """
@@ -218,11 +218,11 @@ class Recipe:
 
     Attributes:
         vision: Trains the tower on labelled frames.
-        vision_digits: The same, on frames with more digits.
-        vision_repeat: The same once more, with a new learning-rate schedule.
+        vision_digits: Trains the tower on frames with more digits.
+        vision_repeat: Repeats `vision_digits` with a new learning-rate schedule.
         language: Trains the language model on synthetic tokens.
         joint: Trains projector and language model on rendered frames.
-        fit_frames: Frames for the initial fit of the projector.
+        fit_frames: Number of frames for the initial fit of the projector.
     """
 
     vision: Stage
@@ -238,7 +238,7 @@ class Recipe:
         return self.vision, self.vision_digits, self.vision_repeat, self.language, self.joint
 
     def record(self) -> dict[str, Any]:
-        """The recipe by the names of its stages, as written to `training.json`."""
+        """The recipe as a dictionary by stage name, as written to `training.json`."""
         stages = {stage.name: asdict(stage) for stage in self.stages}
         return {**stages, "fit_frames": self.fit_frames}
 
@@ -254,7 +254,7 @@ FULL = Recipe(
 
 
 def recipe_for(minutes: float) -> Recipe:
-    """Shorten the stages for less time than the full recipe takes; the model is then worse.
+    """Shorten the stages to fit `minutes`; a shorter training gives a worse model.
 
     Raises:
         ValueError: If the time is not positive.
@@ -267,18 +267,18 @@ def recipe_for(minutes: float) -> Recipe:
 
 
 def _shorten(stage: Stage, share: float) -> Stage:
-    """A stage with a share of its steps."""
+    """Copy of a stage with a share of its steps."""
     steps, warmup = (max(1, round(share * number)) for number in (stage.steps, stage.warmup))
     return replace(stage, steps=steps, warmup=warmup)
 
 
 def architecture() -> LlavaOnevisionConfig:
-    """Configuration of the embedded model, with its vocabulary."""
+    """Configuration of the built-in model, including its vocabulary size."""
     return tiny_config(len(VOCABULARY))
 
 
 SamplesLoss = Callable[[StepSamples, Packed, int], tuple[Tensor, dict[int, list[bool]]]]
-"""Loss of (samples, packed questions, step), and by type which questions were answered right."""
+"""Loss of (samples, packed questions, step), and per type which answers were correct."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ class Training:
 
     Attributes:
         recipe: Lengths of the stages.
-        seed: Seed of everything that is random.
+        seed: Random seed.
         directory: Holds checkpoints and logs.
         report: Called with the progress of a stage.
     """
@@ -300,7 +300,7 @@ class Training:
     report: ReportProgress
 
     def vision(self) -> VisionTrainer:
-        """Train the tower on labelled frames, in the end with more digits, the hardest objects."""
+        """Train the tower on labelled frames, finally with more digits, the hardest objects."""
         torch.manual_seed(self.seed)
         trainer = VisionTrainer(architecture().vision_config)
         self._on_frames(self.recipe.vision, trainer, self.seed, 0.0)
@@ -337,7 +337,7 @@ class Training:
         def loss_of(batch: StepSamples, packed: Packed, step: int) -> Any:
             return trainer.loss(batch.samples, packed)
 
-        # Other clips than those of the language stage.
+        # Different clips from those of the language stage.
         seed = self.seed + SEED_OFFSET
         make_sample = RenderedSamples(vision)
         self._on_questions(self.recipe.joint, JOINT_PHASES, trainer, make_sample, loss_of, seed)
@@ -383,7 +383,7 @@ class Training:
     def _fitting_frames(
         self, vision: VisionTrainer, language: LanguageTrainer
     ) -> tuple[Tensor, Tensor]:
-        """States of frames, and the tokens that the projector should make of them."""
+        """States of frames, and the target tokens of the projector."""
         states, targets = [], []
         for index in range(self.recipe.fit_frames):
             clip, moments = training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
@@ -395,7 +395,7 @@ class Training:
 def _choose(
     batch: StepSamples, sample: Sample, sampler: QuestionSampler, rng: np.random.Generator
 ) -> list[PromptAndReply]:
-    """Choose a clip's questions, some of them without options."""
+    """Choose a clip's questions and present some of them without options."""
     chosen = []
     for one in sampler.choose(sample, QUESTIONS_PER_CLIP[batch.num_frames], rng):
         if one.open_prompts and rng.random() < batch.open_share:

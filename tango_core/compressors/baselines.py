@@ -62,7 +62,8 @@ class TopK(Compressor):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         score: `"saliency"` (p-attn) or `"attention"` (attn) of `VisualFeatures`.
-        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
+        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
+            methods.
     """
 
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
@@ -101,7 +102,8 @@ class Random(Compressor):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         seed: Seed of the draw, 0 or larger.
-        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
+        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
+            methods.
     """
 
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
@@ -131,7 +133,8 @@ class Uniform(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
+        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
+            methods.
     """
 
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}

@@ -24,16 +24,17 @@ class DivPrune(Compressor):
     """Keep `round(retention * T * L)` tokens by farthest-point sampling over the whole clip.
 
     Distance is 1 - cosine. The first token is the one whose nearest other token is farthest; then
-    always the token with the largest distance to what is already kept follows, the lowest position
-    among equals. Copies of a kept token come last. The kept tokens are returned by position, not in
+    always the token with the largest distance to the kept tokens follows; ties go to the lowest
+    position. Copies of a kept token come last. The kept tokens are returned by position, not in
     the order of selection.
 
-    One float32 matrix of (T * L)^2 distances is held (157 MB for 32 frames of 196 tokens, 468 MB
+    Needs a float32 matrix of (T * L)^2 distances (157 MB for 32 frames of 196 tokens, 468 MB
     for 64 of 169).
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
+        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
+            methods.
     """
 
     added_options: ClassVar[Mapping[str, Any]] = {"budget": "exact"}
@@ -41,10 +42,10 @@ class DivPrune(Compressor):
     budget: Literal["exact"] = "exact"
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        """Select token after token, each by the last one, without waiting for the device."""
+        """Select tokens one by one, without device synchronisation."""
         tokens = features.tokens.flatten(0, 1)
         wanted = num_kept(len(tokens), self.retention)
-        # |u - v|^2 = 2 (1 - cosine) for unit vectors: the same order, and a symmetric product.
+        # |u - v|^2 = 2 (1 - cosine) for unit vectors, so squared distances give the same order.
         distances = squared_distances(F.normalize(tokens.float(), dim=-1)[None])[0]
         gaps = distances.fill_diagonal_(torch.inf).amin(dim=1)
         distances.fill_diagonal_(-1.0)

@@ -1,4 +1,4 @@
-"""EVS: keep the first frame, and of the others the positions that changed most between frames.
+"""EVS: keep the first frame, and of later frames the tokens that changed most.
 
 Paper: "Efficient Video Sampling: Pruning Temporally Redundant Tokens for Faster VLM Inference",
 Bagrov et al. 2025, https://arxiv.org/abs/2510.14624. The paper ranks patches by the difference of
@@ -26,16 +26,16 @@ from tango_core.types import VisualFeatures
 class EVS(Compressor):
     """Keep the tokens that differ most from the token at the same position one frame earlier.
 
-    The score is 1 - cosine, and larger than any other in the first frame; the highest scores of the
-    whole clip stay, equal ones by position. Nothing is merged.
+    The score is 1 - cosine; tokens of the first frame score higher than all others. The highest
+    scores of the whole clip are kept, ties by position. Nothing is merged.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
         budget: `"exact"` keeps round(retention * T * L) tokens; if that is less than a frame, they
-            are spread evenly over the first one. `"official"` keeps max(L, int(retention * T * L)):
-            the first frame is never cut, so a clip of fewer than 1 / retention frames keeps more
-            than its share, and all of it if T = 1. From that length on the two differ by at most
-            one token.
+            are spread evenly over the first frame. `"official"` keeps max(L, int(retention * T *
+            L)): the first frame is always kept whole, so a clip of fewer than 1 / retention frames
+            keeps more than its share, and everything if T = 1. For longer clips the two differ by
+            at most one token.
     """
 
     budget: Literal["exact", "official"] = "exact"
@@ -59,11 +59,11 @@ class EVS(Compressor):
 def _changes(tokens: Tensor) -> Tensor:
     """(T - 1, L) float32, 1 - cosine between tokens at one position in consecutive frames.
 
-    Half the squared distance of the unit vectors: the same number, but exactly 0 where nothing
-    changed, so that repeated frames are decided by position and not by rounding.
+    Computed as half the squared distance of the unit vectors, which is exactly 0 where nothing
+    changed, so that ties between repeated frames are broken by position and not by rounding.
     """
     changes = tokens.new_empty(len(tokens) - 1, tokens.shape[1], dtype=torch.float32)
-    # Frame by frame, as two frames stay in the cache and two clips do not.
+    # Frame by frame, because two frames fit the cache and a clip does not.
     before = F.normalize(tokens[0].float(), dim=-1)
     for frame in range(len(changes)):
         after = F.normalize(tokens[frame + 1].float(), dim=-1)

@@ -6,11 +6,11 @@ Paper: "FastVID: Dynamic Density Pruning for Fast Video Large Language Models", 
 
 The released code (LunarShen/FastVID) fails for clips of fewer than 8 frames and for budgets that do
 not fit the anchor frames; here a short clip has as many segments as frames, and anchors are spread
-over more frames until they fit. Densities carry no random noise, and ties are broken by position.
+over more frames until they fit. No random noise is added to densities; ties are broken by position.
 
-SToP's release (`stop`) ranks by received attention, lowered, instead of saliency, and takes 0.3 of
-a place's sink score from its score as an anchor; twice in scenes of several frames, which only
-`legacy` does.
+With `stop`, tokens are ranked by received attention minus sink scores instead of saliency, and 0.3
+times the sink score of a position is subtracted from its score as an anchor. SToP's release
+subtracts it twice in scenes of several frames; only `legacy` does so.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STOP_STRENGTHS = (0.02, 0.0)
 
 @dataclass(frozen=True)
 class FastVID(Compressor):
-    """Salient tokens per frame, plus density peaks of anchor frames that absorb their segment.
+    """Salient tokens per frame, plus density peaks in anchor frames, into which the rest is merged.
 
     A frame's budget is int(retention * L), 19 of 196 at 10 %, and at least 1. Anchor frames of a
     segment are its last one and every `anchor_stride`-th before it; they share the segment's
@@ -52,19 +52,20 @@ class FastVID(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        num_segments: Least number of segments (c), if there are as many frames.
-        tau: Cosine of whole frames below which a segment ends, in [-1, 1].
+        num_segments: Minimum number of segments (c); at most one per frame.
+        tau: A segment ends where the cosine of consecutive frames is below this, in [-1, 1].
         context_ratio: Share of the budget for merged tokens (d), in [0, 1].
         anchor_stride: Frames per anchor frame (p).
-        beta: Least weight of an anchor in its merged token, in [0, 1].
-        variant: `"frame"` is the LLaVA-OneVision release: budgets are rounded per frame, and what
-            does not divide evenly over a segment's anchor frames is lost; an anchor counts among
-            its own members. `"segment"` is the LLaVA-Video release: budgets are rounded per segment
-            and remainders handed out, and an anchor frame's anchors are not among what it absorbs.
-        stop: Rank by attention without what sinks draw, `{"spatial": 0.02, "temporal": 0, "gamma":
+        beta: Minimum weight of an anchor in its merged token, in [0, 1].
+        variant: `"frame"` is the LLaVA-OneVision release: budgets are rounded per frame, remainders
+            of the division over a segment's anchor frames are lost, and an anchor is a member of
+            its own cluster. `"segment"` is the LLaVA-Video release: budgets are rounded per
+            segment, remainders are distributed, and anchors are not merged into their own frame's
+            anchors.
+        stop: Rank by attention minus sink scores, `{"spatial": 0.02, "temporal": 0, "gamma":
             1.1}` as published; see `stop.py`. `None` ranks by saliency.
-        budget: `"official"` rounds as said above; `"exact"` keeps round(retention * T * L) tokens,
-            divided over the segments by their length and inside them as in `"segment"`.
+        budget: `"official"` rounds as described above; `"exact"` keeps round(retention * T * L)
+            tokens, divided over the segments by their length and inside them as in `"segment"`.
     """
 
     positions: ClassVar[Positions] = "original"
@@ -91,7 +92,7 @@ class FastVID(Compressor):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Saliency ranks tokens (attention with `stop`), frame embeddings find scenes."""
+        """Saliency (attention with `stop`) to rank tokens, frame embeddings to find scenes."""
         score = "saliency" if self.stop is None else "attention"
         return frozenset({score, "frame_embeddings"})
 
@@ -118,7 +119,7 @@ class FastVID(Compressor):
         return in_order(features, parts, Drawing(tuple(lengths)))
 
     def _scores(self, features: VisualFeatures, lengths: list[int]) -> tuple[Tensor, Tensor | None]:
-        """(T, L) float32 that ranks tokens; (T, L) to take from an anchor's score, or `None`."""
+        """(T, L) float32 token scores; (T, L) penalties of anchor scores, or `None`."""
         if self.stop is None:
             assert features.saliency is not None
             return features.saliency.float(), None
@@ -133,7 +134,7 @@ class FastVID(Compressor):
         return scores, _weights(stop, lengths).to(sinks.device)[:, None] * sinks
 
     def _totals(self, lengths: list[int], tokens_per_frame: int) -> list[int | None]:
-        """Tokens of every segment; `None` where every frame has the same budget."""
+        """Token budget of every segment; `None` if every frame has the same budget."""
         if self.budget == "official":
             return [None] * len(lengths)
         sizes = np.array(lengths, dtype=np.int64) * tokens_per_frame
@@ -143,7 +144,7 @@ class FastVID(Compressor):
     def _budget(
         self, length: int, tokens_per_frame: int, total: int | None = None
     ) -> tuple[list[int], list[int]]:
-        """Salient and context tokens of every frame of a segment of `length` frames."""
+        """Numbers of salient and of context tokens per frame of a segment of `length` frames."""
         by_frame = self.variant == "frame" and total is None
         share = max(1, floor_share(tokens_per_frame, self.retention))
         total = share * length if total is None else total
@@ -176,15 +177,15 @@ class FastVID(Compressor):
         context: list[int],
         penalties: Tensor | None,
     ) -> list[Terms]:
-        """All anchors, and what they absorb.
+        """Choose all anchors and merge the other tokens into them.
 
         Args:
             tokens: (T, L, D), any float dtype.
             is_rest: (T * L,) bool, tokens that are not salient.
-            lengths: Frames of every segment.
-            salient: Salient tokens of every frame.
-            context: Anchors of every frame.
-            penalties: (T, L) to take from the scores of anchors, or `None`.
+            lengths: Number of frames of every segment.
+            salient: Number of salient tokens of every frame.
+            context: Number of anchors of every frame.
+            penalties: (T, L) subtracted from the scores of anchors, or `None`.
         """
         tokens_per_frame = tokens.shape[1]
         frames = [frame for frame, count in enumerate(context) if count]
@@ -203,7 +204,7 @@ class FastVID(Compressor):
             anchors = spatial[first:last] + at_frames[first:last, None] * tokens_per_frame
             is_padding = spatial[first:last] == tokens_per_frame
             rows = slice(start * tokens_per_frame, stop * tokens_per_frame)
-            # Every anchor frame leaves out the salient tokens, or its anchors, too.
+            # For every anchor frame the salient tokens (or also its anchors) are not merged.
             left_out = sum(salient[start:stop]) * (last - first)
             if self.variant == "segment":
                 left_out += sum(counts[first:last])
@@ -224,29 +225,29 @@ class FastVID(Compressor):
         anchors: Tensor,
         is_padding: Tensor,
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-        """What anchors of a segment absorb: each anchor frame takes all that is not salient.
+        """Merge all non-salient tokens of a segment into the anchors of every anchor frame.
 
         Args:
             flat: (T * L, D), any float dtype.
             is_rest: (T * L,) bool, tokens that are not salient.
-            rows: The segment's part of them.
+            rows: The segment's slice of the tokens.
             anchors: (A, C) flat positions.
-            is_padding: (A, C) bool; these results have no meaning.
+            is_padding: (A, C) bool, padded entries; their results are undefined.
 
         Returns:
-            Targets, sources and weights of the absorbed tokens, as in `Terms`; and (A * C,) the
-            anchors' own weights.
+            Targets, sources and weights of the merged tokens, as in `Terms`; and (A * C,) weights
+            of the anchors themselves.
         """
         num_anchors, per_frame = anchors.shape
         targets = anchors.masked_fill(is_padding, rows.start)
         own = flat[targets.flatten()].float()
-        # A token's own length does not matter to which anchor is most similar to it.
+        # The length of a token does not affect which anchor is most similar.
         similarity = F.normalize(own, dim=-1) @ flat[rows].float().mT
         similarity = similarity.view(num_anchors, per_frame, -1)
         labels = similarity.masked_fill_(is_padding[..., None], -torch.inf).argmax(dim=1)
         members = is_rest[rows].expand(num_anchors, -1)
         if self.variant == "segment":
-            # One column more than there are tokens takes what is padded.
+            # An extra column receives the writes of padding entries.
             inside = (anchors - rows.start).masked_fill(is_padding, members.shape[1])
             outside = members.new_zeros(num_anchors, members.shape[1] + 1)
             outside.scatter_(1, inside, True)
@@ -269,16 +270,16 @@ def _anchors(
     widest: int,
     penalties: Tensor | None,
 ) -> Tensor:
-    """(A, widest) ascending positions of each anchor frame's density peaks; padding is L.
+    """(A, widest) ascending positions of every anchor frame's density peaks, padded with L.
 
     Args:
         tokens: (T, L, D), any float dtype.
         is_rest: (T * L,) bool, tokens that are not salient.
         frames: The A anchor frames.
-        rows: The same on the device.
-        counts: (A,) anchors of each, on the device.
-        widest: The largest of them.
-        penalties: (T, L) to take from the scores of anchors, or `None`.
+        rows: `frames` as a tensor on the device.
+        counts: (A,) number of anchors of every frame, on the device.
+        widest: Largest number of anchors.
+        penalties: (T, L) subtracted from the scores of anchors, or `None`.
     """
     tokens_per_frame, dim = tokens.shape[1:]
     parts = row_blocks(len(frames), tokens_per_frame * dim, tokens.device)
@@ -296,12 +297,12 @@ def _anchors(
 
 
 def _filled(counts: list[int], width: int) -> list[int]:
-    """Flat places of the first `counts[row]` entries of every row of a table."""
+    """Flat indices of the first `counts[row]` entries of every row of a table."""
     return [row * width + column for row, count in enumerate(counts) for column in range(count)]
 
 
 def _weights(stop: Stop, lengths: list[int]) -> Tensor:
-    """(T,) share of the sink scores that anchors of every frame lose."""
+    """(T,) factor of the sink scores that is subtracted from anchor scores, per frame."""
     twice = 2 if stop.legacy else 1
     weights = [ANCHOR_PENALTY * (1 if length == 1 else twice) for length in lengths]
     return torch.tensor(weights).repeat_interleave(torch.tensor(lengths))

@@ -1,22 +1,22 @@
-"""HoliTom: average and cluster what stays the same over time, keep what is salient of the rest.
+"""HoliTom: average and cluster static regions, keep the salient tokens of dynamic ones.
 
 Paper: "HoliTom: Holistic Token Merging for Fast Video Large Language Models", Shao et al., NeurIPS
-2025, Section 3, https://arxiv.org/abs/2505.21334. This is the part before the language model ("w/o
-M"); `inner={"name": "holitom-merge", "layer": 18, "retention": 0.5}` adds the part inside it. Its
+2025, Section 3, https://arxiv.org/abs/2505.21334. This is the step before the language model ("w/o
+M"); `inner={"name": "holitom-merge", "layer": 18, "retention": 0.5}` adds the step inside it. Its
 window search is also Tango's.
 
 The release emits a segment's static tokens before the dynamic ones of its first frame on models
-with one newline, and in raster order on the others; here tokens are always by position. Its
-densities carry random noise, which decides which token stays where a group has a single cluster:
-here the first.
+with one newline, and in raster order on the others; here tokens are always ordered by position. It
+adds random noise to densities, which decides which token stays if a group has a single cluster;
+here it is the first.
 
-SToP's release (`stop`) ranks dynamic tokens by lowered attention, counts a position as static where
-all its cosines plus temporal times its sink score pass 0.8, and takes 0.3 of the sink score from
-the score of a cluster's centre. It searches windows without sink scores, with 0.8 at every
-retention, and budgets by what that search found: it keeps less than asked where more positions
-became static, and more where `tau` is below 0.8. Here (`legacy` apart) both tests use `tau`, 0.8 if
-not given, and the budget counts what really is static. `legacy` also takes the 0.3 where spatial is
-0.
+SToP's release (`stop`) ranks dynamic tokens by attention minus sink scores, treats a position as
+static if all its cosines plus `temporal` times its sink score exceed 0.8, and subtracts 0.3 times
+the sink score from the score of a cluster's centre. It searches windows without sink scores, with
+0.8 at every retention, and computes budgets from that search: it keeps fewer tokens than requested
+if more positions become static, and more if `tau` is below 0.8. Here, except with `legacy`,
+both tests use `tau` (default 0.8), and the budget counts the positions that are static. `legacy`
+also subtracts the 0.3 if `spatial` is 0.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ STOP_TAU = 0.8  # the only value of SToP's release
 
 @dataclass(frozen=True)
 class HoliTom(OuterStep):
-    """Salient tokens where the picture moves, merged clusters of frame averages where it does not.
+    """Salient tokens of dynamic regions, and merged clusters of averaged static positions.
 
     Averaging static positions over a segment already saves tokens; one share, retention * T * L /
     distinct tokens (at most 1), then applies to the whole clip: ceil(share * m) of the m dynamic
     tokens of every frame, and round(share * S) of the S static positions of every segment. A static
-    clip has L distinct tokens, so it may keep less than asked for.
+    clip has L distinct tokens, so it may keep fewer tokens than requested.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
@@ -63,14 +63,14 @@ class HoliTom(OuterStep):
         tau: Cosine above which a position counts as unchanged between two frames, in [-1, 1];
             `None` is 0.65 for a retention up to 0.1 and 0.8 above, as in the published scripts.
         beta: Weight of a cluster's centre against the mean of its other members, in [0, 1].
-        num_neighbors: Neighbours that make a density, the token itself included; never more than
-            there are clusters.
+        num_neighbors: Number of nearest neighbours of the density estimate, the token itself
+            included; at most the number of clusters.
         inner: In-LLM step that follows, `{"name": "holitom-merge", "layer": 18, "retention": 0.5}`;
             `build_method` adds `num_layers` (28 if absent), from which `outer_retention` derives
             the share kept here.
-        stop: Keep sinks out of the salient tokens and among the static ones, `{"spatial": 0.04,
-            "temporal": 0.07, "gamma": 1.1}` as published (tuned at 10 %); see `stop.py`. `None` for
-            not.
+        stop: Prevent sinks from being salient and make them static more often, `{"spatial": 0.04,
+            "temporal": 0.07, "gamma": 1.1}` as published (tuned at 10 %); see `stop.py`. `None`
+            disables it.
         budget: `"official"` rounds up in every frame; `"exact"` keeps round(retention * T * L)
             tokens by largest remainder, unless averaging static positions leaves fewer.
     """
@@ -97,7 +97,7 @@ class HoliTom(OuterStep):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Received attention ranks dynamic tokens."""
+        """Received attention, to rank dynamic tokens."""
         return frozenset({"attention"})
 
     @property
@@ -108,7 +108,7 @@ class HoliTom(OuterStep):
         return super().resolved_tau
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        """Plan on the host, rank what moves in a frame, cluster what is still in a segment."""
+        """Plan on the host, rank dynamic tokens per frame, cluster static ones per segment."""
         assert features.attention is not None
         tokens = features.tokens
         tokens_per_frame = tokens.shape[1]
@@ -155,13 +155,13 @@ class HoliTom(OuterStep):
         still: list[np.ndarray],
         found: list[np.ndarray],
     ) -> tuple[list[int], list[int]]:
-        """Dynamic tokens of every frame and clusters of every segment, at least one in all.
+        """Number of dynamic tokens per frame and of clusters per segment, at least one in total.
 
         Args:
             tokens_per_frame: L.
-            lengths: Frames of every segment.
-            still: Static positions of every segment.
-            found: Those by which the share is set.
+            lengths: Number of frames of every segment.
+            still: Number of static positions of every segment.
+            found: Number of static positions used to compute the share.
         """
         total = tokens_per_frame * sum(lengths)
         saved = sum(len(at) * (n - 1) for at, n in zip(found, lengths, strict=True))
@@ -191,10 +191,10 @@ class HoliTom(OuterStep):
         num_clusters: int,
         penalties: Tensor | None,
     ) -> Terms:
-        """Clusters of (S, D) averages over a segment's frames.
+        """Cluster (S, D) averages over a segment's frames.
 
         Args:
-            points: The averages.
+            points: (S, D) averages.
             spatial: (S,) static positions.
             first: Flat position of the segment's first token.
             num_clusters: C.
@@ -226,7 +226,7 @@ def _averages(
     still: list[np.ndarray],
     clusters: list[int],
 ) -> FrameMeans:
-    """Averages of the static positions of all segments that have clusters, segment by segment."""
+    """Averages of static positions, for all segments with clusters, in segment order."""
     tokens_per_frame, dim = tokens.shape[1:]
     used = [at if count else at[:0] for at, count in zip(still, clusters, strict=True)]
     firsts = [at + start * tokens_per_frame for at, start in zip(used, starts, strict=True)]
@@ -235,12 +235,12 @@ def _averages(
 
 
 def _penalties(stop: Stop | None, sinks: Tensor | None) -> Tensor | None:
-    """(L,) to take from the scores of centres, or `None`."""
+    """(L,) values to subtract from the scores of centres, or `None`."""
     if stop is None or sinks is None or not (stop.spatial or stop.legacy):
         return None
     return ANCHOR_PENALTY * sinks
 
 
 def _positions(cells: np.ndarray, starts: list[int]) -> list[np.ndarray]:
-    """Static positions of every segment, from (T, L) static cells and its first frame."""
+    """Static positions of every segment, from (T, L) static cells and first frames."""
     return [np.flatnonzero(cells[start]) for start in starts]

@@ -1,4 +1,4 @@
-"""Hybrid methods: a compressor before the language model, and one step of pruning inside it."""
+"""Hybrid methods: a compressor before the language model and one pruning step inside it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
         In (0, 1]; for the published layer 18 of 28 with one half kept, 0.10 gives 0.121739.
 
     Raises:
-        ValueError: If the layer does not exist, or if the step drops so much that even all tokens
-            average to less.
+        ValueError: If the layer does not exist, or if even with all tokens entering the model the
+            average is below `retention`.
     """
     if inner is None:
         return retention
@@ -52,25 +52,25 @@ def outer_retention(retention: float, inner: Mapping[str, Any] | None) -> float:
 
 
 class Hybrid(Compressor):
-    """A compressor that a step inside the language model may follow.
+    """A compressor with an optional pruning step inside the language model.
 
     Attributes:
-        inner: The step that follows, with `num_layers`; `None` for none.
+        inner: Settings of the inner step, with `num_layers`; `None` for no step.
     """
 
-    # The steps that `inner.name` may name.
+    # Allowed values of `inner.name` and their classes.
     inner_steps: ClassVar[Steps] = INNER
 
     inner: Any
 
     @property
     def outer_retention(self) -> float:
-        """Share kept here so that the average over the layers is `retention`."""
+        """Share kept before the language model so that the layers average to `retention`."""
         return outer_retention(self.retention, self.inner)
 
 
 class OuterStep(Hybrid):
-    """A compressor with static segments that a step inside the language model may follow.
+    """A compressor with static segments and an optional pruning step inside the language model.
 
     Attributes:
         tau: Cosine above which a position counts as unchanged; `None` for the published value.
@@ -88,7 +88,7 @@ class OuterStep(Hybrid):
         return 0.65 if self.retention <= 0.1 else 0.8  # run scripts of the official releases
 
     def _identity_options(self) -> dict[str, Any]:
-        """Options with derived values in place of `tau=None` and `inner`."""
+        """Options, with `tau=None` and `inner` replaced by the values derived from them."""
         options = super()._identity_options()
         del options["inner"]
         return {**options, "retention": self.outer_retention, "tau": self.resolved_tau}
@@ -100,10 +100,10 @@ def checked_inner(
     """Check the settings of an inner step and build it.
 
     Args:
-        method: Name of the method around it, for messages.
+        method: Name of the hybrid method, for error messages.
         inner: `name` (one of `steps`) and the options of that step.
-        num_layers: Layers of the language model it will run in.
-        steps: Those the method may be followed by.
+        num_layers: Number of layers of the language model.
+        steps: Inner steps that the method supports.
 
     Returns:
         The settings with defaults and `num_layers` filled in, and the pruner.

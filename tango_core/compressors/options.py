@@ -1,4 +1,4 @@
-"""Options of a method: which exist, what they may be, and errors that say what to write instead."""
+"""Options of a method: their names, types and ranges, and error messages for wrong values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tango_core.errors import InputError
 
 LARGEST = 2**63 - 1
-"""Largest whole number of a tensor and of a random seed."""
+"""Largest integer of a tensor and of a random seed."""
 
 
 def option_names(cls: type) -> tuple[str, ...]:
@@ -27,9 +27,9 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
     have equal identities.
 
     Args:
-        method: Name to use in messages.
+        method: Name for error messages.
         cls: A frozen dataclass whose fields are the options.
-        options: What the user wrote.
+        options: Options from the recipe.
 
     Raises:
         ValueError: For an unknown option, a missing one, or a value of the wrong kind.
@@ -56,7 +56,7 @@ def checked_options(method: str, cls: type, options: Mapping[str, Any]) -> dict[
 
 
 def raise_if_outside(method: object, low: float, high: float, *names: str) -> None:
-    """Refuse options of a method that are not in [low, high]; `None` is none of them."""
+    """Raise `ValueError` for options that are not in [low, high]; `None` is allowed."""
     for name in names:
         value = getattr(method, name)
         if value is not None and not low <= value <= high:
@@ -64,7 +64,7 @@ def raise_if_outside(method: object, low: float, high: float, *names: str) -> No
 
 
 def raise_if_below(method: object, least: float, *names: str) -> None:
-    """Refuse options of a method that are smaller than `least`, or infinite."""
+    """Raise `ValueError` for options that are smaller than `least`, or infinite."""
     for name in names:
         value = getattr(method, name)
         if not least <= value < math.inf:
@@ -104,7 +104,7 @@ def _as_kind(where: str, value: Any, kind: Any) -> Any:
 
 
 def _article(kind: type) -> str:
-    """A kind in words."""
+    """Description of a type for error messages."""
     words = {
         float: "a number",
         int: "a whole number",

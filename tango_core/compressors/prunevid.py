@@ -1,14 +1,14 @@
-"""PruneVid: average static positions over a scene, then cluster them and every frame's rest.
+"""PruneVid: average static positions over a scene, then cluster them and every frame's others.
 
 Paper: "PruneVid: Visual Token Pruning for Efficient Video Large Language Models", Huang et al.,
-Findings of ACL 2025, Section 3.2, https://arxiv.org/abs/2412.16117. This is the part before the
-language model; the release (Visual-AI/PruneVid) goes on to prune by attention in layer 10.
+Findings of ACL 2025, Section 3.2, https://arxiv.org/abs/2412.16117. This is the step before the
+language model; the release (Visual-AI/PruneVid) also prunes by attention in layer 10.
 
 The release clusters every group of more than 14 tokens to half its size, without a budget; here
-the groups share round(retention * T * L) tokens, so that it can be compared with the others at
-equal cost. Further differences: a scene of one frame is all dynamic (the release divides 0 by 0
-there), short clips need no 7 frames, densities carry no random noise, and a merged token stands at
-its cluster's centre instead of in the order of clusters.
+the groups share round(retention * T * L) tokens, so that methods can be compared at equal
+cost. Further differences: a scene of one frame is entirely dynamic (the release divides 0 by 0
+there), clips may have fewer than 7 frames, no random noise is added to densities, and a merged
+token has the position of its cluster's centre instead of the order of clusters.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ class PruneVid(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        tau: Mean cosine between the frames of a scene above which a position is static, in [-1, 1].
-        temporal_ratio: Clusters of frames as a share of the frames, in (0, 1].
-        budget: `"exact"`, the only one: said so that a recipe may ask every method for it.
+        tau: A position is static if its mean cosine over a scene's frames exceeds this, in [-1, 1].
+        temporal_ratio: Number of frame clusters as a share of the frames, in (0, 1].
+        budget: `"exact"`, the only value; the option exists so that a recipe can set it for all
+            methods.
     """
 
     checks_in_plan: ClassVar[bool] = True
@@ -76,7 +77,7 @@ class PruneVid(Compressor):
             lengths = contiguous_scenes(found.tolist())
             means = np.stack([_mean_cosine(tokens[span]).numpy() for span in _spans(lengths)])
         else:
-            # Scenes follow on the host: with all cosines at hand it reads only once.
+            # The host computes scenes from all cosines, which takes a single read.
             found, cosines = read_checked(features, self.needs, labels, _all_cosines(tokens))
             lengths = contiguous_scenes(found.tolist())
             means = np.stack([_mean_of_pairs(cosines[:, s, s]) for s in _spans(lengths)])
@@ -96,7 +97,7 @@ class PruneVid(Compressor):
                 (span, False, np.flatnonzero(~still), [next(counts) for _ in range(length)])
             )
         groups = [group for group in groups if any(group[3])]
-        # All at once: a copy for every scene would be a copy too many.
+        # One upload for all scenes.
         arrays = [part for _, _, at, budget in groups for part in (at, budget, _filled(budget))]
         uploaded = iter(upload_together(arrays, tokens.device))
         averages = _averages(tokens, [(span, at) for span, is_still, at, _ in groups if is_still])
@@ -110,7 +111,7 @@ class PruneVid(Compressor):
                 points = [averages.rows[None, used : used + len(at)]]
                 used += len(at)
             else:
-                # A frame at a time, so that no copy of all the tokens to cluster is made.
+                # Frame by frame, to avoid a copy of all tokens.
                 blocks = row_blocks(len(scene), scene[0].numel(), tokens.device)
                 points = (scene[rows].index_select(1, spatial) for rows in blocks)
             starts = torch.arange(1 if is_still else len(scene), device=tokens.device)
@@ -132,7 +133,7 @@ class PruneVid(Compressor):
 
 
 def _spans(lengths: list[int]) -> list[slice]:
-    """Frames of every scene."""
+    """Frame ranges of the scenes."""
     stops = accumulate(lengths)
     return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
 
@@ -153,13 +154,13 @@ def _mean_cosine(scene: Tensor) -> Tensor:
 
 
 def _all_cosines(tokens: Tensor) -> Tensor:
-    """(L, T, T) float32 cosines between all frames, place by place: 0.8 MB for 32 of 196."""
+    """(L, T, T) float32 cosines between frames per position; 0.8 MB for T = 32, L = 196."""
     units = F.normalize(tokens.float(), dim=-1).transpose(0, 1)
     return units @ units.mT
 
 
 def _mean_of_pairs(cosines: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(L,) mean over the pairs of (L, F, F) cosines; -1 where there is no pair."""
+    """(L,) mean of (L, F, F) cosines over pairs of frames; -1 if F = 1."""
     length = cosines.shape[1]
     if length == 1:
         return np.full(len(cosines), -1, dtype=np.float32)
@@ -170,12 +171,12 @@ def _mean_of_pairs(cosines: NDArray[np.float32]) -> NDArray[np.float32]:
 def contiguous_scenes(labels: list[int]) -> list[int]:
     """Turn clusters of frames into contiguous scenes.
 
-    Of every cluster only its longest run stays (several if equally long), and clusters without a
-    run of two frames dissolve. What is left over joins the longer of the runs beside it, the left
-    one if they are equally long.
+    Every cluster keeps only its longest run (several if equally long), and clusters without a run
+    of two frames are dissolved. Leftover frames join the longer adjacent run, or the left one if
+    both are equally long.
 
     Args:
-        labels: Cluster of every frame.
+        labels: Cluster index of every frame.
 
     Returns:
         Lengths of the scenes in order; they add up to the number of frames.
@@ -204,12 +205,12 @@ def contiguous_scenes(labels: list[int]) -> list[int]:
 
 
 def _run_length(labels: list[int]) -> int:
-    """Length of the run at the start."""
+    """Length of the run at the start of the list."""
     return next((len(list(group)) for _, group in groupby(labels)), 0)
 
 
 def _averages(tokens: Tensor, still: list[tuple[slice, NDArray[np.int64]]]) -> FrameMeans:
-    """Averages over the frames of some scenes at their static places, scene by scene."""
+    """Averages of static positions over the frames of their scene, in scene order."""
     tokens_per_frame, dim = tokens.shape[1:]
     none = np.empty(0, dtype=np.int64)
     starts = [none, *(at + span.start * tokens_per_frame for span, at in still)]
@@ -219,7 +220,7 @@ def _averages(tokens: Tensor, still: list[tuple[slice, NDArray[np.int64]]]) -> F
 
 
 def _filled(budget: list[int]) -> list[int]:
-    """Flat places of the clusters in a table of frames by the largest number of clusters."""
+    """Flat indices of the clusters in a (frames, largest number of clusters) table."""
     widest = max(budget)
     return [row * widest + column for row, count in enumerate(budget) for column in range(count)]
 
@@ -232,13 +233,14 @@ def _cluster(
     filled: Tensor,
     starts: Tensor,
 ) -> Terms:
-    """Cluster some tokens of every frame by density; a cluster is its plain average.
+    """Cluster tokens of every frame by density; a cluster becomes the plain average of its tokens.
 
     Args:
-        points: (f, M, D) tokens of some frames after the other, any float dtype; F frames in all.
+        points: Blocks of (f, M, D) tokens of consecutive frames, any float dtype; F frames in
+            total.
         spatial: (M,) spatial positions of the tokens.
-        budget: Clusters of every frame.
-        wanted: The same on the device.
+        budget: Number of clusters of every frame.
+        wanted: `budget` as a tensor on the device.
         filled: `_filled(budget)` on the device.
         starts: (F, 1) flat positions of the frames' first tokens.
     """

@@ -1,14 +1,14 @@
-"""SToP: lower the attention of places that are attended in every frame, before ranking by it.
+"""SToP: reduce the attention of positions that are attended in every frame before ranking by it.
 
-Paper: "SToP", arXiv 2604.20937; release rlqja1107/SToP at 3bf998c. It is no method of its own but
-an option `stop` of methods that rank by received attention: places whose attention stays high over
-the whole clip are taken for sinks.
+Paper: "SToP", arXiv 2604.20937; release rlqja1107/SToP at 3bf998c. It is not a
+method but an option `stop` of methods that rank by received attention: positions whose attention is
+high during the whole clip are treated as sinks.
 
-The strengths are absolute: attention must be on its natural scale, where a row of the vision
-tower's map sums to 1. There the published strengths are larger than the whole range of attention of
-many clips. Where attention hardly changes over time, the sink score rises with attention itself,
-and ranking by what is left turns the order around; of a clip of one frame it would keep exactly the
-least attended tokens. So a clip of one frame is compressed without it, and a warning says so.
+The strengths are absolute: attention must have its natural scale, where a row of the vision tower's
+attention sums to 1. On this scale the published strengths exceed the range of attention of many
+clips. If attention hardly changes over time, the sink score increases with attention, so the
+reduced attention reverses the ranking; for a clip of one frame exactly the least attended tokens
+would be kept. So a clip of one frame is compressed without `stop`, with a warning.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from tango_core.types import VisualFeatures
 
 logger = logging.getLogger(__name__)
 
-# Of a place's sink score, taken from its score as a cluster's centre.
+# Factor of a position's sink score that is subtracted from its score as a cluster centre.
 ANCHOR_PENALTY = 0.3
 
 
 @dataclass(frozen=True)
 class Stop:
-    """What `stop` says.
+    """The values of the option `stop`.
 
     Attributes:
-        spatial: Strength mu_s with which sink scores lower attention; 0 or larger.
-        temporal: Strength mu_t with which they make a place count as unchanged; 0 or larger, and 0
-            for methods without such places.
+        spatial: mu_s, factor of the sink scores subtracted from attention; 0 or larger.
+        temporal: mu_t, factor of the sink scores added to the cosines that decide whether a
+            position is static; 0 or larger, and 0 for methods without static positions.
         gamma: Exponent of the sink scores, above 0.
-        legacy: Follow the release with its faults instead of the careful reading.
+        legacy: Reproduce the release including its faults.
     """
 
     spatial: float
@@ -53,24 +53,24 @@ class Stop:
         raise_if_outside(self, 1e-3, 100, "gamma")
 
     def sink_scores(self, attention: Tensor) -> Tensor:
-        """(..., L) float32 in [0, 1] from (..., T, L) attention: how constant a place draws it."""
+        """(..., L) float32 sink scores in [0, 1] from (..., T, L) attention."""
         powers = attention.float().mean(dim=-2) ** self.gamma
         least, most = powers.aminmax(dim=-1, keepdim=True)
         return (powers - least) / (most - least + 1e-12)
 
     def lowered(self, attention: Tensor) -> Tensor:
-        """(T, L) float32 attention less what the sink scores of the whole clip take away."""
+        """(T, L) float32 attention minus `spatial` times the sink scores of the whole clip."""
         return attention.float() - self.spatial * self.sink_scores(attention)
 
 
 def checked_stop(
     method: str, stop: Mapping[str, Any], published: tuple[float, float]
 ) -> dict[str, Any]:
-    """All values of `stop`, those that are not given as published for the method.
+    """Check `stop` and fill in the published values of the method.
 
     Args:
-        method: Its name, for messages.
-        stop: What the user wrote.
+        method: The method's name for error messages.
+        stop: Values from the recipe.
         published: (spatial, temporal) strengths.
 
     Raises:
@@ -93,7 +93,7 @@ def checked_stop(
 
 
 def stop_for(stop: Mapping[str, Any] | None, features: VisualFeatures) -> Stop | None:
-    """The option for one clip: `None` if there is none, or the clip has one frame."""
+    """The option for one clip; `None` if it is not set or the clip has one frame."""
     if stop is None:
         return None
     if len(features.tokens) == 1:

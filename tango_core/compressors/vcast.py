@@ -1,12 +1,12 @@
-"""V-CAST: more tokens where the path of the frames bends, and in a frame what is unlike its mean.
+"""V-CAST: frame budgets by the curvature of frame features; per frame the most unusual tokens.
 
 Paper: "V-CAST", arXiv 2603.27650; release xinyouu/V-CAST at c235ef3, for Qwen3-VL.
 
-The release gives all tokens that are left after rounding down to one frame, the one with the
-largest fraction (`legacy_remainder`); here they go to the largest fractions, one each. It skips
-clips of one frame, keeps two frames' budgets apart from the formula, and computes in the model's
-dtype; here the formula holds for all lengths, in float32. What it measures as a bend is noise where
-frames hardly differ: a still scene seen by a noisy sensor gets more tokens than a moving one.
+The release gives all tokens that remain after rounding down to the frame with the largest fraction
+(`legacy_remainder`); here the largest fractions get one each. It skips clips of one frame, treats
+clips of two frames separately from the formula, and computes in the model's dtype; here the formula
+holds for all lengths, in float32. If frames hardly differ, the curvature is noise: a static scene
+recorded by a noisy sensor gets more tokens than a moving one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class VCast(Compressor):
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        temperature: Of the softmax over frames, from 1e-6 to 1e6; larger is more even.
-        legacy_remainder: Give what rounding leaves to one frame until it is full, as released.
-        budget: `"official"` keeps at least one token of every frame, so more than asked for where a
+        temperature: Temperature of the softmax over frames, from 1e-6 to 1e6; larger is more even.
+        legacy_remainder: Give the remainder of rounding to one frame until it is full, as released.
+        budget: `"official"` keeps at least one token of every frame, so more than requested if the
             clip has more frames than that; `"exact"` never does.
     """
 
@@ -55,7 +55,7 @@ class VCast(Compressor):
     def __post_init__(self) -> None:
         """Check the options."""
         super().__post_init__()
-        if not 1e-6 <= self.temperature <= 1e6:  # beyond them float32 has no such quotients
+        if not 1e-6 <= self.temperature <= 1e6:  # outside this range float32 overflows
             raise InputError(f"temperature must be from 1e-6 to 1e6, got {self.temperature}")
 
     def _plan(self, features: VisualFeatures) -> Combination:
@@ -69,7 +69,7 @@ class VCast(Compressor):
         return keep(features, kept.sort().values)
 
     def _counts(self, weights: NDArray[np.float64], tokens_per_frame: int) -> list[int]:
-        """Tokens of every frame, by weights that add up to 1."""
+        """Token counts of the frames, from weights that add up to 1."""
         num_frames = len(weights)
         size = num_frames * tokens_per_frame
         total = min(size, max(1, round(size * self.retention)))
@@ -110,7 +110,7 @@ def _scores(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _curvature(means: Tensor) -> Tensor:
-    """(T,) 1 - cosine between the steps to and from every frame; 1 at both ends, in [0, 2]."""
+    """(T,) 1 - cosine of the differences to the previous and the next frame; 1 at both ends."""
     bends = torch.ones(len(means), device=means.device)
     if len(means) > 2:
         steps = means.diff(dim=0)

@@ -5,8 +5,8 @@ Models", Liu et al., EMNLP 2025, https://arxiv.org/abs/2505.14454: frame compres
 adaptive token compression. Constants that the paper does not print are those of the release
 (xuyang-liu16/VidCom2): half of the channels, the five kernel widths, the temperature.
 
-The release computes scores in the model's dtype, whose steps a temperature of 0.01 magnifies a
-hundredfold; here they are float32. Its LLaVA-Video code puts all newlines of a frame at the frame's
+The release computes scores in the model's dtype, whose rounding a temperature of 0.01 amplifies by
+100; here they are float32. Its LLaVA-Video code puts all newlines of a frame at the frame's
 end; here the language model places them.
 """
 
@@ -40,13 +40,14 @@ class VidCom2(Compressor):
 
     A frame keeps round(scale * L) tokens (half to even), at least 1. The scales average to
     `retention`, so the total differs from round(retention * T * L) by rounding, unless an unusual
-    frame would get more tokens than it has: what it cannot use is lost, as published. Tokens are
+    frame would get more tokens than it has: the excess is lost, as published. Tokens are
     not changed.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        budget: `"official"` rounds in every frame as said above; `"exact"` keeps round(retention *
-            T * L) tokens by largest remainder, and others get what a frame cannot use.
+        budget: `"official"` rounds in every frame as described above; `"exact"` keeps
+            round(retention * T * L) tokens by largest remainder; the excess of a frame goes to
+            others.
     """
 
     checks_in_plan: ClassVar[bool] = True
@@ -69,7 +70,7 @@ class VidCom2(Compressor):
         return keep(features, positions_of(is_kept.flatten(), int(counts.sum())))
 
     def _counts(self, scales: NDArray[np.float32], tokens_per_frame: int) -> NDArray[np.int64]:
-        """(T,) tokens of every frame, from the share each keeps."""
+        """(T,) token counts of the frames, from the share that each keeps."""
         if self.budget == "official":
             rounded = (scales * np.float32(tokens_per_frame)).round()
             return rounded.clip(1, tokens_per_frame).astype(np.int64)
@@ -79,7 +80,7 @@ class VidCom2(Compressor):
         return apportion(total, quotas, capacity)
 
     def _similarities(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """(T, L) similarities to the clip's and to the frame's mean, over the steadier channels."""
+        """(T, L) similarities to the clip's and to the frame's mean, over low-variance channels."""
         num_frames, tokens_per_frame, dim = tokens.shape
         steady = _steady_channels(tokens.flatten(0, 1))
         inverses = torch.empty(num_frames, tokens_per_frame, device=tokens.device)
@@ -88,7 +89,7 @@ class VidCom2(Compressor):
         frame_means = torch.empty(num_frames, dim, device=tokens.device)
         blocks = row_blocks(num_frames, tokens_per_frame * dim, tokens.device)
         scratch = torch.empty(blocks[0].stop, tokens_per_frame, dim, device=tokens.device)
-        # Lengths and means are taken with a mask over the channels and unit vectors never written:
+        # Norms and means use a channel mask, and unit vectors are never materialised:
         # |u - c|^2 = |u|^2 - 2 u.c + |c|^2, and u.c = x.c / |x|.
         for frames in blocks:
             block = tokens[frames].float()
@@ -108,7 +109,7 @@ class VidCom2(Compressor):
         )
 
     def _scales(self, clip_similarity: Tensor) -> Tensor:
-        """(T,) share every frame keeps of its tokens; their mean is `retention` unless one is 1."""
+        """(T,) share of tokens that every frame keeps; the mean is `retention` unless one is 1."""
         distinctness = -clip_similarity.mean(dim=1)
         weights = torch.softmax((distinctness - distinctness.max()) / TEMPERATURE, dim=0)
         return (self.retention * (1 + weights - weights.mean())).clamp(max=1)
@@ -126,7 +127,7 @@ def _steady_channels(flat: Tensor) -> Tensor:
         means.append(block.mean(dim=0))
         counts.append(len(block))
         spread += torch.sub(block, means[-1], out=scratch[: len(block)]).square_().sum(dim=0)
-    # What the blocks' means vary adds to what varies inside the blocks.
+    # Total variance: variance within blocks plus variance of the blocks' means.
     weights = torch.tensor(counts, dtype=torch.float32)[:, None].to(flat.device)
     centers = torch.stack(means)
     center = (weights * centers).sum(dim=0) / num_tokens

@@ -1,20 +1,21 @@
 """VisionZip: keep the tokens with the most attention, merge the rest into a few contextual ones.
 
 Paper: "VisionZip: Longer is Better but Not Necessary in Vision Language Models", Yang et al., CVPR
-2025, Section 3, https://arxiv.org/abs/2412.04467. The release is made for images and an encoder
-with a class token; video models without one use the adapter of the HoliTom repository, which is
-followed here.
+2025, Section 3, https://arxiv.org/abs/2412.04467. The release supports images and encoders with
+a class token. This class follows the adapter of the HoliTom repository, which is made for video
+models without a class token.
 
 The adapter emits a frame's dominant tokens before its contextual ones; here a contextual token
-stands at its target's position, and positions ascend. On models with a newline per row the adapter
-also pairs dominant tokens with each other's positions and adds newlines for empty rows: a fault,
-not reproduced.
+has its target's position, and positions ascend. On models with a newline per row the adapter also
+permutes the positions of dominant tokens and adds newlines for empty rows; these faults are not
+reproduced.
 
 SToP's release (rlqja1107/SToP at 3bf998c) changes three things (`stop`): dominant tokens are ranked
-by lowered attention, no contextual target may stand where the sink score is high, and its budgets
-are those of its scripts. There a position in the list of left tokens is compared with places of the
-grid, two targets may fall on one position, and running off the list's end is an error; only
-`legacy` does so (a second target on one position is dropped, and the last position ends the walk).
+by attention minus sink scores, contextual targets may not be at positions with high sink scores,
+and budgets are those of its scripts. It compares indices into the list of remaining tokens with
+grid positions, may place two targets at one position, and fails at the end of the list; only
+`legacy` reproduces this (a second target at a position is dropped, and the search stops at the last
+position).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tango_core.ops.transfer import upload_together
 from tango_core.types import VisualFeatures
 
 STOP_STRENGTHS = (0.03, 0.0)
-# Tokens of a 196-token frame in SToP's scripts, by retention; others are rounded down.
+# Tokens of a 196-token frame in SToP's scripts, by retention; other retentions are rounded down.
 STOP_TOTALS = {0.1: 20, 0.15: 30, 0.2: 40, 0.25: 50}
 NUM_SINKS = 20
 
@@ -51,18 +52,18 @@ class VisionZip(Compressor):
     """Dominant tokens by received attention, plus evenly spaced ones into which the others merge.
 
     Every frame keeps ceil(retention * L) tokens: 20, 30 and 40 of 196 at 10, 15 and 20 %, as the
-    adapter's scripts. Of these round(contextual_ratio * L) are contextual (10 of 196, the setting
-    Tango's comparison states), but always at least one is dominant. A contextual token is its
+    adapter's scripts. Of these round(contextual_ratio * L) are contextual (10 of 196 in Tango's
+    comparison), but at least one is dominant. A contextual token is its
     target plus the mean of the tokens whose keys are most similar to the target's: a sum of about
     twice the usual norm, as published.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1].
-        contextual_ratio: Contextual tokens as a share of all tokens of a frame, in [0, 1]; 0 for
-            dominant ones only.
-        stop: Lower the attention of sinks, `{"spatial": 0.03, "temporal": 0, "gamma": 1.1}` as
-            published; see `stop.py`. `None` for not. With `legacy` the budgets are the release's,
-            too: int(retention * L), of which 54 of 64 dominant.
+        contextual_ratio: Number of contextual tokens as a share of a frame's tokens, in [0, 1]; 0
+            keeps only dominant tokens.
+        stop: Reduce the attention of sinks, `{"spatial": 0.03, "temporal": 0, "gamma": 1.1}` as
+            published; see `stop.py`. `None` disables it. With `legacy` the budgets are also
+            the release's: int(retention * L), of which 54 of 64 dominant.
         budget: `"official"` rounds every frame up; `"exact"` keeps round(retention * T * L) tokens,
             as evenly as whole tokens allow.
     """
@@ -83,21 +84,21 @@ class VisionZip(Compressor):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Received attention ranks tokens, keys say which are alike."""
+        """Received attention to rank tokens, keys to compare them."""
         return frozenset({"attention", "keys"})
 
     @property
     def averages(self) -> bool:
-        """No: a contextual token is a sum of two."""
+        """False: a contextual token is the sum of its target and a mean."""
         return False
 
     @property
     def checks_in_plan(self) -> bool:
-        """With `stop` the host has to know where sinks are, and looks at everything else there."""
+        """Whether `stop` is set: the host then reads the sinks, and checks finiteness with them."""
         return self.stop is not None
 
     def _plan(self, features: VisualFeatures) -> Combination:
-        """All frames of equal budget at once; without an exact budget these are all frames."""
+        """Process all frames with equal budgets together."""
         assert features.attention is not None
         assert features.keys is not None
         num_frames, tokens_per_frame, _ = features.tokens.shape
@@ -150,7 +151,7 @@ class VisionZip(Compressor):
 
 
 def _even_targets(num_frames: int, num_rest: int, contextual: int) -> NDArray[np.bool_]:
-    """(T, R) bool, which of R left positions are targets: every `step`-th, in every frame."""
+    """(T, R) bool, targets among R remaining positions: every `step`-th, in every frame."""
     step = max(1, num_rest // contextual)
     chosen = np.zeros((num_frames, num_rest), dtype=bool)
     chosen[:, : contextual * step : step] = True
@@ -160,16 +161,16 @@ def _even_targets(num_frames: int, num_rest: int, contextual: int) -> NDArray[np
 def _moved_targets(
     even: NDArray[np.bool_], rest: NDArray[np.int64], sinks: NDArray[np.int64], stop: Stop
 ) -> NDArray[np.bool_]:
-    """Targets on a sink move forward to the next position that is no sink, or stay if none is left.
+    """Move targets on sinks forward to the next position without a sink, if there is one.
 
     Args:
         even: (T, R) bool, the targets without sinks, equal in all frames.
         rest: (T, R) positions that are not dominant.
         sinks: Positions of sinks.
-        stop: How the release's faults are followed.
+        stop: The option; its `legacy` reproduces the release's faults.
 
     Returns:
-        (T, R) bool, as many in every frame.
+        (T, R) bool, equally many targets in every frame.
     """
     num_rest = even.shape[1]
     starts = np.flatnonzero(even[0]).tolist()
@@ -190,19 +191,19 @@ def _moved_targets(
 
 
 def _columns(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """(T, n) columns of what is chosen in every row, equally many."""
+    """(T, n) columns of the true entries; every row has equally many."""
     return np.nonzero(chosen)[1].reshape(len(chosen), -1)
 
 
 def _contextual(
     keys: Tensor, rest: Tensor, numbers: Tensor, columns: Tensor, left: Tensor
 ) -> list[Terms]:
-    """The mean of the tokens most similar to a target, and the target itself.
+    """Terms of contextual tokens: the target plus the mean of the tokens most similar to it.
 
     Args:
-        keys: (T, L, Dk) of some frames.
+        keys: (T, L, Dk) keys of some frames.
         rest: (T, R) positions in these frames that are not dominant.
-        numbers: (T,) numbers of these frames in the clip.
+        numbers: (T,) indices of these frames in the clip.
         columns: (T, C) columns of the targets in `rest`.
         left: (T, R - C) the other columns.
     """

@@ -1,4 +1,4 @@
-"""Files that a README names exist: beside it, in a room below it, from the root, or as a test."""
+"""Files that a README names exist: beside it, in a folder below it, from the root, or as a test."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 
 import pytest
 from documented import DOCUMENTS, ROOT, text_of
+
+from pipeline.resources.pools import ActorPool, Pools, TaskPool
+from pipeline.stages.declarations import STAGES
 
 # Files that a reader makes, and files of datasets and checkpoints.
 _THEIRS = re.compile(r"(my\w*|mine|utils|recipe|questions|job|index|config|test|lvb_val|sinks)\b")
@@ -41,3 +44,11 @@ def test_a_readme_with_a_table_of_modules_names_all_of_them(room):
     here = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
     assert here
     assert not here - words
+
+
+def test_the_diagram_shows_every_stage_in_order_and_how_it_runs():
+    diagram = (ROOT / "README.md").read_text().split("```")[1]
+    shown = re.findall(r"(\w+)(?:: [\w ,]+| all questions)? \((?:CPU|GPU) (task|actor)s", diagram)
+    kinds = {TaskPool: "task", ActorPool: "actor"}
+    declared = [(stage.name, kinds[type(getattr(Pools(), stage.name))]) for stage in STAGES]
+    assert shown == declared

@@ -1,6 +1,6 @@
 """Tables as text, Markdown, CSV and LaTeX.
 
-What lives here: `cells` (per cell, per method, per stage, and how cells are named in all tables),
+What lives here: `cells` (tables per cell, method and stage, and the names of cells in all tables),
 `breakdowns` (scores and differences by group, all metrics), `confusion`, `paper`.
 
 May import: `jobs.report.formatting` and `jobs.results`, not the page or the plots.

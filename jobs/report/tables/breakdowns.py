@@ -1,4 +1,4 @@
-"""Scores and differences by group of the questions, and all metrics of benchmarks with several."""
+"""Tables of scores and differences by group of questions, and of all metrics."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Groups = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True)
 class Breakdown:
-    """One table: a row per cell, a column per value that any of them has.
+    """One table of scores by group: a row per cell, a column per value of the group.
 
     Attributes:
         name: Title of the table.
-        outer: Groups that all of its questions have.
+        outer: (name, value) pairs that all questions of the table have.
         group: The group whose values are its columns.
-        columns: Every value, with the number of its questions.
-        rows: Every cell, its label and its estimate per column.
+        columns: Every value with its number of questions.
+        rows: Every cell with its label and its estimate per column.
         mean: Title of a last column, the mean over the values; "" for none.
     """
 
@@ -47,22 +47,22 @@ class Breakdown:
     mean: str = ""
 
     def heat(self, estimate: Estimate) -> int:
-        """How strongly the page colours a value, in percent: by its place in the table."""
+        """Strength of a value's background colour in percent, relative to the table's range."""
         shares = [one.value for _, _, estimates in self.rows for one in estimates if one]
         return round(4 + 36 * (estimate.value - min(shares)) / max(max(shares) - min(shares), 0.01))
 
     def groups_of(self, value: str) -> Groups:
-        """What the questions of one column have in common."""
+        """(name, value) pairs that the questions of one column have in common."""
         return (*self.outer, (self.group, value))
 
     @property
     def mean_count(self) -> int:
-        """Questions in the mean over the values."""
+        """Number of questions in the mean over the values."""
         return max(cell.counts.num_scored for cell, _, _ in self.rows)
 
 
 def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
-    """One table per benchmark, metric and group, then those inside a group."""
+    """One table per benchmark, metric and group, then tables nested in a group."""
     alone = all(set(cell.scores_by) <= {ACCURACY.name} for cell in cells)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     tables = []
@@ -94,7 +94,7 @@ def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
 
 
 def _by_table(cell: CellSummary, metric: str) -> dict[tuple[Groups, str], Mapping[str, Estimate]]:
-    """Outer groups and group -> value -> estimate; two groups make a table per outer value."""
+    """Estimates by value, per outer groups and group; nested groups give one table per value."""
     crossed: dict[tuple[Groups, str], Mapping[str, Estimate]] = {
         (((outer, value),), inner): found
         for outer, values in (cell.cross if metric == cell.metric else {}).items()
@@ -110,15 +110,15 @@ def _is_averaged(cell: CellSummary, metric: str, group: str) -> bool:
 
 
 def _mean_name(benchmark: str) -> str:
-    """`mean`, with the name that the benchmark's authors give it."""
+    """`mean`, with its name in the benchmark's publication."""
     title = facts_of(benchmark).macro_title
     return f"mean ({title})" if title else "mean"
 
 
 def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
-    """All break-downs, unrounded; the inner columns are empty where one group is meant.
+    """All breakdowns as CSV, unrounded; inner columns are empty for tables of a single group.
 
-    The columns of accuracy are empty for other metrics. The mean over the values of a group has the
+    Accuracy columns are empty for other metrics. The row of the mean over a group's values has the
     value `mean` with its name, and no interval.
     """
     rows = []
@@ -155,7 +155,7 @@ def _figures(estimate: Estimate) -> tuple[float | None, ...]:
 
 
 def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
-    """A Markdown table per group: cells down, values across with the number of their questions."""
+    """A Markdown table per group: one row per cell, one column per value with its questions."""
     texts = []
     for table in breakdowns(cells):
         columns = [*table.columns, *([(table.mean, table.mean_count)] if table.mean else [])]
@@ -175,10 +175,10 @@ def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
 
 
 def differences_csv(cells: Sequence[CellSummary]) -> str:
-    """Every difference by group, unrounded, as shares.
+    """All differences by group as CSV, unrounded, as shares.
 
     `p_value_holm` is corrected for the `num_comparisons` of the row's benchmark, metric and group.
-    An interval with `too_few_clips` is wider than it need be.
+    An interval with `too_few_clips` is a conservative bound.
     """
     figures = ("num_questions", "num_clips", "num_gained", "num_lost", "difference")
     rows = [
@@ -204,7 +204,7 @@ def differences_csv(cells: Sequence[CellSummary]) -> str:
 
 
 def all_scores(cells: Sequence[CellSummary]) -> Table:
-    """The table for readers; without rows where every benchmark has its headline alone."""
+    """Table of all metrics; without rows if every benchmark has only its headline metric."""
     rows = [
         (
             label,
@@ -224,7 +224,7 @@ def all_scores(cells: Sequence[CellSummary]) -> Table:
 
 
 def scores_csv(cells: Sequence[CellSummary]) -> str:
-    """Every metric of every cell, unrounded, as shares; empty where there is no comparison."""
+    """All metrics of all cells as CSV, unrounded, as shares; empty without a comparison."""
     rows = []
     for cell in cells:
         for name, found, versus in _metrics(cell):
@@ -253,7 +253,7 @@ def _place_of(cell: CellSummary) -> dict[str, object]:
 
 
 def _metrics(cell: CellSummary) -> Iterator[tuple[str, Estimate, Comparison | None]]:
-    """Every metric of a cell with its value and its comparison with all tokens."""
+    """Every metric of a cell with its value and its comparison with `full`."""
     versus = cell.versus_full
     for name, found in cell.scores.items():
         if versus is None or name == cell.metric:

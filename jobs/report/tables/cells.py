@@ -32,7 +32,7 @@ from tango_core.metrics import ACCURACY, Estimate
 MAX_WIDTH = 100
 
 _NARROWEST = 80
-# A name of a cell that is shortened further cannot be told from others.
+# Names of cells are not shortened below this length, to remain distinguishable.
 _SHORTEST_NAME = 16
 _COMPACT = {
     "accuracy %": "acc %",
@@ -43,10 +43,10 @@ _COMPACT = {
     "cache hits": "hits",
     "unread %": "unread",
 }
-# The first goes first.
+# Columns to omit in a narrow terminal, in this order.
 _LEAST_WANTED = ("hits", "ms", "95 %", "unread")
 
-# Columns of the CSV that are keys of `summary.json`, apart from the first, the run.
+# Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
     "benchmark",
     "protocol",
@@ -70,15 +70,15 @@ _CSV_KEYS = (
 
 
 def table_width(is_terminal: bool, width: int) -> int | None:
-    """Columns that a table may take: a terminal's, but not few; any number in a file or a pipe."""
+    """Maximum width of a table: a terminal's width with a minimum; `None` for a file or pipe."""
     return max(_NARROWEST, width) if is_terminal else None
 
 
 def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH) -> str:
-    """Plain text: aligned, made to fit into `max_width`, no trailing newline.
+    """Aligned plain text that fits `max_width`, without a trailing newline.
 
-    Where it does not fit, headers become short, then the columns of cache hits, times and intervals
-    go, and then names are cut in their middle.
+    If it does not fit, headers are shortened, then the columns of cache hits, times and intervals
+    are omitted, and then names are shortened in their middle.
     """
     header, rows = _table(cells, [cell.name for cell in cells], brief=True)
     if max_width is not None:
@@ -96,7 +96,7 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
 def _fitting(
     header: list[str], rows: list[list[str]], max_width: int
 ) -> tuple[list[str], list[list[str]]]:
-    """The table itself if it fits, else in short words, with as many columns as there is room."""
+    """The table unchanged if it fits, else with short headers and as many columns as fit."""
     if _width(header, rows) <= max_width:
         return header, rows
     header = [_COMPACT.get(name, name) for name in header]
@@ -115,7 +115,7 @@ def _fitting(
 
 
 def _width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Columns that a table takes."""
+    """Width of a table in characters."""
     return max(map(len, Table(header, rows).aligned()))
 
 
@@ -130,7 +130,7 @@ def cells_latex(cells: Sequence[CellSummary]) -> str:
 
 
 def cells_csv(cells: Sequence[CellSummary]) -> str:
-    """All figures of the cells, unrounded, one row per cell; empty where there is none."""
+    """All figures of the cells as CSV, unrounded, one row per cell; empty if unknown."""
     names = baseline_names(cells)
     ends = ("", "_low", "_high", "_p", "_detectable", "_too_few_clips")
     header = [
@@ -154,7 +154,7 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         rows.append(
             [
                 cell.run_id,
-                # Of a headline that is not accuracy, the harness's stands under its column as well.
+                # If the headline metric is not accuracy, the harness's column holds its score.
                 *(data.get(key, data.get(key.replace("accuracy", "score"))) for key in _CSV_KEYS),
                 *((cell.accuracy.low, cell.accuracy.high) if cell.accuracy else (None, None)),
                 cell.metric,
@@ -171,9 +171,9 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
 def _table(
     cells: Sequence[CellSummary], names: Sequence[str], *, brief: bool = False
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows, formatted; what a harness would print only where there is a harness.
+    """Formatted header and rows, with a column of harness scores if there are any.
 
-    A brief table has differences to `full` alone, without interval and p.
+    A brief table has only differences to `full`, without interval and p.
     """
     with_harness = any(cell.harness is not None for cell in cells)
     baselines = [] if brief else baseline_names(cells)
@@ -216,18 +216,18 @@ def _table(
 
 
 def _retentions(cell: CellSummary) -> list[str]:
-    """Share of the clip's tokens asked for, kept, and kept with the model's newline tokens."""
+    """Shares of the clip's tokens: requested, kept, and kept including newline tokens."""
     asked = f"{100 * cell.retention_requested:g}"
     return [asked, percent(cell.retention_actual), percent(cell.retention_with_newlines)]
 
 
 def _ends(estimate: Estimate | None) -> tuple[float | None, ...]:
-    """Value and both ends of the interval of an estimate."""
+    """Value and interval ends of an estimate."""
     return (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
 
 
 def _figures(versus: Comparison | None) -> list[float | None]:
-    """Difference, both ends of its interval, p, what could be found, and whether clips suffice."""
+    """Difference, interval ends, p, detectable difference, and whether there are enough clips."""
     if versus is None or versus.paired is None:
         return [None] * 6
     paired = versus.paired
@@ -242,7 +242,7 @@ def _figures(versus: Comparison | None) -> list[float | None]:
 
 
 def grid_markdown(cells: Sequence[CellSummary]) -> str:
-    """Markdown tables per run and benchmark: the headline, and its difference to every baseline."""
+    """Markdown tables per run and benchmark: headline metric, and differences to baselines."""
     parts = shared_parts(cells)
     return "\n\n".join(
         _section(part, [cell for cell, own in zip(cells, parts, strict=True) if own == part])
@@ -266,7 +266,7 @@ def _section(title: str, cells: Sequence[CellSummary]) -> str:
 
 
 def _table_grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
-    """One table of a text per cell; rows and columns without any text are not shown."""
+    """A table of one string per cell, without empty rows and columns."""
     by_method: dict[str, dict[float, str]] = {}
     for cell, text in zip(cells, texts, strict=True):
         if text != DASH:
@@ -280,17 +280,17 @@ def _table_grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
 
 
 def _headline(cell: CellSummary) -> str:
-    """The headline and the share kept, averaged over the layers."""
+    """The headline metric and the kept share averaged over the layers."""
     return f"{estimate_percent(cell.headline)} ({percent(cell.equivalent_retention)})"
 
 
 def _versus(cell: CellSummary, name: str) -> Comparison | None:
-    """The comparison with one baseline."""
+    """The comparison with a named baseline."""
     return {BASELINE: cell.versus_full, **cell.versus}.get(name)
 
 
 def _difference(versus: Comparison | None) -> str:
-    """A difference with its interval, p, and the smallest true one that would have been found."""
+    """A difference with its interval, p, and the smallest detectable difference."""
     if versus is None or versus.paired is None:
         return DASH
     p = p_value(versus)
@@ -298,7 +298,7 @@ def _difference(versus: Comparison | None) -> str:
     return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"
 
 
-# Stage -> head of its column.
+# Header of every stage's column.
 _HEADS = {
     "vision": "vision",
     "segment": "segment",
@@ -332,23 +332,23 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
 
 
 def _latencies(cell: CellSummary, statistic: Callable[[LatencyStats], float]) -> list[str]:
-    """One statistic of every stage."""
+    """One latency statistic of every stage."""
     found = [cell.latency_ms.get(stage) for stage in _HEADS]
     return [DASH if stats is None else milliseconds(statistic(stats)) for stats in found]
 
 
 def _speed_up(cell: CellSummary) -> str:
-    """How much sooner the first token comes than with all tokens."""
+    """Speed-up of the time to first token compared with `full`."""
     return times(cell.versus_full.first_token_speedup if cell.versus_full else None)
 
 
 def _peak(cell: CellSummary) -> str:
-    """Peak memory with three digits."""
+    """Peak memory in GiB with three digits."""
     return DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:
-    """One name per cell; run and benchmark are named only where they differ."""
+    """One label per cell; run and benchmark are included only if they differ."""
     parts = shared_parts(cells)
     return [
         f"{part}: {cell.name}" if part else cell.name
@@ -357,9 +357,9 @@ def labels(cells: Sequence[CellSummary]) -> list[str]:
 
 
 def shared_parts(cells: Sequence[CellSummary]) -> list[str]:
-    """Per cell its run and its benchmark, each only if the cells differ in it.
+    """Run and benchmark per cell, each only if the cells differ in it.
 
-    The benchmark stands with its headline where the headlines differ: `charades_sta (mIoU)`.
+    If the headline metrics differ, the benchmark includes its own: `charades_sta (mIoU)`.
     """
     with_run = len({cell.run_id for cell in cells}) > 1
     with_benchmark = len({cell.benchmark for cell in cells}) > 1
@@ -370,14 +370,14 @@ def shared_parts(cells: Sequence[CellSummary]) -> list[str]:
 
 
 def benchmark_labels(cells: Sequence[CellSummary]) -> list[str]:
-    """Per cell its benchmark, with the headline where the cells differ in it."""
+    """Benchmark per cell, with the headline metric if the cells differ in it."""
     if have_one_headline(cells):
         return [cell.benchmark for cell in cells]
     return [f"{cell.benchmark} ({metric_title(cell)})" for cell in cells]
 
 
 def tables_of_cells(cells: Sequence[CellSummary]) -> list[tuple[str, list[CellSummary]]]:
-    """Title and cells of each table: one per run and benchmark; runs of few cells share one."""
+    """Title and cells of each table: one per run and benchmark; small runs share one."""
     titles = shared_parts(cells)
     if len(set(titles)) > len(cells) / 2:
         many = len({cell.benchmark for cell in cells}) > 1
@@ -389,5 +389,5 @@ def tables_of_cells(cells: Sequence[CellSummary]) -> list[tuple[str, list[CellSu
 
 
 def baseline_names(cells: Sequence[CellSummary]) -> list[str]:
-    """Baselines that the cells were compared with apart from `full`, in order."""
+    """Names of the baselines besides `full` that the cells were compared with, in order."""
     return list(dict.fromkeys(name for cell in cells for name in cell.versus))

@@ -1,4 +1,4 @@
-"""Confusions of options: right option and reply, by a group such as the type of the question."""
+"""Confusion of options: correct option and reply, by a group such as the question type."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _KEYS = ["cell", "value", "right", "reply"]
 def confusion_table(
     cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str
 ) -> pd.DataFrame:
-    """Every pair of right option and reply; right replies are counted, too.
+    """Count every pair of correct option and reply, including correct replies.
 
-    A failure, or a reply that names no option, is `no option`.
+    A failed answer, or a reply without an option, counts as `no option`.
 
     Args:
         cells: Cells of one run or of several.
-        reductions: Answers of the run of every cell.
+        reductions: Per cell, the answers of its run.
         group: Group of the questions, e.g. `"type"`.
 
     Returns:
-        Columns `cell`, `value` (of the group), `right`, `reply` and `count`, cells in the order
-        given, then by value and falling count.
+        Columns `cell`, `value` (of the group), `right`, `reply` and `count`; in the order of
+        `cells`, then by value and decreasing count.
 
     Raises:
-        ValueError: If no question has the group, or a run holds no texts of options.
+        ValueError: If no question has the group, or a run has not recorded option texts.
     """
     known: set[str] = set()
     rows: list[tuple[object, ...]] = []
@@ -61,11 +61,11 @@ def confusion_table(
 
 
 def confusion_markdown(table: pd.DataFrame, group: str) -> str:
-    """A row per cell, a column per value: wrong of asked, then the most frequent mistakes.
+    """One row per cell, one column per value: number wrong, and the most frequent mistakes.
 
     Args:
-        table: From `confusion_table`.
-        group: What the values are of, for the head.
+        table: Result of `confusion_table`.
+        group: Name of the group for the heading.
     """
     values = sorted(table["value"].unique())
     rows = []
@@ -78,7 +78,7 @@ def confusion_markdown(table: pd.DataFrame, group: str) -> str:
 
 
 def _entry(pairs: pd.DataFrame) -> str:
-    """One cell's mistakes among the questions with one value."""
+    """A cell's mistakes on the questions with one value."""
     wrong = pairs[pairs["right"] != pairs["reply"]]
     counts = f"{wrong['count'].sum()} of {pairs['count'].sum()}"
     first = wrong.head(_SHOWN)

@@ -1,10 +1,8 @@
-"""The table layout of papers on token pruning: methods x retentions down, benchmarks across.
+"""The table layout of papers on token pruning: rows of methods and retentions, benchmark columns.
 
-Avg. is the mean of the benchmarks' overall accuracies, Perf. the share of the Avg. that the same
-model has with all tokens. Scores of another kind are in no mean with accuracies: where benchmarks
-have different headlines, Avg. is over those with accuracy, and a note says so.
-
-`jobs.report.tables.paper` fills it.
+Avg. is the mean of the benchmarks' overall accuracies, Perf. the ratio to the Avg. of the same
+model with all tokens. Accuracies are not averaged with other scores: if benchmarks have different
+headline metrics, Avg. covers those with accuracy, and a note says so.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ AVERAGE, SHARE = ("", "Avg."), ("", "Perf. %")
 
 _LAST = PaperColumn(order=sys.maxsize)
 
-# (benchmark or "", column) -> share in [0, 1]
+# Shares in [0, 1] by (benchmark or "", column).
 Values = dict[tuple[str, str], float | None]
 
 
@@ -41,14 +39,13 @@ class PaperRow:
     """One method at one retention with one model.
 
     Attributes:
-        model: Model, with its frames where they differ between rows, and its checkpoint where rows
-            are of several.
-        method: Method with the options that its cell names.
-        retention: Share of the tokens asked for, in (0, 1].
-        protocol: Harness whose protocol the questions were put under; "" for none.
-        kept: Share really kept, averaged over layers and benchmarks; `None` if unknown.
-        values: What was measured.
-        published: What the paper prints for it.
+        model: Model, with the number of frames and the checkpoint if rows differ in them.
+        method: Method with the options in the cell's name.
+        retention: Requested share of the tokens, in (0, 1].
+        protocol: Harness whose protocol was used; "" for none.
+        kept: Actual share of kept tokens, averaged over layers and benchmarks; `None` if unknown.
+        values: Measured scores.
+        published: The paper's scores.
     """
 
     model: str
@@ -62,13 +59,13 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """Rows in the order in which they are printed, and what stands across.
+    """Rows and columns of the table in printing order.
 
     Attributes:
         columns: (benchmark or "", column), the last two being Avg. and Perf.
         rows: Full runs first, then by retention.
-        with_published: Whether published numbers stand beside the measured ones.
-        headlines: Benchmark -> name of its headline; one that is not accuracy stands in its column.
+        with_published: Whether published numbers are printed after the measured ones.
+        headlines: Name of the headline metric by benchmark; printed in the header unless accuracy.
         notes: Sentences printed below.
     """
 
@@ -89,7 +86,7 @@ class PaperTable:
         return len({row.protocol for row in self.rows}) > 1
 
     def markdown(self) -> str:
-        """A GitHub-flavoured Markdown table; a published number stands in brackets."""
+        """A GitHub-flavoured Markdown table with published numbers in brackets."""
         header = [*self._names(), *(self._title(*column) for column in self.columns)]
         rows = [self._texts(row) for row in self.rows]
         text = Table(header, rows, text_columns=len(self._names()) - 2).markdown()
@@ -118,7 +115,7 @@ class PaperTable:
         return "\n".join([text, *latex_notes(self._sentences())])
 
     def csv(self) -> str:
-        """All figures unrounded, as shares; empty where there is none."""
+        """CSV with all figures, unrounded, as shares; empty if unknown."""
         names = [_key(*column) for column in self.columns]
         extra = [f"{name}_published" for name in names] if self.with_published else []
         protocol = ["protocol"] if self.with_protocol else []
@@ -134,33 +131,33 @@ class PaperTable:
         ).csv()
 
     def _named(self, benchmark: str) -> str:
-        """Name of a benchmark, with its headline if that is not accuracy."""
+        """Name of a benchmark, with its headline metric unless that is accuracy."""
         headline = self.headlines.get(benchmark, ACCURACY.title)
         title = title_of(benchmark)
         return title if headline == ACCURACY.title else f"{title} {headline}"
 
     def _title(self, benchmark: str, column: str) -> str:
-        """Head of a column in one line."""
+        """One-line header of a column."""
         if not benchmark:
             return column
         title = self._named(benchmark)
         return title if _is_only(benchmark, column) else f"{title} {column}"
 
     def _names(self) -> list[str]:
-        """Heads of what identifies a row."""
+        """Headers of the columns that identify a row."""
         model = ["Model"] if self.with_model else []
         protocol = ["Protocol"] if self.with_protocol else []
         return [*model, *protocol, "Method", "Retention %", "Kept %"]
 
     def _texts(self, row: PaperRow) -> list[str]:
-        """One row as text."""
+        """Format one row."""
         own = [row.model] if self.with_model else []
         own += [row.protocol] if self.with_protocol else []
         names = [*own, row.method, f"{100 * row.retention:g}", percent(row.kept)]
         return [*names, *(self._text(row, column) for column in self.columns)]
 
     def _text(self, row: PaperRow, column: tuple[str, str]) -> str:
-        """One figure, with the published one if there is one."""
+        """Format one figure, with the published one if known."""
         text = percent(row.values.get(column))
         printed = row.published.get(column)
         if not self.with_published or printed is None:
@@ -168,33 +165,33 @@ class PaperTable:
         return f"{text} ({percent(printed)})"
 
     def _sentences(self) -> list[str]:
-        """What stands in brackets, and the notes."""
+        """The explanation of the brackets, and the notes."""
         shown = self.with_published and any(row.published for row in self.rows)
         return [*([f"In brackets: published, {source()}."] if shown else []), *self.notes]
 
 
 def title_of(benchmark: str) -> str:
-    """Name of a benchmark for readers."""
+    """Display name of a benchmark."""
     return facts_of(benchmark).title or benchmark
 
 
 def paper_column(benchmark: str) -> PaperColumn:
-    """The columns of a benchmark; those that papers do not print come last, with one column."""
+    """The columns of a benchmark; benchmarks that papers do not print have one, at the end."""
     return facts_of(benchmark).paper_column or _LAST
 
 
 def _below(benchmark: str, column: str) -> str:
-    """Head of a column under the name of its benchmark."""
+    """Header of a column below its benchmark's name."""
     return "" if _is_only(benchmark, column) else column.capitalize()
 
 
 def _is_only(benchmark: str, column: str) -> bool:
-    """Whether a benchmark has no other column."""
+    """Whether the benchmark has no other column."""
     return column == "overall" and not paper_column(benchmark).values
 
 
 def _key(benchmark: str, column: str) -> str:
-    """Head of a column in the CSV."""
+    """Header of a column in the CSV."""
     return f"{benchmark}_{column}" if benchmark else {"Avg.": "average"}.get(column, "performance")
 
 
@@ -205,7 +202,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Setup:
-    """Model, weights, frames, harness, input: rows that differ in one cannot be compared."""
+    """Model, weights, frames, harness and input; rows with different setups are not comparable."""
 
     model: str
     weights: str
@@ -216,7 +213,7 @@ class _Setup:
 
 @dataclass(frozen=True)
 class _Key:
-    """What identifies a row: `copy` cells of the same setup and name come before it."""
+    """Identifies a row; `copy` counts earlier cells of the same setup and name."""
 
     setup: _Setup
     copy: int
@@ -228,13 +225,13 @@ def paper_table(
 ) -> PaperTable:
     """Arrange the cells of any runs in the layout of papers.
 
-    Cells of one model and method on several benchmarks share a row, whatever run they are from, if
-    their protocols are of one harness and they may be of one checkpoint. A cell that occurs
-    twice (another run of the same) begins another row.
+    Cells of one model and method on several benchmarks, also from different runs, share a row if
+    they use the same harness and possibly the same checkpoint. A repeated cell (from another run of
+    the same job) starts another row.
 
     Args:
         cells: Cells of one run or of several.
-        published: Set the paper's numbers beside the measured ones.
+        published: Add the paper's numbers to the measured ones.
         notes: Sentences to print below the table.
     """
     setups = _setups(cells)
@@ -251,7 +248,7 @@ def paper_table(
         if column == "overall" and (not mixed or headlines[name].metric == ACCURACY.name)
     ]
     several = len({cell.num_frames for cell in cells}) > 1
-    # Row -> benchmark -> cell.
+    # Cells by row and benchmark.
     keys: dict[_Key, dict[str, CellSummary]] = {}
     for cell, setup in zip(cells, setups, strict=True):
         copy = 0
@@ -291,7 +288,7 @@ def paper_table(
 def _mean_notes(
     averaged: Sequence[tuple[str, str]], headlines: Mapping[str, CellSummary]
 ) -> list[str]:
-    """What is in Avg. and Perf. %, where benchmarks have different headlines."""
+    """Note about Avg. and Perf. % if benchmarks have different headline metrics."""
     within = [title_of(name) for name, _ in averaged]
     others = [
         f"{metric_title(cell)} of {title_of(name)}"
@@ -303,9 +300,9 @@ def _mean_notes(
 
 
 def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
-    """Setup of every cell; what one does not know is what all others of its model have.
+    """Setup of every cell; unknown values are taken from the other cells of the model if unique.
 
-    Answers from elsewhere do not know their frames, and our own benchmarks have no harness.
+    Imported answers have no number of frames, and this project's own benchmarks have no harness.
     """
     frames: dict[str, set[int]] = {}
     harnesses: dict[str, set[str]] = {}
@@ -327,17 +324,17 @@ def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
 
 
 def _only(found: set[_T]) -> _T | None:
-    """The only member of a set; `None` if there is another or none."""
+    """The only member of a set; `None` if it has none or several."""
     return next(iter(found)) if len(found) == 1 else None
 
 
 def _harness(cell: CellSummary) -> str | None:
-    """Whose prompts, frames and scores a cell has; `None` for nobody's, or if unknown."""
+    """Harness whose prompts, frames and scores a cell uses; `None` if none or unknown."""
     return next((name for name in HARNESSES if cell.protocol.startswith(name)), None)
 
 
 def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
-    """The benchmarks of the table, those of the papers first, with their columns."""
+    """All columns: benchmarks printed in papers first."""
     found = {cell.benchmark for cell in cells}
     ordered = sorted(found, key=lambda name: (paper_column(name).order, name))
     return tuple(
@@ -352,7 +349,7 @@ def _row(
     several: bool,
     published: bool,
 ) -> PaperRow:
-    """One row from the cells of one method; the Avg. needs all benchmarks of the table."""
+    """Build one row from the cells of a method; Avg. requires all benchmarks of the table."""
     first, setup = own[0], key.setup
     shares = [c.equivalent_retention for c in own if c.equivalent_retention is not None]
     frames = f"{setup.num_frames} frames" if several and setup.num_frames else ""
@@ -380,7 +377,7 @@ def _row(
 
 
 def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSummary]) -> bool:
-    """Whether two rows were asked the same, as far as their cells say what they were asked."""
+    """Whether two rows have the same questions, as far as recorded."""
     return all(
         one.questions_digest == full[name].questions_digest
         and one.counts.num_scored == full[name].counts.num_scored
@@ -390,17 +387,17 @@ def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSumma
 
 
 def _is_full(own: Mapping[str, CellSummary]) -> bool:
-    """Whether the cells of a row keep all tokens."""
+    """Whether the cells of a row are `full`."""
     return next(iter(own.values())).is_baseline
 
 
 def _mean(values: Values, columns: Sequence[tuple[str, str]]) -> float | None:
-    """Mean of some columns; `None` unless all are known."""
+    """Mean of the columns; `None` unless all are known."""
     known = [value for value in map(values.get, columns) if value is not None]
     return sum(known) / len(known) if known and len(known) == len(columns) else None
 
 
 def _share(values: Values, full: Values) -> float | None:
-    """Avg. as a share of the Avg. with all tokens."""
+    """Perf.: Avg. divided by the Avg. with all tokens."""
     ours, theirs = values.get(AVERAGE), full.get(AVERAGE)
     return ours / theirs if ours is not None and theirs else None

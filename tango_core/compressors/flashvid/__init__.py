@@ -1,7 +1,7 @@
-"""FlashVID in parts: what is published per model, budgets, diverse selection, trees over frames.
+"""FlashVID: diverse selection per frame, and trees of similar tokens over frames.
 
-What lives here: `method.py` is the compressor, `published.py` the values that depend on the model,
-`selection.py` its step one (ADTS), `trees.py` its step two (TSTM), `budgets.py` the counts of both.
+`method.py` is the compressor with the published values per model; `trees.py` has the budgets, the
+selection (ADTS) and the trees (TSTM).
 
 May import: what `tango_core.compressors` may.
 """

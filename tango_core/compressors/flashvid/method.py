@@ -1,13 +1,13 @@
-"""FlashVID: diverse attended tokens of every frame, and trees of like tokens over frames.
+"""FlashVID: diverse attended tokens of every frame, and trees of similar tokens over frames.
 
 Paper: "FlashVID", arXiv 2602.08024; release Fanziyang-v/FlashVID at 1d37422 (ADTS, TSTM, and a step
 of FastV inside the language model).
 
-Where this differs from the release: the mean of a tree is the mean of its tokens (the release
-divides by the children of the root alone, `tree_mean="official"`); scenes of one frame do not
-cluster chosen tokens once more; a chosen token is not chosen twice where all weights are 0 or less;
-frozen frames are cut where no cut is yet; densities carry no random noise, ties go to the lowest
-position; the input is not written to.
+Differences from the release: the mean of a tree is the mean of its tokens (the release divides by
+the children of the root alone, `tree_mean="official"`); scenes of one frame do not cluster chosen
+tokens again; a token is never chosen twice if all weights are 0 or less; identical frames are cut
+at positions without a cut; no random noise is added to densities, ties go to the lowest position;
+the input is not modified.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class PublishedValues:
 
     Attributes:
         selection: Weights of the diverse selection.
-        num_segments: Least number of segments.
+        num_segments: Minimum number of segments.
         layer: Layer of the step inside the language model.
-        num_layers: Of how many layers.
-        retention: Share of the visual tokens that step keeps.
+        num_layers: Number of layers of the language model for which `layer` is published.
+        retention: Share of the visual tokens that this step keeps.
     """
 
     selection: Selection
@@ -68,7 +68,7 @@ class PublishedValues:
 
 
 _LLAVA = PublishedValues("v2", 8, 20, 28, 0.3)
-# Start of a model's name -> its values; every other model has those of LLaVA.
+# Prefix of a model's name -> its values; all other models use those of LLaVA.
 _BY_NAME = {
     "qwen3-vl": PublishedValues("v1", 4, 28, 36, 0.1),
     "qwen2.5-vl": PublishedValues("v1", 4, 20, 28, 0.3),
@@ -76,7 +76,7 @@ _BY_NAME = {
 
 
 def published_values(model: str | None) -> PublishedValues:
-    """The values for a model's name, as in `MODELS`; those of LLaVA if it is another or unknown."""
+    """The values for a model's name in `MODELS`; those of LLaVA for other or unknown models."""
     name = (model or "").lower().replace("_", "-")
     return next((values for start, values in _BY_NAME.items() if name.startswith(start)), _LLAVA)
 
@@ -86,11 +86,11 @@ def published_inner(
 ) -> dict[str, Any] | None:
     """The step inside a language model of `num_layers` layers.
 
-    It stands at the same share of the layers as published. A retention above what all tokens
-    average to with that step is met by a step that drops less, and 1 by none.
+    Its layer is at the published share of the model's depth. If all tokens with that step average
+    to less than `retention`, the step drops fewer tokens; at retention 1 there is no step.
 
     Args:
-        values: What is published.
+        values: The published values.
         retention: Target, averaged over the layers, in (0, 1].
         num_layers: Layers of the language model.
 
@@ -114,7 +114,7 @@ def published_inner(
 def with_published(
     options: Mapping[str, Any], model: str | None, num_layers: int
 ) -> dict[str, Any]:
-    """Checked options with the published values where they say `None` or "published"."""
+    """Replace `None` and "published" in checked options by the published values."""
     values = published_values(model)
     filled = {"inner": "published", **options}
     if filled.get("selection") is None:
@@ -123,7 +123,7 @@ def with_published(
         filled["num_segments"] = values.num_segments
     retention = filled["retention"]
     if filled["inner"] == "published":
-        # A retention out of range is refused by the class, in its own words.
+        # A retention out of range is rejected later, by the class.
         is_share = 0 < retention <= 1
         filled["inner"] = published_inner(values, retention, num_layers) if is_share else None
     return filled
@@ -134,33 +134,33 @@ STOP_STRENGTHS = (0.02, 0.0)
 
 @dataclass(frozen=True)
 class FlashVID(Hybrid):
-    """Far-apart attended tokens per frame, plus clustered means of trees over a scene's frames.
+    """Diverse attended tokens per frame, plus clustered means of trees over a scene's frames.
 
     A frame's budget is ceil(retention * L), of which ceil(salient_ratio * budget) are chosen; the
-    others are tree tokens, divided over a scene by where its trees begin, rounded up in every
-    frame. Two roundings keep up to 6 % more than asked.
+    others are tree tokens, divided over a scene's frames in proportion to the trees that begin
+    there and rounded up. The two roundings keep up to 6 % more than requested.
 
     Attributes:
         retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
             layers.
         selection: Weights of the diverse selection: `"v1"` attention, `"v2"` attention times
-            relevance to the scene, `"div"` none; `"attention"` is plain top-k. `None` is published
-            for the model: v1 on Qwen, else v2.
-        num_segments: Least number of scenes, if there are as many frames; `None` is published for
-            the model: 4 on Qwen, else 8.
-        tau: Cosine of frame means below which a scene ends, in [-1, 1].
-        link_tau: Cosine above which a token is linked to one of the previous frame, in [-1, 1].
+            relevance to the scene, `"div"` none; `"attention"` is plain top-k. `None` is the
+            published value for the model: v1 on Qwen, else v2.
+        num_segments: Minimum number of scenes, at most one per frame; `None` is the published value
+            for the model: 4 on Qwen, else 8.
+        tau: A scene ends where the cosine of consecutive frame means is below this, in [-1, 1].
+        link_tau: A token is linked to one of the previous frame above this cosine, in [-1, 1].
         salient_ratio: Share of the budget that is chosen, in [0, 1].
         tree_mean: `"mean"` of a tree's tokens; `"official"` divides their sum by 1 + the children
             of the root, as released.
         inner: In-LLM step that follows: `{"name": "fastv", "layer": 20, "retention": 0.3}`,
             `"published"` for the model's own (layer 20 of 28 and 0.3; layer 28 of 36 and 0.1 on
             Qwen3-VL; the same share of the layers of other depths), `None` for none.
-        stop: Lower the attention of sinks, `{"spatial": 0.02, "temporal": 0, "gamma": 1.1}` as
-            published, sink scores by scene (not in scenes of one frame, unless `legacy`); with
-            selection v2 only. See `stop.py`.
-        budget: `"official"` rounds up as said above; `"exact"` keeps round(outer retention * T * L)
-            tokens by largest remainder.
+        stop: Reduce the attention of sinks, `{"spatial": 0.02, "temporal": 0, "gamma": 1.1}` as
+            published, with sink scores per scene (except in scenes of one frame, unless `legacy`);
+            only with selection v2. See `stop.py`.
+        budget: `"official"` rounds up as described above; `"exact"` keeps
+            round(outer retention * T * L) tokens by largest remainder.
     """
 
     checks_in_plan: ClassVar[bool] = True
@@ -203,22 +203,22 @@ class FlashVID(Hybrid):
 
     @property
     def _selection(self) -> str:
-        """`selection`, or what is published for an unknown model."""
+        """`selection`, or the published value for an unknown model."""
         return self.selection or published_values(None).selection
 
     @property
     def _num_segments(self) -> int:
-        """`num_segments`, or what is published for an unknown model."""
+        """`num_segments`, or the published value for an unknown model."""
         return self.num_segments or published_values(None).num_segments
 
     @property
     def needs(self) -> frozenset[str]:
-        """Received attention weighs tokens, but for `"div"`."""
+        """Received attention weights tokens, except with `"div"`."""
         return frozenset() if self._selection == "div" else frozenset({"attention"})
 
     @property
     def outer_retention(self) -> float:
-        """Share kept here so that the average over the layers is `retention`."""
+        """Share kept before the language model so that the layers average to `retention`."""
         inner = self.inner
         if inner == "published":
             inner = published_inner(published_values(None), self.retention, DEFAULT_NUM_LAYERS)
@@ -226,7 +226,7 @@ class FlashVID(Hybrid):
         return min(1.0, round(outer_retention(self.retention, inner), 12))
 
     def _identity_options(self) -> dict[str, Any]:
-        """Options with derived values; `inner` acts through the share kept here alone."""
+        """Options with derived values; `inner` only affects the share kept here."""
         options = super()._identity_options()
         del options["inner"]
         resolved = {"selection": self._selection, "num_segments": self._num_segments}
@@ -234,7 +234,7 @@ class FlashVID(Hybrid):
 
     @property
     def averages(self) -> bool:
-        """Whether weights add up to 1: not where trees are divided as released."""
+        """Whether weights add up to 1; not with `tree_mean="official"`."""
         return self.tree_mean == "mean"
 
     def _plan(self, features: VisualFeatures) -> Combination:
@@ -242,7 +242,7 @@ class FlashVID(Hybrid):
         return self._plan_in_steps(features, NO_TIMER)
 
     def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
-        """Cut, choose, link and cluster; the host plans trees from cosines and positions."""
+        """Segment, choose, link and cluster; the host builds trees from cosines and positions."""
         tokens = features.tokens.contiguous()
         num_frames, tokens_per_frame, dim = tokens.shape
         with clock.stage("segment"):
@@ -281,11 +281,11 @@ class FlashVID(Hybrid):
         """(T, L) bool, the chosen tokens; and the (T, L) lengths of all tokens.
 
         Args:
-            features: Of the clip.
+            features: The clip's features.
             tokens: (T, L, D), contiguous.
             means: (T, D) float32 mean tokens of the frames.
-            in_scene: (T, T) float32 shares of the frames in the mean of a frame's scene.
-            counts: Tokens to choose in every frame.
+            in_scene: (T, T) float32 weights of the frames in the mean of every frame's scene.
+            counts: Number of tokens to choose in every frame.
         """
         num_frames, tokens_per_frame, dim = tokens.shape
         products = torch.empty(num_frames, tokens_per_frame, tokens_per_frame, device=tokens.device)
@@ -310,7 +310,7 @@ class FlashVID(Hybrid):
         return pick_diverse(distances, weights, counts), norms
 
     def _attention(self, features: VisualFeatures, in_scene: Tensor) -> Tensor:
-        """(T, L) float32 attention, lowered scene by scene with `stop`."""
+        """(T, L) float32 attention, minus sink scores per scene with `stop`."""
         assert features.attention is not None
         attention = features.attention.float()
         stop = stop_for(self.stop, features)
@@ -318,13 +318,13 @@ class FlashVID(Hybrid):
             return attention
         sinks = stop.sink_scores((in_scene @ attention)[:, None])
         if not stop.legacy:
-            # Of a scene of one frame it would keep the least attended tokens.
+            # In a scene of one frame, `stop` would keep the least attended tokens.
             sinks = sinks.masked_fill(in_scene.diagonal()[:, None] == 1, 0.0)
         return attention - stop.spatial * sinks
 
 
 def _in_scene(cuts: Tensor) -> Tensor:
-    """(T, T) float32 share of every frame in the mean of a frame's scene, from (T - 1,) cuts."""
+    """(T, T) float32 weights of the frames in every frame's scene mean, from (T - 1,) cuts."""
     scenes = F.pad(cuts.cumsum(dim=0), (1, 0))
     together = scenes[:, None] == scenes
     return together / together.sum(dim=1, keepdim=True)

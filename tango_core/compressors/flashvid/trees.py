@@ -1,12 +1,12 @@
-"""FlashVID's second step (TSTM): trees of like tokens over frames, then clusters in every frame.
+"""FlashVID's steps: diverse selection (ADTS), and trees over frames with clusters (TSTM).
 
-Every token that was not chosen links to its most similar token of the previous frame, wherever
-that is; a tree becomes the mean of its tokens, at its earliest frame. Similarities are made frame
-pair by frame pair, so only one L x L matrix is held.
+TSTM links every token that was not chosen to its most similar token of the previous frame, at any
+position; a tree becomes the mean of its tokens, at its earliest frame. Similarities are computed
+per pair of frames, so only one L x L matrix is in memory.
 
-The first step (ADTS) chooses tokens that are far from each other: of the weighted distances
-d[i, j] * w[j] the token with the largest gap to what is chosen follows next, in all frames
-together. Budgets are host arithmetic: the release rounds up twice in every frame, the exact budget
+ADTS chooses tokens that are far from each other: with weighted distances d[i, j] * w[j], the next
+token is the one with the largest minimum distance to the chosen tokens; all frames are processed in
+parallel. Budgets are computed on the host: the release rounds up twice per frame, the exact budget
 divides round(retention * T * L) by largest remainder.
 """
 
@@ -36,11 +36,11 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Budgets:
-    """What a clip may keep.
+    """Token counts that a clip may keep.
 
     Attributes:
-        chosen: Chosen tokens of every frame.
-        totals: Tokens of every segment, chosen and tree tokens together.
+        chosen: Number of chosen tokens of every frame.
+        totals: Number of tokens of every segment, chosen and tree tokens together.
         exact: Whether tree tokens are divided by largest remainder instead of rounded up.
     """
 
@@ -52,13 +52,13 @@ class Budgets:
 def budgets_of_frames(
     num_frames: int, tokens_per_frame: int, retention: float, ratio: float, *, exact: bool
 ) -> tuple[list[int], list[int]]:
-    """All tokens and chosen tokens of every frame, whatever the segments; see `plan_budgets`."""
+    """Total and chosen token counts of every frame; see `plan_budgets`."""
     if exact:
         total = num_kept(num_frames * tokens_per_frame, retention)
         per_frame = evenly(total, num_frames)
         chosen = evenly(min(total, ceil_share(total, ratio)), num_frames)
         return per_frame, [min(part, whole) for part, whole in zip(chosen, per_frame, strict=True)]
-    # The release's own rounding differs from this on no grid of a real model.
+    # On the grids of real models the release's rounding gives the same result.
     frame = min(tokens_per_frame, ceil_share(tokens_per_frame, retention))
     part = min(frame, ceil_share(frame, ratio))
     return [frame] * num_frames, [part] * num_frames
@@ -70,7 +70,7 @@ def plan_budgets(
     """Divide a clip's budget.
 
     Args:
-        lengths: Frames of every segment.
+        lengths: Number of frames of every segment.
         tokens_per_frame: L.
         retention: Share of the tokens to keep, in (0, 1).
         ratio: Share of the budget that is chosen, in [0, 1].
@@ -85,12 +85,12 @@ def plan_budgets(
 
 
 def plan_clusters(budgets: Budgets, lengths: list[int], roots: Counts) -> Counts:
-    """Tree tokens of every frame.
+    """Compute the number of tree tokens of every frame.
 
     Args:
-        budgets: Of the clip.
+        budgets: The clip's budgets.
         lengths: Frames of every segment.
-        roots: (T,) roots of trees in every frame.
+        roots: (T,) number of tree roots in every frame.
 
     Returns:
         (T,) whole numbers, at most `roots`.
@@ -100,7 +100,7 @@ def plan_clusters(budgets: Budgets, lengths: list[int], roots: Counts) -> Counts
     wanted = np.array(budgets.totals) - chosen
     found = np.add.reduceat(roots, bounds)
     if budgets.exact:
-        # What a segment cannot use goes to the others.
+        # Tokens that a segment cannot use go to other segments.
         weights = np.maximum(wanted, 1e-9).astype(float)
         shares = fill(float(wanted.sum()), weights, found.astype(float))
         ratios = np.repeat(shares / np.maximum(found, 1), lengths)
@@ -108,7 +108,7 @@ def plan_clusters(budgets: Budgets, lengths: list[int], roots: Counts) -> Counts
     counts = np.empty_like(roots)
     for segment, (start, length) in enumerate(zip(bounds.tolist(), lengths, strict=True)):
         own = slice(start, start + length)
-        # Rounded as the release rounds, whose golden vectors depend on the last bit of the product.
+        # Rounded like the release: golden vectors depend on the last bit of the product.
         share = wanted[segment] / found[segment] if found[segment] else 1.0
         counts[own] = (
             roots[own]
@@ -121,17 +121,17 @@ def plan_clusters(budgets: Budgets, lengths: list[int], roots: Counts) -> Counts
 def pick_diverse(distances: Tensor, weights: Tensor, counts: list[int]) -> Tensor:
     """Choose tokens of every frame by farthest points under weighted distances.
 
-    The first is the one whose second-smallest weighted distance is largest, its own 0 counted;
-    then always the largest minimum over what is chosen. Chosen tokens are never chosen again; the
-    release does so with weights of 0 or less, and returns them twice.
+    The first token has the largest second-smallest weighted distance (the smallest is its own 0);
+    then always the token with the largest minimum distance to the chosen ones follows. A token is
+    never chosen twice, unlike in the release with weights of 0 or less.
 
     Args:
         distances: (T, L, L) cosine distances, symmetric, 0 on the diagonal, not negative.
         weights: (T, L) factors of the columns, of any sign.
-        counts: Tokens of every frame, at most L.
+        counts: Number of tokens to choose in every frame, at most L.
 
     Returns:
-        (T, L) bool.
+        (T, L) bool, the chosen tokens.
     """
     num_frames, tokens_per_frame, _ = distances.shape
     steps = max(counts)
@@ -153,7 +153,7 @@ def pick_diverse(distances: Tensor, weights: Tensor, counts: list[int]) -> Tenso
 
 
 def pick_attended(attention: Tensor, counts: list[int]) -> Tensor:
-    """(T, L) bool, the `counts` most attended tokens of every frame; ties to the lowest."""
+    """(T, L) bool, the `counts` most attended tokens of every frame; ties by position."""
     ranked = rank_descending(attention.float())
     limits = upload(counts, ranked.device)[:, None]
     wanted = torch.arange(attention.shape[1], device=ranked.device) < limits
@@ -165,10 +165,10 @@ def _second_smallest(distances: Tensor, weights: Tensor) -> Tensor:
     tokens_per_frame = distances.shape[1]
     if tokens_per_frame == 1:
         return torch.zeros_like(weights)
-    # A positive weight leaves the order of a column, whose smallest entry is the diagonal's 0.
+    # A positive weight keeps the order of a column; its smallest entry is the diagonal's 0.
     others = distances + torch.eye(tokens_per_frame, device=distances.device) * 1e9
     second = others.amin(dim=1) * weights
-    # A negative one turns it around. Only a CPU is asked first whether there is one.
+    # A negative weight reverses it. Only on a CPU is it cheap to check whether there is one.
     if weights.device.type != "cpu" or bool((weights < 0).any()):
         largest = distances.topk(2, dim=1).values[:, 1]
         second = torch.where(weights < 0, largest * weights, second)
@@ -176,20 +176,20 @@ def _second_smallest(distances: Tensor, weights: Tensor) -> Tensor:
 
 
 NUM_NEIGHBORS = 7
-# Similarity of what may not be linked.
+# Similarity of tokens that may not be linked.
 NEVER = -1.0
 LEAST = NEVER + 1e-6
 
 
 @dataclass(frozen=True)
 class Trees:
-    """Which tokens belong together.
+    """Trees of linked tokens.
 
     Attributes:
-        root: (T * L,) int64 flat position of every token's root; its own where it is one.
+        root: (T * L,) int64 flat position of every token's root; its own for a root.
         is_root: (T, L) bool, roots that are not chosen tokens.
-        counts: (T * L,) int64 tokens of the tree of every root, 1 elsewhere.
-        children: (T * L,) int64 tokens linked directly to every token.
+        counts: (T * L,) int64 number of tokens of the tree of every root, 1 elsewhere.
+        children: (T * L,) int64 number of tokens linked directly to every token.
     """
 
     root: NDArray[np.int64]
@@ -201,23 +201,23 @@ class Trees:
 def best_links(
     tokens: Tensor, norms: Tensor, chosen: Tensor, cuts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Most similar token of the previous frame, for every token.
+    """Find for every token the most similar token of the previous frame.
 
     Args:
         tokens: (T, L, D), any float dtype; computed in float32.
         norms: (T, L) float32 lengths of the tokens.
-        chosen: (T, L) bool, tokens that take no part.
-        cuts: (T - 1,) bool, whether a segment ends with frame i: the next links to nothing.
+        chosen: (T, L) bool, tokens that are not linked.
+        cuts: (T - 1,) bool, whether a segment ends with frame i, so frame i + 1 has no links.
 
     Returns:
-        (T, L) float32 cosines, -1 where there is no partner, and (T, L) int64 positions in the
+        (T, L) float32 cosines, -1 where there is no link, and (T, L) int64 positions in the
         previous frame.
     """
     best = torch.full_like(norms, NEVER)
     parents = torch.zeros(chosen.shape, dtype=torch.int64, device=chosen.device)
     inverse = norms.clamp(min=1e-12).reciprocal()
     if tokens.device.type != "cpu":
-        # All pairs of frames: asking where the cuts are would take longer.
+        # All pairs of frames, because reading the cuts from the device takes longer.
         for pairs in row_blocks(len(tokens) - 1, tokens[0].numel(), tokens.device):
             both = tokens[pairs.start : pairs.stop + 1].float()
             lengths = inverse[pairs.start : pairs.stop + 1]
@@ -253,14 +253,14 @@ def grow_trees(
     totals: list[int],
     tau: float,
 ) -> Trees:
-    """Link what is similar, but leave a segment as many roots as its budget asks for.
+    """Link similar tokens, but keep enough roots in every segment for its budget.
 
     Args:
         best: (T, L) cosine with the most similar token of the previous frame, -1 for none.
-        parents: (T, L) that token's position.
-        chosen: (T, L) tokens that take no part.
+        parents: (T, L) position of that token.
+        chosen: (T, L) tokens that are not linked.
         lengths: Frames of every segment.
-        totals: Tokens of every segment's budget, chosen ones included.
+        totals: Token budget of every segment, chosen tokens included.
         tau: Cosine above which tokens are linked.
     """
     num_frames, tokens_per_frame = best.shape
@@ -278,7 +278,7 @@ def grow_trees(
     parent = np.where(linked, np.take_along_axis(above, parents, axis=1), flat)
     root = parent.copy()
     for frame in range(1, num_frames):
-        # The frame before already points to its roots.
+        # The previous frame's entries already point to roots.
         root[frame] = np.where(linked[frame], root.reshape(-1)[parent[frame]], flat[frame])
     size = num_frames * tokens_per_frame
     counts = np.bincount(root.reshape(-1), minlength=size).clip(min=1)
@@ -287,7 +287,7 @@ def grow_trees(
 
 
 def _threshold(values: NDArray[np.float32], rank: int) -> float:
-    """The value of a rank, from 1 for the largest; above all of them for rank 0."""
+    """The `rank`-th largest value, counted from 1; for rank 0 a value above all."""
     if rank <= 0:
         return np.inf
     largest = np.partition(values.reshape(-1), values.size - rank)[values.size - rank]
@@ -295,13 +295,13 @@ def _threshold(values: NDArray[np.float32], rank: int) -> float:
 
 
 def tree_terms(trees: Trees, device: torch.device, *, official: bool) -> Terms:
-    """Every tree as one token at its root, by position.
+    """Terms that merge every tree into one token at its root, by position.
 
     Args:
-        trees: Of the clip.
-        device: Where to put the terms.
-        official: Divide a tree's sum by 1 + the children of its root, as released, instead of by
-            its tokens.
+        trees: The clip's trees.
+        device: Device of the terms.
+        official: Divide a tree's sum by 1 + the number of children of its root, as released,
+            instead of by its number of tokens.
     """
     is_root = trees.is_root.reshape(-1)
     members = np.flatnonzero(is_root[trees.root])
@@ -317,15 +317,15 @@ def cluster_trees(tokens: Tensor, trees: Trees, wanted: Counts, *, official: boo
 
     Args:
         tokens: (T * L, D), any float dtype.
-        trees: Of the clip.
-        wanted: (T,) clusters of every frame, at most its roots.
+        trees: The clip's trees.
+        wanted: (T,) number of clusters of every frame, at most its number of roots.
         official: As for `tree_terms`.
     """
     terms = tree_terms(trees, tokens.device, official=official)
     roots = terms.kept
     numbers = torch.searchsorted(roots, terms.targets)
     points = cluster_sums(tokens, numbers, len(roots), terms.weights, sources=terms.sources)
-    # Of every root the one it is merged into, and its share there; one more entry takes padding.
+    # Per root: the root it is merged into, and its weight; an extra entry receives padding.
     into = F.pad(roots, (0, 1), value=NOWHERE)
     shares = torch.ones_like(into, dtype=torch.float32)
     num_roots = trees.is_root.sum(axis=1)
@@ -354,7 +354,7 @@ def cluster_trees(tokens: Tensor, trees: Trees, wanted: Counts, *, official: boo
 
 
 def _batches(frames: Counts, wanted: Counts, device: torch.device) -> list[Counts]:
-    """Frames that are clustered together: on a CPU one by one, as padding costs more there."""
+    """Batches of frames to cluster; single frames on a CPU, where padding is costly."""
     if device.type == "cpu":
         return list(frames[:, None])
     neighbors = np.minimum(wanted[frames], NUM_NEIGHBORS)
@@ -370,16 +370,16 @@ def _cluster(
     into: Tensor,
     shares: Tensor,
 ) -> Tensor:
-    """Cluster the trees of some frames, each for itself.
+    """Cluster the trees of some frames, each frame independently.
 
     Args:
         points: (R, D) float32 means of all trees.
         roots: (R,) flat positions of their roots.
-        starts: (F,) first tree of every frame.
-        sizes: (F,) trees of every frame.
-        wanted: (F,) clusters of every frame, with one number of neighbours for all.
-        into: (R + 1,) written to: the root that every tree is merged into.
-        shares: (R + 1,) written to: its share there.
+        starts: (F,) index of the first tree of every frame.
+        sizes: (F,) number of trees of every frame.
+        wanted: (F,) number of clusters of every frame; all use one number of neighbours.
+        into: (R + 1,) output: the root that every tree is merged into.
+        shares: (R + 1,) output: the tree's weight there.
 
     Returns:
         (K,) flat positions of the clusters' centres.
@@ -406,7 +406,7 @@ def _cluster(
     numbers = labels + torch.arange(len(places), device=device)[:, None] * most
     part = None if members is None else members.flatten()
     weights, _ = mean_weights(numbers.flatten(), len(places) * most, part)
-    # Padding is centre of nothing, and its results go to the last entry.
+    # Padded centres have no members; their results go to the last entry.
     centers_at = F.pad(at, (0, 1), value=len(points)).gather(1, centers)
     rooted = F.pad(roots, (0, 1), value=NOWHERE)[centers_at]
     merged = rooted.gather(1, labels).flatten()

@@ -1,7 +1,7 @@
 """Methods that prune inside the language model (`LayerPruner`).
 
-What lives here: the methods, and `schedules.py`, which turns an average over the layers into what
-each layer keeps. `fastv.py` also has the inner steps of hybrids.
+What lives here: the methods, and `schedules.py`, which turns an average over the layers into the
+share that each layer keeps. `fastv.py` also has the inner steps of hybrids.
 
 May import: what `tango_core.compressors` may. Hooks into a language model's layers are not here,
 but in `tango_core/models/language`.

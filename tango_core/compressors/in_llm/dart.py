@@ -1,4 +1,4 @@
-"""DART: keep what resembles a few pivot tokens least, so that what stays is not redundant.
+"""DART: keep the tokens least similar to a few pivot tokens, to avoid redundancy.
 
 Paper: "Stop Looking for Important Tokens in Multimodal Language Models: Duplication Matters More",
 Wen et al., EMNLP 2025, Section 3, https://arxiv.org/abs/2502.11494. The steps follow the
@@ -26,20 +26,20 @@ from tango_core.ops.saliency import positions_of, rank_descending, top_positions
 class DART(OneStepPruner):
     """Choose pivots by the L1 norm of their keys; for each, keep the tokens least similar to it.
 
-    Every pivot in turn takes `int(n * share / pivots)` visual tokens that no pivot before it took,
-    those of lowest cosine to it, after the language model's final norm. Visual pivots stay as
+    Every pivot in turn takes the `int(n * share / pivots)` remaining visual tokens of lowest cosine
+    to it, after the language model's final norm. Visual pivots stay as
     well, so up to `visual_pivots` more tokens are kept than the share says, or fewer by the
     rounding down.
     Tokens keep their positions.
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers.
-        layer: Layers that see all tokens; the keys are those of the last of them.
+        layer: Number of layers that see all tokens; the last of them provides the keys.
         visual_pivots: Visual tokens among the pivots; 4 in the release.
         text_pivots: Tokens after the clip among the pivots; 4 in the release.
         pivot_order: `"score"`: visual pivots by descending norm, then text pivots likewise.
-            `"official"`: the order in which CPython iterates a set of their positions, as the
-            release happens to; it decides which pivot takes a token that several would take.
+            `"official"`: the order in which CPython iterates a set of their positions, as in the
+            release. The order decides which pivot takes a token that several would take.
     """
 
     visual_pivots: int = 4
@@ -53,12 +53,12 @@ class DART(OneStepPruner):
         raise_if_below(self, 0, "text_pivots")
 
     def prune(self, context: LayerContext) -> Pruned:
-        """Let the pivots take their tokens one after the other; ties go to the lowest position."""
+        """Assign tokens pivot by pivot; ties go to the lowest position."""
         visual, device = context.visual, context.hidden.device
         share = self.local_retention(context.num_layers)
         if share == 1:
             return context.select(torch.arange(context.num_left, device=device))
-        # The release divides by the nominal number of pivots, also where the text has fewer.
+        # Like the release, divide by the nominal number of pivots, even if the text has fewer.
         per_pivot = floor_share(context.num_left, share / (self.visual_pivots + self.text_pivots))
         norms = context.keys().float().abs().sum(dim=-1)
         own = rank_descending(norms[visual])[: self.visual_pivots]
@@ -71,7 +71,7 @@ class DART(OneStepPruner):
         free = context.num_left - len(own)
         for similarity in self._similarities(context, pivots):
             count = min(per_pivot, free)
-            # The lowest cosines are the highest of what is turned around; so are the ties.
+            # The lowest cosines are the highest negated ones.
             farthest = top_positions((-similarity).masked_fill(taken, -torch.inf), count)
             taken.index_fill_(0, farthest, True)
             free -= count

@@ -1,8 +1,8 @@
 """FastV: after a few layers, keep the visual tokens that the last text token attends to most.
 
 Paper: "An Image is Worth 1/2 Tokens After Layer 2", Chen et al., ECCV 2024, Section 4.1,
-https://arxiv.org/abs/2403.06764. `FastV` is the method; the others are inner steps of hybrid
-methods, which choose in the same way.
+https://arxiv.org/abs/2403.06764. `FastV` is the stand-alone method; the other classes are
+inner steps of hybrid methods with the same selection.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class FastV(OneStepPruner):
     one; the release has no minimum. Tokens keep their positions.
 
     Attributes:
-        retention: Share of the visual tokens averaged over all layers. The local share it leads to
-            (`OneStepPruner.local_retention`) is the paper's 1 - R, one half by default there.
-        layer: The paper's K, 2 or 3 by default there: that many layers see all tokens, and the last
-            of them gives the attention.
+        retention: Share of the visual tokens averaged over all layers. The resulting local share
+            (`OneStepPruner.local_retention`) is the paper's 1 - R, there one half by default.
+        layer: The paper's K, there 2 or 3 by default: the number of layers that see all tokens; the
+            last of them provides the attention.
     """
 
     def prune(self, context: LayerContext) -> Pruned:
@@ -42,7 +42,7 @@ class FastV(OneStepPruner):
 
 @dataclass(frozen=True)
 class InnerStep(LayerPruner):
-    """Ranks by the attention of the layer before `layer`, so that `layer` is at least 1."""
+    """A step that ranks by the attention of layer `layer - 1`, so `layer` is at least 1."""
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -57,8 +57,8 @@ class InnerStep(LayerPruner):
 class FastVStep(InnerStep):
     """Keep the ceil(retention * n) of n visual tokens the last prompt token attends to most.
 
-    The step inside the language model of FlashVID (arXiv 2602.08024), which lets a larger budget
-    into it and pays for it here. The count is rounded up, as released.
+    The inner step of FlashVID (arXiv 2602.08024), which passes more tokens to the language model
+    and compensates for them with this step. The count is rounded up, as released.
 
     Tokens keep their positions; newline tokens among the visual ones are ranked like the others.
 
@@ -79,7 +79,7 @@ class FastVStep(InnerStep):
 
 @dataclass(frozen=True)
 class FastVMerge(InnerStep):
-    """Keep what the last prompt token attends to most; merge the rest into it by similarity.
+    """Keep the visual tokens that the last prompt token attends to most; merge the rest into them.
 
     The in-LLM step of HoliTom as Tango's "dagger" setting uses it. Two things differ from the
     release: the attention row is causal (the release runs the scored layer without a mask), and
@@ -90,8 +90,8 @@ class FastVMerge(InnerStep):
             1].
         layer: 0-based layer whose input is pruned; the attention is that of the layer before it, so
             at least 1.
-        beta: Weight of a kept token's own state against the mean of itself and what it absorbs, in
-            [0, 1].
+        beta: Weight of a kept token's own state against the mean of itself and the tokens merged
+            into it, in [0, 1].
     """
 
     retention: float = 0.5
@@ -125,16 +125,16 @@ class FastVMerge(InnerStep):
 
 @dataclass(frozen=True)
 class HoliTomMerge(InnerStep):
-    """Keep the most attended visual tokens; every other is averaged into its most similar kept one.
+    """Keep the most attended visual tokens; average every other into its most similar kept token.
 
     Paper: "HoliTom: Holistic Token Merging for Fast Video Large Language Models", Shao et al.,
-    NeurIPS 2025, Section 3.4, https://arxiv.org/abs/2505.21334; the release's "M". It is the inner
-    step of `holitom`.
+    NeurIPS 2025, Section 3.4, https://arxiv.org/abs/2505.21334; the release's "M", the inner step
+    of `holitom`.
 
-    The release averages one dropped token after the other, h <- (h + dropped) / 2, in their order:
-    of m tokens merged into one, the last weighs 1/2, the one before 1/4, the first 2^-m, and the
-    kept token itself 2^-m. Those weights are applied at once here. Similarities are taken before
-    any merging, in float32.
+    The release averages dropped tokens sequentially, h <- (h + dropped) / 2: of m tokens merged
+    into one, the last has weight 1/2, the one before 1/4, the first 2^-m, and the kept token itself
+    2^-m. Here these weights are applied in one step. Similarities are computed before any merging,
+    in float32.
 
     Attributes:
         retention: Share of the visual tokens (newline tokens included) kept from `layer` on, in (0,
@@ -147,7 +147,7 @@ class HoliTomMerge(InnerStep):
     layer: int = 18
 
     def prune(self, context: LayerContext) -> Pruned:
-        """Rank by the last row of attention; merge what goes by cosine of the hidden states."""
+        """Rank by the last row of attention; merge dropped tokens by cosine of hidden states."""
         count = num_kept(context.num_left, self.retention)
         ranked = rank_descending(context.last_token_scores())
         kept, dropped = ranked[:count].sort().values, ranked[count:].sort().values

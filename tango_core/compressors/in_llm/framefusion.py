@@ -1,4 +1,4 @@
-"""FrameFusion: merge what repeats the previous frame, layer by layer, then prune once by attention.
+"""FrameFusion: merge tokens that repeat the previous frame layer by layer, then prune once.
 
 Paper: "FrameFusion: Combining Similarity and Importance for Video Token Reduction on Large Vision
 Language Models", Fu et al., ICCV 2025, https://arxiv.org/abs/2501.01986. The steps follow the
@@ -25,32 +25,33 @@ PUBLISHED_COST = 0.3
 
 @dataclass(frozen=True)
 class FrameFusion(LayerPruner):
-    """Average runs of tokens that stay alike from frame to frame; cut once to meet the budget.
+    """Average runs of tokens that are similar from frame to frame; prune once to meet the budget.
 
-    At the input of every layer, each token is compared with the one before it at the same spatial
-    position; where the cosine is `similarity` or more it merges, and a run of such tokens becomes
-    their mean at the run's first token. Once fewer than `min_merged` of the tokens merge, one cut
-    by attention in the next layer spreads what is left of the budget over the remaining layers.
-    If more would merge than the budget needs, only the most similar ones do, and pruning ends.
-    How many tokens a layer sees thus depends on the clip; their average over the layers is
+    At the input of every layer, each token is compared with the previous one at the same
+    spatial position and merged into it if the cosine is `similarity` or more; a run of such tokens
+    becomes their mean at the run's first token. Once fewer than `min_merged` of the tokens merge,
+    the next layer prunes once by attention (the cut), so that the rest of the budget covers the
+    remaining layers.
+    If merging would exceed what the budget needs, only the most similar tokens merge, and pruning
+    ends. The number of tokens per layer thus depends on the clip; the average over the layers is
     `retention`, up to rounding.
 
-    The release acts between attention and MLP of every layer, this at the inputs of layers: the MLP
-    of one more layer runs before each step, the attention and the accounting are the same. Where
-    merging leaves nothing for later layers, or goes on to the last one, the release raises or
-    exceeds its budget; here the cut is made at that layer. Newline tokens count as one more column
-    of the grid. Tokens keep their positions.
+    The release acts between attention and MLP of a layer, this class at the inputs of layers: one
+    more MLP runs before each step; the attention and the accounting are the same. If merging uses
+    up the budget of later layers, or continues to the last layer, the release raises an error or
+    exceeds its budget; here the cut is made at that layer. Newline tokens count as an additional
+    column of the grid. Tokens keep their positions.
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers; the release's cost, 0.3.
-        layer: Earliest layer for the cut, where the target allows; merging begins at layer 0 and
-            goes on until the layer before the cut. The release has no such bound: a clip that
-            hardly merges is cut at layer 1, always. For a `retention` below 0.45 that is so here
-            too, since the layers before the cut are to take no larger part of the budget than at
-            the release's cost. From 0.45 up such a clip is cut at layer 2, one layer later than the
-            release would, and harder for it, the average being the same: 2 is the first layer of
-            pruning of all in-LLM methods here, so that they are compared alike. `layer=1` is the
-            release's rule at every retention.
+        layer: Earliest layer for the cut, if the target allows it; merging starts at layer 0 and
+            ends before the cut. The release has no such bound and always cuts a clip that hardly
+            merges at layer 1. For a `retention` below 0.45 the same happens here, because the
+            layers before the cut must not use a larger part of the budget than at the release's
+            cost. From 0.45 on such a clip is cut at layer 2, one layer later than in the release
+            and by more tokens, with the same average: all in-LLM methods here start pruning at
+            layer 2, so that they are comparable. `layer=1` is the release's rule at every
+            retention.
         similarity: Cosine from which a token merges; 0.6 in the release.
         min_merged: Share of the current tokens below which merging ends; 0.1 in the release.
     """
@@ -66,10 +67,10 @@ class FrameFusion(LayerPruner):
         raise_if_outside(self, 0, 1, "min_merged")
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
-        """All layers: how long merging goes on is decided by the clip.
+        """All layers, because the clip determines when merging ends.
 
         Raises:
-            ValueError: If the first layer alone can use up the average.
+            ValueError: If the first layer alone can exceed the average.
         """
         if self.retention < 1 and self.retention * num_layers <= 1:
             raise InputError(
@@ -80,15 +81,15 @@ class FrameFusion(LayerPruner):
         return tuple(range(num_layers))
 
     def layer_shares(self, num_layers: int) -> tuple[float, ...]:
-        """`retention` in every layer, as if the budget were met by merging at once.
+        """`retention` in every layer, as if all merging happened before the first layer.
 
-        Only the mean is a promise: a clip that merges slowly has more tokens in early layers and
+        Only the mean is guaranteed: a clip that merges slowly has more tokens in early layers and
         fewer in late ones.
         """
         return (self.retention,) * len(self.layers(num_layers))
 
     def prune(self, context: LayerContext) -> Pruned:
-        """Merge, cut, or pass everything on, by how far this prompt has come."""
+        """Merge, cut, or keep everything, depending on this prompt's phase."""
         budget: _Budget = context.scratch.setdefault(
             _STATE, _Budget(self.retention * context.num_layers * context.num_visual)
         )
@@ -102,18 +103,18 @@ class FrameFusion(LayerPruner):
         return self._merge(context, budget, allowed)
 
     def _may_cut(self, layer: int) -> bool:
-        """Whether the cut may stand before this layer."""
+        """Whether the cut may be made before this layer."""
         return layer >= min(self.layer, max(1, round(self.retention / PUBLISHED_COST)))
 
     def _merge(self, context: LayerContext, budget: _Budget, allowed: float) -> Pruned:
-        """Merge what is similar enough, and decide how to go on.
+        """Merge similar tokens, and choose the next phase.
 
-        The host reads from the device once: how many tokens merge.
+        The only read from the device is the number of merging tokens.
 
         Args:
-            context: At the input of the layer.
-            budget: Changed to what is left after this layer.
-            allowed: Tokens per layer that the budget leaves from here on, at most those there are.
+            context: The pruner's input.
+            budget: Updated to the budget after this layer.
+            allowed: Tokens per layer that the remaining budget allows, at most the current number.
         """
         similarity, order = _to_previous(context)
         merges = similarity >= self.similarity
@@ -129,7 +130,7 @@ class FrameFusion(LayerPruner):
             return context.select_merged(kept, states)
         if num_merged < self.min_merged * context.num_left and self._may_cut(context.layer + 1):
             budget.phase = "cut"
-        # Always so at the last layer: more than the budget would have merged there otherwise.
+        # Always true at the last layer.
         if budget.left <= len(kept):
             budget.phase = "done"
             chosen = _most_attended(context, kept, round(allowed))
@@ -140,10 +141,10 @@ class FrameFusion(LayerPruner):
 
 @dataclass
 class _Budget:
-    """How far one prompt has come.
+    """Remaining budget and phase of one prompt.
 
     Attributes:
-        left: Visual tokens, summed over the layers still to run, that may enter them.
+        left: Number of visual tokens, summed over the remaining layers, that may enter them.
         phase: `"merge"`, `"cut"` (at the next layer) or `"done"`.
     """
 
@@ -152,7 +153,7 @@ class _Budget:
 
 
 def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
-    """Compare every visual token with the one before it at the same spatial position.
+    """Compare every visual token with the previous one at the same spatial position.
 
     Returns:
         (n,) float32 cosines, -2 for the first token of a position; and (n,) int64, the tokens
@@ -160,10 +161,10 @@ def _to_previous(context: LayerContext) -> tuple[Tensor, Tensor]:
     """
     _, height, width = context.grid
     indices = context.visual_indices[context.previous_visual]
-    # A newline token ends a row: it belongs to the row of the grid token before it.
+    # A newline token belongs to the row of the grid token before it.
     before = context.visual_indices.clamp(min=0).cummax(dim=0).values[context.previous_visual]
     spatial = before % (height * width)
-    # A newline token is compared with that of the same row.
+    # A newline token is compared with the newline token of the same row.
     track = torch.where(indices < 0, height * width + spatial // width, spatial)
     order = track.sort(stable=True).indices
     states = context.states
@@ -183,23 +184,23 @@ def _fused(
     """Average every run of merging tokens with the token it starts from.
 
     Args:
-        context: At the input of the layer.
+        context: The pruner's input.
         merges: (n,) bool, tokens that merge.
         order: (n,) int64, the tokens ordered by position, then by frame.
-        count: Tokens that do not merge, k.
+        count: k, the number of tokens that do not merge.
 
     Returns:
         (k,) ascending indices of the tokens that stay and their (k, D) float32 states.
     """
     starts = ~merges[order]
     kept, by_track = order[positions_of(starts, count)].sort()
-    # Runs are numbered by their first tokens, as these are kept in order.
+    # Runs are numbered in the order of their first tokens.
     numbers = torch.empty_like(kept).scatter_(0, by_track, torch.arange(count, device=kept.device))
     labels = torch.empty_like(order).scatter_(0, order, numbers[starts.cumsum(dim=0) - 1])
     return kept, cluster_means(context.states, labels, len(kept))[0]
 
 
 def _most_attended(context: LayerContext, among: Tensor, count: int) -> Tensor:
-    """The `count` (at least one) of `among` that the last token attends to most, ascending."""
+    """The `count` (at least 1) tokens of `among` the last token attends to most, ascending."""
     scores = context.last_token_scores()[among]
     return among[top_positions(scores, max(1, count))]

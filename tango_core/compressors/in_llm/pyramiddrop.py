@@ -1,4 +1,4 @@
-"""PyramidDrop: drop visual tokens in stages, the more the deeper the layer.
+"""PyramidDrop: drop visual tokens in stages, more in deeper layers.
 
 Paper: "PyramidDrop: Accelerating Your Large Vision-Language Models via Pyramid Visual Redundancy
 Reduction", Xing et al., CVPR 2025, Section 3, https://arxiv.org/abs/2410.17247.
@@ -19,20 +19,21 @@ from tango_core.ops.saliency import top_positions
 class PyramidDrop(StagedPruner):
     """At every stage keep the visual tokens that the last prompt token attends to most.
 
-    The attention is that of the very layer the stage stands before. Published are stages at layers
-    8, 16 and 24 of 32, each keeping half of what is there, which averages to 0.46875. Here they are
-    the quarter points of the layers (7, 14, 21 of 28), and the shares are scaled to `retention` as
-    `StagedPruner` says; 0.46875 gives the published schedule.
+    A stage uses the attention of the layer that follows it. The published stages are at layers 8,
+    16 and 24 of 32, each keeping half of the remaining tokens, which averages to 0.46875. Here they
+    are the quarter points of the layers (7, 14, 21 of 28), and the shares are scaled to `retention`
+    by `StagedPruner`; 0.46875 gives the published schedule.
 
     The budget of a stage is `int(n * share)` of the prompt's n visual tokens, newline tokens
-    included, and at least one. As in the release every layer counts positions contiguously among
-    the tokens it holds, also while decoding.
+    included, and at least one. As in the release, every layer numbers its remaining tokens
+    contiguously, also while decoding.
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers.
-        layer: Layers that see all tokens, at least, where the target allows; see `StagedPruner`.
+        layer: Minimum number of layers that see all tokens, if the target allows it; see
+            `StagedPruner`.
         stages: Layers whose inputs are pruned; `None` for the quarter points.
-        ratios: Published share of the original tokens after each stage.
+        ratios: Published shares of the original tokens kept after each stage.
     """
 
     renumbers: ClassVar[bool] = True
@@ -41,7 +42,7 @@ class PyramidDrop(StagedPruner):
 
     @property
     def first_layer(self) -> int:
-        """The first: a stage uses the attention of the layer after it, which need not have run."""
+        """0: a stage uses the attention of the following layer, so no layer must run before."""
         return 0
 
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
@@ -50,7 +51,7 @@ class PyramidDrop(StagedPruner):
         return tuple(part * num_layers // parts for part in range(1, parts))
 
     def prune(self, context: LayerContext) -> Pruned:
-        """Rank by the last row of the coming layer's attention; ties to the lowest position."""
+        """Rank by the last row of the next layer's attention; ties to the lowest position."""
         share = self.schedule(context.num_layers)[context.layer]
         count = min(context.num_left, max(1, floor_share(context.num_visual, share)))
         return context.select(top_positions(context.last_token_scores(ahead=True), count))

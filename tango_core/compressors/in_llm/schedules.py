@@ -1,8 +1,8 @@
-"""From an average over all layers to what an in-LLM method keeps from each of its layers on.
+"""Convert an average over all layers into the shares an in-LLM method keeps per layer.
 
 In-LLM methods are compared by their equivalent retention: the share of the visual tokens that
-enters a layer, averaged over all layers of the language model. Their papers state what is
-kept locally.
+enters a layer, averaged over all layers of the language model. Their papers state
+the local shares.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tango_core.errors import InputError
 
 @dataclass(frozen=True)
 class OneStepPruner(LayerPruner):
-    """Lets all tokens through the first `layer` layers and keeps one share of them from there on.
+    """Keeps all tokens in the first `layer` layers and one constant share from there on.
 
     Attributes:
         retention: Share of the visual tokens, averaged over all layers.
-        layer: 0-based layer whose input is pruned, by what the layer before it computed.
+        layer: 0-based layer whose input is pruned, using results of the previous layer.
     """
 
     layer: int = 2
@@ -41,7 +41,7 @@ class OneStepPruner(LayerPruner):
         Layer 2 of 28 turns 0.10, 0.15 and 0.20 into 0.0308, 0.0846 and 0.1385.
 
         Raises:
-            ValueError: If the layers before `layer` alone use up the average.
+            ValueError: If the layers before `layer` alone exceed the average.
         """
         if self.retention == 1:
             return 1.0
@@ -52,17 +52,17 @@ class OneStepPruner(LayerPruner):
                 f"in {self.layer} of {num_layers} layers average to "
                 f"{self.layer / num_layers:.6g}; lower layer or raise retention above that"
             )
-        # Rounded so that a local share of one half is exactly that, for the rounding of budgets.
+        # Rounded so that a local share of one half is exactly 0.5 when budgets are rounded.
         return round(left / (num_layers - self.layer), 12)
 
     def layers(self, num_layers: int) -> tuple[int, ...]:
-        """The one layer, after a check that `retention` can be met there."""
+        """`layer`, after a check that `retention` can be reached."""
         layers = super().layers(num_layers)
         self.local_retention(num_layers)
         return layers
 
     def layer_shares(self, num_layers: int) -> tuple[float, ...]:
-        """1 before `layer`, the local share from it on; the mean is `retention`."""
+        """1 before `layer`, then the local share; the mean is `retention`."""
         (layer,) = self.layers(num_layers)
         return (1.0,) * layer + (self.local_retention(num_layers),) * (num_layers - layer)
 
@@ -71,19 +71,20 @@ class OneStepPruner(LayerPruner):
 class StagedPruner(LayerPruner):
     """Prunes at several layers; the published shares are scaled by one factor to meet `retention`.
 
-    The published methods fix both the layers and the shares, and with them one average. Here the
-    stages' shares are multiplied by a common factor (none above 1) such that the average over the
-    layers is `retention`. With the default stages the first one also moves towards the input for
-    small targets, so that the layers that see all tokens take no larger part of the budget than as
-    published; otherwise they alone would exceed it.
+    The published methods have fixed layers and shares, hence a fixed average. Here the stages'
+    shares are multiplied by a common factor (limited to 1 each) so that the average over the layers
+    is `retention`. For small targets the first default stage also moves to an earlier layer, so
+    that the layers that see all tokens use no larger part of the budget than in the published
+    schedule; otherwise they alone would exceed it.
 
     Attributes:
         retention: Share of the visual tokens, averaged over all layers.
-        layer: Layers that see all tokens at least, where the target allows: a published first stage
-            before this layer moves up to it, but stays below the second. Not used with `stages`.
+        layer: Minimum number of layers that see all tokens, if the target allows it: an earlier
+            first default stage moves to this layer, but stays below the second. Not used with
+            `stages`.
         stages: Ascending 0-based layers whose inputs are pruned; `None` for the published ones.
-            Given ones do not move.
-        ratios: Published share kept from each stage on, of the prompt's visual tokens; in (0, 1],
+            Explicit stages are not moved.
+        ratios: Published shares of the prompt's visual tokens kept from each stage on; in (0, 1],
             not increasing.
     """
 
@@ -115,7 +116,7 @@ class StagedPruner(LayerPruner):
 
     @abstractmethod
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
-        """Where the method prunes a language model of `num_layers` layers, one layer per ratio."""
+        """Default stages for a language model of `num_layers` layers, one per ratio."""
 
     def schedule(self, num_layers: int) -> dict[int, float]:
         """Stage -> share of the prompt's visual tokens from it on, in (0, 1].
@@ -154,7 +155,7 @@ class StagedPruner(LayerPruner):
         return tuple(shares)
 
     def _stages(self, num_layers: int) -> tuple[int, ...]:
-        """Given stages, or the published ones with the first where the target allows it."""
+        """Explicit stages, or the published ones with the first adapted to the target."""
         if self.stages is not None:
             return self.stages
         first, *later = self.published_stages(num_layers)
@@ -170,17 +171,17 @@ class StagedPruner(LayerPruner):
 
 
 def _ascends(stages: Sequence[int]) -> bool:
-    """Whether every layer is above the one before it."""
+    """Whether the stages are strictly ascending."""
     return all(later > earlier for earlier, later in pairwise(stages))
 
 
 def _lengths(stages: Sequence[int], num_layers: int) -> list[int]:
-    """Layers from each stage to the next, or to the end."""
+    """Number of layers from each stage to the next, or to the end."""
     return [stop - start for start, stop in pairwise((*stages, num_layers))]
 
 
 def _scaled(budget: float, lengths: Sequence[int], ratios: Sequence[float]) -> list[float]:
-    """Scale ratios by one factor, none above 1, such that their sum over layers is `budget`."""
+    """Scale ratios by one factor, limited to 1 each, so that their sum over layers is `budget`."""
     for capped in range(len(ratios)):
         left = budget - sum(lengths[:capped])
         weight = sum(

@@ -1,4 +1,4 @@
-"""SparseVLM: words that match the clip rate its tokens, and some of what goes is recycled.
+"""SparseVLM: text tokens that match the clip rank its tokens; some dropped tokens are recycled.
 
 Paper: "SparseVLM: Visual Token Sparsification for Efficient Vision-Language Model Inference", Zhang
 et al., ICML 2025, Section 3, https://arxiv.org/abs/2410.04417.
@@ -26,27 +26,29 @@ _RATERS = "sparsevlm.raters"
 
 @dataclass(frozen=True)
 class SparseVLM(StagedPruner):
-    """Keep the visual tokens that raters among the text attend to most; merge a part of the rest.
+    """Keep the visual tokens that selected text tokens (raters) attend to most; merge some others.
 
     Before the first layer, the text tokens after the clip whose embeddings match the clip's better
     than average become raters. After layers 2, 6 and 15 the mean attention of the raters ranks the
-    visual tokens; of those that go, the best-ranked `recycled` share is clustered by density peaks
-    and every cluster's mean stays as one token.
+    visual tokens; of the dropped tokens, the best-ranked `recycled` share is clustered by density
+    peaks, and every cluster's mean stays as one token.
 
     The release has tables for the 576 tokens of LLaVA-1.5 (300, 200 and 110 kept for "192") and
     adds the recycled tokens on top; the paper's rank-based number of tokens is not in its code.
-    Here the table is scaled to `retention` as `StagedPruner` says, and what is recycled counts: a
-    stage's total is `round(n * share)`, at least 1, of the prompt's n visual tokens. A recycled
-    token stands at the position of its cluster's centre, so that order in time is kept; the release
-    appends all of them after the kept ones. As in the release every layer counts positions
-    contiguously among the tokens it holds.
+    Here the table is scaled to `retention` by `StagedPruner`, and recycled tokens count: a stage's
+    total is `round(n * share)`, at least 1, of the prompt's n visual tokens. A recycled
+    token gets the position of its cluster's centre, so that temporal order is kept; the release
+    appends them after the kept tokens. As in the release, every layer numbers its remaining tokens
+    contiguously.
 
     Attributes:
         retention: Share of the visual tokens averaged over all layers.
-        layer: Layers that see all tokens, at least, where the target allows; see `StagedPruner`.
+        layer: Minimum number of layers that see all tokens, if the target allows it; see
+            `StagedPruner`.
         stages: Layers whose inputs are pruned, by the attention of the layer before; `None` for 3,
-            7 and 16 (in a language model too shallow for them, for the same parts of 32 layers).
-        ratios: Share of the tokens kept after each stage; the release's table for 192 tokens.
+            7 and 16 (in a shallower language model, layers at the same fractions of its depth).
+        ratios: Shares of the tokens kept after each stage; default: the release's table for 192
+            tokens.
         recycled: Share of the dropped tokens that is clustered, in [0, 1]; the paper's tau = 0.3.
         tokens_per_cluster: The paper's theta; 10.
     """
@@ -69,7 +71,7 @@ class SparseVLM(StagedPruner):
 
     @property
     def first_layer(self) -> int:
-        """The second: a stage needs the attention of the layer before it."""
+        """1: a stage needs the attention of the previous layer."""
         return 1
 
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
@@ -88,7 +90,7 @@ class SparseVLM(StagedPruner):
     def prune(self, context: LayerContext) -> Pruned:
         """Choose the raters at layer 0; at a stage, rank, keep and recycle.
 
-        The host reads from the device once, at layer 0: how many raters there are.
+        The only read from the device is the number of raters, at layer 0.
         """
         if context.layer == 0:
             context.scratch[_RATERS] = _raters(context)
@@ -113,10 +115,11 @@ class SparseVLM(StagedPruner):
         return Pruned(keep, hidden)
 
     def _recycling(self, current: int, total: int) -> tuple[int, int]:
-        """How many of `total` tokens are clusters, and of how many dropped tokens they are made.
+        """Number of clusters among `total` tokens, and number of dropped tokens that they merge.
 
-        The release keeps a given number and adds the clusters; here the largest number of kept
-        tokens is taken that leaves room for its clusters. At least one token stays as it is.
+        The release keeps a given number and adds the clusters; here the number of kept
+        tokens is the largest one for which the clusters fit into the total. At least one token is
+        kept unchanged.
         """
         if self.recycled == 0 or total == current:
             return 0, 0
@@ -130,7 +133,7 @@ class SparseVLM(StagedPruner):
 
 
 def _raters(context: LayerContext) -> Tensor:
-    """(r,) int64: text tokens after the clip that match it better than average, else all."""
+    """(r,) int64 text tokens after the clip that match it better than average; all if none do."""
     similarity = context.states.float() @ context.hidden[context.after :].float().mT
     relevance = similarity.softmax(dim=-1).mean(dim=0)
     raters = (relevance > relevance.mean()).nonzero()[:, 0]
@@ -140,7 +143,7 @@ def _raters(context: LayerContext) -> Tensor:
 def _clustered(states: Tensor, num_clusters: int) -> tuple[Tensor, Tensor]:
     """Cluster (m, D) states: (c,) indices of the centres and (c, D) means of the members.
 
-    Densities are over as many neighbours as there are clusters, a token being its own first.
+    The density estimate uses as many neighbours as there are clusters, including the token itself.
     """
     distances = squared_distances(states[None]) / states.shape[1]
     centers = density_peaks(distances, num_clusters, num_clusters, include_self=True)

@@ -1,7 +1,7 @@
 """Tango's budgets: how many tokens every frame and every static part may keep.
 
-Host arithmetic only (NumPy and Python integers), made once per clip from a few kilobytes of
-thresholded similarities, so that the device runs through without stopping.
+Computed on the host (NumPy and Python integers), once per clip from a few kilobytes of thresholded
+similarities, so that the device needs no further synchronisation.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SpatialPositions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Rules:
-    """What budgets depend on.
+    """Options that determine the budgets.
 
     Attributes:
         retention: Share of the clip's tokens to keep, in (0, 1).
-        context_ratio: Share of a budget that goes to merged tokens, in [0, 1].
-        alpha: Candidates per salient token, at least 1.
+        context_ratio: Share of a budget for merged tokens, in [0, 1].
+        alpha: Number of candidates per salient token, at least 1.
         budget: `"official"` rounds up in every part; `"exact"` meets the clip's total.
         never_salient: Spatial positions that may be merged but not picked for their saliency.
     """
@@ -45,12 +45,12 @@ class Part:
     """Tokens that compete for a budget: one frame's dynamic tokens, or one segment's static ones.
 
     Attributes:
-        frame: Frame whose positions the kept tokens take.
-        num_frames: Frames every token is averaged over; 1 unless the part is static.
+        frame: Frame of the kept tokens' positions.
+        num_frames: Number of frames that every token is averaged over; 1 unless the part is static.
         spatial: (m,) ascending spatial positions h * W + w.
-        salient: Tokens kept for their saliency.
-        candidates: Most salient tokens they are chosen among.
-        merged: Tokens kept as anchors of merging.
+        salient: Number of tokens kept for their saliency.
+        candidates: Number of most salient tokens from which these are chosen.
+        merged: Number of tokens kept as anchors of merging.
     """
 
     frame: int
@@ -63,10 +63,10 @@ class Part:
 
 @dataclass(frozen=True)
 class TokenGroup:
-    """Parts whose unpicked tokens are clustered and merged together.
+    """Parts whose unselected tokens are clustered and merged together.
 
-    All parts of a group have the same spatial positions. What a group counts is counted once: while
-    a plan is made it is asked for hundreds of times, and a GPU waits for the plan.
+    All parts of a group have the same spatial positions. Counts are cached, because planning reads
+    them hundreds of times while the GPU waits.
 
     Attributes:
         parts: One per frame for the dynamic tokens of a segment, a single one otherwise.
@@ -76,27 +76,27 @@ class TokenGroup:
 
     @cached_property
     def num_tokens(self) -> int:
-        """Tokens of the group before anything is dropped."""
+        """Number of tokens of the group before compression."""
         return sum(len(part.spatial) for part in self.parts)
 
     @cached_property
     def num_salient(self) -> int:
-        """Tokens kept for their saliency."""
+        """Number of tokens kept for their saliency."""
         return sum(part.salient for part in self.parts)
 
     @cached_property
     def merged(self) -> int:
-        """Anchors of the group; as many as there are tokens if all fit."""
+        """Number of anchors of the group; all remaining tokens if the budget allows."""
         return min(self.num_left, sum(part.merged for part in self.parts))
 
     @cached_property
     def num_left(self) -> int:
-        """Tokens left to merge after picking."""
+        """Number of tokens left to merge after selection."""
         return self.num_tokens - self.num_salient
 
     @cached_property
     def num_kept(self) -> int:
-        """Tokens the group keeps in all."""
+        """Total number of tokens that the group keeps."""
         return self.merged + self.num_salient
 
 
@@ -107,7 +107,7 @@ def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[To
         lengths: Frames of every segment, adding up to T.
         static: (T - 1, L) bool, whether a spatial position passes the static threshold between
             frames i and i + 1.
-        rules: See `Rules`.
+        rules: Options that determine the budgets.
 
     Returns:
         Groups that keep at least one token; single frames, static parts and dynamic segments in
@@ -146,9 +146,9 @@ def plan_groups(lengths: list[int], static: np.ndarray, rules: Rules) -> list[To
 
 
 def _official(part: Part, share: float, rules: Rules) -> Part:
-    """Round a part's budget as the published code does: up, and its salient tokens down.
+    """Round a part's budget like the published code: up, and its salient tokens down.
 
-    The golden vectors depend on the last bit of the products, so these have no tolerance.
+    Golden vectors depend on the last bit of the products, so rounding has no tolerance here.
     """
     total = math.ceil(len(part.spatial) * share)
     salient = int(total * (1.0 - rules.context_ratio))
@@ -156,7 +156,7 @@ def _official(part: Part, share: float, rules: Rules) -> Part:
 
 
 def _with_budget(part: Part, total: int, salient: int, rules: Rules) -> Part:
-    """Fill in a part's budget; what cannot be salient is merged instead."""
+    """Set a part's budget; salient tokens beyond its capacity become merged tokens."""
     eligible = len(part.spatial) - len(rules.never_salient.intersection(part.spatial.tolist()))
     salient = min(salient, eligible)
     candidates = int(min(rules.alpha * salient, eligible))
@@ -166,7 +166,7 @@ def _with_budget(part: Part, total: int, salient: int, rules: Rules) -> Part:
 def _exact(
     groups: list[list[Part]], lengths: list[int], tokens_per_frame: int, rules: Rules
 ) -> list[TokenGroup]:
-    """Meet round(retention * T * L) over the whole clip, or keep all there is if that is less.
+    """Divide round(retention * T * L) tokens over the clip, or keep everything if less exists.
 
     Segments share the clip's budget by their length, parts share a segment's by their size, and
     both the totals and their salient parts are rounded by largest remainder.

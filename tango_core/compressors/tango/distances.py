@@ -1,8 +1,8 @@
-"""Distances between the tokens of a clip under ST-RoPE, in pieces that stay in the cache.
+"""Distances between the tokens of a clip under ST-RoPE, computed in blocks that fit the cache.
 
-Rotated features are never held for a whole clip: they are made group by group (on an accelerator,
-as many at once as fit a fixed workspace), multiplied, and overwritten. Norms scale the products
-instead of the features, and half precision becomes float32 where it is read.
+Rotated features are computed per group (on an accelerator, for as many groups as fit a fixed
+workspace), multiplied and overwritten, never stored for a whole clip. Norms scale the products
+instead of the features, and half precision is converted to float32 when it is read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tango_core.ops.clustering import products_to_distances
 from tango_core.ops.products import write_products
 from tango_core.ops.st_rope import RotationTables, rotate, rotation_buffer
 
-# Floats that every core multiplies at once, in whole groups; of these, the number that it looks up
-# and rotates at once, 1.5 MB, which stay in its cache. A GPU needs 1 GB to be fully used.
+# Floats per core in one product, in whole groups, and floats that are gathered and rotated at once
+# (1.5 MB, which fit the cache). A GPU needs 1 GB for full utilisation.
 CPU_WORKSPACE = 2**20
 CPU_CHUNK = 3 * 2**17
 DEVICE_WORKSPACE = 2**28
@@ -25,14 +25,14 @@ DEVICE_WORKSPACE = 2**28
 
 @dataclass(frozen=True, eq=False)
 class ClipTensors:
-    """What selection reads.
+    """Tensors of a clip that selection reads.
 
     Attributes:
         tokens: (T, L, D) any float dtype, contiguous.
         norms: (T, L) float32.
         scores: (T, L) float32.
-        tables: Rotations of ST-RoPE, or `None` to cluster bare unit features.
-        excluded: (L,) bool, spatial positions never picked for their score; `None` for none.
+        tables: Rotations of ST-RoPE, or `None` to cluster unrotated unit features.
+        excluded: (L,) bool, spatial positions never selected by score; `None` for none.
     """
 
     tokens: Tensor
@@ -43,12 +43,12 @@ class ClipTensors:
 
 
 def distances_between(clip: ClipTensors, rows: Tensor, *, of_one_frame: bool = False) -> Tensor:
-    """Squared distances between some tokens of a group, for several groups.
+    """Squared distances between the given tokens of a group, for several groups.
 
     Args:
-        clip: Measured features.
+        clip: Tensors of the clip.
         rows: (P, M) int64 flat positions of the tokens.
-        of_one_frame: Whether a group's tokens all share a frame, and so a rotation in time.
+        of_one_frame: Whether all tokens of a group are from one frame, so time needs no rotation.
 
     Returns:
         (P, M, M) float32.
@@ -72,7 +72,7 @@ def distances_between(clip: ClipTensors, rows: Tensor, *, of_one_frame: bool = F
 
 
 def _write_rotated(clip: ClipTensors, rows: Tensor, out: Tensor, of_one_frame: bool) -> None:
-    """Look up the tokens at (n,) flat positions and write them, rotated, to (n, ., .) `out`."""
+    """Gather the tokens at (n,) flat positions and write them, rotated, to `out`."""
     tokens_per_frame, dim = clip.tokens.shape[1:]
     tokens = clip.tokens.view(-1, dim)
     frames, spatial = rows // tokens_per_frame, rows % tokens_per_frame
@@ -90,7 +90,7 @@ def _write_rotated(clip: ClipTensors, rows: Tensor, out: Tensor, of_one_frame: b
 
 
 def _at_once(floats: int, count: int, device: torch.device) -> int:
-    """How many of `count` things of so many floats to handle at once: at least one per core."""
+    """How many of `count` items of `floats` floats to process at once, at least one per core."""
     if device.type == "cpu":
         at_once = max(1, CPU_WORKSPACE // max(floats, 1)) * torch.get_num_threads()
     else:

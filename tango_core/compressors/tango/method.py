@@ -2,13 +2,13 @@
 
 Paper: "Tango: Taming Visual Signals for Efficient Video Large Language Models", Section 3. A clip
 is cut into segments; spatial positions that stay unchanged in a segment are averaged over its
-frames; in every frame the most salient tokens are picked, at most one per cluster of similar
-tokens; what is left is clustered on ST-RoPE features and merged.
+frames; in every frame the most salient tokens are selected, at most one per cluster of similar
+tokens; the remaining tokens are clustered on ST-RoPE features and merged.
 
-Differences from the release, all visible in its results: merged vectors stay with their own cluster
-(the release writes them to other anchors; `legacy_writeback`), densities carry no random noise,
-inputs are not modified, sums are float32, and exact copies of a token never make one position be
-kept twice.
+Differences from the release, all of which change results: merged vectors stay with their own
+cluster (the release writes them to other anchors; `legacy_writeback`), no random noise is added to
+densities, inputs are not modified, sums are float32, and exact copies of a token never cause one
+position to be kept twice.
 """
 
 from __future__ import annotations
@@ -50,30 +50,30 @@ class Tango(OuterStep):
     Attributes:
         retention: Share of the tokens to keep, in (0, 1]; with `inner`, its average over the
             layers.
-        tau: Cosine above which a position counts as unchanged when segments are chosen, in [-1, 1];
+        tau: Cosine above which a position is unchanged for the segmentation, in [-1, 1];
             `None` is 0.65 for a retention up to 0.1 and 0.8 above, as published.
-        static_tau: Cosine above which a position counts as static inside a segment, in [-1, 1]. The
+        static_tau: Cosine above which a position is static within a segment, in [-1, 1]. The
             paper uses `tau` for both; the release always uses 0.8 here.
-        segmentation: `"static"` maximises repeats (HoliTom); `"dyseg"` cuts at scene changes
-            (FastVID).
-        context_ratio: Share of the budget for merged tokens, in [0, 1]; 0 drops what is not
-            salient.
-        diverse: Pick salient tokens from different clusters; `False` is plain top-k.
-        st_rope: Cluster on rotated features; `False` on the bare unit features.
-        timestamps: Rotate by seconds; `False` by frame number.
+        segmentation: `"static"` maximises repeated tokens (HoliTom); `"dyseg"` cuts at scene
+            changes (FastVID).
+        context_ratio: Share of the budget for merged tokens, in [0, 1]; 0 drops all tokens
+            that are not salient.
+        diverse: Select salient tokens from different clusters; `False` is plain top-k.
+        st_rope: Cluster on rotated features; `False` uses the unrotated unit features.
+        timestamps: Rotate by seconds; `False` rotates by frame number.
         alpha: Candidates per salient token, at least 1.
-        num_neighbors: Neighbours that make a density.
-        beta: Least weight of an anchor in its merged token, in [0, 1]; 0 comes closest to the
+        num_neighbors: Number of nearest neighbours of the density estimate.
+        beta: Minimum weight of an anchor in its merged token, in [0, 1]; 0 is closest to the
             paper's plain average.
         base_time: Base of the wavelengths in time.
         base_space: Base of the wavelengths in rows and columns.
         score: Signal that ranks tokens, `"saliency"` (p-attn) or `"attention"` (attn).
-        sinks: `"zero"` gives sink positions score 0, as published, so that they come last but
-            remain; `"exclude"` never picks them for saliency; `"ignore"` treats them like any
-            other. They take part in merging in all cases.
-        legacy_writeback: Write merged vectors to the anchors the release writes them to.
-        budget: `"official"` rounds for every frame and every static segment, which overshoots small
-            grids and undershoots clips of identical frames; `"exact"` keeps
+        sinks: `"zero"` sets the score of sink positions to 0, as published, so they rank last;
+            `"exclude"` never selects them for saliency; `"ignore"` treats them like other
+            positions. They are merged like other tokens in all cases.
+        legacy_writeback: Write merged vectors to the same (wrong) anchors as the release.
+        budget: `"official"` rounds for every frame and every static segment, which keeps too many
+            tokens of small grids and too few of clips with identical frames; `"exact"` keeps
             round(retention * T * L) tokens, unless averaging static positions leaves fewer.
         inner: In-LLM step that follows, `{"name": "fastv-merge", "layer": 18, "retention": 0.5}`;
             `build_method` adds `num_layers` (28 if absent), from which `outer_retention` derives
@@ -111,7 +111,7 @@ class Tango(OuterStep):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The score, and one vector per frame if DySeg cuts."""
+        """The score, and frame embeddings with DySeg."""
         return frozenset(
             {self.score, *(("frame_embeddings",) if self.segmentation == "dyseg" else ())}
         )
@@ -121,7 +121,7 @@ class Tango(OuterStep):
         return self._plan_in_steps(features, NO_TIMER)
 
     def _plan_in_steps(self, features: VisualFeatures, clock: StepTimer) -> Combination:
-        """Measure, set budgets on the host, select; the host reads from the device once."""
+        """Compare frames, set budgets on the host, select; the device is read once."""
         num_frames, _, dim = features.tokens.shape
         with clock.stage("segment"):
             tokens = features.tokens.contiguous()
@@ -148,7 +148,7 @@ class Tango(OuterStep):
         )
 
     def _scores(self, features: VisualFeatures) -> tuple[Tensor, Tensor | None]:
-        """(T, L) float32 scores after the `sinks` rule; (L,) bool, positions never to pick."""
+        """(T, L) float32 scores after the `sinks` rule; (L,) bool, excluded positions or `None`."""
         scores: Tensor = getattr(features, self.score).float()
         if self.sinks == "ignore" or not features.sinks:
             return scores, None
@@ -160,7 +160,7 @@ class Tango(OuterStep):
     def _budgets(
         self, features: VisualFeatures, squares: Tensor, products: Tensor
     ) -> tuple[list[TokenGroup], Drawing]:
-        """Segments and budgets from one small transfer of thresholded similarities."""
+        """Compute segments and budgets from one small transfer of thresholded similarities."""
         similarity = cosines(squares.sqrt(), products)
         cuts = torch.zeros(len(similarity), dtype=torch.bool, device=similarity.device)
         if features.frame_embeddings is not None and self.segmentation == "dyseg":

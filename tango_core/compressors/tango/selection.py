@@ -1,12 +1,12 @@
-"""Tango's selection: which tokens are kept, and into which of them every other is merged.
+"""Tango's selection: the kept tokens, and the kept token that every other is merged into.
 
-The number of calls does not depend on the number of segments, because a GPU runs a small call in
-the time that it takes to ask for it:
+The number of device calls does not depend on the number of segments, because small GPU calls are
+limited by launch overhead:
 
-* salient tokens are picked in all parts of the clip at once;
-* the tokens left in a group form a pool, and pools of about one size are padded to one shape;
-* the plan is uploaded in one copy, and all sizes are known on the host, so nothing waits for the
-  device.
+* salient tokens are selected in all parts of the clip at once;
+* the remaining tokens of a group form a pool, and pools of similar size are padded to one shape;
+* the plan is uploaded in one copy, and all sizes are known on the host, so there is no further
+  synchronisation.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tango_core.ops.transfer import upload_together
 if TYPE_CHECKING:
     from tango_core.compressors.tango.method import Tango
 
-# A pool shares a shape with pools of at least this share of its tokens. A GPU makes this many
-# distances in less time than the hundred calls of one more shape; a CPU should make none in vain.
+# Pools are padded to one shape if the smallest has at least this share of the largest one's tokens.
+# On a GPU padding is cheaper than the hundred calls of another shape; on a CPU it is not.
 LEAST_SHARE = {"cpu": 0.95, "device": 0.5}
 CHEAP_DISTANCES = {"cpu": 0, "device": 2**24}
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Kept tokens and the weighted rows they are made of.
+    """Kept tokens and the weighted rows whose sums they are.
 
     Attributes:
         kept: (K,) int64 ascending flat positions.
-        sources: (E,) int64 flat rows, grouped by the token they go into.
+        sources: (E,) int64 flat rows, grouped by kept token.
         offsets: (K,) int64 first entry of every kept token.
         weights: (E,) float32.
     """
@@ -56,18 +56,18 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """All parts of a plan, padded to Q parts of M positions; Q counts the parts.
+    """All Q parts of a plan, padded to M positions each.
 
     Attributes:
-        plan: The parts themselves, for sizes on the host.
+        plan: The parts, for sizes on the host.
         spatial: (Q, M) int64 spatial positions; padding repeats position 0.
-        sizes: (Q,) positions that are no padding.
-        frame: (Q,) frame whose positions the kept tokens take.
-        spans: (Q,) frames every token is averaged over.
-        salient: (Q,) tokens to pick.
-        candidates: (Q,) tokens to pick them among.
-        group: (Q,) number of the group.
-        keeps_left: (Q,) 1 where all tokens that are not picked are kept, too.
+        sizes: (Q,) number of positions without padding.
+        frame: (Q,) frame of the kept tokens' positions.
+        spans: (Q,) number of frames that every token is averaged over.
+        salient: (Q,) number of tokens to select.
+        candidates: (Q,) number of candidates for selection.
+        group: (Q,) index of the group.
+        keeps_left: (Q,) 1 where all unselected tokens are kept too.
     """
 
     plan: tuple[Part, ...]
@@ -83,15 +83,15 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """Groups of about one size whose left tokens are clustered.
+    """Groups of similar size whose remaining tokens are clustered.
 
     Attributes:
-        widest: M, the most tokens left in a group.
-        num_centers: The most anchors of a group.
-        starts: (P,) first token of every group when all tokens of the clip are ordered by group,
-            those that are left first.
-        left: (P,) tokens left.
-        merged: (P,) anchors, fewer than there are tokens left.
+        widest: M, largest number of remaining tokens of a group.
+        num_centers: Largest number of anchors of a group.
+        starts: (P,) first token of every group if all tokens of the clip are ordered by group, with
+            the remaining tokens of a group first.
+        left: (P,) number of remaining tokens.
+        merged: (P,) number of anchors, less than `left`.
     """
 
     widest: int
@@ -102,12 +102,12 @@ class Pools:
 
 
 def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango) -> Selection:
-    """Choose the kept tokens of a clip and what is merged into each.
+    """Choose the kept tokens of a clip and the tokens merged into each.
 
     Args:
-        clip: Measured features.
+        clip: Tensors of the clip.
         groups: The plan.
-        options: Of the method.
+        options: The method's options.
     """
     num_frames, tokens_per_frame, _ = clip.tokens.shape
     total = num_frames * tokens_per_frame
@@ -128,7 +128,7 @@ def select_tokens(clip: ClipTensors, groups: Sequence[TokenGroup], options: Tang
 def _anchors(
     clip: ClipTensors, groups: Sequence[TokenGroup], options: Tango
 ) -> tuple[Tensor, Tensor]:
-    """Anchor and weight of every token of a clip.
+    """Compute the anchor and the weight of every token of a clip.
 
     Returns:
         (T * L + 1,) int64 anchors, T * L for none, and (T * L + 1,) float32 weights; the last
@@ -143,12 +143,12 @@ def _anchors(
     stays = picked | (present & (parts.keeps_left > 0)[:, None])
     target, weight = own.masked_fill(~stays, nowhere), stays.float()
     if pools:
-        # One more entry takes what pads the pools.
+        # An extra entry receives the padding of the pools.
         target, weight = (
             torch.cat([values.flatten(), values.new_full((1,), nothing)])
             for values, nothing in ((target, nowhere), (weight, 0.0))
         )
-        # By group, what is left before what is picked; padding behind all groups.
+        # Order by group, remaining tokens before selected ones; padding last.
         keys = (2 * parts.group[:, None] + picked).masked_fill(~present, 2 * len(groups))
         entries, rows = keys.flatten().sort(stable=True).indices, own.flatten()
         for pool in pools:
@@ -156,7 +156,7 @@ def _anchors(
         target, weight = target[:-1].view(own.shape), weight[:-1].view(own.shape)
     anchors = torch.full((nowhere + 1,), nowhere, device=own.device)
     weights = torch.zeros(nowhere + 1, device=own.device)
-    # A static token is the mean over the frames of its segment: equal weights.
+    # A static token is the mean over its segment's frames, so they have equal weights.
     longest = max(part.num_frames for part in parts.plan)
     steps = torch.arange(longest, device=own.device)[:, None]
     outside = ~((steps < parts.spans[:, None, None]) & present[:, None])
@@ -168,7 +168,7 @@ def _anchors(
 
 
 def _uploaded(groups: Sequence[TokenGroup], device: torch.device) -> tuple[Parts, list[Pools]]:
-    """The plan on the device, and the groups that are clustered by size."""
+    """Upload the plan; returns the parts, and the groups to cluster, by size."""
     plan = tuple(part for group in groups for part in group.parts)
     spatial = np.zeros((len(plan), max(len(part.spatial) for part in plan)), dtype=np.int64)
     for row, part in zip(spatial, plan, strict=True):
@@ -208,11 +208,11 @@ def group_by_size(sizes: Sequence[int], device: torch.device) -> list[list[int]]
     """Divide pools into shapes, the largest pools first.
 
     Args:
-        sizes: Tokens of every pool.
-        device: Where they are clustered; it decides how much padding pays.
+        sizes: Number of tokens of every pool.
+        device: Device of the clustering; it determines how much padding is worthwhile.
 
     Returns:
-        Numbers of the pools of every shape; none is empty.
+        Indices of the pools of every shape; none is empty.
     """
     kind = "cpu" if device.type == "cpu" else "device"
     shapes: list[list[int]] = []
@@ -245,7 +245,7 @@ def _pick(clip: ClipTensors, parts: Parts, present: Tensor, own: Tensor, options
 
 
 def _scores(clip: ClipTensors, parts: Parts, present: Tensor) -> Tensor:
-    """(Q, M) scores, averaged over a static part's frames; -inf where not to be picked."""
+    """(Q, M) scores, averaged over a static part's frames; -inf where excluded."""
     scores = clip.scores[parts.frame]
     if max(part.num_frames for part in parts.plan) > 1:
         frames = torch.arange(len(clip.scores), device=scores.device) - parts.frame[:, None]
@@ -263,13 +263,13 @@ def _one_per_cluster(
     """Ranks of the most salient candidate of every cluster.
 
     Args:
-        distances: (Q, C, C) squared, between the candidates of a part by descending score.
-        parts: Their number of candidates, and of clusters.
-        num_salient: K, the most clusters of a part.
-        num_neighbors: Neighbours that make a density.
+        distances: (Q, C, C) squared distances between a part's candidates by descending score.
+        parts: The parts, with their numbers of candidates and of clusters.
+        num_salient: K, largest number of clusters of a part.
+        num_neighbors: Number of nearest neighbours of the density estimate.
 
     Returns:
-        (Q, K) int64 in [0, C); without meaning from the part's number of clusters on.
+        (Q, K) int64 in [0, C); entries beyond the part's number of clusters are undefined.
     """
     num_candidates = distances.shape[1]
     ranks = torch.arange(num_candidates, device=distances.device)
@@ -291,16 +291,16 @@ def _merge(
     target: Tensor,
     weight: Tensor,
 ) -> None:
-    """Write where the tokens of some pools go, and with which weight.
+    """Write the anchor and the weight of every token of some pools.
 
     Args:
-        clip: Measured features.
-        pools: The groups.
+        clip: Tensors of the clip.
+        pools: The groups to cluster.
         entries: (Q * M,) entries of the padded parts, ordered by group.
         rows: (Q * M,) flat position of every entry.
-        options: Of the method.
-        target: (Q * M + 1,) written to.
-        weight: (Q * M + 1,) written to.
+        options: The method's options.
+        target: (Q * M + 1,) output: anchors.
+        weight: (Q * M + 1,) output: weights.
     """
     nowhere = clip.tokens.shape[0] * clip.tokens.shape[1]
     places = torch.arange(pools.widest, device=rows.device)
