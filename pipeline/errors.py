@@ -1,19 +1,19 @@
-"""Errors of machines, stores and workers; errors of a clip are rows instead."""
+"""Errors of machines, stores and workers; errors of a single clip are recorded in rows instead."""
 
 from __future__ import annotations
 
 
 class ClusterError(ConnectionError):
-    """The cluster that was named cannot be reached."""
+    """The cluster cannot be reached."""
 
 
 class WorkerError(RuntimeError):
-    """A worker failed as it would for every clip, e.g. because its model does not load."""
+    """A worker failed for a reason that affects every clip, e.g. its model does not load."""
 
 
 class DeviceError(RuntimeError):
-    """The GPU answers every call of this process with an error; only a new process gets it back."""
+    """Every GPU call of this process fails; only a new process can use the GPU again."""
 
 
 class StoreError(OSError):
-    """A disk is full or a store does not answer, and waiting did not help."""
+    """A disk stayed full or a store stayed unavailable after all retries."""

@@ -1,4 +1,4 @@
-"""Methods of a job with the caches that their compressors fill."""
+"""The methods of a job and the caches of their compressors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tango_core.models.base import ModelSpec
 
 @dataclass(frozen=True)
 class PlannedMethod:
-    """A method of the job with its options and its cache; its cells are its results per benchmark.
+    """A method of a job with its options and its cache.
 
     Attributes:
         name: Unique within the job, e.g. `"tango r=0.1"`.
@@ -31,7 +31,7 @@ class PlannedMethod:
 
     @property
     def retention(self) -> float:
-        """Share of the visual tokens asked for."""
+        """Requested share of the visual tokens."""
         return float(self.method.options.get("retention", self.method.compressor.retention))
 
 
@@ -48,11 +48,11 @@ def plan_methods(
         methods: Names and methods.
         model: The Video LLM.
         cache_root: Directory or URL of all caches.
-        clock: Dates the entries.
+        clock: Clock for the dates of cache entries.
         features: The feature cache of the job, if it has one.
 
     Returns:
-        The methods, and by the caches' names the compressors and the caches.
+        The methods, cache name -> compressor, and cache name -> cache.
 
     Raises:
         ValueError: If a method needs a signal that the model's encoder cannot compute.
@@ -70,15 +70,15 @@ def plan_methods(
 
 
 def raise_if_not_served(name: str, method: Method, model: ModelSpec) -> None:
-    """Refuse a method that needs what the encoder cannot compute.
+    """Refuse a method that needs a signal that the model's encoder does not provide.
 
     Args:
-        name: Of the cell.
-        method: What needs signals.
-        model: What gives them.
+        name: Name of the cell, for the message.
+        method: The method.
+        model: The model.
 
     Raises:
-        ValueError: In one line that names both.
+        InputError: If signals are missing; the message names them.
     """
     missing = method.compressor.needs - model.provides
     if missing:

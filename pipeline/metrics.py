@@ -1,8 +1,8 @@
 """Counters of the stages: clips in, clips out, failures and busy time.
 
-Two readers: the driver, which shows a line per stage and logs them (`StageBoard`), and Prometheus
-where Ray runs (`METRICS`, made into Ray's instruments by `pipeline/executors/ray_reports.py`). This
-module imports neither Ray nor a tracking server.
+They are read by the driver, which shows and logs them (`StageBoard`), and on Ray by Prometheus
+(`METRICS`, exported by `pipeline/executors/ray_reports.py`). This module imports neither Ray nor a
+tracking server.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from pipeline.plan import Plan
 
 SKIPPED = "skipped"
-"""Status under which a stage counts a clip that had failed before and was only passed on."""
+"""Status under which a stage counts a clip that failed in an earlier stage and was passed on."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric as Ray's workers emit it.
+    """A metric emitted by Ray's workers.
 
     Attributes:
-        name: Without the prefix `ray_` that Ray adds, and the suffix `_total` of its counters.
-        kind: Of Prometheus.
-        description: Shown beside it.
-        tags: Labels; never the id of a clip, which would make a series per clip.
-        boundaries: Upper ends of a histogram's buckets, in seconds.
+        name: Name without Ray's prefix `ray_` and the suffix `_total` of counters.
+        kind: Prometheus metric type.
+        description: Help text.
+        tags: Labels; never the id of a clip, which would create a series per clip.
+        boundaries: Upper bounds of a histogram's buckets, in seconds.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Metric:
 
     @property
     def exported(self) -> tuple[str, ...]:
-        """The names that Prometheus sees."""
+        """Names of the series in Prometheus."""
         name = f"ray_{self.name}"
         if self.kind == "histogram":
             return tuple(f"{name}_{part}" for part in ("bucket", "sum", "count"))
@@ -81,25 +81,25 @@ METRICS = (STARTED, FINISHED, BUSY, SECONDS, SLOTS, EXPECTED, ANSWERS, TOKENS, T
 
 
 class StageReport(Protocol):
-    """Where a stage reports."""
+    """Receives the progress of a stage."""
 
     def started(self, stage: str) -> None:
-        """A clip was taken."""
+        """Called when the stage takes a clip."""
         ...
 
     def finished(self, stage: str, seconds: float, status: str) -> None:
-        """A clip was given back after this time, with this status."""
+        """Called when the stage has finished a clip."""
         ...
 
 
 class Metered:
-    """A stage that reports every clip.
+    """Wraps a stage and reports every clip.
 
     Args:
-        run: Turns rows into rows (`streams.stream_of`).
-        stage: Its name.
-        report: Is told. Of a stage that works on several clips at once, the time since it gave back
-            the last clip counts for the next one, so that all times together are its work.
+        run: Function of the stage on a stream of clips (`streams.stream_of`).
+        stage: Name of the stage.
+        report: Receives the reports. If a stage works on several clips at once, the time between
+            two results counts for the second one, so that the times sum to the stage's work.
     """
 
     def __init__(self, run: Stream, stage: str, report: StageReport) -> None:
@@ -108,7 +108,7 @@ class Metered:
         self._report = report
 
     def __call__(self, rows: Iterable[Clip]) -> Iterator[Record]:
-        """Many clips; the time that they take to come, or to be taken away, is not the stage's."""
+        """Process clips; the time spent waiting for input and for the consumer is not counted."""
         came_in: dict[tuple[str, str], str] = {}
         waited = 0.0
 
@@ -116,9 +116,9 @@ class Metered:
             nonlocal waited
             coming = iter(rows)
             while True:
-                asked = time.perf_counter()
+                started = time.perf_counter()
                 row = next(coming, None)
-                waited += time.perf_counter() - asked
+                waited += time.perf_counter() - started
                 if row is None:
                     return
                 came_in[row.name] = row.status
@@ -137,12 +137,12 @@ class Metered:
 
 @dataclass(frozen=True)
 class StageCount:
-    """What one stage has done so far.
+    """Counters of one stage.
 
     Attributes:
-        started: Clips it took.
-        finished: Clips it gave back.
-        failed: Of those, clips that failed here.
+        started: Number of clips taken.
+        finished: Number of clips finished.
+        failed: Number of finished clips that failed in this stage.
         busy_s: Seconds of work, summed over the workers.
     """
 
@@ -152,20 +152,20 @@ class StageCount:
     busy_s: float = 0.0
 
     def __add__(self, other: StageCount) -> StageCount:
-        """The sum of both."""
+        """Add all counters."""
         mine, more = asdict(self), asdict(other)
         return StageCount(**{name: mine[name] + more[name] for name in mine})
 
 
 @dataclass(frozen=True)
 class StageState:
-    """One stage as a person sees it.
+    """State of one stage for display.
 
     Attributes:
-        count: What it has done.
-        expected: Clips that it will have taken at the end.
-        slots: Clips it can work on at once.
-        waiting: Clips that are ready for it.
+        count: Counters of the stage.
+        expected: Number of clips that the stage will process in total.
+        slots: Number of clips that it can process at once.
+        waiting: Number of clips in its queue.
     """
 
     count: StageCount
@@ -175,7 +175,7 @@ class StageState:
 
 
 class StageBoard:
-    """Counts of all stages of a job; safe to use from several threads."""
+    """Thread-safe counters of all stages of a job."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -191,19 +191,19 @@ class StageBoard:
         self.add({stage: StageCount(finished=1, failed=failed, busy_s=seconds)})
 
     def add(self, counts: Mapping[str, StageCount]) -> None:
-        """Take what one worker has counted since its last report."""
+        """Add the counts of one worker since its last report."""
         with self._lock:
             for stage, count in counts.items():
                 self._counts[stage] = self._counts.get(stage, StageCount()) + count
 
     def take(self) -> dict[str, StageCount]:
-        """Give the counts away and begin at nothing."""
+        """Return the counts and reset them to zero."""
         with self._lock:
             counts, self._counts = self._counts, {}
             return counts
 
     def counts(self) -> dict[str, StageCount]:
-        """Stage -> what it has done so far."""
+        """Stage -> its counters."""
         with self._lock:
             return dict(self._counts)
 
@@ -215,12 +215,12 @@ class StageBoard:
 
 @dataclass
 class JobBoard(StageBoard):
-    """The board of the driver: also knows how many clips each stage will see.
+    """The driver's board, which also knows how many clips each stage will process.
 
     Attributes:
-        expected: Stage -> clips that it will have taken at the end; empty before the job starts.
-        slots: Stage -> clips it can work on at once.
-        readings: How busy the nodes of a cluster are.
+        expected: Stage -> total number of clips; empty before the job starts.
+        slots: Stage -> number of clips that it can process at once.
+        readings: Latest resource usage of the cluster's nodes.
     """
 
     expected: dict[str, int] = field(default_factory=dict)
@@ -228,11 +228,11 @@ class JobBoard(StageBoard):
     readings: Sequence[Reading] = ()
 
     def __post_init__(self) -> None:
-        """Begin with nothing counted."""
+        """Initialize the counters."""
         super().__init__()
 
     def plan(self, plan: Plan) -> None:
-        """Take over the numbers of clips of a job that starts."""
+        """Set the expected numbers of clips from the plan of a starting job."""
         self.expected = expected_clips(plan)
 
     def states(self) -> dict[str, StageState]:
@@ -243,19 +243,19 @@ class JobBoard(StageBoard):
             count = counts.get(stage, StageCount())
             waiting = (expected if ready is None else ready) - count.started
             states[stage] = StageState(count, expected, self.slots.get(stage, 1), max(0, waiting))
-            # Clips that every cache holds wait at the first stage that takes them.
+            # Fully cached clips enter the pipeline at the first stage that takes them.
             ready = count.finished + self._joining(stage)
         return states
 
     def _joining(self, stage: str) -> int:
-        """Clips that enter behind a stage, because it had nothing to do for them."""
+        """Number of clips that skip this stage and enter the pipeline after it."""
         names = list(self.expected)
         after = [self.expected[name] for name in names[names.index(stage) + 1 :]][:1]
         return max(0, after[0] - self.expected[stage]) if after else 0
 
 
 def expected_clips(plan: Plan) -> dict[str, int]:
-    """Stage -> clips of a plan that go through it."""
+    """Stage -> number of clips of a plan that go through it."""
     import pyarrow.compute as pc
 
     return {

@@ -1,4 +1,4 @@
-"""Plan a job: which clip needs which compressor and which answers."""
+"""Plan a job: find out which token sets and answers every clip needs."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ _ROWS_PER_CHUNK = 10_000
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything the stages need, and the clips to run them on.
+    """The clips of a job and everything that the stages need to process them.
 
     Attributes:
         model: The Video LLM.
         methods: Methods to compress and answer with.
         compressors: Cache name -> compressor.
-        caches: Cache name -> cache. Opened here and sent to the workers, so that nobody works the
-            name out twice.
-        protocols: Benchmark name -> how it asks and reads.
+        caches: Cache name -> cache. Sent to the workers, so that they use the same caches.
+        protocols: Benchmark name -> protocol that builds its prompts and reads its replies.
         clips: Rows of `rows.CLIP`; `missing` lists the caches that do not hold the clip.
-        answer: Whether questions are answered, or only caches filled.
+        answer: Whether questions are answered; if not, only caches are filled.
         features: The job's feature store, if it has one.
     """
 
@@ -66,15 +65,16 @@ def plan_clips(
     features: FeatureStore | None = None,
     needs: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> pa.Table:
-    """Look every clip up in every cache; one directory listing per cache, one `stat` per file.
+    """Look up every clip in every cache, with one listing per cache and one `stat` per file.
 
     Args:
         items: (benchmark name, clip) pairs.
         caches: Caches that must hold every clip before it can be answered.
-        hash_content: Identify files by their bytes and not by size and modification time.
-        continued: What earlier attempts answered; a clip whose answers stand is skipped.
-        recompute: Compute every clip for every cache, whether it is there or not.
-        identify: Path and `hash_content` -> what identifies the source; see `source_fingerprint`.
+        hash_content: Identify files by their bytes instead of size and modification time.
+        continued: Answers of earlier attempts; clips whose answers are still valid are skipped.
+        recompute: Compute every clip for every cache, even if it is cached.
+        identify: Function of path and `hash_content` that returns the source's fingerprint; see
+            `source_fingerprint`.
         features: The job's feature store, if it has one.
         needs: Cache name -> signals that its compressor reads; for a job with a feature store.
 
@@ -110,9 +110,9 @@ def look_up(
     *,
     recompute: bool = False,
 ) -> pa.Table:
-    """Rows of `rows.CLIP` with what the caches hold and lack of them now; see `plan_clips`.
+    """Fill the columns of `rows.CLIP` that depend on the caches' content; see `plan_clips`.
 
-    A token set is missing where it is neither stored nor computed from features that are stored.
+    A token set is missing if it is neither stored nor computable from stored features.
     """
     keys = clips["clip_key"].to_pylist()
     is_ok = np.asarray(pc.equal(clips["status"], "ok").to_numpy(), dtype=bool)
@@ -122,17 +122,17 @@ def look_up(
         columns["encode"] = _named(lacking.any(axis=1)[:, None], [TOKENS])
     else:
         parts = features.cache.parts()
-        # Clips whose token sets are all stored need no features, except to complete the store.
+        # Clips whose token sets are all stored need features only if the job fills the store.
         wanted = is_ok & (lacking.any(axis=1) | features.fill)
         stored = _among(keys, parts.values()) & wanted[:, None]
         own = {name: needs.get(name, frozenset()) for name in caches}
         names = [TOKENS, *sorted(features.signals.union(*own.values()))]
-        there = _holding(stored, list(parts), names)
+        held = _holding(stored, list(parts), names)
         for index, signals in enumerate(own.values()):
             read = [name == TOKENS or name in signals for name in names]
-            lacking[:, index] &= ~there[:, read].all(axis=1)
+            lacking[:, index] &= ~held[:, read].all(axis=1)
         columns["stored"] = _named(stored, list(parts))
-        columns["encode"] = _to_encode(features, own, lacking, there, names, is_ok)
+        columns["encode"] = _to_encode(features, own, lacking, held, names, is_ok)
     columns["missing"] = _named(lacking, list(caches))
     for name, values in columns.items():
         at = clips.column_names.index(name)
@@ -143,9 +143,9 @@ def look_up(
 def _lacking(
     keys: Sequence[str], caches: Mapping[str, TokenCache], recompute: bool
 ) -> npt.NDArray[np.bool_]:
-    """(clips, caches) whether a cache holds no token set of a clip.
+    """Mask (clips, caches) of clips that a cache does not hold.
 
-    One listing is held at a time: those of many caches would be larger than the plan.
+    Keeps only one listing in memory, because all of them may be larger than the plan.
     """
     if recompute:
         return np.ones((len(keys), len(caches)), dtype=bool)
@@ -153,7 +153,7 @@ def _lacking(
 
 
 def _among(keys: Sequence[str], sets: Iterable[Set[str]]) -> npt.NDArray[np.bool_]:
-    """(keys, sets) whether a set holds a key."""
+    """Mask (keys, sets) of keys that are in a set."""
     columns = [np.fromiter((key in one for key in keys), bool, len(keys)) for one in sets]
     return np.stack(columns, axis=1) if columns else np.zeros((len(keys), 0), dtype=bool)
 
@@ -161,25 +161,25 @@ def _among(keys: Sequence[str], sets: Iterable[Set[str]]) -> npt.NDArray[np.bool
 def _holding(
     stored: npt.NDArray[np.bool_], parts: Sequence[str], names: Sequence[str]
 ) -> npt.NDArray[np.bool_]:
-    """(clips, names) whether tokens, or a signal, of a clip are stored; signals go with tokens."""
-    there = np.zeros((len(stored), len(names)), dtype=bool)
+    """Mask (clips, names) of stored tokens and signals; signals count only if tokens are stored."""
+    held = np.zeros((len(stored), len(names)), dtype=bool)
     for index, name in enumerate(names):
-        there[:, index] = stored[:, [name in held_by([part]) for part in parts]].any(axis=1)
-    return there & there[:, :1]
+        held[:, index] = stored[:, [name in held_by([part]) for part in parts]].any(axis=1)
+    return held & held[:, :1]
 
 
 def _to_encode(
     features: FeatureStore,
     needs: Mapping[str, frozenset[str]],
     lacking: npt.NDArray[np.bool_],
-    there: npt.NDArray[np.bool_],
+    held: npt.NDArray[np.bool_],
     names: Sequence[str],
     is_ok: npt.NDArray[np.bool_],
 ) -> pa.ChunkedArray:
-    """What the encoder is asked for: what missing token sets need and the store lacks.
+    """Names of the tokens and signals to encode: those needed by missing token sets and not stored.
 
-    A clip that is encoded at all gets everything that the job stores; so does every clip of a job
-    that fills the store.
+    If a clip is encoded at all, or if the job fills the store, everything that the job stores is
+    encoded.
     """
     needed = np.zeros((len(lacking), len(names)), dtype=bool)
     for index, name in enumerate(names):
@@ -187,11 +187,11 @@ def _to_encode(
         needed[:, index] = lacking[:, readers].any(axis=1) if any(readers) else False
     kept = np.array([features.writes and name in {TOKENS, *features.signals} for name in names])
     everything = is_ok & (features.fill | lacking.any(axis=1))
-    return _named(~there & (needed | (everything[:, None] & kept)), names)
+    return _named(~held & (needed | (everything[:, None] & kept)), names)
 
 
 def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedArray:
-    """The names of the columns that are chosen in each row."""
+    """Convert a mask (rows, columns) to a list of column names per row."""
     names = pa.array(columns, pa.string())
     chunks = []
     for start in range(0, len(chosen), _ROWS_PER_CHUNK):
@@ -206,7 +206,7 @@ def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedA
 def _plan_clip(
     benchmark: str, item: VideoItem, hash_content: bool, identify: Callable[[str, bool], str]
 ) -> Clip:
-    """A clip; one whose file cannot be read has failed before the job starts."""
+    """Row of one clip; if its file is missing, the clip has already failed."""
     if not is_printable(item.path):
         shown = replace(item, path=printable(item.path))
         why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"

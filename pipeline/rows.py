@@ -1,8 +1,8 @@
 """Records that pass between the stages: `Clip` and `Result`.
 
-A clip carries its own failure: every stage passes one whose `status` is not `ok` on untouched, and
-the last one turns it into one answer row per question. Large arrays travel as bytes with their
-shape beside them. The Arrow schemas are those of Ray's blocks and of the answers.
+A failed clip has a `status` other than `ok`: every stage passes it on unchanged, and the last one
+turns it into one failed answer row per question. Arrays are stored as bytes with their shape in
+another column. The Arrow schemas are those of Ray's blocks and of the answer files.
 """
 
 from __future__ import annotations
@@ -132,32 +132,32 @@ RESULT = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class Clip:
-    """A clip on its way through the stages; a row of `CLIP`, `DECODED` or `ENCODED`.
+    """A clip that passes through the stages; a row of `CLIP`, `DECODED` or `ENCODED`.
 
     Attributes:
-        benchmark: Name of its benchmark.
-        video_id: Its name there.
-        path: Absolute, because a worker of a running cluster has a working directory of its own.
-        clip_start: Seconds; `None` with `clip_end` for the whole file.
-        clip_end: Seconds.
-        clip_key: Its name in every cache; empty for a file that cannot be read.
-        source_fingerprint: Identity of the file.
-        source_version: Where the fingerprint is of the bytes: one without `hash_content`, which a
-            worker can compare without reading them.
+        benchmark: Name of the benchmark.
+        video_id: Id of the video in the benchmark.
+        path: Absolute path or URL; workers may run in another directory.
+        clip_start: Start in seconds; `None` together with `clip_end` for the whole file.
+        clip_end: End in seconds.
+        clip_key: Key of the clip in all caches; empty if the file cannot be read.
+        source_fingerprint: Fingerprint of the file.
+        source_version: With `hash_content`, also the fingerprint by size and time, which a worker
+            can check without reading the file; else `None`.
         questions: JSON; see `questions_of`.
-        subtitles: JSON; `None` if the questions are put without.
-        missing: Names of the token caches that lack it.
-        encode: What the encoder is asked for: tokens, signals. If nothing, nothing is decoded.
-        stored: Parts of it that the feature cache holds.
-        status: `"ok"`, or the failure of a stage.
-        error: Why it failed, in one line.
-        store_fault: What was wrong with the store that a stage met.
-        decode_video_ms: Time to decode it.
-        decoder: That decoded it.
-        warnings: Of the decoder.
-        damage: Why its frames may show something else than the video.
+        subtitles: JSON; `None` if prompts contain no subtitles.
+        missing: Names of the token caches that do not hold the clip.
+        encode: Tokens and signals to encode; if empty, the clip is not decoded.
+        stored: Parts of the clip in the feature cache.
+        status: `"ok"`, or the failure status of a stage.
+        error: One-line reason of the failure.
+        store_fault: Storage error that a stage met.
+        decode_video_ms: Time to decode the clip.
+        decoder: Decoder that was used.
+        warnings: Warnings of the decoder.
+        damage: Reasons why the frames may differ from the undamaged video.
         pixels: Bytes of the (F, h, w, 3) uint8 frames, row-major.
-        pixels_shape: Their shape.
+        pixels_shape: Shape of the frames.
         frame_times: Seconds.
         duration_s: See `ClipSource`.
         frame_height: See `ClipSource`.
@@ -204,24 +204,25 @@ class Clip:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """In seconds; `None` for the whole file."""
+        """Start and end in seconds; `None` for the whole file."""
         return bounds(vars(self))
 
     def failed(self, status: str, error: object) -> Clip:
-        """The same clip with a failure and a one-line reason."""
+        """Copy of the clip with a failure status and a one-line reason."""
         return replace(self, status=status, error=one_line(str(error) or type(error).__name__))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What the driver keeps of a clip that is through; a row of `RESULT`.
+    """Result of a clip for the driver; a row of `RESULT`.
+
+    Attributes not listed here have the same meaning as in `Clip`.
 
     Attributes:
-        benchmark: As the other names of `Clip`.
-        num_misses: Caches that lacked the clip.
-        num_computed: Token sets that were computed for it.
-        lost_entry: Whether it failed because a cache does not hold any more what the plan of the
-            job counted on; see `run.complete`.
+        num_misses: Number of caches that did not hold the clip.
+        num_computed: Number of token sets computed for it.
+        lost_entry: Whether it failed because a cache entry that the plan relied on was removed or
+            damaged; see `run.complete`.
         answers: Rows of `ANSWER`.
     """
 
@@ -252,7 +253,7 @@ def clip_of(
     fingerprint: str = "",
     version: str | None = None,
 ) -> Clip:
-    """A clip before the caches have been looked at."""
+    """Build a clip without any information from the caches."""
     start, end = item.clip if item.clip is not None else (None, None)
     return Clip(
         benchmark=benchmark,
@@ -275,7 +276,7 @@ def result_of(
     store_fault: str | None = None,
     lost_entry: bool = False,
 ) -> Result:
-    """The result of a clip that is through."""
+    """Build the result of a finished clip."""
     return Result(
         benchmark=clip.benchmark,
         video_id=clip.video_id,
@@ -299,7 +300,7 @@ def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
 
 
 def source_of(row: Mapping[str, Any]) -> ClipSource | None:
-    """What is known of a clip as it is in its file; a table may write an unknown number as NaN."""
+    """Duration and frame height of the original file; `None` if unknown (null or NaN)."""
     duration, height = row.get("duration_s"), row.get("frame_height")
     if duration is None or height is None or math.isnan(duration) or math.isnan(height):
         return None
@@ -307,7 +308,7 @@ def source_of(row: Mapping[str, Any]) -> ClipSource | None:
 
 
 def source_columns(source: ClipSource | None) -> dict[str, Any]:
-    """The columns that `source_of` reads."""
+    """Columns for `source_of`."""
     return {
         "duration_s": source.duration_s if source else None,
         "frame_height": source.frame_height if source else None,
@@ -330,17 +331,17 @@ def questions_of(clip: Clip) -> tuple[Question, ...]:
 
 
 def subtitles_of(clip: Clip) -> Subtitles | None:
-    """The subtitles of a clip; `None` if its questions are put without."""
+    """The subtitles of a clip; `None` if prompts contain no subtitles."""
     return None if clip.subtitles is None else Subtitles(json.loads(clip.subtitles))
 
 
 def one_line(reason: str) -> str:
-    """A reason as every table can hold it: one line, printable, without secrets, not too long."""
+    """Convert a message for a table: one printable line, without secrets, truncated."""
     return printable(redacted(" ".join(reason.split())))[:2000]
 
 
 def to_table(rows: Iterable[Mapping[str, Any] | Clip | Result], schema: pa.Schema) -> pa.Table:
-    """Rows as an Arrow table; keys outside the schema are dropped, absent ones become null."""
+    """Convert rows to an Arrow table; extra keys are dropped, absent ones become null."""
     plain = [vars(row) if isinstance(row, Clip | Result) else row for row in rows]
     return pa.Table.from_pylist(plain, schema=schema)
 
@@ -353,7 +354,7 @@ def clips_in(table: pa.Table) -> Iterator[Clip]:
 
 
 def _pack(questions: Sequence[Question]) -> str:
-    """Questions as JSON: one string column travels and prints better than nested lists."""
+    """Serialize questions as JSON, which is simpler to pass on than nested list columns."""
     return json.dumps(
         [
             {

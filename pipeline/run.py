@@ -1,4 +1,4 @@
-"""Run a plan on Ray or in one process, with equal results."""
+"""Run a plan on Ray or in one process, with the same results."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pipeline.storage.faults import NOT_BACK, PAUSES_S, pause, store_fault
 from tango_core.types import NotFiniteError
 
 IN_A_ROW = 3
-"""Different clips that meet a fault of a store, with no success in between, before a job pauses."""
+"""Number of different clips with storage errors in a row after which a job pauses."""
 MOST_REPEATS = 2
-"""Further attempts at a clip whose cache entries are lost; other jobs may remove entries, too."""
-_TRIES = 3  # of a clip that meets a fault while others succeed
-# Clips in a row for which a model computed NaN or infinity before the job stops.
+"""Retries of clips whose cache entries are lost, e.g. because other jobs remove entries."""
+_TRIES = 3  # attempts of a clip that has storage errors while other clips succeed
+# Number of clips in a row with NaN or infinity in the model's outputs after which the job stops.
 _MOST_NOT_FINITE = 5
 
 ClipName = tuple[str, str]
@@ -40,9 +40,9 @@ def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterat
     """Yield one result per clip of the plan, in the order in which clips are finished.
 
     Args:
-        plan: What to do.
-        settings: How to run it.
-        board: Shows what the stages have done while they work.
+        plan: Plan of the job.
+        settings: Settings of the executor.
+        board: Board on which the stages report their progress.
 
     Raises:
         PoolError: If a pool does not fit the cluster.
@@ -63,11 +63,11 @@ def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterat
         is_nan = errors and all((e or "").startswith(NotFiniteError.__name__) for e in errors)
         in_a_row = in_a_row + 1 if is_nan else 0
         if in_a_row == _MOST_NOT_FINITE:
-            raise WorkerError(f"the last {in_a_row} clips failed alike: {errors[0]}")
+            raise WorkerError(f"the last {in_a_row} clips failed with the same error: {errors[0]}")
 
 
 def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[Result]:
-    """The distributed executor; Ray is imported only here, because that takes seconds."""
+    """Run a plan on Ray, which is imported only here because the import takes seconds."""
     from pipeline.executors import ray_data
 
     with connected(settings.address, settings.start_timeout_s) as nodes:
@@ -82,25 +82,25 @@ def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[
 def complete(
     run_plan: RunPlan, plan: Plan, settings: Settings, clock: Clock = SYSTEM_CLOCK
 ) -> Generator[Result, None, None]:
-    """Run a plan until every clip has a result; a store that is away for a while fails no clip.
+    """Run a plan until every clip has a result; temporary storage errors fail no clip.
 
-    A stage that meets an error of a store names it in its row (`store_fault`). These rows are held
-    back. When clip after clip meets one, the attempt is ended, and after a wait the clips that are
-    left are run once more. A clip that meets one again and again while others succeed is at fault
-    itself: it fails alone. Clips whose cache entries were removed or damaged after the job was
-    planned (`lost_entry`) are looked up in the caches and run once more, too.
+    Stages report storage errors in `store_fault`; such results are not yielded yet. If several
+    clips in a row have storage errors, the attempt ends, and after a pause the remaining clips are
+    run again. A clip that repeatedly has storage errors while others succeed fails on its own.
+    Clips whose cache entries were removed or damaged after planning (`lost_entry`) are looked up
+    again in the caches and rerun.
 
     Args:
         run_plan: The executor.
-        plan: What to do.
-        settings: For the executor.
-        clock: Waits.
+        plan: Plan of the job.
+        settings: Settings of the executor.
+        clock: Clock for the pauses.
 
     Yields:
         One result per clip.
 
     Raises:
-        StoreError: If the store did not come back.
+        StoreError: If the store is still unavailable after all pauses.
     """
     watch = _Watch()
     held: dict[ClipName, Result] = {}
@@ -132,24 +132,24 @@ def complete(
             raise
         except Exception as error:
             fault = store_fault(error, "the store")
-            if fault is None or not watch.pauses:  # in an attempt that follows a fault
+            if fault is None or not watch.pauses:  # retry only after an earlier storage error
                 raise
         finally:
             if isinstance(results, Generator):
                 results.close()
         if len(finished) == left.clips.num_rows or (fault is None and not held and not lost):
-            return  # what an executor kept to itself is found when answers are counted
+            return  # results that an executor lost are detected when answers are counted
         unfinished = lost | held.keys() if fault is None else None
         left = _without(left, finished, unfinished, last=held)
         repeats -= bool(lost)
         if fault is None and not held:
             continue
         if watch.pauses == len(PAUSES_S):
-            # Only clips that met it again while all others succeeded are at fault themselves.
+            # The store works again if all other clips succeeded; then only these clips fail.
             others = left.clips.num_rows - len(held)
             if len(watch.in_a_row) >= IN_A_ROW or not watch.successes or others:
                 raise StoreError(f"{fault}; {NOT_BACK}")
-            yield from held.values()  # the last few, after others have succeeded
+            yield from held.values()  # the last few clips, while others have succeeded
             return
         pause(str(fault), watch.pauses, clock)
         watch.pauses += 1
@@ -158,14 +158,14 @@ def complete(
 
 @dataclass
 class _Watch:
-    """Which clips met a fault, and what succeeded since.
+    """Tracks which clips have storage errors, and which clips succeeded since.
 
     Attributes:
-        successes: Clips that did not meet one.
-        first_met: Clip -> successes when it met its first fault.
-        met_again: Clip -> faults since others succeeded.
-        in_a_row: Clips that met one since the last success.
-        pauses: Waits since the last success.
+        successes: Number of clips without a storage error.
+        first_met: Clip -> value of `successes` at its first storage error.
+        met_again: Clip -> number of storage errors after other clips succeeded.
+        in_a_row: Clips with storage errors since the last success.
+        pauses: Number of pauses since the last success.
     """
 
     successes: int = 0
@@ -175,13 +175,13 @@ class _Watch:
     pauses: int = 0
 
     def succeed(self) -> None:
-        """A clip did not meet a fault."""
+        """Record a clip without a storage error."""
         self.successes += 1
         self.in_a_row.clear()
         self.pauses = 0
 
     def is_alone(self, clip: ClipName) -> bool:
-        """Note a fault of a clip; whether it is the clip that is at fault."""
+        """Record a storage error of a clip; return whether only this clip is affected."""
         if self.successes == self.first_met.setdefault(clip, self.successes):
             self.in_a_row.add(clip)
             return False
@@ -190,10 +190,10 @@ class _Watch:
 
 
 def _looked_up(plan: Plan) -> Plan:
-    """The same clips with what the caches hold of them now."""
+    """Look up the clips of a plan again in the caches."""
     logger.info(
-        "cache entries that %d clip(s) counted on were removed or damaged since the job was "
-        "planned; they are computed again",
+        "cache entries of %d clip(s) were removed or damaged since the job was planned; they are "
+        "recomputed",
         plan.clips.num_rows,
     )
     needs = {name: compressor.needs for name, compressor in plan.compressors.items()}
@@ -206,13 +206,13 @@ def _without(
     unfinished: set[ClipName] | None,
     last: dict[ClipName, Result],
 ) -> Plan:
-    """The plan of the other clips; those that met a fault come last, so that others are tried.
+    """Plan of the remaining clips; those with storage errors come last, so that others run first.
 
     Args:
-        plan: Of an attempt.
+        plan: Plan of the previous attempt.
         finished: Clips with a result.
-        unfinished: Clips to run again; `None` for all others.
-        last: Those that met a fault.
+        unfinished: Clips to run again; `None` for all clips without a result.
+        last: Clips with storage errors.
     """
     columns = (plan.clips[key].to_pylist() for key in ("benchmark", "video_id"))
     names = list(enumerate(zip(*columns, strict=True)))

@@ -1,4 +1,4 @@
-"""How a job runs, apart from what it computes; nothing here changes a result."""
+"""Settings of the executor; they do not affect results."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ class Settings:
         executor: `"ray"`, or `"local"` for the same stages in a plain loop.
         address: Ray cluster to use; `None` starts one on this machine.
         pools: Workers of each stage.
-        device: `auto | cpu | cuda`: the device that was asked for; on Ray, `auto` is what a pool
+        device: Requested device, `auto | cpu | cuda`; on Ray, `auto` is the device that a pool
             reserves.
-        start_timeout_s: Seconds that Ray may take to start, or to let this driver in.
-        lost_timeout_s: Seconds that a cluster may lack the room for the pools, after a node was
-            lost, before the job ends.
-        decode_timeout_s: Seconds after which the decoding of one clip is given up.
-        decode_memory_gib: Memory one decoder may use, in GiB.
-        keep_damaged: Answer clips whose stream is damaged, under the status `decode_damaged`.
-        videos: Where each node keeps the videos that it fetches from stores.
+        start_timeout_s: Seconds to wait for Ray to start or to accept this driver.
+        lost_timeout_s: Seconds to wait for a replacement if a lost node leaves too few resources
+            for the pools.
+        decode_timeout_s: Timeout of decoding one clip in seconds.
+        decode_memory_gib: Memory limit of one decoder in GiB.
+        keep_damaged: Answer clips whose stream is damaged, with the status `decode_damaged`.
+        videos: Each node's cache of downloaded videos.
         share_prefix: Prefill a clip once for all its questions; `False` when latency is measured.
-        batch_tokens: Tokens of prompts and replies that an answer actor works on at once; `None` is
-            the model's own choice, 1 answers one clip after the other.
-        profile: Measure latencies: the first clip that succeeds is done once more beforehand to
-            warm up, and no time is shared between methods. Needs the executor `"local"` and a plan
-            in which every clip is missing from every cache.
+        batch_tokens: Maximum number of prompt and reply tokens in one batch of an answer actor;
+            `None` lets the model choose, 1 answers one clip after the other.
+        profile: Measure latencies: the first successful clip is processed once before as a
+            warm-up, and every method is measured separately. Needs the executor `"local"` and a
+            plan in which every clip is missing from every cache.
     """
 
     executor: Executor = "ray"
@@ -52,6 +52,6 @@ class Settings:
     profile: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse to measure while other work goes on."""
+        """Refuse a profile with concurrent work or a shared prefix."""
         if self.profile and (self.executor != "local" or self.share_prefix):
             raise InputError("a profile needs executor 'local' and no shared prefix")

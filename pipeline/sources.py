@@ -1,4 +1,4 @@
-"""Fingerprints of the video files of clips, on a disk or in a store."""
+"""Fingerprint the video files of clips, on a disk or in an object store."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Url, UrlError, is_url, place
 from pipeline.storage.videos import VideoCache, fingerprint_of, remote_fingerprint
 
-# So many single objects of one folder are asked for before the folder is listed instead.
+# Number of single requests for objects of one folder after which the folder is listed instead.
 _SINGLE = 8
 
 
 class Sources:
-    """Identifies sources; those of stores by their listings, so that no clip costs a request.
+    """Fingerprints sources; uses listings of object stores instead of a request per clip.
 
-    What a store said of a video once holds as long as this lives: with and without `hash_content`
-    it is the same version.
+    Responses are cached for the lifetime of this object, so that fingerprints with and without
+    `hash_content` refer to the same version of a video.
 
     Args:
-        mirrors: Of the benchmarks whose root is in a store.
-        videos: Where a video is fetched to if its bytes are to identify it.
+        mirrors: Mirrors of the benchmarks whose root is in an object store.
+        videos: Cache of downloaded videos, used if a video is identified by its bytes.
     """
 
     def __init__(self, mirrors: Sequence[Mirror], videos: VideoCache) -> None:
         self._mirrors, self._videos = mirrors, videos
-        self._asked: dict[str, int] = {}
-        self._told: dict[str, str] = {}
-        self._listed: dict[str, dict[str, Stored]] = {}
+        self._num_requests: dict[str, int] = {}
+        self._fingerprints: dict[str, str] = {}
+        self._listings: dict[str, dict[str, Stored]] = {}
 
     def __call__(self, path: str, hash_content: bool) -> str:
         """See `source_fingerprint`.
 
         Raises:
-            SourceMissingError: If there is nothing at `path`, or it is a URL with a key in it.
+            SourceMissingError: If `path` does not exist, or is a URL with credentials.
             OSError: If a store does not answer.
         """
         if not is_url(path):
@@ -50,22 +50,22 @@ class Sources:
             raise SourceMissingError(str(error)) from error
 
     def _of_store(self, path: str) -> str:
-        """By a listing if there is one."""
+        """Fingerprint of an object, from a listing if possible."""
         for mirror in self._mirrors:
             found = mirror.fingerprint(path)
             if found is not None:
                 return found
-        if path in self._told:
-            return self._told[path]
+        if path in self._fingerprints:
+            return self._fingerprints[path]
         where = place(path)
         assert isinstance(where, Url)
         folder = str(where.parent)
-        self._asked[folder] = self._asked.get(folder, 0) + 1
-        if self._asked[folder] > _SINGLE and folder not in self._listed:
+        self._num_requests[folder] = self._num_requests.get(folder, 0) + 1
+        if self._num_requests[folder] > _SINGLE and folder not in self._listings:
             listing = ObjectStore(where.scheme).listing(where.parent.path)
-            self._listed[folder] = {entry.name: entry for entry in listing if entry.is_file}
-        entry = self._listed.get(folder, {}).get(where.name)
+            self._listings[folder] = {entry.name: entry for entry in listing if entry.is_file}
+        entry = self._listings.get(folder, {}).get(where.name)
         if entry:
             return fingerprint_of(where, [entry])
-        self._told[path] = remote_fingerprint(path)
-        return self._told[path]
+        self._fingerprints[path] = remote_fingerprint(path)
+        return self._fingerprints[path]

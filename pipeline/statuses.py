@@ -1,4 +1,4 @@
-"""Statuses of clips and answers: which of them are failures."""
+"""Statuses of clips and answers, and which of them are failures."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import pyarrow.compute as pc
 from pipeline.rows import Result
 
 DECODE_FAILED, ENCODE_FAILED, ANSWER_FAILED = "decode_failed", "encode_failed", "answer_failed"
-"""Statuses of rows that a stage failed on."""
+"""Failure statuses of the stages."""
 
 DAMAGED = "decode_damaged"
-"""Status of what concerns a clip whose stream is damaged where the clip is: a failure, unless the
-clip was answered all the same (`decode.damaged: keep`)."""
+"""Status of a clip in a damaged part of a stream, and of its answers. It is a failure unless the
+clip was answered anyway (`decode.damaged: keep`)."""
 
 FAILED = (DECODE_FAILED, ENCODE_FAILED, ANSWER_FAILED, DAMAGED)
-"""The statuses of rows that a stage failed on."""
+"""All failure statuses."""
 
 
 def is_failed(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer (`rows.ANSWER`) failed; one about a damaged clip did if it was not put."""
+    """Whether an answer (`rows.ANSWER`) failed; for a damaged clip, whether it was not asked."""
     if answer["status"] == DAMAGED:
         prompt_tokens = answer.get("prompt_tokens")
-        return prompt_tokens is None or not prompt_tokens > 0  # a table writes a missing one as NaN
+        return prompt_tokens is None or not prompt_tokens > 0  # also true for NaN (missing)
     return answer["status"] in FAILED
 
 
 def are_failed(answers: pa.Table, *, keep_damaged: bool = True) -> npt.NDArray[np.bool_]:
-    """`is_failed` of every row of a table of answers.
+    """Apply `is_failed` to every row of a table of answers.
 
     Args:
         answers: Rows of `rows.ANSWER`.
-        keep_damaged: `False` for a job that fails damaged clips (`decode.damaged`), whatever an
-            earlier attempt answered about them.
+        keep_damaged: `False` to count all answers about damaged clips as failed
+            (`decode.damaged: fail`), even if an earlier attempt answered them.
     """
     status = answers["status"]
     failed = pc.is_in(status, pa.array(FAILED, status.type))

@@ -1,4 +1,4 @@
-"""Stages as functions of many clips, whether they work on one at a time or on several."""
+"""Call stages on streams of clips, whether they process one clip at a time or several."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from pipeline.rows import Clip, Result
 
 Record = Clip | Result
-"""What a stage gives back: a clip, or of the last stage a result."""
+"""Output of a stage: a clip, or a result from the last stage."""
 
 Stream = Callable[[Iterable[Clip]], Iterator[Any]]
-"""Takes clips one by one, when it has room for them, and gives each back when it is done."""
+"""Function that consumes clips as it has capacity, and yields each one when it is finished."""
 
 
 def stream_of(stage: Callable[[Clip], Record]) -> Stream:
-    """The stage's own `stream`, or one clip after the other.
+    """The `stream` method of a stage if it has one, else a function that maps clip by clip.
 
     Args:
-        stage: A function, or an object that may also have a method `stream` of many clips.
+        stage: A function, or an object that may have a method `stream`.
     """
     own: Stream | None = getattr(stage, "stream", None)
     return own or (lambda clips: map(stage, clips))

@@ -1,12 +1,12 @@
-"""Why two scores differ: `tango explain A B` attributes the difference to causes that add up.
+"""`tango explain A B`: attribute the difference of two scores to causes whose points add up.
 
-What lives here: `sides.py` (the two results: a run, a harness's file or a published row, and the
-answers of a cell as one table); `causes.py` (settings that differ, what is known about the input of
-every question, one cause per question); `explanation.py` (points that add up exactly, examples,
-printed numbers); `command.py` (the command, and its text in 80 columns).
+`sides.py` loads the two results (run, harness file or published score) with the answers of a cell.
+`causes.py` compares settings and inputs and assigns one cause to every question. `explanation.py`
+computes the points per cause, examples, and comparisons with published scores. `command.py` is the
+command and its text output in 80 columns.
 
-May import: `jobs.harness`, `jobs.report`, `jobs.results` and what these may import. No benchmark is
-opened for runs; a harness's file is read under its benchmark's annotations.
+May import: `jobs.harness`, `jobs.report`, `jobs.results` and what these may import. Benchmarks are
+opened only to read harness files, not for runs.
 
-A new cause: a name in `causes.py`, and the rule that assigns questions to it.
+To add a cause, add its name and the rule that assigns questions to it in `causes.py`.
 """

@@ -1,8 +1,8 @@
-"""Assign each question one cause for its different score or reply.
+"""Assign to each question one cause of its different score or reply.
 
-Frames come before tokens: other frames make a compressor keep other positions, which is no cause
-of its own. So kept positions are compared where the frames are not known to be others, and a
-method's settings always.
+Different frames lead to different kept positions, which is then not a separate cause. Therefore
+kept positions are compared only where the frames are not known to differ; the settings of the
+methods are always compared.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.models import MODELS
 
 Factor = Literal["prompts", "frames", "tokens", "model"]
-"""What may be another thing in the input of a question."""
+"""Part of the input that may differ between two results."""
 
-# Keys of the recipe's `model` section, by what they change.
+# Keys of the recipe's `model` section -> the part of the input that they change.
 _MODEL_KEYS: Mapping[str, Factor] = {
     "position_rule": "model",
     "seconds_per_grid": "model",
@@ -39,7 +39,7 @@ _MODEL_KEYS: Mapping[str, Factor] = {
     "saliency_from": "tokens",
     "sinks": "tokens",
 }
-# Of facts: they may change a reply by rounding alone.
+# Fields of the facts that can only change replies through rounding.
 _ENVIRONMENT = ("dtype", "device", "mode", "git_commit", "float32_products")
 _LIBRARIES = ("tango-video", "torch", "transformers", "av", "decord", "torchcodec", "numpy")
 
@@ -50,10 +50,10 @@ class Difference:
 
     Attributes:
         key: Dotted name.
-        first: Its value in A, as text.
-        second: Its value in B.
-        factor: What it changes in the input; `None` for what changes a reply by rounding at most,
-            or only says which questions were asked.
+        first: Value in A, as a string.
+        second: Value in B, as a string.
+        factor: Part of the input that it changes; `None` if it can only cause rounding differences
+            or only selects questions.
     """
 
     key: str
@@ -63,18 +63,18 @@ class Difference:
 
 
 def _model_name(side: Side) -> str | None:
-    """`None` where a harness's file names a model in its own way."""
+    """Name of the model; `None` if a harness file uses a name that we do not know."""
     return side.facts.model if not side.is_import or side.facts.model in MODELS else None
 
 
 def _cell_value(name: str) -> Callable[[Side], Any]:
-    """Method or retention; of a file known only where the user has named them."""
+    """Read a field of the cell; unknown (`None`) for a harness file unless the user set it."""
     return lambda side: (
         None if side.is_import and side.cell.name == side.facts.model else getattr(side.cell, name)
     )
 
 
-# Settings that facts state, by what they change; `None` or empty where one is not known.
+# (key, function that reads the setting, factor); unknown values are `None` or empty.
 _SETTINGS: tuple[tuple[str, Callable[[Side], Any], Factor | None], ...] = (
     ("model.name", _model_name, "model"),
     ("model.checkpoint", lambda side: side.facts.checkpoint, "model"),
@@ -96,10 +96,15 @@ def differences(first: Side, second: Side) -> list[Difference]:
     """Settings that are known in both results and differ, the important ones first."""
     values = [(key, read(first), read(second), factor) for key, read, factor in _SETTINGS]
     if first.cell.method == second.cell.method and not (first.is_import or second.is_import):
-        own, other = first.cell.options, second.cell.options
+        options_a, options_b = first.cell.options, second.cell.options
         values += [
-            (f"method.{key}", _text(own.get(key, "-")), _text(other.get(key, "-")), "tokens")
-            for key in dict.fromkeys([*own, *other])
+            (
+                f"method.{key}",
+                _text(options_a.get(key, "-")),
+                _text(options_b.get(key, "-")),
+                "tokens",
+            )
+            for key in dict.fromkeys([*options_a, *options_b])
         ]
     values += _of_recipes(first, second)
     a, b = first.facts, second.facts
@@ -116,27 +121,27 @@ def differences(first: Side, second: Side) -> list[Difference]:
 
 
 def changes(found: list[Difference], factor: Factor) -> bool:
-    """Whether a setting differs that changes one part of the input."""
+    """Whether any differing setting changes the given part of the input."""
     return any(one.factor == factor for one in found)
 
 
 def same_weights(first: Side, second: Side) -> bool | None:
-    """Whether both read the same weights; `None` where that was not recorded."""
+    """Whether both used the same weights; `None` if not recorded."""
     ours, theirs = first.facts, second.facts
     if first.cell.cache and first.cell.cache == second.cell.cache:
-        return True  # the name ends in the hash of all settings, the weights' digest among them
+        return True  # the cache name contains a hash of all settings, including the weights' digest
     if ours.checkpoint and theirs.checkpoint:
         return ours.checkpoint == theirs.checkpoint
     return None
 
 
 def same_cache(first: Side, second: Side) -> bool:
-    """Whether both read the token sets of one cache: same model, frames, compressor, options."""
+    """Whether both used the same token cache: same model, frames, compressor and options."""
     return bool(first.cell.cache) and first.cell.cache == second.cell.cache
 
 
 def _of_recipes(first: Side, second: Side) -> Iterator[tuple[str, Any, Any, Factor | None]]:
-    """What else the resolved recipes say; keys that a recipe does not have are not compared."""
+    """Differences of the resolved recipes in keys that both have."""
     a, b = (dict(dotted(computed_part(side.job))) if side.job else {} for side in (first, second))
     for key in sorted(a.keys() & b.keys()):
         section, _, name = key.partition(".")
@@ -148,7 +153,7 @@ def _of_recipes(first: Side, second: Side) -> Iterator[tuple[str, Any, Any, Fact
 
 
 def _text(value: object) -> str:
-    """A value for people; long ones, such as digests, are cut."""
+    """Format a value for display; long values, such as digests, are shortened."""
     text = str(value)
     return text if len(text) < 40 else f"{text[:16]}…{text[-8:]}"
 
@@ -160,11 +165,13 @@ FACTORS: tuple[Factor, ...] = ("model", "prompts", "frames", "tokens")
 
 @dataclass(frozen=True)
 class Known:
-    """One part of the input, for every question.
+    """Comparison of one part of the input for every question.
+
+    Where neither mask is set, the part was not recorded.
 
     Attributes:
-        other: (q,) it is known to be another one.
-        same: (q,) it is known to be the same; where neither holds it was not recorded.
+        other: (q,) mask of questions where it is known to differ.
+        same: (q,) mask of questions where it is known to be the same.
     """
 
     other: Mask
@@ -174,19 +181,19 @@ class Known:
 def factors_of(
     common: pd.DataFrame, first: Side, second: Side
 ) -> tuple[Mapping[Factor, Known], Sequence[Difference]]:
-    """What is known of each factor, and the settings that differ.
+    """Compare each factor for every question; also returns the settings that differ.
 
     Args:
         common: The common questions, with the columns of A ending in `_a` and those of B in `_b`.
-        first: A.
-        second: B.
+        first: Result A.
+        second: Result B.
     """
     settings = differences(first, second)
     model = _model(len(common), first, second, settings)
     frames = _by_digest(common, "frames_digest", changes(settings, "frames"))
     tokens = _tokens(common, frames, model, changes(settings, "tokens"), same_cache(first, second))
     prompts = _by_digest(common, "prompt_digest", changes(settings, "prompts"))
-    # What a model adds to the words of the benchmark is not in their digest, but it has a length.
+    # The digest covers the benchmark's prompt but not text added by the model; compare lengths.
     comparable = frames.same & tokens.same & ~model.other
     words = [common[f"prompt_tokens_{x}"] - common[f"tokens_with_newlines_{x}"] for x in "ab"]
     longer = comparable & _both(*words) & (words[0] != words[1]).to_numpy()
@@ -195,14 +202,14 @@ def factors_of(
 
 
 def _model(size: int, first: Side, second: Side, settings: Sequence[Difference]) -> Known:
-    """The weights, and options that change what the language model computes."""
+    """Compare the weights and the options that change the language model's computation."""
     other = changes(list(settings), "model")
     same = not other and same_weights(first, second) is True
     return Known(np.full(size, other), np.full(size, same))
 
 
 def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Known:
-    """By a digest per question; where there is none, by the runs' settings."""
+    """Compare a digest per question; without digests, use the runs' settings."""
     first, second = common[f"{column}_a"], common[f"{column}_b"]
     known = _both(first, second)
     equal = (first == second).to_numpy(bool)
@@ -212,7 +219,7 @@ def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Know
 def _tokens(
     common: pd.DataFrame, frames: Known, model: Known, setting_differs: bool, same_cache: bool
 ) -> Known:
-    """The method, its budget, and the positions that it kept."""
+    """Compare the method's settings, numbers of tokens and kept positions."""
     if setting_differs:
         return Known(np.ones(len(common), bool), np.zeros(len(common), bool))
     positions = _by_digest(common, "kept_digest", setting_differs=False)
@@ -222,19 +229,19 @@ def _tokens(
         known = _both(first, second)
         counted &= known
         other = other | (known & (first != second).to_numpy())
-    # Other frames and other weights make a method keep other positions.
+    # With different frames or weights, different positions are not a separate cause.
     other = other & ~frames.other & ~model.other
     same = positions.same | (counted & same_cache & frames.same & ~_known(common, "kept_digest"))
     return Known(other, same & ~other)
 
 
 def _known(common: pd.DataFrame, column: str) -> Mask:
-    """(q,) both sides have a value."""
+    """(q,) mask of questions where both results have a value in a column."""
     return _both(common[f"{column}_a"], common[f"{column}_b"])
 
 
 def _both(first: pd.Series, second: pd.Series) -> Mask:
-    """(q,) both have a value."""
+    """Mask of rows where both series have a value."""
     return np.asarray(first.notna() & second.notna(), dtype=bool)
 
 
@@ -262,10 +269,10 @@ class Causes:
         common: Questions with a score in both, with A's columns ending in `_a`, B's in `_b`, and
             `cause`: one of the names above, a title of factors such as `"other prompts + other
             frames"`, or `NOTHING` where score and reply are the same.
-        only_a: Questions with a score in A alone.
-        only_b: Questions with a score in B alone.
-        titles: All causes of common questions that can occur, in the order of a table.
-        factors: What is known of the input of every common question.
+        only_a: Questions with a score only in A.
+        only_b: Questions with a score only in B.
+        titles: All possible causes of common questions, in table order.
+        factors: Comparison of the inputs of every common question.
         settings: Settings that differ.
     """
 
@@ -280,11 +287,11 @@ class Causes:
 def causes_of(first: Side, second: Side) -> Causes:
     """Find the cause of every question.
 
-    A question that failed in one run alone has that cause. One with equal replies was read or
-    scored differently, unless its options stood in another order, which is another prompt. One with
-    another reply has the parts of its input that are known to be others, all of them together: the
-    answers cannot tell them apart. Where all are known to be the same, nothing but rounding is
-    left; where one of them was not recorded, that is what is left.
+    If a question failed in only one run, that is its cause. If the replies are equal, they were
+    read or scored differently, unless the options were in another order, which is another prompt.
+    If the replies differ, the cause is the combination of all parts of the input that are known to
+    differ. If all parts are known to be the same, only rounding remains (`SAME_INPUT`); if a part
+    was not recorded, the cause is unknown (`LEFT`).
     """
     a, b = (side.answers[side.answers["score"].notna()] for side in (first, second))
     merged = a.merge(b, on=KEY, how="outer", suffixes=("_a", "_b"), indicator="where", sort=False)
@@ -305,7 +312,7 @@ def causes_of(first: Side, second: Side) -> Causes:
 
 
 def _only(merged: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The questions of one side alone."""
+    """The questions that only one result has."""
     return merged[merged["where"] == where].reset_index(drop=True)
 
 
@@ -333,7 +340,7 @@ def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray
 
 
 def _reordered(common: pd.DataFrame) -> Mask:
-    """(q,) the right option has the same words and another place."""
+    """(q,) mask of questions whose right option has the same text but another position."""
     moved = common["answer_a"].notna() & common["answer_b"].notna()
     moved &= common["answer_a"] != common["answer_b"]
     words = common["answer_text_a"].notna() & (common["answer_text_a"] == common["answer_text_b"])
@@ -341,7 +348,7 @@ def _reordered(common: pd.DataFrame) -> Mask:
 
 
 def _name(flags: Sequence[bool]) -> str:
-    """The title of the factors that are others."""
+    """Join the titles of the factors that differ."""
     return " + ".join(
         _TITLES[name] for name, is_other in zip(FACTORS, flags, strict=True) if is_other
     )

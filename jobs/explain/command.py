@@ -1,4 +1,4 @@
-"""`tango explain`: two results, their cells, and an explanation of each pair."""
+"""`tango explain`: explain the score difference of each pair of cells of two results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _REPLY_SHOWN = 24
 
 
 def render(explanation: Explanation, num_examples: int = 10) -> str:
-    """The table of causes, what was not recorded, the settings that differ, and the examples."""
+    """Format an explanation: causes, missing records, differing settings, notes and examples."""
     lines = [
         *_side("A", explanation.first),
         *_side("B", explanation.second),
@@ -64,7 +64,7 @@ def render(explanation: Explanation, num_examples: int = 10) -> str:
 
 
 def overview(explanations: Sequence[Explanation]) -> str:
-    """One line per pair of cells: the difference, and the cause with most points."""
+    """Format one line per pair of cells with the difference and its largest cause."""
     rows = []
     for one in explanations:
         largest = max(one.shares, key=lambda share: abs(share.points))
@@ -85,14 +85,14 @@ def overview(explanations: Sequence[Explanation]) -> str:
 
 
 def _side(letter: str, result: Result) -> Iterator[str]:
-    """Two lines about a result."""
-    asked = "" if result.questions is None else f", {result.questions:,} questions"
+    """Two lines that describe a result."""
+    questions = "" if result.questions is None else f", {result.questions:,} questions"
     yield f"{letter}  {shortened(result.name, WIDTH - 3)}"
-    yield f"   {shortened(result.cell, 40)}: {_percent(result.score)} %{asked}"
+    yield f"   {shortened(result.cell, 40)}: {_percent(result.score)} %{questions}"
 
 
 def _table(explanation: Explanation) -> list[str]:
-    """The causes with their points, and their sum."""
+    """Table of the causes with their points and the sum."""
     points = rounded_points([share.points for share in explanation.shares])
     rows = [
         [
@@ -127,35 +127,35 @@ def _example(example: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _bullets(sentences: Iterable[str]) -> Iterator[str]:
-    """Indented lines."""
+    """Indented and wrapped lines."""
     for sentence in sentences:
         yield from textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _percent(score: Fraction) -> str:
-    """A share in percent with two digits."""
+    """Format a share in percent with two decimals."""
     return f"{float(100 * score):.2f}"
 
 
 def _points(hundredths: int) -> str:
-    """Hundredths of a point, with their sign."""
+    """Format hundredths of a point with a sign."""
     return f"{hundredths / 100:+.2f}".replace("-", _MINUS)
 
 
 def _quoted(reply: str) -> str:
-    """The beginning of a reply on one line."""
+    """Format the beginning of a reply on one line."""
     return f'"{shortened(" ".join(reply.split()), _REPLY_SHOWN)}"'
 
 
 @dataclass(frozen=True)
 class HowToExplain:
-    """What the command line says beside the two results.
+    """Options of `tango explain`.
 
     Attributes:
-        cell: Cell of both, or of A alone if `other_cell` names that of B.
+        cell: Cell of both results, or only of A if `other_cell` is given.
         other_cell: Cell of B.
-        benchmark: For files of a harness.
-        examples: Examples of each cause at most.
+        benchmark: Benchmark of a harness file.
+        examples: Maximum number of examples per cause.
         as_json: Print JSON.
     """
 
@@ -170,14 +170,14 @@ def explain(first: str, second: str, how: HowToExplain, console: Console) -> Non
     """Print why the scores of two results differ.
 
     Args:
-        first: A: run directory, URL, harness file, or `published`.
-        second: B, likewise.
-        how: What else is asked for.
-        console: Where it is printed.
+        first: Result A: run directory, URL, harness file, or `published`.
+        second: Result B, in the same forms.
+        how: Further options.
+        console: Console for the output.
 
     Raises:
         FileNotFoundError: If there is no such result.
-        ValueError: If the two cannot be compared, in one line.
+        InputError: If the two results cannot be compared.
     """
     found = explanations(first, second, how)
     if how.as_json:
@@ -185,12 +185,12 @@ def explain(first: str, second: str, how: HowToExplain, console: Console) -> Non
     elif len(found) == 1:
         text = render(found[0], how.examples)
     else:
-        text = f"{overview(found)}\n\n--cell NAME shows one of them with its causes and examples"
+        text = f"{overview(found)}\n\nuse --cell NAME to see the causes and examples of one cell"
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation]:
-    """The explanations of all pairs of cells that the two results have; see `explain`."""
+    """Explain all pairs of cells of two results; see `explain`."""
     texts = [first, second]
     if texts.count(PUBLISHED) == 2:
         raise InputError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
@@ -216,7 +216,7 @@ def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation
 def _against_published(
     sources: Sequence[Source | None], places: Sequence[Path | None], how: HowToExplain
 ) -> list[Explanation]:
-    """A run, or one of its cells, against the printed numbers."""
+    """Explain a run, or one of its cells, against published scores."""
     source, folder = next(
         (one, path) for one, path in zip(sources, places, strict=True) if one is not None
     )
@@ -228,8 +228,8 @@ def _against_published(
         raise InputError(f"--cell {wanted!r}: {source.facts.run_id} has {names}")
     if source.folder is None:
         raise InputError(
-            f"{folder.name}: a harness's file does not name method and frames; make a run of it "
-            f"with `tango import`, and compare that with {PUBLISHED}"
+            f"{folder.name}: a harness file does not record method and frames; convert it to a run "
+            f"with `tango import`, and compare the run with {PUBLISHED}"
         )
     summary = summarize_reduced(reduce_runs([source.folder], source.facts.mode), source.facts)
     numbers = {(cell.benchmark, cell.name): cell for cell in summary.cells}

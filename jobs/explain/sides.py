@@ -1,4 +1,4 @@
-"""The two results that are compared: their settings and answers."""
+"""Load the two results to compare: their settings and answers."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ COLUMNS = (*_TEXTS, *_DIGESTS, *_NUMBERS, "score", "failed")
 
 
 def cell_answers(run_dir: Path, cells: Collection[Name]) -> dict[Name, pd.DataFrame]:
-    """The answers of some cells of a run, which is read once for all of them.
+    """Read the answers of several cells in one pass over a run's files.
 
     Args:
-        run_dir: The run.
-        cells: (benchmark, name) of each.
+        run_dir: The run directory.
+        cells: (benchmark, name) of each cell.
 
     Returns:
         Cell -> its answers in the order of the run's files; see `table_answers`.
@@ -71,16 +71,16 @@ def cell_answers(run_dir: Path, cells: Collection[Name]) -> dict[Name, pd.DataFr
 
 
 def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
-    """Rows of `answers/*.parquet` of one cell, as far as an explanation needs them.
+    """Convert rows of `answers/*.parquet` of one cell to the columns that explanations need.
 
     Args:
         table: The rows.
-        metric: Has a value per question.
+        metric: Metric with a value per question.
 
     Returns:
-        `COLUMNS`: texts and digests (`None` where a run recorded none), numbers (NaN likewise),
-        `score` in [0, 1] (NaN where nobody knows the right answer) and whether the question
-        `failed`, so that it was never answered and its score is 0.
+        Table with `COLUMNS`: strings and digests (`None` if not recorded), numbers (NaN if not
+        recorded), `score` in [0, 1] (NaN if the right answer is unknown), and `failed`, which marks
+        questions that were never answered and have the score 0.
     """
     columns = AnswerColumns(table)
     found: dict[str, object] = {}
@@ -96,13 +96,13 @@ def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Side:
-    """One cell of a run, or of a harness's file.
+    """One cell of a run or of a harness file, to be compared.
 
     Attributes:
-        facts: What the run says about itself.
+        facts: Facts of the run.
         cell: The cell.
-        job: The resolved recipe; empty where there is none.
-        answers: One row per question, see `answers.COLUMNS`.
+        job: The resolved recipe; empty if there is none.
+        answers: One row per question with `COLUMNS`.
     """
 
     facts: JobFacts
@@ -112,19 +112,19 @@ class Side:
 
     @property
     def is_import(self) -> bool:
-        """Whether another program gave the answers, so that little is known of its input."""
+        """Whether the answers were imported from another program, so its inputs are unknown."""
         return self.facts.kind == "import"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A result whose cell has not been chosen yet.
+    """A result from which cells are chosen.
 
     Attributes:
-        facts: What it says about itself.
-        job: The resolved recipe; empty where there is none.
-        folder: Run directory; `None` for a harness's file.
-        rows: Answers of a harness's file; `None` for a run.
+        facts: Facts of the run.
+        job: The resolved recipe; empty if there is none.
+        folder: Run directory; `None` for a harness file.
+        rows: Answers of a harness file; `None` for a run.
     """
 
     facts: JobFacts
@@ -133,12 +133,12 @@ class Source:
     rows: pd.DataFrame | None = None
 
     def sides(self, cells: Sequence[CellFacts]) -> list[Side]:
-        """Some of its cells in order, with the answers; a run is read once for all of them.
+        """Load the answers of several cells in one pass.
 
         Raises:
             DamagedFileError: If a file is damaged.
             FileNotFoundError: If there are no answers.
-            ValueError: If a cell has no answer with a score.
+            InputError: If a cell has no answer with a score.
         """
         names = {(cell.benchmark, cell.name) for cell in cells}
         read = {} if self.folder is None else cell_answers(self.folder, names)
@@ -155,7 +155,7 @@ class Source:
 
 
 def recipe_in(folder: Path) -> Mapping[str, Any]:
-    """The resolved recipe of a run; empty where there is none that can be read."""
+    """The resolved recipe of a run; empty if it is missing or unreadable."""
     try:
         content = load_yaml((folder / JOB_FILE).read_bytes())
     except (OSError, YamlError):
@@ -166,17 +166,17 @@ def recipe_in(folder: Path) -> Mapping[str, Any]:
 def chosen_cells(
     first: Source, second: Source, cell: str | None = None, other: str | None = None
 ) -> list[tuple[CellFacts, CellFacts]]:
-    """The cells that are compared, in pairs.
+    """Choose the pairs of cells to compare.
 
     Args:
-        first: A.
-        second: B.
-        cell: Name of the cell, of both unless `other` names that of B; `None` for all cells that
-            both have under one name. Two results with one cell each are a pair anyhow.
-        other: Name of B's cell.
+        first: Result A.
+        second: Result B.
+        cell: Name of the cell in both results, or only in A if `other` is given; `None` for all
+            cells with equal names. If both results have only one cell, these are the pair.
+        other: Name of the cell in B.
 
     Raises:
-        ValueError: If nothing fits, with the names there are.
+        InputError: If no pair matches; the message lists the available cells.
     """
     ours, theirs = first.facts.cells, second.facts.cells
     named = [one for one in ours if (cell or other) in (None, one.name)]
@@ -205,7 +205,7 @@ def chosen_cells(
     )
 
 
-# Ending of a harness's file -> whose it is.
+# Suffix of a result file -> harness.
 _FILES: Mapping[str, Harness] = {
     ".tsv": "vlmevalkit",
     ".xlsx": "vlmevalkit",
@@ -216,12 +216,12 @@ _FILES: Mapping[str, Harness] = {
 
 @dataclass(frozen=True)
 class BenchmarkOptions:
-    """What the command line says about a harness's file; `None` takes it from the other result.
+    """Benchmark of a harness file; values that are `None` are taken from the other result.
 
     Attributes:
-        name: Benchmark.
+        name: Name of the benchmark.
         root: Directory of its annotations.
-        split: Split.
+        split: Split of the benchmark.
     """
 
     name: str | None = None
@@ -231,10 +231,10 @@ class BenchmarkOptions:
 
 @contextmanager
 def opened(text: str) -> Iterator[Path]:
-    """A result as a path on this machine; one in a store is fetched for the time of the block.
+    """Local path of a result; one in an object store is downloaded for the block.
 
     Raises:
-        FileNotFoundError: If there is nothing.
+        MissingFileError: If the result does not exist.
     """
     where: Place = place(text)
     if isinstance(where, Path) and not where.exists():
@@ -247,23 +247,23 @@ def opened(text: str) -> Iterator[Path]:
 
 
 def is_harness_file(path: Path) -> bool:
-    """Whether a path is a harness's result: a file, or a folder of lmms-eval's samples."""
+    """Whether a path is a result of a harness: a file, or a folder with lmms-eval's samples."""
     return path.is_file() or (
         path.is_dir() and not (path / FACTS_FILE).is_file() and bool(_samples(path))
     )
 
 
 def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> Source:
-    """One result.
+    """Load one result.
 
     Args:
-        path: Run directory, harness file, or folder of lmms-eval's samples.
-        benchmark: For a harness's file.
-        other: The other result, whose recipe names the benchmark if the options do not.
+        path: Run directory, harness file, or folder with lmms-eval's samples.
+        benchmark: Benchmark of a harness file.
+        other: The other result, whose recipe provides the benchmark if the options do not.
 
     Raises:
-        FileNotFoundError: If it is no finished run, or a file or its annotations are not there.
-        ValueError: If a file is not of a harness or of this benchmark.
+        FileNotFoundError: If it is not a finished run, or a file or its annotations are missing.
+        InputError: If a file is not a result file of a harness for this benchmark.
     """
     if not is_harness_file(path):
         return Source(JobFacts.load(path), recipe_in(path), path)
@@ -271,8 +271,8 @@ def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> So
     harness = _FILES.get(files[0].suffix.lower())
     if harness is None:
         raise InputError(
-            f"{path}: not a file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, lmms-eval "
-            ".jsonl"
+            f"{path}: not a result file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, "
+            "lmms-eval .jsonl"
         )
     section = _section(path, harness, benchmark, other)
     about = ImportSettings(section, partial=True)
@@ -284,7 +284,7 @@ def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> So
 def _section(
     path: Path, harness: Harness, options: BenchmarkOptions, other: Path | None
 ) -> BenchmarkSection:
-    """The benchmark of a harness's file."""
+    """The benchmark of a harness file."""
     known: list[dict[str, Any]] = []
     if other is not None and not is_harness_file(other):
         recipe = recipe_in(other)
@@ -294,18 +294,18 @@ def _section(
     name, root = options.name or found.get("name"), options.root or found.get("root")
     if name is None:
         raise InputError(
-            f"{path}: whose questions? name the benchmark with --benchmark and its files with "
-            "--root"
+            f"{path}: the benchmark is unknown; set it with --benchmark, and the directory of its "
+            "files with --root"
         )
     split = options.split or found.get("split") or "test"
     return BenchmarkSection(name, root, split, protocol=harness)
 
 
 def _samples(folder: Path) -> list[Path]:
-    """lmms-eval's samples files in a folder."""
+    """Samples files of lmms-eval in a folder."""
     return sorted(folder.glob("*_samples_*.jsonl"))
 
 
 def _is_needed(name: str) -> bool:
-    """Files of a run in a store that an explanation reads."""
+    """Whether a file of a run in an object store is needed for an explanation."""
     return not name.startswith(("plots/", "tracking/", "report"))

@@ -1,11 +1,11 @@
-"""MLflow: live metrics of a job, and its results.
+"""Log jobs to MLflow: live metrics while a job runs, and its results.
 
-`live.py` is what a job calls: it writes numbers to `tracking/events.jsonl` of the run directory
-(`events.py`), and a thread sends them.
-`upload.py` sends events and results, for that thread and for `tango log-run`, with the requests of
-`mlflow_runs.py`. `numbers.py` computes the numbers of a job at work, `shown.py` what MLflow shows
-of a finished run, `server.py` is the address and the client of a store.
+`live.py` is called by a job: it writes metrics to `tracking/events.jsonl` in the run directory
+(`events.py`), and a thread uploads them. `upload.py` uploads events and results, for that thread
+and for `tango log-run`, through the requests in `mlflow_runs.py`. `numbers.py` computes the live
+metrics, `shown.py` the metrics, tags and texts of a finished run, and `server.py` creates the
+client of a store.
 
-May import: `jobs.results` and the packages below it, and `pipeline`. Only `mlflow_client` imports
-MLflow, in the thread that sends. A store that is away, slow or hanging costs a job a warning.
+May import: `jobs.results` and the packages below it, and `pipeline`. MLflow is imported only in the
+uploading thread. A store that is unavailable, slow or hanging causes only a warning.
 """

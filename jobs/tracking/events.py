@@ -1,6 +1,6 @@
-"""The events of a job in its run directory: `tracking/events.jsonl`, one JSON object per line.
+"""Events of a job in its run directory: `tracking/events.jsonl`, one JSON object per line.
 
-A job starts (`start`), has numbers (`sample`) and ends (`end`), once per attempt.
+Every attempt writes a `start` event, `sample` events with metrics, and an `end` event.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Event = dict[str, Any]
 
 
 class EventFile:
-    """A file of events that is only appended to, and that holds no secrets.
+    """Append-only file of events with secrets redacted.
 
-    A disk that fails costs one warning and no job.
+    If writing fails, one warning is logged and the job continues.
     """
 
     def __init__(self, path: Path) -> None:
@@ -39,20 +39,20 @@ class EventFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a+b") as file:
                 size = file.seek(0, os.SEEK_END)
-                if size:  # a driver that was killed may have left half a line
+                if size:  # a killed driver may have left an incomplete line
                     file.seek(-1, os.SEEK_END)
                     line = line if file.read() == b"\n" else f"\n{line}"
                 file.write(line.encode())
         except OSError as error:
             if not self._warned:
-                logger.warning("%s: no more is recorded for MLflow: %s", self.path, error)
+                logger.warning("%s: cannot record events for MLflow: %s", self.path, error)
             self._warned = True
 
 
 def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
-    """Events behind an offset in bytes, each with the offset behind it; none if there is no file.
+    """Yield the events after a byte offset, each with the offset of the next one.
 
-    A last line that is still being written is left for the next time; a torn one is skipped.
+    An incomplete last line is not read yet; other invalid lines are skipped.
     """
     if not path.is_file():
         return
@@ -76,12 +76,12 @@ def has_events(run_dir: Path) -> bool:
 
 
 def is_events_file(name: str) -> bool:
-    """Whether a file of a run holds events, by its path in the run."""
+    """Whether a path relative to a run directory is its events file."""
     return name == f"{FOLDER}/{EVENTS}"
 
 
 def last_steps(run_dir: Path) -> dict[str, int]:
-    """Metric -> the largest step of its samples while the job ran."""
+    """Metric -> largest step of its live samples."""
     steps: dict[str, int] = {}
     for event, _ in read_events(run_dir / FOLDER / EVENTS):
         for name in event.get("metrics", ()):

@@ -1,7 +1,7 @@
-"""Log a running job to MLflow from a thread.
+"""Log a running job to MLflow from a background thread.
 
-The job only counts and appends to a file of its run directory; a thread sends what is new. MLflow
-is imported and called in that thread alone, which is left behind where a server hangs.
+The job itself only appends events to a file in its run directory; the thread uploads new ones.
+MLflow is imported and called only in that thread, which is abandoned if a server hangs.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ Status = Literal["FAILED", "KILLED"]
 
 EVERY_S = 10.0
 IDLE_S = 30.0
-"""Without progress for so long, an upload is given up."""
+"""An upload is given up after this time without progress."""
 _MOST_AT_FULL_RATE = 2_000
-"""Samples after which their interval grows with the job, so that the file of events stays small."""
-_LONGEST_INTERVAL_S = 300.0  # below `mlflow_runs.SILENT_S`
+"""Number of samples after which the interval grows, to limit the size of the events file."""
+_LONGEST_INTERVAL_S = 300.0
 _END_WITHIN_S = {"KILLED": 1.5, "FAILED": 10.0}
-"""How long the store may take to take in that a job ended badly."""
+"""Maximum time to upload the end of a job that failed or was killed."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 60.0
 
 
 class LiveRun:
-    """One job in MLflow, from its start to its end.
+    """Context manager and observer that logs one job to MLflow.
 
-    Leaving its block with an exception marks the run: `KILLED` after an interruption, `FAILED`
-    otherwise. `finish` uploads the results.
+    If the block ends with an exception, the MLflow run is marked `KILLED` (interruption) or
+    `FAILED`. `finish` uploads the results.
 
     Args:
-        run_dir: Where the job writes, on a local disk, or what stands for a run in a store there.
-        tracking_uri: Where to log; `None` for the SQLite store beside the run.
+        run_dir: The run directory, or the local staging directory of a run in an object store.
+        tracking_uri: MLflow server or store; `None` for the SQLite store next to the run.
         command: Name of the command, e.g. `sweep`.
         every_s: Seconds between two samples.
-        board: What the stages report.
-        clock: Dates the samples.
+        board: Board on which the stages report their progress.
+        clock: Clock for the dates of samples.
 
     Raises:
-        ValueError: If the URI names MLflow's retired file store.
+        InputError: If the URI is MLflow's retired file store.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class LiveRun:
         self._ended = False
 
     def __enter__(self) -> LiveRun:
-        """Nothing yet: a run that another driver has is not touched."""
+        """Does nothing yet, because another driver may hold the run's lease."""
         return self
 
     def __exit__(
@@ -96,19 +96,19 @@ class LiveRun:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Record how it ended, unless that is recorded."""
-        if error is None or isinstance(error, LeaseError):  # another driver goes on with the run
+        """Record how the job ended, unless recorded already."""
+        if error is None or isinstance(error, LeaseError):  # another driver continues the run
             self._release()
         else:
             status: Status = "FAILED" if isinstance(error, Exception) else "KILLED"
             self.end(status, first_line(error) or type(error).__name__)
 
     def started(self, plan: Plan, finished: int) -> None:
-        """The job begins; its run is RUNNING.
+        """Record the start and begin to upload; see `Observer`.
 
         Args:
-            plan: What it will do.
-            finished: Clips that earlier attempts finished.
+            plan: Plan of the job.
+            finished: Number of clips that earlier attempts finished.
         """
         cells: list[Cell] = [
             (benchmark, method.name) for benchmark in plan.protocols for method in plan.methods
@@ -129,19 +129,19 @@ class LiveRun:
         self._ticker.start()
 
     def result(self, row: Result) -> None:
-        """Take one finished clip."""
+        """Count one finished clip; see `Observer`."""
         with self._lock:
             self._numbers.add(row, self._num_caches)
 
     def stopped(self) -> None:
-        """No more clips come; the last numbers are written."""
+        """Stop sampling and write a last sample; see `Observer`."""
         if self._ticker:
             self._ticker.stop()
             self._ticker = None
             self.sample()
 
     def sample(self) -> None:
-        """Write the numbers of this moment."""
+        """Write a sample of the current metrics."""
         with self._lock:
             if self._ended:
                 return
@@ -152,24 +152,28 @@ class LiveRun:
             self._write("sample", step=self._before + self._numbers.clips, metrics=metrics)
 
     def end(self, status: Status, reason: str = "") -> None:
-        """The job ended without results; safe to call again, and from a handler of a signal.
+        """Record that the job ended without results.
+
+        May be called repeatedly, and from a signal handler.
 
         Args:
-            status: `KILLED` if somebody stopped it.
-            reason: In one line.
+            status: `KILLED` if it was interrupted, else `FAILED`.
+            reason: One-line reason.
         """
         sender, self._sender = self._sender, None
         if sender is None:
             return
         if self._ticker:
-            self._ticker.stop(wait=False)  # it may wait for what the interrupted thread holds
+            self._ticker.stop(
+                wait=False
+            )  # waiting could deadlock on a lock of the interrupted thread
             self._ticker = None
         self.sample()
         self._write_end(status, redacted(reason))
         sender.end(_END_WITHIN_S[status])
 
     def finish(self, idle_s: float = IDLE_S) -> str | None:
-        """Upload the results, which are on disk by now, and never fail.
+        """Upload the results, which must be on disk; logs a warning instead of failing.
 
         Args:
             idle_s: Seconds without progress after which the upload is given up.
@@ -201,20 +205,20 @@ class LiveRun:
         self._events.write({"kind": kind, "time": now_ms, **about})
 
     def _write_end(self, status: str, reason: str = "") -> None:
-        """The last event of this attempt."""
+        """Write the last event of this attempt."""
         with self._lock:
             self._ended = True
             self._write("end", status=status, reason=reason)
 
     def _tick(self) -> None:
-        """Write a sample if the interval that fits the age of the job is over."""
+        """Write a sample if the current interval, which grows with the job's age, has passed."""
         now = self._clock.monotonic()
         grown_s = min((now - self._begun) / _MOST_AT_FULL_RATE, _LONGEST_INTERVAL_S)
         if now - self._sampled >= 0.9 * max(self._every_s, grown_s):
             self.sample()
 
     def _release(self) -> None:
-        """End what is still at work."""
+        """Stop the sampling and the uploading thread."""
         if self._ticker:
             self._ticker.stop()
             self._ticker = None
@@ -224,15 +228,15 @@ class LiveRun:
 
 
 class _AbandonedError(Exception):
-    """Nobody waits for the sender any more."""
+    """Raised in the uploading thread to stop it after it was abandoned."""
 
 
 class Sender(threading.Thread):
-    """The thread that sends the events and the results of one run to MLflow.
+    """Thread that uploads the events and results of one run to MLflow.
 
     Args:
         run_dir: The run directory.
-        tracking_uri: Where to.
+        tracking_uri: MLflow server or store.
         every_s: Seconds between two samples of the job.
     """
 
@@ -240,7 +244,7 @@ class Sender(threading.Thread):
         super().__init__(name="tango-mlflow", daemon=True)
         self._upload = RunUpload(run_dir, tracking_uri, progress=self._progress)
         self._every_s = min(every_s, _LONGEST_PAUSE_S)
-        # Written to by handlers of signals, too, which other queues do not bear.
+        # A SimpleQueue, because signal handlers write to it, and its `put` is reentrant.
         self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._progress_at = time.monotonic()
         self._answered = self._is_abandoned = False
@@ -249,10 +253,10 @@ class Sender(threading.Thread):
         self.start()
 
     def machine_metrics(self) -> dict[str, float]:
-        """CPU, memory, disk, network and GPUs of this machine, by MLflow's own monitors."""
+        """Usage of CPU, memory, disk, network and GPUs of this machine, from MLflow's monitors."""
         metrics: dict[str, float] = {}
         for monitor in self._monitors:
-            with suppress(Exception):  # psutil and NVML have errors of their own
+            with suppress(Exception):  # psutil and NVML raise various errors
                 monitor.collect_metrics()
                 values = monitor.aggregate_metrics()
                 metrics |= {f"system/{name}": float(value) for name, value in values.items()}
@@ -260,7 +264,7 @@ class Sender(threading.Thread):
         return metrics
 
     def finish(self, idle_s: float) -> str:
-        """Upload what is left and the results, and wait for it; returns the MLflow run id.
+        """Upload remaining events and the results, and wait; returns the MLflow run id.
 
         Raises:
             TrackingError: If it failed, or made no progress for `idle_s` seconds.
@@ -277,7 +281,7 @@ class Sender(threading.Thread):
         return self._run_id
 
     def end(self, within_s: float) -> None:
-        """Send the events that are there, for at most seconds, to a store that has answered."""
+        """Upload remaining events for at most `within_s`, if the store has responded before."""
         self._commands.put("end")
         deadline = time.monotonic() + within_s
         while self._answered and self.is_alive() and time.monotonic() < deadline:
@@ -285,12 +289,12 @@ class Sender(threading.Thread):
         self.abandon()
 
     def abandon(self) -> None:
-        """Let the thread end by itself, after the request that is under way."""
+        """Stop the thread after its current request, without waiting."""
         self._is_abandoned = True
         self._commands.put("end")
 
     def run(self) -> None:
-        """Send new events at intervals, ever more rarely while a store is away."""
+        """Upload new events at intervals, which grow while the store is unavailable."""
         first = pause = min(_FIRST_PAUSE_S, self._every_s)
         command = ""
         while not command:
@@ -305,13 +309,13 @@ class Sender(threading.Thread):
             except _AbandonedError:
                 return
             except Exception as error:
-                # Whatever it is: a job does not fail because its numbers cannot be shown.
+                # Any error: a job must not fail because its metrics cannot be uploaded.
                 self._error = first_line(error) or type(error).__name__
                 logger.debug("MLflow does not have the latest events: %s", self._error)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _send(self) -> None:
-        """Send new events; the first time also end the runs of dead drivers."""
+        """Upload new events; the first time also end the runs of dead drivers."""
         self._upload.events()
         self._error = ""
         if not self._monitors:

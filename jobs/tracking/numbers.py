@@ -1,4 +1,4 @@
-"""Live metrics of a job: scores so far, stages, load of its nodes."""
+"""Compute live metrics of a job: scores so far, stages, load of its nodes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Cell = tuple[str, str]
 
 MAX_NODES = 16
 EACH_NODE_EVERY_S = 60.0
-"""Between two samples of single nodes: many nodes at every sample would fill the file of events."""
+"""Seconds between samples of single nodes, to limit the size of the events file."""
 
 
 class LiveScores:
-    """The headline of every cell, and of all cells that share one, over the clips so far.
+    """Headline metric over the clips so far: per cell, and over all cells with the same metric.
 
     Args:
         cells: All cells of the job.
@@ -38,14 +38,14 @@ class LiveScores:
         self._all: defaultdict[str, RunningEstimate] = defaultdict(RunningEstimate)
 
     def add(self, answers: Sequence[Row]) -> None:
-        """Take all answers about one clip."""
+        """Add all answers about one clip."""
         by_cell: dict[Cell, list[Row]] = {}
         for answer in answers:
             by_cell.setdefault((answer["benchmark"], answer["cell"]), []).append(answer)
         sums: dict[str, list[tuple[float, int]]] = {}
-        for cell, own in by_cell.items():
+        for cell, cell_answers in by_cell.items():
             metric = _headline(cell[0])
-            counts, values = metric.count(_questions(own))
+            counts, values = metric.count(_questions(cell_answers))
             found = float(values[counts].sum()), int(counts.sum())
             self._cells.setdefault(cell, RunningEstimate()).add(*found)
             sums.setdefault(metric.name, []).append(found)
@@ -54,7 +54,7 @@ class LiveScores:
             self._all[name].add(total, int(counted))
 
     def metrics(self) -> dict[str, float]:
-        """All of them by the names under which MLflow shows them."""
+        """Metric name in MLflow -> value."""
         values: dict[str, float] = {}
         for name, running in self._all.items():
             if (whole := running.value()) is not None:
@@ -74,7 +74,7 @@ def _headline(benchmark: str) -> Metric:
 
 
 def _questions(answers: Sequence[Row]) -> Questions:
-    """The answers about one clip under one cell, as a metric reads them."""
+    """Convert the answers about one clip in one cell for `Metric.count`."""
     ok = np.array([answer["status"] == "ok" for answer in answers], bool)
     right = ok & np.array([bool(answer.get("correct")) for answer in answers], bool)
     stated = [answer.get("score") for answer in answers]
@@ -90,10 +90,10 @@ def _questions(answers: Sequence[Row]) -> Questions:
 
 
 class RunningNumbers:
-    """Sums over the finished clips of this attempt; their size does not grow with the clips.
+    """Running sums over the finished clips of this attempt, in constant memory.
 
     Args:
-        board: What the stages report.
+        board: Board on which the stages report their progress.
         cells: (benchmark, name) of every cell.
     """
 
@@ -107,7 +107,7 @@ class RunningNumbers:
         self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
 
     def add(self, result: Result, num_caches: int) -> None:
-        """Take one finished clip."""
+        """Add one finished clip."""
         self.clips += 1
         self.failed_clips += has_failed(result)
         if result.status == "ok":
@@ -123,10 +123,10 @@ class RunningNumbers:
         self._scores.add(result.answers)
 
     def metrics(self, now_s: float) -> dict[str, float]:
-        """All of them by the names under which MLflow shows them.
+        """Metric name in MLflow -> value.
 
         Args:
-            now_s: Seconds since the job started; rates are those since the last call.
+            now_s: Seconds since the job started; rates are computed since the previous call.
         """
         before_s, clips, tokens, busy = self._last
         passed = max(now_s - before_s, 1e-6)
@@ -149,9 +149,9 @@ class RunningNumbers:
         return {name: float(value) for name, value in values.items()}
 
     def _node_metrics(self, readings: Sequence[Reading], now_s: float) -> dict[str, float]:
-        """Mean and maximum over all nodes, and now and then the first nodes that were seen.
+        """Mean and maximum over all nodes, and at longer intervals values of single nodes.
 
-        A job whose only node is the driver's has none: `system/...` says the same.
+        Empty if the driver's node is the only one, which `system/...` already covers.
         """
         hosts = {reading.host for reading in readings}
         if hosts <= {process.host()}:
@@ -169,23 +169,23 @@ class RunningNumbers:
             self._nodes_next_s = now_s + EACH_NODE_EVERY_S
             new = sorted(hosts - self._shown_nodes)
             self._shown_nodes |= set(new[: MAX_NODES - len(self._shown_nodes)])
-            for (quantity, host), own in nodes.items():
+            for (quantity, host), node_percents in nodes.items():
                 if host in self._shown_nodes:
-                    values[f"node_{quantity}_percent/{metric_name(host)}"] = fmean(own)
+                    values[f"node_{quantity}_percent/{metric_name(host)}"] = fmean(node_percents)
         return values
 
 
 def _stage_metrics(
     states: Mapping[str, StageState], busy: Mapping[str, float], passed: float
 ) -> dict[str, float]:
-    """Queue lengths, busy shares and counts of the stages."""
+    """Queue lengths, busy shares and counts of finished clips of the stages."""
     values: dict[str, float] = {}
     for stage, state in states.items():
         values[f"queue/{stage}"] = state.waiting
         values[f"stage_clips/{stage}"] = state.count.finished
         slots = max(state.slots, 1)
         share = (state.count.busy_s - busy.get(stage, 0.0)) / (passed * slots)
-        if share <= 0:  # a clip reports its time when it is done; long ones are under way
+        if share <= 0:  # clips report their time when finished; use the number of clips in progress
             share = (state.count.started - state.count.finished) / slots
         values[f"busy_share/{stage}"] = max(0.0, min(1.0, share))
     return values

@@ -1,4 +1,4 @@
-"""The tracking server or store: its address, its client, and whether it answers."""
+"""Address, client and reachability of the MLflow server or store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 _CONNECT_S = 5.0
-# MLflow's own patience is 120 s and seven attempts. A user's choice stays.
+# Defaults for MLflow's variables, unless the user sets them (MLflow would retry for minutes).
 _SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -29,29 +29,30 @@ _SETTINGS = {
 
 
 class TrackingError(OSError):
-    """A run could not be uploaded; its directory is complete all the same."""
+    """A run could not be uploaded; its run directory is not affected."""
 
 
 def default_tracking_uri(output: Place) -> str:
-    """The SQLite store beside the runs: `sqlite:///<output>/mlflow.db`.
+    """The SQLite store in the output directory: `sqlite:///<output>/mlflow.db`.
 
-    A database needs a disk: for runs in an object store it is `runs/mlflow.db` of this machine,
-    and only the files of its runs are in the store.
+    For runs in an object store it is the local `runs/mlflow.db`, because a database needs a disk;
+    the files of its MLflow runs are in the object store.
     """
     folder = output if isinstance(output, Path) else Path("runs")
     return f"sqlite:///{folder.resolve() / 'mlflow.db'}"
 
 
 def mlflow_client(tracking_uri: str) -> MlflowClient:
-    """MLflow's own client; the library is imported when something is logged, not before.
+    """Create an MLflow client; imports MLflow.
 
     Raises:
-        TrackingError: If nothing listens at the address, or MLflow has no store for it.
+        TrackingError: If no server listens at the address, or MLflow does not support the URI.
     """
     _raise_if_nothing_listens(tracking_uri)
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    # A request whose answer was lost would make a second run; uploads are repeated as a whole.
+    # Retrying a request whose response was lost could create a second run; whole uploads are
+    # retried instead.
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
@@ -66,16 +67,15 @@ def mlflow_client(tracking_uri: str) -> MlflowClient:
 
 
 def is_remote(tracking_uri: str) -> bool:
-    """Whether runs are sent to a server, which keeps their files too."""
+    """Whether the URI is a server, which also stores the runs' files."""
     return urlparse(tracking_uri).scheme in ("http", "https")
 
 
 def raise_if_wrong(tracking_uri: str) -> None:
-    """Refuse the file store and impossible ports; costs nothing, so a job can ask before it starts.
+    """Check the URI without any request, so that a job can do so before it starts.
 
     Raises:
-        ValueError: If the URI names MLflow's retired file store, or its port is no number or none
-            that there is.
+        InputError: If the URI is MLflow's retired file store, or its port is invalid.
     """
     try:
         parts = urlparse(tracking_uri)
@@ -90,7 +90,7 @@ def raise_if_wrong(tracking_uri: str) -> None:
 
 
 def _raise_if_nothing_listens(tracking_uri: str) -> None:
-    """Find out before MLflow is imported; behind a proxy only its client can find out."""
+    """Check the connection without importing MLflow; skipped if a proxy is configured."""
     parts = urlparse(tracking_uri)
     if not is_remote(tracking_uri) or not parts.hostname or getproxies().get(parts.scheme):
         return
@@ -99,20 +99,20 @@ def _raise_if_nothing_listens(tracking_uri: str) -> None:
         socket.create_connection((parts.hostname, port), timeout=_CONNECT_S).close()
     except OSError as error:
         raise TrackingError(
-            f"nothing listens at {parts.hostname}:{port} ({error}); "
+            f"no server listens at {parts.hostname}:{port} ({error}); "
             "start the server or change --tracking-uri"
         ) from error
 
 
 def raise_if_unreachable(tracking_uri: str) -> bool:
-    """Ask a server or store one question, with the client that uploads runs.
+    """Send one request to a server or store.
 
     Returns:
-        `False` for a SQLite store that is not there, which is made with the first run.
+        `False` for a SQLite store that does not exist yet; it is created with the first run.
 
     Raises:
-        TrackingError: If it does not answer, or is of another version of MLflow.
-        ValueError: If the URI names MLflow's retired file store.
+        TrackingError: If it does not respond, or has an incompatible version of MLflow.
+        InputError: If the URI is MLflow's retired file store.
     """
     raise_if_wrong(tracking_uri)
     parts = urlparse(tracking_uri)
@@ -124,7 +124,7 @@ def raise_if_unreachable(tracking_uri: str) -> bool:
 
 
 def experiment_id(client: Any, name: str, tracking_uri: str, artifact_root: str) -> str:
-    """Id of an experiment, made if needed; a local store keeps its files beside its database."""
+    """Id of an experiment, created if needed; files of a local store go to `artifact_root`."""
     found = client.get_experiment_by_name(name)
     if found is not None:
         return str(found.experiment_id)
@@ -134,10 +134,10 @@ def experiment_id(client: Any, name: str, tracking_uri: str, artifact_root: str)
 
 @contextmanager
 def tracking_errors() -> Iterator[None]:
-    """Turn what MLflow and the network raise into one line.
+    """Convert MLflow's and network errors into `TrackingError` with a one-line message.
 
     Raises:
-        TrackingError: In place of MLflow's exceptions and `OSError`.
+        TrackingError: Instead of MLflow's exceptions and `OSError`.
     """
     try:
         yield
@@ -152,5 +152,5 @@ def tracking_errors() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, short enough for a log."""
+    """The first line of an error, truncated for a log."""
     return redacted((str(error).strip().splitlines() or [""])[0][:300])

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
 
 FIGURES = "figures"
-"""Folder of an MLflow run that holds what its description shows."""
+"""Folder of an MLflow run with the figures of its description."""
 PREDICTIONS = "predictions.json"
 MAX_TAG = 5000
-"""Characters that a store takes."""
+"""Maximum length of a tag in MLflow's stores."""
 MAX_REPLIES = 500
-"""Rows of a table of replies: the UI loads all of it into the browser."""
+"""Maximum number of rows per cell in a table of replies, which the UI loads completely."""
 _MAX_ROWS = 60
 _DATASET_KEYS = ("benchmark", "split", "seed", "protocol", "root", "limit", "shard")
-# The first ones are those that the UI shows without scrolling.
+# The most important columns first: the UI shows only those without scrolling.
 _REPLY_COLUMNS = (
     *("question_id", "correct", "text", "answer_text", "choice_text", "status"),
     *("tokens_kept", "tokens_total", "benchmark", "video_id", "error"),
@@ -40,7 +40,7 @@ _REPLY_COLUMNS = (
 
 
 def cell_metrics(cell: CellSummary) -> dict[str, float]:
-    """The metrics of one cell by the names under which MLflow shows them."""
+    """Metric name in MLflow -> value, for one cell."""
     versus = cell.versus_full or Comparison()
     metrics: dict[str, float | None] = {
         **run_metrics(cell),
@@ -77,10 +77,11 @@ def cell_metrics(cell: CellSummary) -> dict[str, float]:
 
 
 def parent_metrics(summary: RunSummary) -> dict[str, float]:
-    """The metrics of a whole run: those of its cell, or its totals and the cells' headlines.
+    """The metrics of a run: those of its only cell, or totals and the cells' headline metrics.
 
-    `accuracy` of several cells is that of all their answers, so that the column is filled for every
-    run; what to compare is `accuracy/<cell>`. Cells with another headline have another column.
+    For several cells, `accuracy` is that of all their answers, so that every run has a value in
+    this column; to compare methods, use `accuracy/<cell>`. Cells with another headline metric have
+    a column of that name.
     """
     if len(summary.cells) == 1:
         return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
@@ -98,11 +99,11 @@ def parent_metrics(summary: RunSummary) -> dict[str, float]:
 
 
 def cell_score_key(metric: str, benchmark: str, cell: str, *, several: bool) -> str:
-    """Name of a cell's headline on the run that it is part of.
+    """Name of a cell's headline metric in the MLflow run of the whole run.
 
     Args:
-        metric: Name of the headline.
-        benchmark: Of the cell.
+        metric: Name of the headline metric.
+        benchmark: Benchmark of the cell.
         cell: Name of the cell.
         several: Whether the run has several benchmarks.
     """
@@ -111,7 +112,7 @@ def cell_score_key(metric: str, benchmark: str, cell: str, *, several: bool) -> 
 
 
 def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
-    """The metrics that a run with several cells has as a whole, and every cell too."""
+    """Metrics that exist both for a run and for each of its cells."""
     counts = summary.counts
     metrics: dict[str, float | None] = {
         "failures": counts.num_failed,
@@ -134,7 +135,7 @@ def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
 
 
 def precompute_metrics(counts: Mapping[str, object]) -> dict[str, float]:
-    """The metrics of a run that only filled caches, from its `summary.json`."""
+    """Metrics of a run that only filled caches, from its `summary.json`."""
     return {
         name.removeprefix("num_"): float(value)
         for name, value in counts.items()
@@ -143,17 +144,17 @@ def precompute_metrics(counts: Mapping[str, object]) -> dict[str, float]:
 
 
 def metric_name(text: str) -> str:
-    """A group or value with only the characters that MLflow allows between two slashes."""
+    """Replace characters that MLflow does not allow in a part of a metric name."""
     return re.sub(r"[^\w\-. ]", "_", text, flags=re.ASCII).strip(" .") or "_"
 
 
 def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Metrics that have a value."""
+    """Drop metrics without a value."""
     return {name: value for name, value in metrics.items() if value is not None}
 
 
 def flatten(tree: object, prefix: str = "") -> dict[str, str]:
-    """Nested settings as dotted keys: `{"method": {"name": "tango"}}` -> `method.name`."""
+    """Flatten nested settings to dotted keys: `{"method": {"name": "tango"}}` -> `method.name`."""
     if isinstance(tree, Mapping) and tree:
         items: Iterator[tuple[object, object]] = iter(tree.items())
     elif isinstance(tree, Sequence) and not isinstance(tree, str) and tree:
@@ -184,7 +185,7 @@ def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
 
 
 def tags_of(facts: JobFacts) -> dict[str, str]:
-    """What identifies the code and the machine; may differ between attempts, so no parameters."""
+    """Tags of a run. Code and machine may differ between attempts, so they are not parameters."""
     return _filled(
         {
             **_subject(facts, facts.cells),
@@ -201,16 +202,16 @@ def tags_of(facts: JobFacts) -> dict[str, str]:
 
 
 def cell_tags(cell: CellFacts, facts: JobFacts) -> dict[str, str]:
-    """The tags of one cell of a sweep: those of the run, with what is its own."""
-    own = {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
-    return _filled({**tags_of(facts), **_subject(facts, [cell]), **own})
+    """Tags of one cell of a sweep: those of the run, with the cell's retention and cache."""
+    of_cell = {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
+    return _filled({**tags_of(facts), **_subject(facts, [cell]), **of_cell})
 
 
 def job_tags(job: object, kind: str) -> dict[str, str]:
-    """The tags of a job that has only started, from its recipe.
+    """Tags of a running job, from its recipe.
 
     Args:
-        job: Plain data of `job.yaml`.
+        job: Parsed content of `job.yaml`.
         kind: The command.
     """
     recipe = job if isinstance(job, Mapping) else {}
@@ -229,14 +230,14 @@ def job_tags(job: object, kind: str) -> dict[str, str]:
 
 
 def _benchmarks_of(recipe: Mapping[str, object]) -> list[Mapping[str, object]]:
-    """The sections of a recipe that name benchmarks."""
+    """The benchmark sections of a recipe."""
     many = recipe.get("benchmarks")
     sections = [recipe.get("benchmark"), *(many if isinstance(many, Sequence) else ())]
     return [section for section in sections if isinstance(section, Mapping) and section]
 
 
 def _source_tags(kind: str) -> dict[str, str]:
-    """What the columns "Source" and "Type" of the UI show."""
+    """Tags for the UI's columns "Source" and "Type", and for the user."""
     return {
         "kind": kind,
         "mlflow.source.name": f"tango {kind}",
@@ -246,7 +247,7 @@ def _source_tags(kind: str) -> dict[str, str]:
 
 
 def _subject(facts: JobFacts, cells: Sequence[CellFacts]) -> dict[str, str]:
-    """Tags to search and to group by: what was measured, on what, by which command."""
+    """Tags for searching and grouping: command, model, benchmarks, methods."""
     return {
         **_source_tags(facts.kind),
         "model": facts.model,
@@ -258,24 +259,24 @@ def _subject(facts: JobFacts, cells: Sequence[CellFacts]) -> dict[str, str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Every name once."""
+    """Join names without duplicates."""
     return ", ".join(dict.fromkeys(names))
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
-    """Values that say something."""
+    """Drop empty values."""
     return {key: value for key, value in values.items() if value}
 
 
 def datasets_of(job: object, benchmark: str | None = None) -> list[DatasetInput]:
-    """One dataset input per benchmark of a recipe, equal at the start of a job and at its end.
+    """One MLflow dataset input per benchmark of a recipe.
 
-    The digest is of what the recipe says (benchmark, split, seed, protocol, limit, shard), so runs
-    that asked the same questions have the same one; the files are not read.
+    The digest depends only on the recipe (benchmark, split, seed, protocol, limit, shard), so runs
+    with the same questions have the same digest; the files are not read.
 
     Args:
-        job: Plain data of `job.yaml`.
-        benchmark: Only this one; `None` for all.
+        job: Parsed content of `job.yaml`.
+        benchmark: Name of a single benchmark; `None` for all.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -286,21 +287,21 @@ def datasets_of(job: object, benchmark: str | None = None) -> list[DatasetInput]
         if benchmark not in (None, name):
             continue
         settings = {**recipe, **section, "benchmark": name}
-        asked = {k: settings[k] for k in _DATASET_KEYS if settings.get(k) is not None}
-        root = asked.pop("root", None) or f"generated: {name}"
+        selection = {k: settings[k] for k in _DATASET_KEYS if settings.get(k) is not None}
+        root = selection.pop("root", None) or f"generated: {name}"
         dataset = Dataset(
             name=f"{name}:{section.get('split', 'test')}",
-            digest=hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8],
+            digest=hashlib.sha256(json.dumps(selection, sort_keys=True).encode()).hexdigest()[:8],
             source_type="local",
             source=json.dumps({"uri": redacted(str(root))}),
-            profile=json.dumps(asked),
+            profile=json.dumps(selection),
         )
         inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")]))
     return inputs
 
 
 def describe(facts: JobFacts, summary: RunSummary) -> str:
-    """A run as Markdown, for the top of its page: what was measured, and a table of its cells."""
+    """Markdown description for the top of a run's page, with a table of its cells."""
     counts = summary.counts
     lines = [
         f"`tango {facts.kind}` of **{facts.model}** on "
@@ -316,7 +317,7 @@ def describe(facts: JobFacts, summary: RunSummary) -> str:
 
 
 def describe_cell(cell: CellSummary, facts: JobFacts) -> str:
-    """One cell of a sweep as Markdown."""
+    """Markdown description of one cell of a sweep."""
     note = f"\n\n*{facts.note}*" if facts.note else ""
     return f"Part of `{facts.run_id}`, **{facts.model}** on {cell.benchmark}.{note}\n\n" + _table(
         [cell]
@@ -324,9 +325,9 @@ def describe_cell(cell: CellSummary, facts: JobFacts) -> str:
 
 
 def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
-    """A description and what fits behind it of the files in `FIGURES` of its MLflow run.
+    """Append as many figures of `FIGURES` to a description as its maximum length allows.
 
-    The addresses are those under which a server's own page of the run finds them.
+    The links are relative to the server's page of the run.
     """
     for name in names:
         more = f"\n\n![](get-artifact?path={FIGURES}/{quote(name)}&run_id={run_id})"
@@ -337,7 +338,7 @@ def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
 
 
 def _table(cells: Sequence[CellSummary]) -> str:
-    """One line per cell."""
+    """Markdown table with one row per cell."""
     rows = [
         f"| cell | {headline_title(cells)} | 95 % interval | tokens kept | questions |",
         "|---|---|---|---|---|",
@@ -357,10 +358,10 @@ def _table(cells: Sequence[CellSummary]) -> str:
 
 
 def read_replies(run_dir: Path) -> pd.DataFrame | None:
-    """The first `MAX_REPLIES` answers of every cell of a run; `None` if it has none.
+    """The first `MAX_REPLIES` answers of every cell of a run; `None` if it has no answers.
 
-    First by benchmark, clip and question, so that the tables of two runs show the same questions.
-    A few parts of the answers are in memory at a time.
+    They are sorted by benchmark, clip and question, so that two runs show the same questions. Only
+    a part of the answers is in memory at a time.
     """
     import pandas as pd
 

@@ -1,8 +1,8 @@
 """Upload a run directory to MLflow: recorded events, and results.
 
-Everything is read from the directory and may be sent again: MLflow keeps one of two equal points,
-and runs are found by the name of their directory. So an upload while a job is at work, at its end,
-and by `tango log-run` later is one path.
+Uploads read only the run directory and can be repeated: MLflow drops duplicate points, and MLflow
+runs are found by the name of the directory. The same code is used while a job runs, at its end, and
+by `tango log-run`.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "tango"
 _DIED = "the driver died before it could record an end"
-# Pauses before a server that has answered, and then failed, is asked again.
-_AGAIN_S = (2.0, 5.0, 10.0)
+# Pauses in seconds before retries, if a server has responded before.
+_RETRY_PAUSES_S = (2.0, 5.0, 10.0)
 _FILES = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", FAILURES_FILE)
 _FOLDERS = ("answers", "plots")
 
 
 class EventUpload:
-    """Sends the events of one run to its MLflow run, those that are new since the last call.
+    """Uploads new events of a run directory to its MLflow run.
 
     Args:
-        runs: Writes the MLflow runs.
+        runs: Access to the MLflow runs.
         run_dir: The run directory.
 
     Attributes:
-        run: Id of the MLflow run; empty before it was made.
+        run: Id of the MLflow run; empty until it is created.
     """
 
     def __init__(self, runs: MlflowRuns, run_dir: Path) -> None:
@@ -81,7 +81,7 @@ class EventUpload:
         self.last_ms: int | None = None
 
     def send(self) -> None:
-        """Send all new events, metrics in requests as large as the store takes."""
+        """Upload all events since the last call, with metrics in as few requests as possible."""
         points: list[Point] = []
         shown = self.state
         reached = start = self._offset
@@ -107,7 +107,7 @@ class EventUpload:
             self.runs.log(self.run, metrics=points, tags={})
 
     def _start(self, event: Event) -> None:
-        """Make the run, or take it up again."""
+        """Create or find the MLflow run."""
         job = read_job(self._run_dir)
         tags = {
             **shown.job_tags(job, str(event.get("command", ""))),
@@ -126,7 +126,7 @@ class EventUpload:
             self.runs.settings(run, shown.flatten(job), shown.datasets_of(job))
 
     def _show_state(self) -> None:
-        """Mark the run as at work or as ended."""
+        """Set the status of the MLflow run from the last start or end event."""
         event = self.state
         if event["kind"] == "start":
             self.runs.run_on(self.run, str(event.get("driver", "")))
@@ -136,13 +136,13 @@ class EventUpload:
 
 
 class RunUpload:
-    """The upload of one run to one store, in parts that may be repeated.
+    """Uploads one run to one store; every step can be repeated.
 
     Args:
         run_dir: The run directory, or a local copy of it.
-        tracking_uri: Where to log.
-        clock: Gives the time at which metrics are logged.
-        progress: Called after every request that came back.
+        tracking_uri: MLflow server or store.
+        clock: Clock for the dates of metrics.
+        progress: Called after every completed request.
     """
 
     def __init__(
@@ -157,10 +157,10 @@ class RunUpload:
         self._events: EventUpload | None = None
 
     def events(self) -> EventUpload:
-        """Send new events of the job.
+        """Upload new events of the job.
 
         Raises:
-            TrackingError: If the store is away or refuses them.
+            TrackingError: If the store is unavailable or refuses them.
         """
         with tracking_errors():
             if self._events is None:
@@ -175,10 +175,10 @@ class RunUpload:
             return self._events
 
     def end_dead_runs(self) -> None:
-        """End the runs of dead processes of this machine that the store shows as RUNNING.
+        """End MLflow runs with status RUNNING whose driver on this machine is dead.
 
-        As FINISHED where their results are on disk, else as KILLED; `tango log-run` uploads what
-        the store lacks of them.
+        They become FINISHED if their results are on disk, else KILLED; `tango log-run` uploads
+        missing results.
         """
         with tracking_errors():
             runs = self.events().runs
@@ -194,7 +194,7 @@ class RunUpload:
                 runs.end(str(run.info.run_id), status, None, reason)
 
     def _end_if_dead(self, events: EventUpload) -> None:
-        """Mark a run without results as KILLED, unless its driver is at work here or elsewhere."""
+        """Mark a run without results as KILLED, unless its driver still runs on any machine."""
         driver = Driver.read(str(events.state.get("driver", "")))
         if events.state.get("kind") != "start" or driver is None or driver.runs_here():
             return
@@ -202,19 +202,18 @@ class RunUpload:
             events.runs.end(events.run, "KILLED", events.last_ms, _DIED)
 
     def everything(self) -> str:
-        """Send what is left of the events, and all results; returns the id of the run.
+        """Upload remaining events and all results; returns the id of the MLflow run.
 
-        Repeating an upload updates the same runs, so that a server that starts anew or has too much
-        to do for a moment costs seconds and no run; one that has never answered is not waited for.
+        Uploads are retried if the server fails temporarily, but not if it has never responded.
 
         Raises:
-            FileNotFoundError: If the directory is no run, or one without results and events.
-            TrackingError: If the store is away or refuses the run.
-            ValueError: If a file of the run is damaged.
+            FileNotFoundError: If the directory is not a run, or has neither results nor events.
+            TrackingError: If the store is unavailable or refuses the run.
+            InputError: If a file of the run is damaged.
         """
         only_events = has_events(self._run_dir) and not (self._run_dir / FACTS_FILE).is_file()
         results = None if only_events else Results(self._run_dir, self._clock)
-        pauses = iter(_AGAIN_S)
+        pauses = iter(_RETRY_PAUSES_S)
         while True:
             try:
                 with tracking_errors():
@@ -237,27 +236,27 @@ def log_run(
     clock: Clock = SYSTEM_CLOCK,
     progress: Callable[[], None] = nothing,
 ) -> str:
-    """Upload a run from its directory alone; repeating it updates the same MLflow runs.
+    """Upload a run directory; repeating it updates the same MLflow runs.
 
-    First come the events that the store missed while the job ran, then the results. A run with one
-    cell becomes one MLflow run; a run with several becomes a parent with one child per cell. All
-    files belong to the parent. A run that never finished has only the first part, and is marked as
+    Events that the store has not received are uploaded first, then the results. A run with one
+    cell becomes one MLflow run; a run with several cells becomes a parent with one child per cell.
+    All files belong to the parent. For an unfinished run only events are uploaded, and it is marked
     KILLED if its driver is dead.
 
     Args:
-        run_dir: Holds at least `facts.json` and `summary.json`, or the events of a job that was
-            killed; `job.yaml` unless it was imported.
-        tracking_uri: Where to log; `None` for the SQLite store beside the run.
-        clock: Gives the time at which metrics are logged.
-        progress: Called after every request that came back.
+        run_dir: Run directory with `facts.json` and `summary.json`, or with the events of a killed
+            job, and with `job.yaml` unless it was imported.
+        tracking_uri: MLflow server or store; `None` for the SQLite store next to the run.
+        clock: Clock for the dates of metrics.
+        progress: Called after every completed request.
 
     Returns:
         The id of the MLflow run (of the parent).
 
     Raises:
-        FileNotFoundError: If the directory is no run, or one without results and events.
+        FileNotFoundError: If the directory is not a run, or has neither results nor events.
         TrackingError: If the store cannot be reached or refuses the run.
-        ValueError: If the URI names MLflow's retired file store, or a file of the run is damaged.
+        InputError: If the URI is MLflow's retired file store, or a file of the run is damaged.
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
     raise_if_wrong(uri)
@@ -265,16 +264,16 @@ def log_run(
 
 
 class Results:
-    """The results of a finished run, read before anything is sent.
+    """Results of a finished run, loaded before the upload starts.
 
     Args:
         run_dir: The run directory.
-        clock: Gives the time at which metrics are logged.
+        clock: Clock for the dates of metrics.
     """
 
     def __init__(self, run_dir: Path, clock: Clock) -> None:
         self.run_dir, self.facts, self.job = run_dir, JobFacts.load(run_dir), read_job(run_dir)
-        # A job that only fills caches has counts in place of cells.
+        # A job that only fills caches has counts instead of cells.
         self.counts: Mapping[str, object] = {}
         self.summary: RunSummary | None = None
         if self.facts.kind == "precompute":
@@ -295,7 +294,7 @@ class Results:
         }
 
     def upload(self, runs: MlflowRuns) -> str:
-        """Send numbers, then files; returns the id of the parent."""
+        """Upload metrics, then files; returns the id of the parent run."""
         facts, summary, job = self.facts, self.summary, self.job
         tags = {**shown.tags_of(facts), **self._alive}
         params = {} if job is None else shown.flatten(job)
@@ -309,7 +308,7 @@ class Results:
                 params = {**shown.cell_params(summary.cells[0], facts), **params}
         run = runs.start(shown_name(facts.run_id), tags, self._started_ms)
         parent = str(run.info.run_id)
-        # The UI shows the point with the largest step, and draws a bar where the only step is 0.
+        # Use the last live step, because the UI shows the value with the largest step.
         steps = last_steps(self.run_dir)
         points = [(name, v, self._now_ms, steps.get(name, 0)) for name, v in metrics.items()]
         runs.settings(run, params, shown.datasets_of(job), points)
@@ -320,7 +319,7 @@ class Results:
         return parent
 
     def _upload_cells(self, runs: MlflowRuns, summary: RunSummary, parent: Run) -> None:
-        """Every cell of a sweep as a child; the replies of every cell as a table."""
+        """Upload every cell of a sweep as a child run, and the replies of every cell as a table."""
         replies = shown.read_replies(self.run_dir)
         several = len(summary.cells) > 1
         existing = runs.existing() if several else []
@@ -349,10 +348,9 @@ class Results:
                 runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
 
     def _upload_files(self, runs: MlflowRuns, parent: str) -> None:
-        """All files; then plots, at half their size, below the table at the top of the page.
+        """Upload all files, and the plots at half size for the description of the run.
 
-        MLflow's image charts are of no use for them: they write every parameter of a run above its
-        picture, which leaves no room for the picture.
+        MLflow's image charts are not used, because they show all parameters above each image.
         """
         from PIL import Image
 
@@ -376,17 +374,17 @@ class Results:
 
 
 def read_job(run_dir: Path) -> object | None:
-    """The resolved recipe of a run as plain data; `None` for an imported run."""
+    """Parse the resolved recipe of a run; `None` for an imported run."""
     path = run_dir / JOB_FILE
     return load_yaml(path.read_bytes()) if path.is_file() else None
 
 
 def read_summary(run_dir: Path) -> RunSummary:
-    """The numbers of a run.
+    """Load the summary of a run.
 
     Raises:
-        FileNotFoundError: If the run was not summarised.
-        ValueError: If its summary is damaged.
+        MissingFileError: If the run has no summary.
+        InputError: If its summary is damaged.
     """
     try:
         return RunSummary.from_json(_summary_file(run_dir))
@@ -401,7 +399,7 @@ def _summary_file(run_dir: Path) -> dict[str, Any]:
     path = run_dir / SUMMARY_FILE
     if not path.is_file():
         raise MissingFileError(
-            f"{run_dir} holds no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
+            f"{run_dir} has no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
             "or run `tango precompute` again if it only filled caches"
         )
     found: dict[str, Any] = parse_json(read_text(path), path.name)

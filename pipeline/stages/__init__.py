@@ -1,7 +1,6 @@
 """The stages: functions from clip to clip, without Ray.
 
-`declarations.py` says once what each stage is; `decode.py`, `compress.py`, `answer.py` and, for
-latencies, `profile.py` do the work. `child.py` is a process that can be killed. A stage imports
-`tango_core`, `pipeline.cache` and `pipeline.rows`, never an executor. pipeline/README.md lists what
-a new stage needs.
+`declarations.py` declares the stages; `decode.py`, `compress.py`, `answer.py` and, for latencies,
+`profile.py` implement them. A stage imports `tango_core`, `pipeline.cache` and `pipeline.rows`,
+never an executor. pipeline/README.md explains how to add a stage.
 """

@@ -1,4 +1,4 @@
-"""Rows of the answers table, for answered and failed questions."""
+"""Build rows of the answers table for answered and failed questions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DIGEST_LENGTH = 16
 
 
 def frames_digest(clip: Clip, entry: Entry) -> str:
-    """Equal exactly for the same frames of the same source: its fingerprint and the frames' times.
+    """Digest of the source's fingerprint, the clip's bounds and the frames' timestamps.
 
-    Times stand for the frames' numbers, which the cache does not hold.
+    Timestamps are used because the cache does not hold frame numbers.
     """
     shown = {
         "source": clip.source_fingerprint,
@@ -34,9 +34,10 @@ def frames_digest(clip: Clip, entry: Entry) -> str:
 
 
 def kept_digest(entry: Entry) -> str:
-    """Equal exactly for the same positions of the same token grid; values are not compared.
+    """Digest of the token grid and the kept positions.
 
-    Two runs whose vision encoders differ by rounding alone mostly keep the same positions.
+    Token values are not included, because vision encoders that differ only by rounding mostly keep
+    the same positions.
     """
     video = entry.video
     kept = hashlib.sha256(repr(tuple(video.grid)).encode())
@@ -51,10 +52,10 @@ def unanswered(
 
     Args:
         clip: Benchmark and video id.
-        planned: Method that should have answered.
-        question: What should have been answered.
-        protocol: Of the benchmark.
-        why: One line.
+        planned: The method.
+        question: The question.
+        protocol: Protocol of the benchmark.
+        why: One-line reason.
     """
     facts = {
         "benchmark": clip[0],
@@ -67,19 +68,19 @@ def unanswered(
 
 
 def failure(status: Any) -> Answer:
-    """The answer of a question that was never put."""
+    """The answer to a question that was not asked because of a failure."""
     return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
 
 
 def of_damaged(answer: Row, damage: Sequence[str]) -> Row:
-    """An answer about a damaged clip; one that failed for another reason stays as it is."""
+    """Mark an answer about a damaged clip; an answer that failed otherwise is unchanged."""
     if is_failed(answer):
         return answer
     return {**answer, "status": DAMAGED, "error": f"decode: {'; '.join(damage)}"[:2000]}
 
 
 def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> Row:
-    """What all answers of one clip and method have in common."""
+    """Columns that are equal in all answers of one clip and method."""
     cache = "miss" if planned.cache in clip.missing else "hit"
     return {
         "benchmark": clip.benchmark,
@@ -97,7 +98,7 @@ def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> R
 def answer_row(
     facts: Row, question: Question, answer: Answer, protocol: Protocol, error: str | None = None
 ) -> Row:
-    """One row of `rows.ANSWER`; a reply that names none of the options, or no span, is unparsed."""
+    """Build a row of `rows.ANSWER`; a reply without an option or span is `unparsed`."""
     ran = answer.prompt_tokens > 0
     read = judge(answer.text if answer.status == "ok" else None, question, protocol.read_choice)
     reply = answer.text if ran else protocol.failed_reply
@@ -129,9 +130,9 @@ def answer_row(
 def _harness_score(
     protocol: Protocol, reply: str, question: Question, *, has_failed: bool
 ) -> float | None:
-    """What the harness counts; nothing where its rules raise about a question that has failed.
+    """The harness's score; `None` if its rules raise an error for a failed question.
 
-    They may be a user's, and the reason of the failure that they raised before.
+    The rules may be user code whose error was the reason of the failure.
     """
     if protocol.harness_score is None:
         return None

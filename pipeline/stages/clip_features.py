@@ -1,4 +1,4 @@
-"""Features of one clip: from the encoder, from the feature store, or some from each."""
+"""Get the features of a clip from the encoder, from the feature store, or from both."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tango_core.types import VideoFrames, VisualFeatures
 
 @dataclass(frozen=True)
 class ClipFeatures:
-    """What the methods work on, and where it comes from.
+    """Features of a clip.
 
     Attributes:
-        features: With all signals that were asked for, on the encoder's device.
+        features: Tokens and requested signals, on the encoder's device.
         encode_ms: Time of the encoder.
-        stored: Parts of the clip that the feature store holds when `writing` is over.
-        writing: The features on the way to the store; `None` if nothing is written.
+        stored: Parts of the clip that are in the feature store once `writing` is done.
+        writing: Pending write to the feature store; `None` if nothing is written.
     """
 
     features: VisualFeatures
@@ -43,13 +43,13 @@ class ClipFeatures:
 
 
 class FeatureSource:
-    """Gets the features of clips; loads the encoder when the first clip needs it.
+    """Provides the features of clips; loads the encoder when the first clip needs it.
 
     Args:
-        load: Loads the encoder.
+        load: Function that loads the encoder.
         store: The job's feature store; `None` if it has none.
-        device: Where stored features are put.
-        writers: Write features; `None` to write them where they are made.
+        device: Device for stored features.
+        writers: Threads that write features; `None` to write in the calling thread.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class FeatureSource:
         """The vision encoder.
 
         Raises:
-            PoolError: If its device has no room for it, which is found out once.
+            PoolError: If it does not fit into the device's memory; it is not loaded again then.
         """
         if self._no_room is not None:
             raise PoolError(self._no_room)
@@ -83,19 +83,19 @@ class FeatureSource:
             if not is_out_of_memory(error):
                 raise
             self._no_room = (
-                "the vision encoder does not fit beside what else is on its device "
+                "the vision encoder does not fit into the free memory of its device "
                 f"({one_line(str(error))[:200]}); raise pools.compress.num_gpus, or use a "
                 "larger GPU"
             )
-        free_memory()  # outside of `except`: the error holds the weights read so far
+        free_memory()  # outside of `except`, where the error still references loaded weights
         raise PoolError(self._no_room)
 
     def encoded(self, frames: VideoFrames, needs: frozenset[str]) -> ClipFeatures:
-        """Features of a clip that are not to be stored.
+        """Encode a clip without storing its features.
 
         Args:
-            frames: Of the clip.
-            needs: Signals.
+            frames: Frames of the clip.
+            needs: Signals to compute.
         """
         features, ms = self._encode(frames, needs)
         if self.store is not None and self.store.cache.dtype == INT8:
@@ -111,19 +111,19 @@ class FeatureSource:
         frames: VideoFrames,
         decode_video_ms: float,
     ) -> ClipFeatures:
-        """Features of a clip, the stored ones and those that are lacking; these are stored.
+        """Read the stored features of a clip, and encode and store the missing ones.
 
         Args:
-            clip: Which clip.
-            stored: Parts that the store holds.
-            to_encode: What the encoder is asked for: `TOKENS`, names of signals.
+            clip: Identity of the clip.
+            stored: Parts in the store.
+            to_encode: Features to encode: `TOKENS` and names of signals.
             needs: Signals that the methods read.
-            frames: Of the clip.
-            decode_video_ms: Time to decode them.
+            frames: Frames of the clip.
+            decode_video_ms: Time to decode the frames.
 
         Raises:
-            CacheError: If stored features are damaged; they have been removed then.
-            FileNotFoundError: If they have gone.
+            CacheError: If stored features are damaged; they are removed.
+            FileNotFoundError: If stored features have been removed.
         """
         assert self.store is not None
         cache, signals = self.store.cache, frozenset(to_encode) - {TOKENS}
@@ -152,13 +152,13 @@ class FeatureSource:
         return ClipFeatures(replace(features, **fresh), ms, (*stored, *parts))
 
     def stored(self, key: str, parts: Sequence[str], needs: frozenset[str]) -> ReadFeatures:
-        """The stored tokens and some signals of a clip, on the device."""
+        """Read stored tokens and signals of a clip onto the device."""
         assert self.store is not None
         found = self.store.cache.read(key, parts, needs, remove_damaged=True)
         return with_second_try(partial(on_device, found, self.device))
 
     def _encode(self, frames: VideoFrames, needs: frozenset[str]) -> tuple[VisualFeatures, float]:
-        """Tokens and signals from the encoder, and its time in milliseconds."""
+        """Encode frames; returns tokens with signals, and the time in milliseconds."""
         encoder = self.encoder
         started = time.perf_counter()
         features = with_second_try(partial(encoder.encode, frames, needs))
@@ -167,7 +167,7 @@ class FeatureSource:
 
 
 def synchronize(tensor: torch.Tensor) -> None:
-    """Wait for the device, so that a time is a time."""
+    """Wait until the device has finished, so that a time measurement is complete."""
     if tensor.is_cuda:
         torch.cuda.synchronize(tensor.device)
 

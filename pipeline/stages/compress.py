@@ -1,8 +1,7 @@
-"""Encode a clip once and run every compressor that its caches are missing.
+"""Encode a clip once and run every compressor whose cache does not hold it.
 
-What they kept is written by threads of its own beside a GPU, which does not wait for Parquet and
-disks, and where caches are in a store, whose answers take long: the clip after it is encoded
-meanwhile. A clip is given back when all of it is in place.
+With a GPU, or with caches in an object store, token sets are written by background threads while
+the next clip is encoded. A clip is returned when all its token sets are written.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
 from tango_core.types import VideoFrames
 
-_WRITERS = 4  # on two cores as good as two; more wait for the answers of a store at once
+_WRITERS = 4  # more threads than cores, because they mostly wait for the store
 
 
 @dataclass(frozen=True)
 class Compressed:
-    """A clip whose token sets are made, and being written.
+    """A clip whose token sets are computed and may still be being written.
 
     Attributes:
-        clip: Without its frames.
-        times: Cache name -> milliseconds of the method; `None` where its token set is computed
-            from stored features when it is asked for.
-        errors: Cache name -> why the method failed.
-        writings: Cache name -> its token set on the way to the cache.
-        features: The clip's features on the way to the store; `None` for none.
+        clip: The clip without its frames.
+        times: Cache name -> milliseconds of the method; `None` if the token set is not stored but
+            computed from stored features when needed.
+        errors: Cache name -> reason why the method failed.
+        writings: Cache name -> pending write of its token set.
+        features: Pending write of the clip's features; `None` for none.
     """
 
     clip: Clip
@@ -60,23 +59,23 @@ class Compressed:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is being written."""
-        all_of_it = [*self.writings.values(), *([self.features] if self.features else [])]
-        return all(writing.done() for writing in all_of_it)
+        """Whether all writes are done."""
+        writings = [*self.writings.values(), *([self.features] if self.features else [])]
+        return all(writing.done() for writing in writings)
 
 
 class CompressVideo:
-    """Turns decoded clips into cache entries; holds the vision encoder.
+    """Stage that holds the vision encoder and turns decoded clips into cache entries.
 
     Args:
-        model: Which encoder to load; the language model's weights are never read.
-        compressors: Cache name -> compressor; a row's `missing` names which of them to run.
+        model: Model whose encoder is loaded; the weights of its language model are not read.
+        compressors: Cache name -> compressor; a row's `missing` lists those to run.
         caches: Cache name -> cache.
         features: The job's feature store, if it has one.
         num_threads: CPU threads of torch in this process.
 
     Raises:
-        WorkerError: If the code of a method here is not the one that its cache is named by.
+        WorkerError: If a method's code in this process differs from the driver's.
     """
 
     def __init__(
@@ -92,11 +91,11 @@ class CompressVideo:
         self.caches = dict(caches)
         raise_if_other_code(self.compressors, self.caches)
         device = resolve_device(model.device)
-        # On a CPU other threads would only take the encoder's time.
+        # Without a GPU or a store, writing threads would only slow the encoder down.
         waits = device.type == "cuda" or any(c.storage.store for c in self.caches.values())
         self.writers = Writers(_WRITERS if waits else 0)
         self.source = FeatureSource(partial(load_encoder, model), features, device, self.writers)
-        self.source.encoder  # noqa: B018  (loaded now: every clip needs it)
+        self.source.encoder  # noqa: B018  (load now, because every clip needs it)
 
     def __call__(self, clip: Clip) -> Clip:
         """Fill the caches for one clip; see `stream`."""
@@ -107,14 +106,14 @@ class CompressVideo:
         """Fill the caches for many clips; a failure becomes the clip's status.
 
         Args:
-            clips: Taken one by one. If others write, a clip is given back when the next one is
-                compressed: never are there more token sets in memory than those of two clips.
+            clips: Decoded clips. With background writes a clip is returned after the next one is
+                compressed, so that at most the token sets of two clips are in memory.
 
         Returns:
-            The clips in their order, without frames, each when everything of it is written.
+            The clips in order, without frames, each after all its token sets are written.
 
         Raises:
-            DeviceError: If this process can use its GPU no more.
+            DeviceError: If this process can no longer use its GPU.
         """
         before: Compressed | None = None
         for clip in clips:
@@ -137,7 +136,7 @@ class CompressVideo:
             yield self._written(before)
 
     def _written(self, done: Compressed) -> Clip:
-        """A clip when everything is in place."""
+        """Wait for the writes of a clip and return the clip."""
         clip = without_frames(done.clip)
         try:
             if done.features is not None:
@@ -153,7 +152,7 @@ class CompressVideo:
         return with_errors(clip, {**done.errors, **unwritten}, len(self.caches))
 
     def _failed(self, clip: Clip, error: Exception) -> Clip:
-        """The one place where what a clip provokes becomes its status."""
+        """Convert an error into the clip's status; here alone errors of clips are handled."""
         raise_if_poisoned(error)
         reason = f"{type(error).__name__}: {error}"
         failed = clip.failed(COMPRESS_VIDEO.failure, reason)
@@ -161,12 +160,12 @@ class CompressVideo:
         return without_frames(replace(failed, store_fault=fault))
 
     def _compress(self, clip: Clip) -> Compressed:
-        """Get the features, compress; a method that fails leaves the others alone.
+        """Get the features and run all methods; the failure of one does not affect the others.
 
-        A token set that can be computed from what the feature store holds afterwards is not stored.
+        Token sets that can be computed from the feature store are not stored.
         """
         damaged = bool(clip.damage)
-        if damaged:  # it has a key of its own, which no cache holds
+        if damaged:  # it has a separate key, which is in no cache
             clip = replace(clip, stored=[])
         names = list(self.compressors) if damaged else clip.missing
         # A retried batch may have written some of its clips before its worker died.
@@ -175,7 +174,7 @@ class CompressVideo:
         times: dict[str, float | None] = {name: one.compress_ms for name, one in done.items()}
         identity, store = identity_of(vars(clip)), None if damaged else self.source.store
         if not missing and store is None:
-            if done:  # so that the job counts it as encoded, once
+            if done:  # so that the job counts the clip as encoded once
                 clip = replace(clip, encode_ms=next(iter(done.values())).encode_ms)
             return Compressed(replace(clip, compress_ms=json.dumps({})), times)
         needs = frozenset[str]().union(*(self.compressors[name].needs for name in missing))
@@ -208,7 +207,7 @@ class CompressVideo:
         return Compressed(without_frames(clip), times, errors, writings, source.writing)
 
     def _written_before(self, name: str, clip: Clip) -> Entry | None:
-        """The token set of a clip that an attempt wrote whose worker died; `None` for none."""
+        """Token set written by an earlier attempt whose worker died; `None` for none."""
         cache = self.caches[name]
         if not cache.holds_file(clip.clip_key):
             return None
@@ -218,12 +217,12 @@ class CompressVideo:
 
 
 def with_errors(clip: Clip, errors: Mapping[str, str], num_caches: int) -> Clip:
-    """The clip with the methods that failed; it has failed itself if there is no other.
+    """Record the failed methods of a clip; the clip itself fails if all methods of the job failed.
 
     Args:
         clip: The clip.
         errors: Cache name -> reason.
-        num_caches: Of the whole job; those that already held the clip are as good as any.
+        num_caches: Number of caches of the job, including those that already held the clip.
     """
     if errors and len(errors) == num_caches:
         return failed_by_methods(clip, errors)
@@ -231,7 +230,7 @@ def with_errors(clip: Clip, errors: Mapping[str, str], num_caches: int) -> Clip:
 
 
 def frames_of(clip: Clip) -> VideoFrames:
-    """The frames of a decoded clip, not copied."""
+    """The frames of a decoded clip, without copying them."""
     assert clip.pixels is not None
     return VideoFrames(
         pixels=np.frombuffer(clip.pixels, dtype=np.uint8).reshape(tuple(clip.pixels_shape or ())),

@@ -1,8 +1,8 @@
-"""The stages of the pipeline, each declared once.
+"""Declarations of the pipeline's stages.
 
-The executors, the pools' check before a job starts, and every table of statuses read these
-declarations. This module loads neither torch nor Ray, so a command that only needs a status starts
-quickly.
+They are used by the executors, by the check of the pools before a job starts, and wherever statuses
+are listed. This module imports neither torch nor Ray, so that commands that only need a status
+start fast.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ Arguments = dict[str, Any]
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of a clip through the pipeline.
+    """A stage of the pipeline.
 
     Attributes:
-        name: Also the key of its workers in `pools`.
+        name: Name of the stage and of its workers in `pools`.
         code: `module:name` of a function, which runs as tasks, or of a class, whose instances hold
-            a model and run as actors. Both turn a row into a row. Imported where the stage runs.
-        arguments: Keyword arguments of `code` apart from the row, from the plan and the settings.
+            a model and run as actors. Both convert a row to a row. Imported in the workers.
+        arguments: Computes the keyword arguments of `code`, besides the row, from the plan and the
+            settings.
         input: Columns of the rows it takes.
         output: Columns of the rows it returns.
-        failure: Status of a row that this stage failed on.
-        on_hits: Whether clips that every cache holds go through it, too. A job that only
-            fills caches has no such stage.
-        profile_code: What stands for `code` in a job that measures latencies; `None` for `code`.
+        failure: Status of rows that failed in this stage.
+        on_hits: Whether fully cached clips go through the stage as well. Jobs that only fill
+            caches skip such stages.
+        profile_code: Replaces `code` in a job that measures latencies; `None` for `code`.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Stage:
         return self.on_hits or bool(clip.encode)
 
     def taken(self, clips: pa.Table) -> pa.ChunkedArray:
-        """`takes` of every row of a table."""
+        """Apply `takes` to every row of a table."""
         if self.on_hits:
             return pc.is_valid(clips["status"])
         return pc.greater(pc.list_value_length(clips["encode"]), 0)
@@ -72,25 +73,25 @@ class Stage:
         return loaded
 
     def start(self, plan: Plan, settings: Settings) -> Callable[[Clip], Any]:
-        """Make the stage ready to take rows in this process; an actor's model is loaded."""
+        """Create the stage in this process; loads the model of an actor."""
         loaded, arguments = self.load(profile=settings.profile), self.arguments(plan, settings)
         return loaded(**arguments) if isinstance(loaded, type) else partial(loaded, **arguments)
 
 
 def _decode_arguments(plan: Plan, settings: Settings) -> Arguments:
-    """Of `decode_video`."""
+    """Arguments of `decode_video`."""
     return {
         "spec": plan.model.frames,
         "timeout_s": settings.decode_timeout_s,
         "memory_gib": settings.decode_memory_gib,
-        # A job that only fills caches has no use for clips that are not cached.
+        # Damaged clips are not cached, so a job that only fills caches must not keep them.
         "keep_damaged": settings.keep_damaged and plan.answer,
         "videos": settings.videos,
     }
 
 
 def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
-    """Of `CompressVideo`."""
+    """Arguments of `CompressVideo`."""
     return {
         "model": placed(plan.model, settings, "compress"),
         "compressors": plan.compressors,
@@ -101,7 +102,7 @@ def _compress_arguments(plan: Plan, settings: Settings) -> Arguments:
 
 
 def _answer_arguments(plan: Plan, settings: Settings) -> Arguments:
-    """Of `AnswerQuestions`."""
+    """Arguments of `AnswerQuestions`."""
     return {
         "model": placed(plan.model, settings, "answer"),
         "methods": plan.methods,
@@ -143,13 +144,13 @@ ANSWER_QUESTIONS = Stage(
 )
 
 STAGES = (DECODE_VIDEO, COMPRESS_VIDEO, ANSWER_QUESTIONS)
-"""In the order in which a clip goes through them; those with `on_hits` are the last ones."""
+"""All stages in the order of the pipeline; those with `on_hits` come last."""
 
 
 def filled(clip: Clip) -> Result:
     """The result of a clip in a job that only fills caches.
 
-    A clip has failed if any method has: no answer would say so.
+    The clip fails if any method failed, because there are no answers to record it.
     """
     errors = json.loads(clip.compress_errors or "{}")
     if errors and clip.status == "ok":
@@ -158,7 +159,7 @@ def filled(clip: Clip) -> Result:
 
 
 def failed_by_methods(clip: Clip, errors: Mapping[str, str]) -> Clip:
-    """A clip that failed because methods did; one line if all say the same.
+    """Mark a clip as failed because methods failed; equal reasons are stated once.
 
     Args:
         clip: The clip.
@@ -170,5 +171,5 @@ def failed_by_methods(clip: Clip, errors: Mapping[str, str]) -> Clip:
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:
-    """The stages that a plan has: all, or those that fill caches."""
+    """The stages of a plan: all, or only those that fill caches."""
     return tuple(stage for stage in STAGES if plan.answer or not stage.on_hits)

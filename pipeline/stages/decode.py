@@ -1,4 +1,4 @@
-"""The decode stage: a clip in, the same clip with its frames out."""
+"""The decode stage: adds the frames to a clip."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ def decode_video(
     """Decode a clip in this worker's child process.
 
     Args:
-        clip: One that has failed already is returned as it is. With a `source_fingerprint`, frames
-            of another source are a failure.
+        clip: The clip; a clip that has already failed is returned unchanged. If it has a
+            `source_fingerprint`, a file with another fingerprint is a failure.
         spec: Sampling, size and decoder.
-        timeout_s: Seconds one clip may take.
-        memory_gib: Address space the decoder may use, in GiB, at least `MIN_MEMORY_GIB`.
-        keep_damaged: Return the frames of a clip whose stream is damaged, under another `clip_key`,
-            so that no later job takes what becomes of them from a cache.
-        videos: Where videos of a store are fetched to; needed for a `path` that is a URL.
+        timeout_s: Timeout of one clip in seconds.
+        memory_gib: Limit of the decoder's address space in GiB, at least `MIN_MEMORY_GIB`.
+        keep_damaged: Return the frames of a clip with a damaged stream, with another `clip_key`,
+            so that later jobs do not find its token sets in a cache.
+        videos: Cache of downloaded videos; required if `path` is a URL.
 
     Returns:
         The clip with its frames, or with the status `"decode_failed"` or, if it is damaged and not
         kept, `"decode_damaged"`.
 
     Raises:
-        DecoderUnavailableError: If `spec.decoder` is not installed: no clip could be decoded.
+        DecoderUnavailableError: If `spec.decoder` is not installed.
         ChildStartError: If no child process can be started on this machine.
         ValueError: If `memory_gib` is below `MIN_MEMORY_GIB`.
     """
@@ -91,7 +91,7 @@ def decode_video(
                     what="decoder",
                 )
             except Exception as error:
-                if path != local:  # the error names the video as its owner knows it
+                if path != local:  # name the URL in the message instead of the local copy
                     error.args = tuple(
                         one.replace(local, path) if isinstance(one, str) else one
                         for one in error.args
@@ -99,9 +99,9 @@ def decode_video(
                 raise
         out = replace(out, **_columns_of(frames))
         if frames.damage and keep_damaged:
-            # A key that belongs to this clip of this benchmark alone.
+            # A key that is unique to this clip of this benchmark.
             parts = (clip.clip_key, "damaged", *clip.name)
-            notes = [f"damaged, answered all the same: {d}" for d in frames.damage]
+            notes = [f"damaged, but answered: {d}" for d in frames.damage]
             out = replace(
                 out, clip_key=digest("|".join(parts), 20), warnings=[*frames.warnings, *notes]
             )
@@ -141,7 +141,7 @@ _NO_FRAMES: dict[str, Any] = {
 
 
 def _columns_of(frames: VideoFrames) -> dict[str, Any]:
-    """What a clip holds of its frames."""
+    """Columns of a clip for its frames."""
     return {
         "pixels": frames.pixels.tobytes(),
         "pixels_shape": list(frames.pixels.shape),
@@ -154,9 +154,9 @@ def _columns_of(frames: VideoFrames) -> dict[str, Any]:
 
 
 def _store_fault(path: str, memory_gib: float) -> str | None:
-    """What is wrong with the store of a file that could not be decoded; `None` for nothing.
+    """Storage error of a file that could not be decoded; `None` if it can be read.
 
-    Decoders say in many ways that they could not read on, so the file is read once more, plainly.
+    Decoders report read errors in many different ways, so parts of the file are read directly.
     """
     try:
         _child(memory_gib).call(read_ends, path, timeout_s=_READ_S, about=path, what="disk")
@@ -184,11 +184,11 @@ def read_ends(path: str) -> None:
 
 @contextmanager
 def _local(clip: Clip, videos: VideoCache | None) -> Iterator[str]:
-    """A path that the decoders open: that of the file, or of a copy of what is in a store.
+    """Local path of the video: the file itself, or a downloaded copy.
 
     Raises:
-        ChangedError: If it is not what was planned; of a file after the block, so that it has not
-            been replaced meanwhile either.
+        ChangedError: If the video has changed since the job was planned. Local files are checked
+            after the block, so that changes during decoding are noticed as well.
     """
     if not is_url(clip.path):
         yield clip.path
@@ -196,13 +196,13 @@ def _local(clip: Clip, videos: VideoCache | None) -> Iterator[str]:
             raise ChangedError(_changed(clip))
         return
     if videos is None:
-        raise InputError(f"{clip.path} is in a store, and no place for fetched videos is set")
+        raise InputError(f"{clip.path} is in a store, and no cache for downloaded videos is set")
     with videos.fetched(clip.path, clip.source_version or clip.source_fingerprint) as local:
         yield local
 
 
 def _is_as_planned(clip: Clip) -> bool:
-    """Whether a local file is what was planned: by one `stat`, and by its bytes if that differs."""
+    """Whether a local file is unchanged: by one `stat`, and by its bytes if that differs."""
     path, fingerprint, version = Path(clip.path), clip.source_fingerprint, clip.source_version
     if not fingerprint or has_identity(path, version or fingerprint, hash_content=False):
         return True
@@ -210,13 +210,13 @@ def _is_as_planned(clip: Clip) -> bool:
 
 
 def _since_planned(error: Exception, clip: Clip) -> str:
-    """What happened to a local file that could not be decoded; "" for nothing."""
+    """Describe how an undecodable local file changed since planning; "" if it did not."""
     if not clip.source_fingerprint or isinstance(error, ChangedError):
         return ""
     if not os.path.lexists(clip.path):
         return (
-            f" on {socket.gethostname()}, but it was there when the job was planned; all nodes "
-            "of a cluster must see the same videos"
+            f" on {socket.gethostname()}, but it existed when the job was planned; all nodes "
+            "of a cluster must have access to the same videos"
         )
     with suppress(OSError, ValueError):
         return "" if _is_as_planned(clip) else f"; {_changed(clip)}"
@@ -224,19 +224,19 @@ def _since_planned(error: Exception, clip: Clip) -> str:
 
 
 def _changed(clip: Clip) -> str:
-    """What is said of a local file that is not what was planned."""
-    copies = ", and --hash-content where each node has a copy of its own"
+    """Message for a local file that has changed since planning."""
+    copies = ", and --hash-content if each node has its own copy"
     return f"{changed(clip.path)}{'' if clip.source_version else copies}"
 
 
 @cache
 def _child(memory_gib: float) -> Child:
-    """The one child process of this worker; it starts with the first clip."""
+    """The child process of this worker, started with the first clip."""
     return Child(memory_gib=memory_gib)
 
 
 def _bounds(clip: Clip) -> tuple[float, float] | None:
-    """Bounds in seconds; a missing one is open, and tables write missing numbers as NaN."""
+    """Bounds in seconds; a missing bound (null or NaN) is open."""
     start, end = (
         None if value is None or math.isnan(value) else float(value)
         for value in (clip.clip_start, clip.clip_end)
@@ -247,7 +247,7 @@ def _bounds(clip: Clip) -> tuple[float, float] | None:
 
 
 def _one_line(error: Exception, path: str) -> str:
-    """Message of an error, with the setting that helps."""
+    """Message of an error, with the setting to change."""
     text = one_line(str(error) or type(error).__name__)
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"

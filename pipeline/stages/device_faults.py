@@ -1,10 +1,9 @@
 """Classify GPU errors: of one method, of a clip, or of the process.
 
-Too little memory is the fault of one piece of work: memory is freed, and the work is tried once
-more, in smaller pieces where it has some. A poisoned GPU is another matter. After a failed
-assertion in a kernel, an illegal address or a memory error of the chip, CUDA answers every later
-call of the process with the same error. Only a new process gets the GPU back, so such an error must
-end this one and not only a clip.
+Out-of-memory errors concern a single piece of work: memory is freed and the work is retried once.
+After a failed assertion in a kernel, an illegal address or a hardware memory error, every later
+CUDA call of the process fails with the same error. Only a new process can use the GPU again, so
+such an error must end this process, not only the clip.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from tango_core.models.memory_faults import free_memory, is_out_of_memory, with_
 
 T = TypeVar("T")
 
-# From NVIDIA's list of errors (`cudaError_t`), those behind which it says: "This leaves the process
-# in an inconsistent state and any further CUDA work will return the same error."
+# Errors of NVIDIA's list (`cudaError_t`) after which "any further CUDA work will return the same
+# error".
 _STICKY = re.compile(
     r"device-side assert(ion)? (is )?triggered|illegal memory access|misaligned address"
     r"|illegal instruction|invalid program counter|hardware stack error"
@@ -33,25 +32,24 @@ _STICKY = re.compile(
     r"|context is destroyed|GPU (is lost|has fallen off the bus)",
     re.IGNORECASE,
 )
-# What a user can do about a lack of memory that smaller pieces did not help.
-_ROOM = "no room for this method, twice: raise the pool's num_gpus, or lower model.num_frames"
-# Of an accelerator or its libraries; whether it still works is seen only by asking it.
+_ROOM = "out of memory, also when retried: raise the pool's num_gpus, or lower model.num_frames"
+# Errors of an accelerator or its libraries; a test computation shows whether it still works.
 _OF_ACCELERATOR = re.compile(
     r"\b(CUDA|HIP|cuBLAS|cuDNN|cuFFT|cuSOLVER)( driver)? error"
     r"|\b(CUBLAS|CUDNN|CUFFT|CUSOLVER)_STATUS_",
     re.IGNORECASE,
 )
-# Mostly a lack of memory, but a library that cannot start on a lost GPU says so, too.
+# Mostly means out of memory, but is also raised if a library cannot start on a lost GPU.
 _IN_DOUBT = re.compile(r"CUBLAS_STATUS_NOT_INITIALIZED")
 _ACCELERATOR_ERROR: Any = getattr(torch, "AcceleratorError", ())  # since torch 2.8
 
 
 def poison_of(error: BaseException, device_works: Callable[[], bool] | None = None) -> str | None:
-    """Why this process cannot use its GPU any more, in one line; `None` if it can.
+    """One-line reason why this process can no longer use its GPU; `None` if it can.
 
     Args:
-        error: From any piece of work; what it was raised from is looked at, too.
-        device_works: Asks the devices of this process, for errors that do not tell.
+        error: Any error; its causes are checked as well.
+        device_works: Tests the devices of this process, for errors that are not conclusive.
     """
     for one in with_causes(error, handled=True):
         text = str(one)
@@ -67,10 +65,10 @@ def poison_of(error: BaseException, device_works: Callable[[], bool] | None = No
 
 
 def raise_if_poisoned(error: BaseException) -> None:
-    """Raise if an error has made the GPU useless for this process.
+    """Raise if the GPU is unusable for this process after an error.
 
     Raises:
-        DeviceError: With what the GPU said, in one line.
+        DeviceError: With the first line of the GPU's error.
     """
     if isinstance(error, DeviceError):
         raise error
@@ -79,10 +77,10 @@ def raise_if_poisoned(error: BaseException) -> None:
 
 
 def with_second_try(work: Callable[[], T]) -> T:
-    """The result of `work`; if memory is too small, of a second try after memory was freed.
+    """Call `work`; on an out-of-memory error free memory and call it once more.
 
     Args:
-        work: May raise anything; what it has begun is begun anew.
+        work: Function without side effects that prevent a second call.
     """
     try:
         return work()
@@ -90,7 +88,7 @@ def with_second_try(work: Callable[[], T]) -> T:
         raise_if_poisoned(error)
         if not is_out_of_memory(error):
             raise
-    # Here the error is gone, and with it the frames that held the tensors of the first try.
+    # Outside of `except`, so that the traceback no longer references tensors of the first call.
     free_memory()
     return work()
 
@@ -98,25 +96,25 @@ def with_second_try(work: Callable[[], T]) -> T:
 def each_on_its_own(
     names: Iterable[str], work: Callable[[str], None], where: str
 ) -> dict[str, str]:
-    """Do a piece of work for one method after another; one that fails leaves the others alone.
+    """Call `work` for every method; the failure of one does not affect the others.
 
     Args:
         names: Names of methods or of their caches.
-        work: Of one of them.
+        work: Function to call with each name.
         where: Directory or bucket that it writes to, for messages.
 
     Returns:
-        Name -> why it failed, in one line, of those that did.
+        Name -> one-line reason, for the names that failed.
 
     Raises:
-        DeviceError: If the GPU can be used no more.
-        Exception: Of a store that does not work, which would fail for every other name, too.
+        DeviceError: If this process can no longer use its GPU.
+        Exception: Storage errors, which would affect every other name as well.
     """
     found = {}
     for name in names:
         try:
             with_second_try(partial(work, name))
-        except Exception as error:  # what one method provokes becomes its reason
+        except Exception as error:  # becomes the reason of this method's failure
             raise_if_poisoned(error)
             if store_fault(error, where):
                 raise
@@ -125,18 +123,18 @@ def each_on_its_own(
 
 
 def reason_of(error: BaseException) -> str:
-    """An error as rows have it: its class and what it says, in one line."""
+    """Format an error for a row: class and message in one line."""
     reason = f"{type(error).__name__}: {error}"
     return one_line(f"{_ROOM}; {reason}" if is_out_of_memory(error) else reason)
 
 
 def _first_line(text: str) -> str:
-    """What CUDA says, without its advice about environment variables."""
+    """First non-empty line of a CUDA error, without advice about environment variables."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "unknown error")
 
 
 def _devices_work() -> bool:
-    """Whether every GPU that this process has used still computes."""
+    """Whether a small computation succeeds on every GPU that this process has used."""
     if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return True
     used = {torch.cuda.current_device()} | {

@@ -1,8 +1,7 @@
 """The stages of profile mode: one clip at a time, every step timed.
 
-Two differences from throughput mode make the times those of each method alone. A clip is encoded
-again for every method, with the signals that this method needs and no others. And what the cache
-holds is not used, only replaced: a hit would leave nothing to measure.
+Unlike in throughput mode, a clip is encoded separately for every method, with only the signals that
+the method needs, and cached token sets are recomputed, so that the times are those of one method.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _STEPS = ("segment", "select", "merge")
 
 
 class ProfileCompression(CompressVideo):
-    """As `CompressVideo`, method by method; adds the clip's `profile`.
+    """Like `CompressVideo`, but measures every method separately and fills the clip's `profile`.
 
-    `profile` is JSON: cache name -> {`vision`, `compress` and, of methods that have them,
-    `segment`, `select`, `merge`: milliseconds, `peak_gib`}. Vision includes moving the frames to
-    the device and preparing them.
+    `profile` is JSON: cache name -> {`vision`, `compress` and, if the method has these steps,
+    `segment`, `select`, `merge` (milliseconds), `peak_gib`}. `vision` includes preprocessing the
+    frames and copying them to the device.
     """
 
     def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:
@@ -44,7 +43,7 @@ class ProfileCompression(CompressVideo):
         self.device = resolve_device(model.device)
 
     def _compress(self, clip: Clip) -> Compressed:
-        """Encode, compress and write, once per method."""
+        """Encode, compress and write the clip for every method."""
         frames, identity = frames_of(clip), identity_of(vars(clip))
         profile = LatencyProfile(self.device, warm_up=0)
         measured: dict[str, dict[str, float]] = {}
@@ -61,7 +60,7 @@ class ProfileCompression(CompressVideo):
             self.caches[name].write(identity, entry)
             measured[name] = {**ms, "peak_gib": latency.peak_gib}
 
-        # What one method leaves in memory is not counted in the next one's peak.
+        # `LatencyProfile.clip` resets the peak memory before every method.
         errors = each_on_its_own(clip.missing, measure, root_of(self.caches))
         clip = replace(
             clip,
@@ -76,9 +75,9 @@ class ProfileCompression(CompressVideo):
 
 
 class ProfileAnswers(AnswerQuestions):
-    """As `AnswerQuestions`; adds what `ProfileCompression` measured, and peak memory, per method.
+    """Like `AnswerQuestions`, but adds the measurements of `ProfileCompression` and peak memory.
 
-    The peak is the larger one of compressing and answering, both halves of the model included.
+    The peak is the larger one of compressing and answering, with both halves of the model loaded.
     """
 
     def __init__(self, model: ModelSpec, *args: Any, **options: Any) -> None:
@@ -90,26 +89,26 @@ class ProfileAnswers(AnswerQuestions):
         """Answer one clip after the other and complete the rows of the answers."""
         caches = {planned.name: planned.cache for planned in self.methods}
         for clip in clips:
-            self._session = None  # memory that is kept for the next clip would be in its peak
+            self._session = None  # a reused session's memory would count towards the peak
             (done,) = super().stream([clip])
             measured = json.loads(clip.profile or "{}")
             answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done.answers]
             yield replace(done, answers=answers)
 
     def _request(self, *args: Any) -> Any:
-        """Memory is that of one method from here on: nothing else is with the model."""
+        """Reset the peak before every method; no other request is in flight."""
         self.memory.reset()
         return super()._request(*args)
 
     def _rows(self, *args: Any) -> list[Row]:
-        """With the peak, in which all questions of the method are."""
+        """Answer rows with the peak memory over all questions of the method."""
         peak = self.memory.gib()
         return [
             {**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in super()._rows(*args)
         ]
 
     def _complete(self, answer: Row, measured: Mapping[str, float] | None) -> Row:
-        """Times of this method instead of those of the clip."""
+        """Replace the times of the clip by those of the method."""
         if measured is None:
             return answer
         answered = answer.get("peak_gib")

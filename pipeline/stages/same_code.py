@@ -1,4 +1,4 @@
-"""Check that a worker has the driver's code of the methods."""
+"""Check that a worker has the same code of the methods as the driver."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tango_core.compressors.base import Compressor
 def raise_if_other_code(
     compressors: Mapping[str, Compressor], caches: Mapping[str, TokenCache]
 ) -> None:
-    """Refuse to fill caches whose names stand for other code than that of this process.
+    """Refuse to fill a cache if this process has other code of the method than the driver.
 
     Args:
         compressors: Cache name -> compressor.
         caches: Cache name -> cache, from the driver.
 
     Raises:
-        WorkerError: In one line that names the host and the method.
+        WorkerError: If the code differs; the message names the host and the method.
     """
     for name, compressor in compressors.items():
         wanted: Mapping[str, Any] = caches[name].settings["compressor"]
@@ -34,6 +34,6 @@ def raise_if_other_code(
             )
             raise WorkerError(
                 f"the code of method {wanted['name']!r} on {socket.gethostname()} is not the "
-                f"driver's ({', '.join(differs)}): install the same code on every node, and start "
-                "its workers anew"
+                f"driver's ({', '.join(differs)}): install the same code on every node, and "
+                "restart its workers"
             )

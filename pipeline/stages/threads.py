@@ -1,4 +1,4 @@
-"""Threads beside a stage: read ahead, and write behind."""
+"""Background threads of a stage: read inputs ahead, and write outputs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ def done_ahead(
     most: int,
     room: Callable[[JobT], int],
 ) -> Generator[tuple[JobT, DoneT | Exception]]:
-    """Every job with its result, or with what went wrong; nothing but `work` leaves this thread.
+    """Yield every job with its result or error, computing results ahead in a background thread.
 
     Args:
-        jobs: Taken one by one, and each when at most `room` of them are ahead.
-        work: Is called in the other thread, for one job at a time.
-        most: Jobs ahead of the one that was given last, at most; 0 works in this thread.
-        room: The same for when this job was the last one that was taken.
+        jobs: The jobs; iterated in the calling thread.
+        work: Called in the background thread, for one job at a time.
+        most: Maximum number of jobs to start before the previous result is yielded; 0 calls `work`
+            in this thread.
+        room: Additional limit of that number after a given job.
     """
 
     def result(job: JobT) -> DoneT | Exception:
@@ -52,10 +53,10 @@ def done_ahead(
 
 
 class Writers:
-    """Some threads for all files of a stage.
+    """Thread pool that writes the files of a stage.
 
     Args:
-        most: Files that are written at once; 0 writes each where it is begun.
+        most: Number of threads; 0 writes in the calling thread.
     """
 
     def __init__(self, most: int) -> None:
@@ -63,13 +64,13 @@ class Writers:
         self._threads = ThreadPoolExecutor(most, "tango-writer") if most else None
 
     def begin(self, work: Callable[[], None]) -> Future[None]:
-        """Write a file as soon as a thread has time, in the order in which they are begun.
+        """Submit a write.
 
         Args:
-            work: Writes it. Nothing that it uses may be changed until it has ended.
+            work: Function that writes a file; its data must not change until it has finished.
 
         Raises:
-            Exception: Whatever `work` raises, if it is done here.
+            Exception: Errors of `work`, if it is called in this thread.
         """
         if self._threads is not None:
             return self._threads.submit(work)

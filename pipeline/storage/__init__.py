@@ -1,9 +1,9 @@
-"""Files on a disk or in an object store, whole or not at all.
+"""Atomic files on a disk or in an object store.
 
-`files.py` is the only way to files: `Storage`, on a disk or in a store (`objects.py`, which repeats
-requests). `seal.py` are files that carry a digest, `leases.py` one driver per run, `faults.py`
-which errors are a store's. `urls.py` checks URLs, `videos.py` keeps fetched videos on the node,
-`mirror.py` annotations, `copies.py` whole runs.
+All file access goes through `Storage` in `files.py`, for object stores with retries in
+`objects.py`. `seal.py` writes and checks files with a digest, `leases.py` ensures one driver per
+run, `faults.py` recognises storage errors, `urls.py` checks URLs. Local copies are made of videos
+(`videos.py`), annotations (`mirror.py`) and whole runs (`copies.py`).
 """
 
 from pipeline.storage.files import Storage

@@ -1,4 +1,4 @@
-"""A local copy of a directory in a store, for code that needs files; what it writes goes back."""
+"""Local copies of directories in an object store; changed files are uploaded again."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def local_copy(
     wanted: Callable[[str], bool] = _everything,
     sent: Callable[[str], bool] = _everything,
 ) -> Iterator[Path]:
-    """A local directory with the content of another one, under the same name.
+    """Context manager with a local copy of a directory, which has the same name.
 
-    When the block ends without an error, every file that is new or was written in it is sent back;
-    nothing is removed. A local directory stands for itself.
+    If the block ends without an error, new and changed files are uploaded; nothing is removed. A
+    local directory is used directly.
 
     Args:
-        where: A path, or a URL; what is below it need not exist.
-        wanted: Which files are fetched, by their path below it.
-        sent: Which files may be sent back.
+        where: A path or a URL; the directory need not exist.
+        wanted: Selects the files to download, by their relative path.
+        sent: Selects the files that may be uploaded.
 
     Raises:
-        OSError: If the store does not answer.
+        OSError: If the store does not respond.
     """
     if isinstance(where, Path):
         yield where
@@ -49,7 +49,7 @@ def local_copy(
         pairs = []
         for entry in store.tree(where.path):
             name = entry.path[len(where.path) + 1 :]
-            # Names that begin with a dot are the driver's own: its lease.
+            # Names that begin with a dot are internal files, such as leases.
             if name and not name.startswith(".") and wanted(name):
                 pairs.append((entry.path, folder / name))
         for _, target in pairs:
@@ -66,13 +66,13 @@ def local_copy(
 
 
 def home_of(folder: Path) -> Place:
-    """The URL that a local copy is a copy of; any other directory stands for itself."""
+    """The URL of which a directory is a local copy; any other directory is returned unchanged."""
     home = folder / _HOME_FILE
     return Url(home.read_text().strip()) if home.is_file() else folder
 
 
 def _states(folder: Path) -> dict[Path, tuple[int, int, int]]:
-    """What changes when a file is written: its inode, size and time."""
+    """Inode, size and time of every file, by which changes are detected."""
     found = {}
     for path in folder.rglob("*"):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Full disks and unavailable stores: recognise them, and retry."""
+"""Recognise full disks and unavailable stores, and retry writes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAUSES_S = (5.0, 15.0, 40.0)
-"""Waits between attempts; a success starts them again."""
+"""Pauses between attempts in seconds; after a success they start from the first one."""
 
 NOT_BACK = f"it did not come back within {sum(PAUSES_S):g} s of waiting"
 
-# No room, or not to be written to; then: the disk or the server behind it has gone.
+# Errors of a full or read-only disk, then of a disk or server that is unavailable.
 _ERRNOS = frozenset(
     getattr(errno, name)
     for name in (
@@ -37,10 +37,10 @@ _ERRNOS = frozenset(
 
 
 def store_fault(error: BaseException, where: str) -> str | None:
-    """What is wrong with the store, in one line with its path; `None` if an error is another.
+    """One-line description of a storage error with its path; `None` for other errors.
 
     Args:
-        error: From reading or writing a file; what caused it is looked at, too.
+        error: Error from reading or writing a file; its causes are checked as well.
         where: Path or URL that was read or written, for errors that do not name one.
     """
     seen: list[BaseException] = []
@@ -59,10 +59,10 @@ def store_fault(error: BaseException, where: str) -> str | None:
 
 
 def insist(write: Callable[[], T], where: str, clock: Clock = SYSTEM_CLOCK) -> T:
-    """Write something of the driver's own, with the same waits; a signal ends a wait.
+    """Call `write` until it succeeds, with pauses after storage errors; signals end a pause.
 
     Raises:
-        StoreError: If the store did not come back.
+        StoreError: If the store is still unavailable after all pauses.
     """
     for attempt in range(len(PAUSES_S) + 1):
         try:
@@ -79,9 +79,9 @@ def insist(write: Callable[[], T], where: str, clock: Clock = SYSTEM_CLOCK) -> T
 
 
 def pause(fault: str, attempt: int, clock: Clock) -> None:
-    """Say what is wrong and wait."""
+    """Log a storage error and wait."""
     logger.warning(
-        "the store does not work (%s); trying again in %g s (%d of %d)",
+        "storage error (%s); retrying in %g s (%d of %d)",
         fault,
         PAUSES_S[attempt],
         attempt + 1,

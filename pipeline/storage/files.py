@@ -14,7 +14,7 @@ from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Place, Url, place
 from tango_core.errors import InputError
 
-# pyarrow is imported when a directory is opened: commands that only name one start without it.
+# pyarrow is imported only when a directory is opened, because the import is slow.
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.fs as pafs
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Disk:
-    """The disk of this machine, by absolute paths, with the errors of the operating system.
+    """Operations on the local disk, by absolute path; they raise the operating system's errors.
 
-    Every method is one step after which a process may be killed, so that a test can hand a storage
-    a disk that fails, or forgets what was not synchronised, between any two of them.
+    Tests replace this class to simulate crashes, errors and lost unsynchronised data between any
+    two operations.
     """
 
     def entries(self, path: str) -> list[pafs.FileInfo]:
-        """Everything directly in a directory; nothing if it is not there."""
+        """Entries of a directory; empty if it does not exist."""
         import pyarrow.fs as pafs
 
         selector = pafs.FileSelector(path, allow_not_found=True)
@@ -37,11 +37,11 @@ class Disk:
         return found
 
     def is_folder(self, path: str) -> bool:
-        """Whether a directory is there."""
+        """Whether a directory exists."""
         return Path(path).is_dir()
 
     def size(self, path: str) -> int:
-        """Bytes of a file; 0 if it is not there."""
+        """Size of a file in bytes; 0 if it does not exist."""
         file = Path(path)
         return file.stat().st_size if file.is_file() else 0
 
@@ -50,7 +50,7 @@ class Disk:
         return _arrow().open_input_file(path)
 
     def make_folder(self, path: str, *, exist_ok: bool) -> None:
-        """Make a directory, and those above it."""
+        """Create a directory and its parents."""
         Path(path).mkdir(parents=True, exist_ok=exist_ok)
 
     def remove_folder(self, path: str) -> None:
@@ -58,29 +58,29 @@ class Disk:
         Path(path).rmdir()
 
     def new_file(self, path: str) -> AbstractContextManager[IO[bytes]]:
-        """A file to write to; visible under this name at once."""
+        """Open a new file for writing; it is visible immediately."""
         return Path(path).open("wb")
 
     def sync(self, file: IO[bytes]) -> None:
-        """Return when what was written to an open file would survive a power failure."""
+        """Synchronise an open file, so that its data survives a power failure."""
         file.flush()
         os.fsync(file.fileno())
 
     def replace(self, path: str, new_path: str) -> None:
-        """Give a file another name in one step; a file of that name is gone."""
+        """Rename a file atomically, replacing an existing file."""
         Path(path).replace(new_path)
 
     def link(self, path: str, new_path: str) -> None:
-        """Give a file one more name in one step, NFS included; `FileExistsError` if it is taken."""
+        """Create a hard link atomically, also on NFS; `FileExistsError` if the name exists."""
         os.link(path, new_path)
 
     def remove(self, path: str) -> None:
-        """Remove a file; `FileNotFoundError` if it is not there."""
+        """Remove a file; `FileNotFoundError` if it does not exist."""
         Path(path).unlink()
 
 
 def _arrow() -> Any:
-    """This disk as pyarrow sees it; that is imported when a file is opened."""
+    """Local file system of pyarrow, imported only when a file is opened."""
     import pyarrow.fs as pafs
 
     return pafs.LocalFileSystem()
@@ -90,11 +90,11 @@ def _arrow() -> Any:
 class Storage:
     """A directory that may be local (`runs/cache`) or remote (`s3://bucket/cache`).
 
-    Caches, answers and run directories reach files through it alone, so a test can hand them a
-    directory that fails.
+    All access to caches, answers and run directories goes through this class, so that tests can
+    simulate storage errors.
 
     Attributes:
-        filesystem: The disk of this machine, or the store behind a URL.
+        filesystem: The local disk, or the object store of a URL.
         root: Path inside that file system.
     """
 
@@ -103,11 +103,11 @@ class Storage:
 
     @classmethod
     def at(cls, location: str | Place | Storage) -> Storage:
-        """Open a path or a URL that fsspec understands; a storage is returned as it is.
+        """Open a path or a URL that fsspec supports; a storage is returned unchanged.
 
         Raises:
-            ValueError: If nothing serves the URL, or it holds a password.
-            ModuleNotFoundError: If the package that serves it is not installed.
+            InputError: If the URL is not supported or contains a password.
+            ModuleNotFoundError: If the package for its scheme is not installed.
         """
         if isinstance(location, Storage):
             return location
@@ -131,35 +131,35 @@ class Storage:
 
     @property
     def store(self) -> ObjectStore | None:
-        """The store this is in; `None` on a local disk, where a rename is atomic."""
+        """The object store; `None` on a local disk."""
         return self.filesystem if isinstance(self.filesystem, ObjectStore) else None
 
     @property
     def _disk(self) -> Disk:
-        """The disk of this machine, where `store` is `None`."""
+        """The local disk; only if `store` is `None`."""
         assert isinstance(self.filesystem, Disk)
         return self.filesystem
 
     @property
     def is_local(self) -> bool:
-        """Whether a rename is atomic here; object stores commit an object when its upload ends."""
+        """Whether this is a local directory."""
         return self.store is None
 
     @property
     def location(self) -> str:
-        """Path or URL, as `at` takes it and messages name it."""
+        """Path or URL, for `at` and for messages."""
         return self.root if self.store is None else self.store.url(self.root)
 
     def files(self) -> list[pafs.FileInfo]:
-        """Every file directly in here with its size and time, hidden and empty ones, too."""
+        """Files directly in this directory with size and time, including hidden and empty ones."""
         return [info for info in self._entries() if info.is_file]
 
     def names(self, suffix: str = "") -> list[str]:
-        """Names of the visible, non-empty files directly in here, sorted."""
+        """Sorted names of the visible, non-empty files directly in this directory."""
         return sorted(
             info.base_name
             for info in self.files()
-            if info.size > 0  # what a power failure may leave of a file is no file
+            if info.size > 0  # a power failure may leave empty files
             and info.base_name.endswith(suffix)
             and not info.base_name.startswith(".")
         )
@@ -169,23 +169,23 @@ class Storage:
         return sorted(info.base_name for info in self._entries() if not info.is_file)
 
     def _entries(self) -> list[pafs.FileInfo]:
-        """Everything directly in here; nothing if the directory is not there."""
+        """Entries of this directory; empty if it does not exist."""
         if self.store is not None:
             return [_file_info(entry) for entry in self.store.listing(self.root)]
         return self._disk.entries(self.root)
 
     def is_folder(self) -> bool:
-        """Whether there is anything here to look into."""
+        """Whether the directory exists."""
         if self.store is not None:
             return self.store.is_folder(self.root)
         return self._disk.is_folder(self.root)
 
     def exists(self, name: str) -> bool:
-        """Whether the file `name` is there and not empty."""
+        """Whether the file `name` exists and is not empty."""
         return self.size(name) > 0
 
     def size(self, name: str) -> int:
-        """Bytes of the file `name`; 0 if it is not there."""
+        """Size of the file `name` in bytes; 0 if it does not exist."""
         if self.store is not None:
             found = self.store.stat(self.path(name))
             return found.size if found else 0
@@ -215,7 +215,7 @@ class Storage:
         return self._disk.opened(self.path(name))
 
     def write(self, name: str, data: bytes | memoryview) -> None:
-        """Put a file in place atomically: readers see the old state or the new one."""
+        """Write a file atomically: readers see either the old or the new content."""
         if self.store is not None:
             self.store.write(self.path(name), data)
             return
@@ -223,17 +223,17 @@ class Storage:
             file.write(data)
 
     def create_file(self, name: str, data: bytes) -> None:
-        """Put a new file in place, whole; of several callers exactly one succeeds.
+        """Create a file atomically; of several callers exactly one succeeds.
 
-        That holds on local disks and NFS, and by conditional PUT on S3 and Google Cloud Storage.
-        In a store without one this looks first and then writes.
+        This holds on local disks, on NFS, and on S3 and Google Cloud Storage (conditional PUT). In
+        other stores a check precedes the write.
 
         Args:
-            name: Of the file.
-            data: In a store, bytes that no other caller writes: they tell who succeeded.
+            name: Name of the file.
+            data: Content; in a store it must be unique to the caller, to tell which one succeeded.
 
         Raises:
-            FileExistsError: If it is there.
+            FileExistsError: If the file exists.
         """
         if self.store is not None:
             self.store.create(self.path(name), data)
@@ -247,7 +247,7 @@ class Storage:
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """A file to fill in pieces, put in place when the block ends and not if it fails."""
+        """Open a file for writing; it becomes visible when the block ends without an error."""
         if self.store is not None:
             with self.store.writing(self.path(name)) as remote:
                 yield remote
@@ -269,7 +269,7 @@ class Storage:
                 self._disk.remove(aside)
 
     def move(self, name: str, new_name: str) -> None:
-        """Give a file another name in this directory; one of that name is replaced."""
+        """Rename a file in this directory, replacing an existing one."""
         if self.store is not None:
             self.store.move(self.path(name), self.path(new_name))
         else:
@@ -283,13 +283,13 @@ class Storage:
             self._disk.remove(self.path(name))
 
     def create(self) -> None:
-        """Make this directory; of several callers exactly one succeeds.
+        """Create this directory; of several callers exactly one succeeds.
 
-        A store has no empty directories: there a hidden object stands for it.
+        Object stores have no empty directories, so a hidden object is created there.
 
         Raises:
-            FileExistsError: If it is there.
-            OSError: If it cannot be made.
+            FileExistsError: If the directory exists.
+            OSError: If it cannot be created.
         """
         if self.is_local:
             self._disk.make_folder(self.root, exist_ok=False)
@@ -299,14 +299,14 @@ class Storage:
             self.create_file(".made", uuid.uuid4().hex.encode())
 
     def remove_if_empty(self) -> None:
-        """Remove this directory if nothing is in it; object stores have no empty directories."""
+        """Remove this directory if it is empty; object stores have no empty directories."""
         if self.is_local:
             with suppress(OSError):  # something is in it
                 self._disk.remove_folder(self.root)
 
 
 def _file_info(entry: Stored) -> pafs.FileInfo:
-    """A line of a store's listing as pyarrow's."""
+    """Convert an entry of a store's listing to pyarrow's `FileInfo`."""
     import pyarrow.fs as pafs
 
     if not entry.is_file:

@@ -1,7 +1,7 @@
-"""One object store as directories of files, over fsspec.
+"""Access to object stores through fsspec.
 
-The file systems are opened with bounded waits and without retries of their own: `repeated` is the
-only place that tries a request again. Credentials come from the usual chains of the process.
+The fsspec file systems are opened with timeouts and without their own retries; only `repeated`
+retries requests. Credentials come from the usual sources of each store.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ T = TypeVar("T")
 CONNECT_S, READ_S = 10.0, 30.0
 PARALLEL = 16
 CONDITIONAL = frozenset({"s3", "gs", "memory"})
-"""Schemes in which of several writers that create one object exactly one succeeds."""
+"""Schemes with conditional writes: if several writers create an object, exactly one succeeds."""
 
-# fsspec protocol -> the package that serves it; `jobs/extras.py` knows whose extra it is.
+# fsspec protocol -> required package; `jobs/extras.py` maps packages to extras.
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
-# The keys of a listing that may name the version of an object, and the time of its last change.
+# Keys of a listing that may hold an object's version, and the time of its last change.
 _VERSIONS = ("ETag", "generation", "blob_id", "etag", "md5Hash", "content_md5")
 _TIMES = ("LastModified", "mtime", "last_modified", "created", "timeCreated")
 
-# What no second try changes.
+# Errors for which retrying does not help.
 _FINAL = (
     *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError),
     *(PermissionError, NotImplementedError, ModuleNotFoundError),
@@ -59,26 +59,26 @@ _NO_CREDENTIALS = frozenset(
 
 
 class UnavailableError(OSError):
-    """A store did not serve a request, however often it was tried."""
+    """A request to a store failed in all attempts."""
 
 
 class NoConnectionError(UnavailableError, ConnectionError):
-    """It refused the request, or failed."""
+    """The store refused the connection or the request failed."""
 
 
 class NoAnswerError(UnavailableError, TimeoutError):
-    """It did not answer in time."""
+    """The store did not respond in time."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often and how long a request is tried.
+    """Retry policy of requests.
 
     Attributes:
-        tries: In all.
-        first_s: Mean pause after the first try; every further one is twice as long.
-        longest_s: Bound of a pause.
-        deadline_s: No try begins later than this after the first one.
+        tries: Maximum number of attempts.
+        first_s: Mean pause after the first attempt; it doubles after every further one.
+        longest_s: Maximum pause.
+        deadline_s: No attempt starts later than this after the first one.
     """
 
     tries: int = 6
@@ -91,17 +91,16 @@ PATIENCE = Patience()
 
 
 def repeated(operation: Callable[[], T], what: str, patience: Patience = PATIENCE) -> T:
-    """Call an operation until it succeeds, its error is final, or the patience ends.
+    """Call an operation until it succeeds, its error is final, or no attempts are left.
 
     Args:
-        operation: May be called again after any error: it reads, or writes the same bytes.
-        what: Verb and URL, for the error: `"read s3://bucket/x"`.
-        patience: How often.
+        operation: Idempotent function: it reads, or writes the same bytes.
+        what: Verb and URL for the error message: `"read s3://bucket/x"`.
+        patience: Retry policy.
 
     Raises:
-        OSError: FileNotFoundError, FileExistsError and PermissionError as the store means them;
-            `UnavailableError` when it did not answer to the end. The text names the URL without
-            secrets.
+        OSError: FileNotFoundError, FileExistsError or PermissionError for final errors, else
+            `UnavailableError`. The message contains the URL without secrets.
     """
     started = time.monotonic()
     for attempt in range(1, patience.tries + 1):
@@ -112,7 +111,7 @@ def repeated(operation: Callable[[], T], what: str, patience: Patience = PATIENC
             if _is_final(error) or attempt == patience.tries or late:
                 raise _named(error, redacted(what), attempt) from error
             logger.debug("try %d to %s: %s", attempt, redacted(what), type(error).__name__)
-            # Full jitter: workers that were refused together do not come back together.
+            # Full jitter, so that workers that failed together do not retry together.
             time.sleep(random.uniform(0, min(patience.first_s * 2**attempt, patience.longest_s)))
     raise AssertionError("unreachable")
 
@@ -128,7 +127,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _is_conflict(error: BaseException | None) -> bool:
-    """Whether a store refused to create an object because it is there."""
+    """Whether a store refused to create an object because it exists."""
     while error is not None:
         response = getattr(error, "response", None)
         code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
@@ -139,7 +138,7 @@ def _is_conflict(error: BaseException | None) -> bool:
 
 
 def _named(error: Exception, what: str, attempts: int) -> Exception:
-    """The same error as an OSError whose one line names the URL."""
+    """Convert an error to an OSError whose one-line message contains the URL."""
     reason = redacted(" ".join(str(error).split())) or type(error).__name__
     name = type(error).__name__
     if isinstance(error, ModuleNotFoundError | NotImplementedError):
@@ -159,18 +158,18 @@ def _named(error: Exception, what: str, attempts: int) -> Exception:
 
 
 def open_filesystem(scheme: str) -> Any:
-    """The file system of a scheme; nothing is asked of the store yet.
+    """Open the fsspec file system of a scheme without any request.
 
     Raises:
-        ModuleNotFoundError: If the package is not installed; its `name` says which.
-        ValueError: If nothing serves the scheme.
+        ModuleNotFoundError: If the required package, `error.name`, is not installed.
+        InputError: If the scheme is not supported.
     """
     package = _PACKAGES.get(scheme)
     if package and find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     import fsspec
 
-    # A remembered listing would hide what others have written since.
+    # Disable cached listings, which would hide later writes of other processes.
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme == "s3":
         options["config_kwargs"] = {
@@ -198,17 +197,17 @@ def open_filesystem(scheme: str) -> Any:
 
 
 def _modified(info: Mapping[str, Any]) -> datetime | None:
-    """When an object was written, with its time zone; `None` if the listing does not say."""
+    """Time when an object was written, with time zone; `None` if the listing has none."""
     found = next((info[key] for key in _TIMES if isinstance(info.get(key), datetime)), None)
     return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
 
 
 class Ranges(io.RawIOBase):
-    """An object as a file: every read is one request of its own, repeated if need be.
+    """Read-only file over an object; every read is a separate request with retries.
 
     Args:
-        read_range: First byte and the one behind the last -> the bytes.
-        size: Of the object.
+        read_range: Function that returns the bytes of a range (start, stop).
+        size: Size of the object.
     """
 
     def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:
@@ -223,24 +222,24 @@ class Ranges(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Position of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Let the next read begin elsewhere."""
+        """Set the position of the next read."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, base + offset)
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:
-        """So many bytes, or all that are left."""
+        """Read up to `size` bytes, or all remaining ones."""
         stop = self._size if size is None or size < 0 else min(self._size, self._at + size)
         data = self._read_range(self._at, stop)
         self._at += len(data)
         return data
 
     def readall(self) -> bytes:
-        """All bytes that are left."""
+        """Read all remaining bytes."""
         return self.read()
 
     def readinto(self, buffer: Any) -> int:
@@ -252,14 +251,14 @@ class Ranges(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Stored:
-    """One line of a listing.
+    """Entry of a listing.
 
     Attributes:
         path: Bucket and path.
-        is_file: Whether it is an object; otherwise the common beginning of some.
+        is_file: Whether it is an object; otherwise it is a common prefix of objects.
         size: Bytes.
-        version: Another one whenever the bytes have changed; "" if the store names none.
-        modified: When it was written, by the store's clock; `None` if the store does not say.
+        version: Version id that changes whenever the bytes change; "" if the store has none.
+        modified: Time of the last write by the store's clock; `None` if unknown.
     """
 
     path: str
@@ -275,13 +274,13 @@ class Stored:
 
 
 class ObjectStore:
-    """A store with one scheme; paths are `bucket/path`.
+    """Object store of one URL scheme; paths are `bucket/path`.
 
-    A PUT is atomic on all of them: an object is there when the last byte has arrived, or is not.
+    A PUT is atomic in all stores: an object becomes visible when its upload is complete.
 
     Args:
-        scheme: `s3`, `gs`, `hf`, `memory` or another one that fsspec knows.
-        patience: How often an operation is tried.
+        scheme: `s3`, `gs`, `hf`, `memory` or another one that fsspec supports.
+        patience: Retry policy of all operations.
     """
 
     type_name = "object store"
@@ -291,11 +290,11 @@ class ObjectStore:
         self._opening = threading.Lock()
 
     def __reduce__(self) -> tuple[type[ObjectStore], tuple[str, Patience]]:
-        """A worker opens connections, and finds credentials, of its own."""
+        """Pickle only the settings: every worker opens its own connections and credentials."""
         return ObjectStore, (self.scheme, self.patience)
 
     def __eq__(self, other: object) -> bool:
-        """Stores with one scheme are one store."""
+        """Stores with the same scheme are equal."""
         return isinstance(other, ObjectStore) and self.scheme == other.scheme
 
     def __hash__(self) -> int:
@@ -308,17 +307,17 @@ class ObjectStore:
             return open_filesystem(self.scheme)
 
     def open(self) -> None:
-        """Find out whether anything serves the scheme; nothing is asked of the store.
+        """Check that the scheme is supported, without any request.
 
         Raises:
-            ModuleNotFoundError: If the package is not installed.
-            ValueError: If nothing serves it.
+            ModuleNotFoundError: If the required package is not installed.
+            InputError: If the scheme is not supported.
         """
-        self._fs  # noqa: B018  (opened once, by whoever is first)
+        self._fs  # noqa: B018  (opened once and cached)
 
     @property
     def has_conditions(self) -> bool:
-        """Whether `create` holds between several writers."""
+        """Whether `create` is atomic between several writers."""
         return self.scheme in CONDITIONAL
 
     def url(self, path: str) -> str:
@@ -326,12 +325,12 @@ class ObjectStore:
         return redacted(f"{self.scheme}://{path}")
 
     def _do(self, verb: str, path: str, operation: Callable[[Any], T]) -> T:
-        """Repeat an operation on the file system."""
+        """Call an operation on the file system with retries."""
         fs = self._fs
         return repeated(lambda: operation(fs), f"{verb} {self.url(path)}", self.patience)
 
     def _stored(self, info: Any) -> Stored:
-        """A line of a listing of fsspec."""
+        """Convert an entry of an fsspec listing."""
         modified = _modified(info)
         versions = (str(info[key]).strip('"') for key in _VERSIONS if info.get(key))
         version = next(versions, modified.isoformat() if modified else "")
@@ -339,7 +338,7 @@ class ObjectStore:
         return Stored(path, is_file, int(info.get("size") or 0), version, modified)
 
     def listing(self, path: str) -> list[Stored]:
-        """What is directly in a directory: one request for 1,000 names; empty if there is none."""
+        """Entries directly in a directory (one request per 1,000); empty if it does not exist."""
 
         def ask(fs: Any) -> list[Any]:
             try:
@@ -348,13 +347,13 @@ class ObjectStore:
                 return []
 
         found = (self._stored(info) for info in self._do("list", path, ask))
-        # A folder that a web console made is an empty object with the folder's own name.
+        # Skip folder markers of web consoles: empty objects with the name of the folder.
         return [entry for entry in found if entry.path != path.strip("/")]
 
     def tree(self, path: str) -> list[Stored]:
-        """Every object below a directory, in order: one request for 1,000.
+        """All objects below a directory, sorted (one request per 1,000).
 
-        Folder markers, the empty objects `folder/` that web consoles make, are left out.
+        Folder markers, the empty objects `folder/` created by web consoles, are left out.
         """
         found = self._do("list", path, lambda fs: fs.find(path, detail=True))
         infos = (info for info in found.values() if not str(info["name"]).endswith("/"))
@@ -362,11 +361,11 @@ class ObjectStore:
         return sorted((e for e in entries if e.is_file), key=lambda entry: entry.path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether anything is below a path."""
+        """Whether any object is below a path."""
         return bool(self.listing(path))
 
     def stat(self, path: str) -> Stored | None:
-        """One object; `None` if it is not there."""
+        """Entry of one object; `None` if it does not exist."""
         try:
             found = self._stored(self._do("look at", path, lambda fs: fs.info(path)))
         except FileNotFoundError:
@@ -374,7 +373,7 @@ class ObjectStore:
         return found if found.is_file else None
 
     def age_s(self, path: str) -> float | None:
-        """Seconds since an object was written, by the store's clock; `None` if it tells none."""
+        """Seconds since an object was written, by the store's clock; `None` if unknown."""
         return self._do("look at", path, lambda fs: _age_s(fs, self.scheme, path))
 
     def read(self, path: str) -> bytes:
@@ -383,7 +382,7 @@ class ObjectStore:
         Raises:
             FileNotFoundError: If it is not there.
         """
-        # In one request, where s3fs asks for the size first.
+        # Read in one request; by default s3fs requests the size first.
         options = {"max_concurrency": 1} if self.scheme == "s3" else {}
         return bytes(self._do("read", path, lambda fs: fs.cat_file(path, **options)))
 
@@ -405,18 +404,18 @@ class ObjectStore:
         return Ranges(partial(self.read_range, path), found.size)
 
     def write(self, path: str, data: bytes | memoryview) -> None:
-        """Put an object in place."""
+        """Write an object."""
         content = bytes(data)
         self._do("write", path, lambda fs: fs.pipe_file(path, content))
 
     def create(self, path: str, data: bytes) -> None:
-        """Put an object in place that must not be there.
+        """Create an object that must not exist.
 
-        If the answer of a PUT is lost, its repetition is refused by its own success: then the
-        bytes tell whose object it is. So they must not be those of another writer.
+        If the response to a PUT is lost, the retry is refused because the first PUT succeeded; the
+        object's bytes then show who wrote it. Therefore `data` must be unique to the writer.
 
         Raises:
-            FileExistsError: If another writer has written it.
+            FileExistsError: If another writer has created it.
         """
         try:
             self._do("create", path, lambda fs: fs.pipe_file(path, data, mode="create"))
@@ -426,18 +425,18 @@ class ObjectStore:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[IO[bytes]]:
-        """A file to fill in pieces; it is sent when the block ends, and not if the block fails."""
+        """Open a file for writing; it is uploaded when the block ends without an error."""
         with tempfile.NamedTemporaryFile() as file:
             yield file
             file.flush()
             self.upload(Path(file.name), path)
 
     def upload(self, source: Path, path: str) -> None:
-        """Send a local file."""
+        """Upload a local file."""
         self._do("write", path, lambda fs: fs.put_file(str(source), path))
 
     def download(self, path: str, target: Path) -> None:
-        """Fetch an object into a local file, which is whole when this returns.
+        """Download an object into a local file and check its size.
 
         Raises:
             FileNotFoundError: If the object is not there.
@@ -454,12 +453,12 @@ class ObjectStore:
         self._do("fetch", path, fetch)
 
     def download_all(self, pairs: Sequence[tuple[str, Path]]) -> None:
-        """Fetch several objects at once."""
+        """Download several objects in parallel."""
         with ThreadPoolExecutor(PARALLEL) as workers:
             list(workers.map(lambda pair: self.download(*pair), pairs))
 
     def delete(self, path: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; no error if it does not exist."""
 
         def remove(fs: Any) -> None:
             with suppress(FileNotFoundError):  # an earlier try may have removed it
@@ -468,13 +467,13 @@ class ObjectStore:
         self._do("delete", path, remove)
 
     def move(self, path: str, new_path: str) -> None:
-        """Give an object another name: a copy, then the removal."""
+        """Rename an object by copying and removing it."""
         self._do("copy", path, lambda fs: fs.cp_file(path, new_path))
         self.delete(path)
 
 
 def _age_s(fs: Any, scheme: str, path: str) -> float | None:
-    """Seconds since an object was written, both times from one answer of the store."""
+    """Seconds since an object was written, with both times from one response of the store."""
     bucket, _, key = path.partition("/")
     if scheme == "s3":
         out = fs.call_s3("head_object", Bucket=bucket, Key=key)

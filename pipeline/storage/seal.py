@@ -1,7 +1,7 @@
 """Checksums over all values of a table, stored in its Parquet file.
 
-A digest depends on the names, types and values of the columns and on the identity it is made with;
-it does not depend on how Parquet or Arrow lay the values out.
+A digest depends on the names, types and values of the columns and on the file's identity, but not
+on the memory layout of Parquet or Arrow.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tango_core.errors import InputError
 
 SEAL = b"tango_seal"
 
-# What damaged bytes lead to when Parquet is parsed; zstd raises OSError.
+# Errors raised when damaged Parquet files are parsed; zstd raises OSError.
 DAMAGE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 
 
 class DamagedFileError(InputError):
-    """A file whose content is not what was written, or not where it was written."""
+    """A file whose content has changed, or which was renamed, since it was written."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class SealedTable:
     """A table that was read and checked.
 
     Attributes:
-        table: Its columns, without the file's metadata if it was sealed.
-        run: Run that the file belongs to; `None` for a file without a seal.
+        table: The table, without the file's metadata if it was sealed.
+        run: Run to which the file belongs; `None` for a file without a seal.
     """
 
     table: pa.Table
@@ -46,8 +46,8 @@ class SealedTable:
 def digest_of(table: pa.Table, identity: Mapping[str, str]) -> str:
     """SHA-256 over the identity and over name, type and values of every column.
 
-    Of large binary columns the CRC-32 stands for the bytes: they are most of a token cache, and
-    SHA-256 would take longer than reading them.
+    For large binary columns, which make up most of a token cache, the CRC-32 of the bytes is
+    hashed, because SHA-256 would take longer than reading them.
     """
     state = hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode())
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -58,12 +58,12 @@ def digest_of(table: pa.Table, identity: Mapping[str, str]) -> str:
 
 
 def _name_of(kind: pa.DataType) -> str:
-    """Of a type; Parquet gives the values inside a list another name than Arrow does."""
+    """Name of a type, independent of the differing field names of lists in Parquet and Arrow."""
     return f"list<{_name_of(kind.value_type)}>" if pa.types.is_list(kind) else str(kind)
 
 
 def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
-    """Add the values of a column: which are null, then the others."""
+    """Hash the values of a column: the null mask, then the other values."""
     if len(values) == 0:
         return
     state.update(_nulls_of(values))
@@ -88,14 +88,14 @@ def _feed(state: hashlib._Hash, values: pa.Array | pa.ChunkedArray) -> None:
 
 
 def _nulls_of(values: pa.Array | pa.ChunkedArray) -> bytes:
-    """A bit for every value, set where it is null; asking each costs most of a small table."""
+    """Packed null mask, computed with one Arrow call because per-value checks are slow."""
     if values.null_count in (0, len(values)):
         return np.packbits(np.full(len(values), values.null_count > 0)).tobytes()
     return np.packbits(values.is_null().to_numpy(zero_copy_only=False)).tobytes()
 
 
 def _bytes_of(values: pa.LargeBinaryArray) -> memoryview:
-    """The bytes of all values, one after the other, not copied."""
+    """The concatenated bytes of all values, without copying."""
     _, offsets, data = values.buffers()
     where = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     return memoryview(data if data is not None else b"")[where[0] : where[-1]]
@@ -114,10 +114,10 @@ def write_sealed(table: pa.Table, folder: Storage, name: str, run: str) -> None:
 
 
 def sealed_run(schema: pa.Schema) -> str | None:
-    """Run that the seal of a file names, unchecked; `None` for a file without a seal.
+    """Run named in the seal of a file, without checking the digest; `None` without a seal.
 
     Raises:
-        ValueError: If the seal cannot be read.
+        ValueError: If the seal cannot be parsed.
     """
     stored = (schema.metadata or {}).get(SEAL)
     return None if stored is None else str(json.loads(stored)["run"])
@@ -127,14 +127,14 @@ def read_sealed(folder: Storage, name: str, *, must: bool) -> SealedTable:
     """Read one Parquet file and check its seal.
 
     Args:
-        folder: Where it is.
-        name: Of the file.
-        must: Whether a file without a seal is damaged; otherwise it was written by release 0.1.
+        folder: Directory of the file.
+        name: Name of the file.
+        must: Whether a missing seal is an error; release 0.1 wrote files without seals.
 
     Raises:
-        DamagedFileError: If it cannot be parsed, its values differ from what was sealed, or it was
+        DamagedFileError: If it cannot be parsed, its values differ from the sealed ones, or it was
             written under another name.
-        FileNotFoundError: If it is not there.
+        FileNotFoundError: If it does not exist.
     """
     data = folder.read(name)
     try:

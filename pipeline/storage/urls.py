@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
 
-# How people set credentials for a store; a URL is copied into recipes, logs and MLflow.
+# How to set credentials of a store, instead of in URLs, which are copied into files and logs.
 _CHAINS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials or the machine's role",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login` or the "
@@ -26,10 +26,10 @@ class UrlError(InputError):
 
 @dataclass(frozen=True)
 class Url:
-    """A place in a store, used like a `pathlib.Path` where only names are concerned.
+    """URL in an object store, with the name operations of `pathlib.Path`.
 
     Attributes:
-        text: `scheme://bucket/path`, without a slash at the end.
+        text: `scheme://bucket/path`, without a trailing slash.
     """
 
     text: str
@@ -39,12 +39,12 @@ class Url:
         return self.text
 
     def __truediv__(self, name: str) -> Url:
-        """What is called `name` below this."""
+        """The URL of `name` in this directory."""
         return Url(f"{self.text.rstrip('/')}/{name}")
 
     @property
     def scheme(self) -> str:
-        """Of the store: `s3`, `gs`, `hf`, `memory`."""
+        """Scheme of the store: `s3`, `gs`, `hf`, `memory`."""
         return self.text.partition("://")[0]
 
     @property
@@ -54,12 +54,12 @@ class Url:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property
     def parent(self) -> Url:
-        """What this is in."""
+        """The URL of the parent directory."""
         return Url(f"{self.scheme}://{posixpath.dirname(self.path)}")
 
 
@@ -68,15 +68,15 @@ Place = Path | Url
 
 
 def is_url(text: str) -> bool:
-    """Whether a text names a place in a store; `file://` is a local path."""
+    """Whether a string is a URL of an object store; `file://` is a local path."""
     return "://" in text and not text.startswith("file://")
 
 
 def place(text: str | Path | Url) -> Place:
-    """A path or URL as people write it.
+    """Parse a path or URL written by a user.
 
     Raises:
-        UrlError: If it is a URL with a password or a key in it, or without a bucket.
+        UrlError: If it is a URL with credentials, without a bucket, or with http or https.
     """
     if isinstance(text, Path | Url):
         return text
@@ -88,24 +88,24 @@ def place(text: str | Path | Url) -> Place:
     scheme, _, path = text.partition("://")
     if scheme.lower() in ("http", "https"):
         raise UrlError(
-            f"{text}: nothing is read from or written to http and https; download the file, or use "
-            "a store (s3://, gs://, hf://)"
+            f"{text}: http and https are not supported; download the file, or use an object store "
+            "(s3://, gs://, hf://)"
         )
     if not path.strip("/"):
-        raise UrlError(f"{text}: the URL names no bucket; write {scheme}://BUCKET/FOLDER")
+        raise UrlError(f"{text}: the URL has no bucket; write {scheme}://BUCKET/FOLDER")
     return Url(f"{_ALIASES.get(scheme, scheme)}://{path.strip('/')}")
 
 
 def raise_if_secret(url: str) -> None:
-    """Refuse a URL that holds a user, a password or a key.
+    """Refuse a URL that contains a user, a password or a key.
 
     Raises:
-        UrlError: In one line, without the secret.
+        UrlError: If it does; the message does not contain the secret.
     """
     if not is_url(url):
         return
     netloc, query = _split(url)
-    # hf:// names a revision behind an @ that follows the repository.
+    # hf:// URLs may have a revision after an @ that follows the repository.
     if "@" in netloc:
         what = "a user or a password"
     elif redacted(url) != url and any(redacted(f"?{k}=x") != f"?{k}=x" for k, _ in query):

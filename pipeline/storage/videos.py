@@ -1,8 +1,8 @@
-"""Per-node cache of videos fetched from a store.
+"""Per-node cache of videos downloaded from an object store.
 
-Several processes share one directory. A lock per video (`flock`, gone with its process) is held
-shared while somebody reads it and alone while it is fetched, so a video is fetched by one process,
-is never removed while it is decoded, and what a killed process left half is never taken for whole.
+Several processes share one directory. A lock per video (`flock`, released when its process ends) is
+held shared by readers and exclusively during a download. So a video is downloaded by only one
+process, is not removed while it is decoded, and incomplete downloads are never used.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from pipeline.storage.urls import Url, place
 from tango_core.errors import MissingFileError
 from tango_core.local_files import has_identity
 
-# Locks are shared out by digest: two videos with one lock wait for each other, which is harmless.
+# Locks are chosen by digest; two videos may share a lock and then wait for each other.
 _NUM_LOCKS = 4096
-# What is being fetched, and an empty file as large as that will be, which holds its place.
+# Suffixes of an incomplete download, and of a sparse file that reserves its size.
 _HALF, _ROOM = ".half", ".room"
 _WAITS_S = 600.0
 _GIB = 2**30
 
 
 class ChangedError(OSError):
-    """A video is another one than when the job was planned."""
+    """A video has changed since the job was planned."""
 
 
 @dataclass(frozen=True)
 class VideoCache:
-    """A bounded directory of fetched videos, shared by the processes of a node.
+    """Directory of downloaded videos with a maximum size, shared by the processes of a node.
 
     Attributes:
-        root: The directory; `~` is the home of the node's own user.
-        max_gib: Bound of the bytes in it, in GiB, those that are being fetched included.
+        root: The directory; `~` is expanded on each node.
+        max_gib: Maximum size in GiB, including videos that are being downloaded.
     """
 
     root: str
@@ -57,17 +57,17 @@ class VideoCache:
 
     @contextmanager
     def fetched(self, url: str, fingerprint: str) -> Iterator[str]:
-        """The path of a local copy of a video, or of a directory of frames, while the block runs.
+        """Context manager with the path of a local copy of a video or directory of frames.
 
         Args:
-            url: Of the object, or of what all objects of the directory begin with.
-            fingerprint: Which version is wanted: from `remote_fingerprint`, or of the bytes, from
-                `source_fingerprint` of a copy; "" for the one that is there now.
+            url: URL of the object or of the directory.
+            fingerprint: Expected version: from `remote_fingerprint`, or `source_fingerprint` of
+                the bytes; "" for the current version.
 
         Raises:
-            FileNotFoundError: If it is not there.
+            FileNotFoundError: If it does not exist.
             ChangedError: If the store has another version.
-            OSError: If it cannot be fetched, or is larger than the bound.
+            OSError: If it cannot be downloaded, or is larger than the maximum size.
         """
         where = place(url)
         assert isinstance(where, Url)
@@ -82,7 +82,7 @@ class VideoCache:
         while True:
             with self._locked(name, fcntl.LOCK_SH):
                 if path.exists():
-                    os.utime(path)  # the oldest ones make room first
+                    os.utime(path)  # mark as recently used; the oldest ones are removed first
                     yield str(path)
                     return
             with self._locked(name, fcntl.LOCK_EX):
@@ -93,7 +93,7 @@ class VideoCache:
     def _fetch(
         self, store: ObjectStore, where: Url, objects: list[Stored], fingerprint: str, path: Path
     ) -> None:
-        """Bring a video here under another name, look at it, and put it in place."""
+        """Download a video under a temporary name, check it, and rename it."""
         if _is_of_listing(fingerprint) and fingerprint_of(where, objects) != fingerprint:
             raise ChangedError(changed(where))
         half, room = path.with_name(path.name + _HALF), path.with_name(path.name + _ROOM)
@@ -118,11 +118,11 @@ class VideoCache:
             _remove(room)
 
     def _reserve(self, where: Url, room: Path, size: int) -> None:
-        """Make room, and hold it."""
+        """Free disk space for a video and reserve it."""
         if size > self._max_bytes:
             raise OSError(
-                f"{where} has {size / _GIB:.2f} GiB, more than all videos of a node may have "
-                f"({self.max_gib:g} GiB); raise --video-cache-gib (decode.video_cache_gib)"
+                f"{where} has {size / _GIB:.2f} GiB, more than the maximum size of a node's video "
+                f"cache ({self.max_gib:g} GiB); raise --video-cache-gib (decode.video_cache_gib)"
             )
         until = time.monotonic() + _WAITS_S
         while True:
@@ -133,13 +133,13 @@ class VideoCache:
                     return
             if time.monotonic() > until:
                 raise OSError(
-                    f"{where}: the videos of this node fill {self.max_gib:g} GiB and are all in "
-                    "use; raise --video-cache-gib (decode.video_cache_gib)"
+                    f"{where}: this node's video cache of {self.max_gib:g} GiB is full and all "
+                    "its videos are in use; raise --video-cache-gib (decode.video_cache_gib)"
                 )
             time.sleep(0.2)
 
     def _make_room(self, size: int) -> bool:
-        """Remove the videos that nobody uses and that were used longest ago, as far as needed."""
+        """Remove unused videos, the least recently used first, until `size` bytes are free."""
         entries = []
         for path in self._root.glob("??/*"):
             try:
@@ -160,7 +160,7 @@ class VideoCache:
 
     @contextmanager
     def _locked(self, name: str, how: int) -> Iterator[bool]:
-        """Hold a lock while the block runs; `False` if it must not wait and somebody has it."""
+        """Hold a lock during the block; yields `False` if it is taken and must not be awaited."""
         number = int(name[:8], 16) % _NUM_LOCKS if name != "room" else None
         folder = self._root / "locks"
         folder.mkdir(parents=True, exist_ok=True)
@@ -174,10 +174,10 @@ class VideoCache:
 
 
 def remote_fingerprint(url: str) -> str:
-    """Identify the version of a video in a store, or of a directory of frames.
+    """Fingerprint of the current version of a video or frame directory in an object store.
 
     Raises:
-        FileNotFoundError: If it is not there.
+        FileNotFoundError: If it does not exist.
     """
     where = place(url)
     assert isinstance(where, Url)
@@ -185,7 +185,7 @@ def remote_fingerprint(url: str) -> str:
 
 
 def fingerprint_of(where: Url, objects: list[Stored]) -> str:
-    """The same, from a listing of the objects: by their sizes and versions, and by the place."""
+    """Fingerprint of a URL from a listing of its objects: their names, sizes and versions."""
     about = hashlib.sha256(str(where).encode()).hexdigest()[:16]
     if _is_file(where, objects):
         return f"store:{objects[0].size}:{objects[0].version}:{about}"
@@ -194,7 +194,7 @@ def fingerprint_of(where: Url, objects: list[Stored]) -> str:
 
 
 def _objects(store: ObjectStore, where: Url) -> list[Stored]:
-    """The object of a URL, or those of a directory."""
+    """The object at a URL, or the objects in a directory."""
     found = store.stat(where.path)
     objects = [found] if found else store.tree(where.path)
     if not objects:
@@ -203,29 +203,29 @@ def _objects(store: ObjectStore, where: Url) -> list[Stored]:
 
 
 def _is_file(where: Url, objects: list[Stored]) -> bool:
-    """Whether a URL is that of one object."""
+    """Whether a URL is a single object."""
     return len(objects) == 1 and objects[0].path == where.path
 
 
 def _is_of_listing(fingerprint: str) -> bool:
-    """Whether a fingerprint can be compared with a listing; one of the bytes cannot."""
+    """Whether a fingerprint was computed from a listing, not from the bytes."""
     return fingerprint.startswith("store")
 
 
 def changed(where: Url | str) -> str:
-    """What a `ChangedError` says."""
+    """Message of a `ChangedError`."""
     return f"{where} has been replaced since the job was planned; --resume plans it again"
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a directory."""
+    """Size of a file, or of all files in a directory, in bytes."""
     if path.is_dir():
         return sum(child.stat().st_size for child in path.rglob("*") if child.is_file())
     return path.stat().st_size
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or a directory; one that is not there is no error."""
+    """Remove a file or a directory; no error if it does not exist."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

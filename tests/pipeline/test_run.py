@@ -98,7 +98,9 @@ class TestNotFinite:
         answers = [answer for result in first for answer in result.answers]
         assert {answer["status"] for answer in answers} == {status}
         assert all(half in answer["error"] for answer in answers)
-        with pytest.raises(WorkerError, match=f"last 5 clips failed alike: NotFiniteError.*{half}"):
+        with pytest.raises(
+            WorkerError, match=f"last 5 clips failed with the same error: NotFiniteError.*{half}"
+        ):
             next(results)
 
     def test_nothing_that_is_not_finite_is_cached(self, with_nan):

@@ -159,7 +159,7 @@ def test_mistakes_end_in_one_line(tango, runs, tmp_path):
         (("published", runs[0]), "nothing is printed for"),
         (("published", runs[0], "--cell", "x"), "has 'full'"),
         ((*runs, "--cell", "tngo"), "choose with --cell and --other-cell"),
-        ((tmp_path / "notes.txt", runs[0]), "not a file of a harness"),
+        ((tmp_path / "notes.txt", runs[0]), "not a result file of a harness"),
     ):
         code, _, err = tango("explain", *arguments)
         assert code == 2, arguments

@@ -250,7 +250,7 @@ class TestTrouble:
             nobody.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{nobody.getsockname()[1]}"
             for call in (lambda uri: log_run(one_cell, uri), raise_if_unreachable):
-                named = f"^nothing listens at {address} .*--tracking-uri"
+                named = f"^no server listens at {address} .*--tracking-uri"
                 with pytest.raises(TrackingError, match=named):
                     call(f"http://{address}")
 

@@ -107,7 +107,7 @@ def test_a_file_that_only_the_driver_has_names_the_node(tmp_path):
     said = f"decode: {gone}: no such file"
     assert decode(row(gone)).error == said
     error = decode(row(gone, source_fingerprint="stat:1")).error
-    assert error.startswith(f"{said} on {socket.gethostname()}, but it was there when")
+    assert error.startswith(f"{said} on {socket.gethostname()}, but it existed when")
 
 
 def test_a_row_that_failed_before_passes_through():

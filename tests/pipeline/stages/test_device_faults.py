@@ -175,7 +175,7 @@ def test_the_method_without_memory_leaves_the_others_their_answers(one_clip, pro
     row = compress(one_clip.decoded)
     assert row.status == "ok"
     assert json.loads(row.compress_errors) == {
-        first: "no room for this method, twice: raise the pool's num_gpus, or lower "
+        first: "out of memory, also when retried: raise the pool's num_gpus, or lower "
         "model.num_frames; OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     }
     assert one_clip.plan.caches[first].keys() == set()

@@ -156,4 +156,4 @@ def test_a_file_that_is_gone_afterwards_cannot_be_told(video, monkeypatch):
     monkeypatch.setattr(stage, "_child", lambda memory_gib: Removing())
     result = decode(row)
     assert result.status == "decode_failed"
-    assert "it was there when the job was planned" in result.error
+    assert "it existed when the job was planned" in result.error

@@ -47,7 +47,7 @@ def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
     said = str(caught.value)
     assert said == (
         f"the code of method 'uniform' on {socket.gethostname()} is not the driver's "
-        "(edited_digest): install the same code on every node, and start its workers anew"
+        "(edited_digest): install the same code on every node, and restart its workers"
     )
 
 
