@@ -77,7 +77,7 @@ class DecordReader(FrameReader):
         self.times = self._own_times(count) if times is None else times
 
     def _own_times(self, count: int) -> Times:
-        """decord's frame times, or index / rate if these are invalid (MPEG-2, AVI)."""
+        """Frame times of decord, or index / rate if these are invalid (MPEG-2, AVI)."""
         stamps = np.asarray(self._reader.get_frame_timestamp(range(count)), dtype=np.float64)
         starts = stamps.reshape(-1, 2)[:, 0]
         if not (np.abs(starts) < 1e7).all() or (np.diff(starts) < 0).any():
