@@ -14,16 +14,16 @@ T = TypeVar("T")
 _OUT_OF_MEMORY = re.compile(
     r"\bCU(BLAS|DNN|SOLVER)_STATUS_ALLOC_FAILED|\b(CUDA|HIP)( driver)? error: out of memory"
     r"|\b(CUDA|HIP) out of memory|DefaultCPUAllocator: (can't|not enough)"
-    # What cuBLAS says when a full GPU has no room for its own start.
+    # Raised when cuBLAS cannot be initialised on a full GPU.
     r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `?cublasCreate"
-    # PyTorch, which wants to say how full a slice of a GPU is, and may not ask (pytorch#112377).
+    # Raised on MIG slices, where PyTorch may not query memory use (pytorch#112377).
     r"|NVML_SUCCESS == r INTERNAL ASSERT FAILED",
     re.IGNORECASE,
 )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory is too small, of a device or of the host."""
+    """Whether an error means that the memory of a device or of the host is exhausted."""
     return any(
         isinstance(one, (torch.OutOfMemoryError, MemoryError))
         or (isinstance(one, RuntimeError) and _OUT_OF_MEMORY.search(str(one)) is not None)
@@ -32,24 +32,24 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free_memory() -> None:
-    """Give back what nothing refers to: to the system, and to other processes on the GPU."""
+    """Free unreferenced and cached memory, for the system and for other processes on the GPU."""
     gc.collect()
     if cuda_is_in_use():
         torch.cuda.empty_cache()
 
 
 def again_with_memory_freed(work: Callable[[], T]) -> T:
-    """The result of `work`; if memory is too small, of a second try after memory was freed.
+    """Run `work`; after out of memory, free memory and run it once more.
 
     Args:
-        work: What it has begun is begun anew.
+        work: Function to run; must be repeatable.
     """
     try:
         return work()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Here the error is gone, and with it the frames that held the tensors of the first try.
+    # The error is deleted here, and with it the frames that held the first attempt's tensors.
     free_memory()
     return work()
 
@@ -60,7 +60,7 @@ def cuda_is_in_use() -> bool:
 
 
 def with_causes(error: BaseException, *, handled: bool = False) -> Iterator[BaseException]:
-    """An error and those that it was raised from; with those that were being handled, on wish."""
+    """An error and its causes; with `handled`, also its contexts."""
     seen: list[BaseException] = []
     current: BaseException | None = error
     while current is not None and current not in seen:

@@ -1,8 +1,8 @@
-"""Options that only one family of models has: a frozen dataclass, and the check of its values.
+"""Family-specific options of models: a frozen dataclass, and the validation of its values.
 
 A recipe writes them under `model`, `describe_model` takes them as keywords, and
 `ModelSpec.options` holds them. Importing this module, and the module of a family's options, loads
-neither torch nor transformers: recipes are checked before anything heavy.
+neither torch nor transformers: so recipes are checked before heavy imports.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from tango_core.errors import InputError
 # Frames that go through a vision tower together, 1 or larger; "auto" for what fits.
 EncodeBatch = int | Literal["auto"]
 
-# What becomes of the text around a temporal position that keeps no token (`language/prompt.py`).
+# Whether the text around a temporal position without kept tokens stays (`language/prompt.py`).
 EmptyBlocks = Literal["keep", "drop"]
 
-_KINDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a text"}
+_KINDS = {bool: "true or false", float: "a number", int: "a whole number", str: "a string"}
 
 
 @dataclass(frozen=True)
 class FamilyOptions:
-    """The options of a family; a family that has some extends it.
+    """Base class of a family's options.
 
     Every field is an option with a default, `bool`, `int`, `float`, `str` or a `Literal`, alone or
     with `None`. `__post_init__` checks ranges; its errors name `model.<option>`. A field with
-    `init=False` is a fact of the family that nobody can choose.
+    `init=False` is a constant of the family.
     """
 
     def identity(self) -> dict[str, Any]:
-        """The options that decide the tokens of a clip, by name, for the cache."""
+        """The options that affect a clip's tokens, by name, for cache keys."""
         return {}
 
     def input_size(self) -> str:
-        """What gives the model another number of tokens than published, as a recipe says it.
+        """The setting that changes the number of tokens from the published one, as in a recipe.
 
-        "" for the published number. Runs that differ in it see other input: one with fewer tokens
-        is a control of the others.
+        "" for the published number. Runs with different values have different inputs; one with
+        fewer tokens is a control for the others.
         """
         return ""
 
@@ -55,12 +55,12 @@ def option_names(cls: type[FamilyOptions]) -> tuple[str, ...]:
 
 
 def checked_options(cls: type[OptionsT], model: str, options: Mapping[str, Any]) -> OptionsT:
-    """Build the options of a family from what the user wrote.
+    """Build the options of a family from a recipe's values.
 
     Args:
         cls: The options of the family.
         model: Name of the model, for messages.
-        options: Option -> value; `None` is the family's own.
+        options: Values by name; `None` is the family's default.
 
     Raises:
         ValueError: For an unknown option or a wrong value, in one line that names
@@ -80,11 +80,11 @@ def checked_options(cls: type[OptionsT], model: str, options: Mapping[str, Any])
 
 
 def raise_if_wrong_area(area: int | None, others: Mapping[str, int | None]) -> None:
-    """Refuse a `frame_area` that is none, or that stands beside a bound that it replaces.
+    """Raise for an invalid `frame_area`, or one that is combined with an option it replaces.
 
     Args:
         area: The setting; `None` for none.
-        others: Option that it replaces -> its value.
+        others: Values of the options that it replaces, by name.
 
     Raises:
         ValueError: In one line that names the setting.
@@ -99,14 +99,14 @@ def raise_if_wrong_area(area: int | None, others: Mapping[str, int | None]) -> N
 
 
 def raise_unless_one_of(setting: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    """Refuse a value that is not in the list; `None` is not shown among the allowed ones."""
+    """Raise for a value that is not allowed; `None` is not listed in the message."""
     if value not in allowed:
         listed = ", ".join(str(one) for one in allowed if one is not None)
         raise InputError(f"{setting} must be one of {listed}, got {value!r}")
 
 
 def _checked(setting: str, value: Any, kind: Any) -> Any:
-    """The value as its kind, a type or a Literal; a whole number may stand for a number."""
+    """Check a value against a type or Literal; integers are converted to float if needed."""
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
         (kind,) = (part for part in get_args(kind) if part is not NoneType)
     if get_origin(kind) is Literal:

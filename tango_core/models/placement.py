@@ -1,8 +1,8 @@
-"""Which devices and precision `"auto"` means, and layers on several devices.
+"""Resolution of `"auto"` for devices and dtypes, and layers on several devices.
 
-A language model that no single GPU holds has its layers on several (`spread_layers`). Around the
-layers everything is on the first device, the home: token ids, positions, masks, logits. Hidden
-states move where the next layer is elsewhere; keys and values stay with their layer (`Spread`).
+A language model that does not fit one GPU has its layers on several (`spread_layers`). Everything
+else is on the first device, the home: token ids, positions, masks, logits. Hidden states are moved
+if the next layer is on another device; keys and values stay with their layer (`Spread`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_devices(device: str) -> tuple[torch.device, ...]:
-    """The devices of this process that a model was given.
+    """Resolve the devices of a model in this process.
 
     Args:
         device: `"auto"`, a device, or several with commas between them, which share the layers of
             a language model: `"cuda:0,cuda:1"`.
 
     Raises:
-        ValueError: If a GPU is asked for that this process does not see.
+        ValueError: If this process does not see a requested GPU.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -55,8 +55,9 @@ def resolve_devices(device: str) -> tuple[torch.device, ...]:
 def resolve_dtype(dtype: str, device: str) -> str:
     """The dtype that `"auto"` means: bfloat16 on a GPU, float32 on a CPU.
 
-    It names caches, so it follows from the settings: not from which GPU the process has that asks.
-    A driver without a GPU plans for workers that have one, so `device="cuda"` needs none here.
+    The dtype is part of cache keys, so it depends only on the settings and not on the GPU of the
+    calling process. A driver without a GPU plans for workers with one, so `device="cuda"` does not
+    require a GPU here.
     """
     if dtype != "auto":
         return dtype
@@ -66,14 +67,14 @@ def resolve_dtype(dtype: str, device: str) -> str:
 
 
 def raise_if_not_computed(dtype: str, device: str) -> None:
-    """Refuse a GPU that does not compute in a dtype; CUDA alone would imitate it, very slowly.
+    """Raise for a GPU that does not support a dtype; CUDA would emulate it very slowly.
 
     Args:
-        dtype: Of a model, resolved.
-        device: As for `resolve_devices`; one that this process does not see is passed over.
+        dtype: Resolved dtype of a model.
+        device: As for `resolve_devices`; devices that this process does not see are ignored.
 
     Raises:
-        ValueError: If the dtype is bfloat16 and a GPU is older than that.
+        ValueError: If the dtype is bfloat16 and a GPU does not support it.
     """
     if dtype != "bfloat16" or not torch.cuda.is_available():
         return
@@ -91,18 +92,18 @@ def raise_if_not_computed(dtype: str, device: str) -> None:
 def spread_layers(
     sizes: Mapping[str, int], devices: Sequence[torch.device]
 ) -> dict[str, torch.device]:
-    """Share the tensors of a language model out, so that the fullest device holds the least.
+    """Distribute the tensors of a language model to minimise the memory of the fullest device.
 
-    Every device gets layers that follow each other, because hidden states are moved where the next
-    layer is on another device. What comes before the layers (embedding, newline) is on the first
-    device and what comes after them (norm, output projection) on the last.
+    Every device gets consecutive layers, because hidden states are moved between devices. Tensors
+    before the layers (embedding, newline) are on the first device, those after them (norm, output
+    projection) on the last.
 
     Args:
-        sizes: Name of a tensor -> bytes; those of layer i have `layers.i.` in their names.
-        devices: One or more, alike.
+        sizes: Bytes of every tensor by name; names of layer i contain `layers.i.`.
+        devices: One or more devices of equal size.
 
     Returns:
-        Name -> device.
+        Device of every tensor by name.
 
     Raises:
         ValueError: If there are more devices than layers.
@@ -128,12 +129,12 @@ def spread_layers(
 
 
 def _shares(loads: Sequence[int], num_shares: int) -> list[int]:
-    """Share of every load, in order, each share with at least one; the largest sum is smallest."""
+    """Assign loads to consecutive non-empty shares so that the largest sum is minimal."""
     number = len(loads)
     before = [0]
     for load in loads:
         before.append(before[-1] + load)
-    # best[k][i]: the largest share and the border before it, of the first i loads in k + 1 shares.
+    # best[k][i]: (largest sum, start of the last share) for the first i loads in k + 1 shares.
     best: list[list[tuple[float, int]]] = [[(float(total), 0) for total in before]]
     for count in range(1, num_shares):
         best.append(
@@ -168,12 +169,12 @@ def modules_of(half: object) -> list[nn.Module]:
 
 
 def bytes_of(modules: Iterable[nn.Module]) -> int:
-    """Parameters and buffers, each once."""
+    """Bytes of all parameters and buffers, each counted once."""
     return sum(value.nbytes for value in _tensors(modules).values())
 
 
 def bytes_by_name(modules: Iterable[nn.Module]) -> dict[str, int]:
-    """Name of a tensor -> bytes; a tensor with two names is under one of them."""
+    """Bytes of every tensor by name; a shared tensor has only one of its names."""
     found: dict[int, tuple[str, Tensor]] = {}
     for module in modules:
         for name, value in (*module.named_parameters(), *module.named_buffers()):
@@ -191,7 +192,7 @@ def _tensors(modules: Iterable[nn.Module]) -> dict[int, Tensor]:
 
 
 def device_of(module: Any, default: torch.device | None = None) -> torch.device:
-    """Where the weights of a module are; `default` if it has none."""
+    """Device of a module's weights; `default` if it has none."""
     parameter: Tensor | None = next(iter(module.parameters()), None)
     found = default if parameter is None else parameter.device
     assert found is not None
@@ -199,16 +200,16 @@ def device_of(module: Any, default: torch.device | None = None) -> torch.device:
 
 
 class Elsewhere:
-    """A module on a device of its own; in all else it is the module itself.
+    """Wraps a module on another device than the home; behaves like the module otherwise.
 
-    What it is called with is moved to it. Keyword arguments are the same objects for many layers
-    of a pass (the rotary embedding, a mask), so each is moved once.
+    Arguments are moved to the module's device. Keyword arguments are often the same objects for
+    many layers of a pass (the rotary embedding, a mask), so each is moved only once.
 
     Args:
         module: A layer, a norm or a projection.
-        device: Where its weights are.
-        moved: Of the pass and the device: name -> (what was given, the same on the device).
-        back: Whether the result is moved to where the input was.
+        device: Device of its weights.
+        moved: Cache of the pass and device: (original, copy on the device) by argument name.
+        back: Whether the result is moved to the input's device.
     """
 
     def __init__(
@@ -225,7 +226,7 @@ class Elsewhere:
         self._back = back
 
     def __call__(self, hidden: Tensor, **given: Any) -> Any:
-        """The module's own call."""
+        """Call the module on its device."""
         here = {name: self._here(name, value) for name, value in given.items()}
         result = self._module(hidden.to(self._device), **here)
         return result.to(hidden.device) if self._back else result
@@ -234,11 +235,11 @@ class Elsewhere:
         return getattr(self._module, name)
 
     def calling(self, make: Callable[[nn.Module], Any]) -> Elsewhere:
-        """The same, of what `make` makes of the module."""
+        """Wrap `make(module)` in the same way."""
         return Elsewhere(make(self._module), self._device, self._moved, back=self._back)
 
     def _here(self, name: str, value: Any) -> Any:
-        """A tensor, or a pair of them, on the device; anything else as it is."""
+        """Move a tensor or a pair of tensors to the device; other values are unchanged."""
         if not isinstance(value, (Tensor, tuple)):
             return value
         given, moved = self._moved.get(name, (None, None))
@@ -252,19 +253,19 @@ class Elsewhere:
 
 
 class Spread:
-    """The modules of a language model, wherever they are.
+    """The modules of a language model on one or several devices.
 
     Args:
-        layers: In their order.
-        norm: After them.
-        lm_head: After the norm.
+        layers: Layers in order.
+        norm: Final norm.
+        lm_head: Output projection.
         home: Device of the embedding.
 
     Attributes:
-        layers: As given; those away from the home move what they are called with.
-        norm: The same; its result is where its input was.
-        lm_head: As `norm`.
-        devices: All of them, the home first.
+        layers: The layers; those on other devices move their arguments.
+        norm: The norm; its result is on the input's device.
+        lm_head: The projection; its result is on the input's device.
+        devices: All devices, the home first.
     """
 
     def __init__(self, layers: Sequence[Any], norm: Any, lm_head: Any, home: torch.device) -> None:
@@ -285,36 +286,36 @@ class Spread:
 
     @property
     def is_one(self) -> bool:
-        """Whether all is on one device."""
+        """Whether all modules are on one device."""
         return len(self.devices) == 1
 
     def layers_as(self, make: Callable[[nn.Module], Any]) -> list[Any]:
-        """The layers as `make` makes them of the stock ones, where those are."""
+        """Apply `make` to the stock layers, keeping their devices."""
         return [
             layer.calling(make) if isinstance(layer, Elsewhere) else make(layer)
             for layer in self.layers
         ]
 
     def begin(self) -> None:
-        """A pass begins: what was moved in the last one may have been written over since."""
+        """Start a pass: clear cached copies of arguments, which may be outdated."""
         for moved in self._moved.values():
             moved.clear()
 
     def together(self, hidden: Tensor, *others: Any) -> tuple[Any, ...]:
-        """Tensors, or pairs of them, where the hidden states are; `None` stays."""
+        """Move tensors or pairs of tensors to the hidden states' device; `None` is unchanged."""
         if self.is_one:
             return others
         return tuple(_moved_to(value, hidden.device) for value in others)
 
     def synchronize(self) -> None:
-        """Wait until every device has done what it was asked to do."""
+        """Wait until all devices have finished their work."""
         for device in self.devices:
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
 
 
 def _moved_to(value: Any, device: torch.device) -> Any:
-    """A tensor or a tuple of tensors on a device."""
+    """Move a tensor or a tuple of tensors to a device."""
     if isinstance(value, tuple):
         return tuple(_moved_to(part, device) for part in value)
     return value.to(device) if isinstance(value, Tensor) else value

@@ -33,7 +33,7 @@ class SinkList:
     Attributes:
         grid: (H, W) of the tokens of a frame.
         positions: Flat positions h * W + w on that grid, distinct.
-        source: Where they come from, for messages.
+        source: Origin, for error messages.
         digest: Digest of the checkpoint they were found with, or "".
     """
 
@@ -43,7 +43,7 @@ class SinkList:
     digest: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse positions that are not on the grid."""
+        """Raise for positions that are not on the grid."""
         total = self.grid[0] * self.grid[1]
         distinct = len(set(self.positions)) == len(self.positions)
         if not distinct or any(not 0 <= position < total for position in self.positions):
@@ -74,7 +74,7 @@ def sinks_on(
     own: tuple[int, ...] | None,
     published: Mapping[tuple[int, int], tuple[int, ...]] = MappingProxyType({}),
 ) -> tuple[int, ...]:
-    """The sinks of an encoder: the chosen ones, else the checkpoint's own, else the published ones.
+    """The sinks of an encoder: from the recipe, else from the checkpoint, else the published ones.
 
     Args:
         grid: (H, W) of the tokens of a frame.
@@ -95,7 +95,7 @@ def read_sinks(path: str) -> SinkList:
     """Read a file that `tango analyze sinks` wrote, or one with its keys `grid` and `sinks`.
 
     Raises:
-        FileNotFoundError: If it is not there.
+        FileNotFoundError: If the file does not exist.
         ValueError: If it is not a sink file.
     """
     file = Path(os.path.expanduser(path))

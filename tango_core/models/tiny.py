@@ -1,7 +1,7 @@
-"""The embedded model: a LLaVA-OneVision of about two million parameters for the embedded world.
+"""The built-in model: a LLaVA-OneVision of two million parameters for the built-in benchmark.
 
-It exists so that everything runs anywhere in seconds, without a download: real layers, real
-files, the same code paths as the large models. Frames of 128 x 128 pixels become 16 x 16 patches
+With it, everything runs anywhere in seconds without a download, with the same layers, files and
+code paths as the large models. Frames of 128 x 128 pixels become 16 x 16 patches
 and, after pooling, 8 x 8 tokens.
 """
 
@@ -45,14 +45,14 @@ _PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE = (
 _SPECIAL = (_PAD, _UNKNOWN, _START, _END, _VIDEO, _IMAGE)
 _ROLES = ("user", "assistant")
 
-# The words of `QWEN_1_5` that this model's vocabulary has; it knows no system turn.
+# `QWEN_1_5` restricted to this model's vocabulary, without a system turn.
 TINY_CHAT = ChatFormat(
     opening=f"{_START} user ", after_clip=" ", closing=f" {_END} {_START} assistant "
 )
 
 
 def embedded_checkpoint() -> Path:
-    """Directory of the embedded model, which comes with this package."""
+    """Directory of the built-in model, which is part of this package."""
     return _PACKAGED
 
 

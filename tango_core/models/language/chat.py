@@ -80,5 +80,5 @@ def chat_format(entry: Any, source: str, default: ChatFormat = QWEN_1_5) -> Chat
     if not isinstance(entry, dict) or sorted(entry) != sorted(names):
         raise InputError(f"{source}/tango.json: 'chat' must be an object of {', '.join(names)}")
     if not all(isinstance(value, str) for value in entry.values()):
-        raise InputError(f"{source}/tango.json: every field of 'chat' must be a text")
+        raise InputError(f"{source}/tango.json: every field of 'chat' must be a string")
     return ChatFormat(**entry)

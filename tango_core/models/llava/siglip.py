@@ -46,7 +46,7 @@ class TowerOutput:
 
 
 def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list[int]:
-    """Hidden states that are selected, from 0 for the embeddings; the deepest ends the tower.
+    """Indices of the selected hidden states, 0 for the embeddings; the deepest one ends the tower.
 
     Args:
         feature_layer: As `run_tower`.
@@ -79,7 +79,7 @@ def run_tower(
         feature_layer: As `vision_feature_layer` of the configuration: index into [embeddings,
             output of block 1, ...], or several. LLaVA removes SigLIP's last block and takes -1: the
             output of block 26 of 27.
-        observe: Is shown every layer's output.
+        observe: Called with every layer's output.
 
     Raises:
         ValueError: If no block is selected.
@@ -109,7 +109,7 @@ def activation_bytes(config: SiglipVisionConfig, itemsize: int) -> int:
     """Memory that one frame takes in the tower, the projector and the signals, rounded up.
 
     Residual stream, normalised input, queries, keys, values, their attention and both sides of the
-    activation of the MLP; the head's signals and the projector work on about as much in float32.
+    activation of the MLP; the head's signals and the projector need about as much in float32.
 
     Args:
         config: Of the tower.
@@ -150,10 +150,10 @@ def mean_keys(output: TowerOutput) -> Tensor:
 
 
 class PoolingHead(nn.Module):
-    """SigLIP's attention pooling: one learned query, the probe, looks at all tokens of a frame.
+    """SigLIP's attention pooling: one learned query, the probe, attends to all tokens of a frame.
 
     How much the probe attends to a token is the saliency "p-attn" of Tango and FastVID. LLaVA's
-    towers come without the head, so it may be read from the original SigLIP checkpoint; like the
+    towers lack the head, so it may be loaded from the original SigLIP checkpoint; like the
     official code it is then applied to the features of LLaVA's last block, which is one block
     earlier than where it was trained. All in float32.
     """
@@ -223,7 +223,7 @@ def load_pooling_head(
         The head in float32, or `None` if the tower has none and no second checkpoint is named.
 
     Raises:
-        FileNotFoundError: If `saliency_from` is not there.
+        FileNotFoundError: If `saliency_from` does not exist.
         ValueError: If it holds no SigLIP head, or one of another width.
     """
     if saliency_from is None:

@@ -1,4 +1,4 @@
-"""The vision half of Qwen2.5-VL: stock tower in our own loop, with windows of equal size together.
+"""The vision half of Qwen2.5-VL: the stock tower's blocks, with windows of equal size batched.
 
 Most blocks attend within windows of 8 x 8 patches, 256 of them in a clip of 16 pairs of frames.
 The stock module calls its kernel once per window: 7,168 small calls for a clip. Windows at the
@@ -36,18 +36,18 @@ from tango_core.models.towers.trace import Observer
 
 @dataclass(frozen=True, eq=False)
 class WindowPlan:
-    """Where the patches of a clip are in the tower; the same for all clips of one shape.
+    """Order and windows of a clip's patches in the tower, equal for all clips of one shape.
 
     Window order is that of the stock tower: frame by frame, the patches of a window contiguous.
 
     Attributes:
         num_positions: T.
-        order: (T * L,) int64: entry i is the raster token at place i in window order.
-        raster: (T * L,) int64: entry i is the place of raster token i in window order.
+        order: (T * L,) int64: entry i is the raster index of the i-th token in window order.
+        raster: (T * L,) int64: entry i is the window-order index of raster token i.
         rotary: Cosine and sine of every patch, (T * P, head_dim) each, window order.
         sizes: (windows, patches of each) for every size of window, the largest first.
-        grouped: (T * P,) int64 places in window order such that windows of equal size are
-            contiguous; `None` if all are equal.
+        grouped: (T * P,) int64 permutation of window order that makes windows of equal size
+            contiguous; `None` if all have one size.
         ungrouped: (T * P,) int64, the inverse.
     """
 
@@ -63,7 +63,7 @@ class WindowPlan:
 def plan_windows(
     tower: nn.Module, num_positions: int, grid: tuple[int, int], like: Tensor
 ) -> WindowPlan:
-    """Find the windows of a clip.
+    """Compute the windows of a clip.
 
     Args:
         tower: Stock vision tower.
@@ -95,7 +95,7 @@ def plan_windows(
 
 
 def in_window_order(values: Tensor, order: Tensor) -> Tensor:
-    """Bring (T * P, C) values of patches, token by token in raster order, into window order."""
+    """Reorder (T * P, C) patch values from raster order of tokens to window order."""
     return values.view(len(order), -1)[order].view(len(values), -1)
 
 
@@ -107,14 +107,14 @@ def run_block(
     whole_frames: bool,
     halves: BlockHalves = STOCK,
 ) -> Tensor:
-    """One block of the tower, as the stock block computes it.
+    """Run one block of the tower, equivalent to the stock block.
 
     Args:
         block: Stock block.
         hidden: (T * P, Dv) in window order.
-        plan: Of the clip.
+        plan: Window plan of the clip.
         whole_frames: Attend within frames instead of windows.
-        halves: What surrounds the attention.
+        halves: Parts of the block before and after the attention.
     """
     stock: Any = block
     scaling = stock.attn.scaling
@@ -146,11 +146,11 @@ class Encoder(PatchEncoder):
         return pair_timestamps(timestamps, num_positions)
 
     def plan(self, num_positions: int, grid: Grid) -> WindowPlan:
-        """Windows of the clips of a shape."""
+        """Window plan of clips of this shape."""
         return plan_windows(self.model, num_positions, grid, self.like)
 
     def run(self, patches: Tensor, plan: WindowPlan, *observe: Observer) -> PatchTowerOutput:
-        """All blocks and the merger; observers are shown (T * P, Dv) in window order."""
+        """Run all blocks and the merger; observers receive (T * P, Dv) in window order."""
         stock = self.model
         hidden = in_window_order(stock.patch_embed(patches), plan.order)
         for look in observe:

@@ -17,18 +17,18 @@ PositionRule = Literal["hf450", "hf5"]
 
 @dataclass(frozen=True)
 class QwenOptions(FamilyOptions):
-    """The defaults are those of the publications.
+    """Options of Qwen2.5-VL; the defaults are those of the publications.
 
     Cached tokens depend on `max_pixels` and `frame_area`, which are part of `ModelSpec.frames`, and
     on nothing else.
 
     Attributes:
         max_pixels: Largest area of a frame in pixels; `None` for 448 x 448.
-        frame_area: Instead of `max_pixels`: area in pixels to which every frame is brought at its
-            own shape, as VLMEvalKit does on Video-MME-v2 (448 x 448).
-        position_rule: Where text goes on behind a clip: as transformers up to 4.5x
+        frame_area: Instead of `max_pixels`: area in pixels to which every frame is scaled at its
+            aspect ratio, as in VLMEvalKit on Video-MME-v2 (448 x 448).
+        position_rule: Position of the text after a clip: as in transformers up to 4.5x
             (`"hf450"`) or from 5 on (`"hf5"`); see `layout.py`.
-        seconds_per_grid: Seconds from one pair of frames to the next, as the model is told.
+        seconds_per_grid: Seconds between pairs of frames, as used for the model's positions.
     """
 
     max_pixels: int | None = None
@@ -37,7 +37,7 @@ class QwenOptions(FamilyOptions):
     seconds_per_grid: float = 1.0
 
     def input_size(self) -> str:
-        """Another area of a frame."""
+        """The frame area, if it is not the published one."""
         if self.frame_area is not None:
             return f"frame_area={self.frame_area}"
         return "" if self.max_pixels in (None, MAX_PIXELS) else f"max_pixels={self.max_pixels}"

@@ -1,4 +1,4 @@
-"""What the files of a Qwen2.5-VL checkpoint say."""
+"""Reads the files of Qwen2.5-VL checkpoints."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tango_core.types import CompressedVideo, Positions, Prompt
 
 
 class Layout(PromptLayout):
-    """Opening, what the protocol says before the clip, mark, clip, mark, question."""
+    """Prompt order: opening, protocol's text before the clip, mark, clip, mark, question."""
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
@@ -65,7 +65,7 @@ def clip_positions(
 ) -> Tensor:
     """Coordinates of a clip's tokens, the first token of the full clip at (0, 0, 0).
 
-    A kept token has the coordinates it has in the full clip, whatever else was dropped. Time is
+    A kept token has the coordinates it has in the full clip, independent of dropped tokens. Time is
     counted in `tokens_per_second` steps a second, cut to integers after the multiplication.
 
     Args:
@@ -90,7 +90,7 @@ def clip_extent(
     seconds_per_grid: float,
     rule: PositionRule,
 ) -> int:
-    """Where text goes on behind a clip, counted from where the clip starts.
+    """Position of the text after a clip, relative to the clip's start.
 
     `"hf450"` is transformers up to 4.5x, with which the publications were measured: one beyond the
     largest coordinate of the clip. `"hf5"` is transformers 5: the longer side of the grid, however
@@ -100,7 +100,7 @@ def clip_extent(
         grid: (T, H, W) of the clip before anything was dropped.
         tokens_per_second: As in `clip_positions`.
         seconds_per_grid: As in `clip_positions`.
-        rule: Whose rule.
+        rule: `"hf450"` or `"hf5"`.
     """
     if rule == "hf5":
         return max(grid[1:])

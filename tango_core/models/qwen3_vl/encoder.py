@@ -1,7 +1,7 @@
 """The vision half of Qwen3-VL: tokens, DeepStack rows and signals of the stock tower.
 
-Stock modules in our own loop. Every block attends within a temporal position, so positions do not
-see each other and everything stays in raster order; a clip may be cut anywhere between positions.
+Stock modules are called in an explicit loop. Every block attends within a temporal position, so
+positions are independent and stay in raster order, and a clip may be split between any positions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tango_core.models.towers.trace import Observer
 
 @dataclass(frozen=True, eq=False)
 class PatchPlaces:
-    """Where the patches of a temporal position are; the same for all positions of a clip.
+    """Position embeddings of the patches of a temporal position, equal for all positions of a clip.
 
     Attributes:
         embedding: (P, Dv) learned position embedding, resampled to the grid.
@@ -71,7 +71,7 @@ class Encoder(PatchEncoder):
     """Tower and mergers of Qwen3-VL.
 
     `timestamps` are the middles of the pairs, which the prompt states. Every token has the
-    DeepStack rows of its place as companions.
+    DeepStack rows of its position as companions.
     """
 
     def build(self) -> nn.Module:
@@ -81,7 +81,7 @@ class Encoder(PatchEncoder):
         )
 
     def facts(self) -> dict[str, Any]:
-        """What becomes of the companions of merged tokens."""
+        """How companions of merged tokens are computed."""
         return {"anchored": getattr(self.spec.options, "companions", None) == "anchor"}
 
     def times(self, timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
@@ -93,7 +93,7 @@ class Encoder(PatchEncoder):
         return plan_places(self.model, grid, self.like)
 
     def run(self, patches: Tensor, plan: PatchPlaces, *observe: Observer) -> PatchTowerOutput:
-        """All blocks and mergers; observers are shown (T * P, Dv), a token's patches together."""
+        """Run all blocks and mergers; observers receive (T * P, Dv), grouped by token."""
         stock = self.model
         num_patches = len(plan.embedding)
         num_positions = len(patches) // num_patches
@@ -127,8 +127,8 @@ class Encoder(PatchEncoder):
         """See `PatchEncoder.position_bytes`.
 
         Residual stream, normalised input, queries, keys, values before and after their rotary
-        embedding, which is computed in float32, their attention and two sides of the MLP; of the
-        mergers their joined input and inner width, and what they leave.
+        embedding, which is computed in float32, their attention and two sides of the MLP; for the
+        mergers their concatenated input, inner activations and outputs.
         """
         config = self.model.config
         block: int = 10 * config.hidden_size + 2 * config.intermediate_size

@@ -13,23 +13,24 @@ from tango_core.video.frame_spec import FrameTimes
 
 @dataclass(frozen=True)
 class Qwen3Options(FamilyOptions):
-    """The defaults are those of the release (qwen-vl-utils 0.0.14).
+    """Options of Qwen3-VL; the defaults are those of the release (qwen-vl-utils 0.0.14).
 
     Cached tokens depend on the areas and `frame_times`, which are part of `ModelSpec.frames`, and
     on `companions`.
 
     Attributes:
-        max_pixels: Largest area of a frame in pixels; `None` for 768 tokens. Long clips get less.
+        max_pixels: Largest area of a frame in pixels; `None` for 768 tokens. Long clips get smaller
+            frames.
         min_pixels: Smallest area of a frame; `None` for 128 tokens.
-        frame_area: Instead of both: area in pixels to which every frame is brought at its own
-            shape, as VLMEvalKit does on Video-MME-v2 (448 x 448).
-        empty_blocks: What becomes of the time and the marks of a pair of frames that keeps no
-            token: they stay, as in vLLM (`"keep"`), or go (`"drop"`).
-        outer_marks: Whether one more pair of marks stands around the whole clip, as the processor
-            of transformers 5 writes it; the release and vLLM do not.
+        frame_area: Instead of both: area in pixels to which every frame is scaled at its aspect
+            ratio, as in VLMEvalKit on Video-MME-v2 (448 x 448).
+        empty_blocks: Whether the time and the marks of a pair of frames without kept tokens stay,
+            as in vLLM (`"keep"`), or are removed (`"drop"`).
+        outer_marks: Whether another pair of marks encloses the whole clip, as in the processor of
+            transformers 5 but not in the release and vLLM.
         system_turn: Whether the conversation begins with `You are a helpful assistant.`
-        companions: What becomes of the DeepStack rows of merged tokens: merged with the same
-            weights (`"merge"`), or those of the token in that place (`"anchor"`, as FlashVID's
+        companions: DeepStack rows of merged tokens: merged with the same weights (`"merge"`), or
+            those of the token at the merged token's position (`"anchor"`, as in FlashVID's
             release).
         frame_times: Times that the prompt states: those of the frames in the file (`"own"`), or
             number of the frame / average rate (`"average_rate"`), as the processor of transformers
@@ -55,11 +56,11 @@ class Qwen3Options(FamilyOptions):
         raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
 
     def identity(self) -> dict[str, Any]:
-        """What happens to companions."""
+        """The rule for companions."""
         return {"companions": self.companions}
 
     def input_size(self) -> str:
-        """Another area of a frame."""
+        """The frame area, if it is not the default."""
         if self.frame_area is not None:
             return f"frame_area={self.frame_area}"
         return "" if self.max_pixels is None else f"max_pixels={self.max_pixels}"

@@ -1,4 +1,4 @@
-"""What the files of a Qwen3-VL checkpoint say."""
+"""Reads the files of Qwen3-VL checkpoints."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class Qwen3Files(PatchFiles):
     def facts(
         self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: Any
     ) -> dict[str, Any]:
-        """With the number of DeepStack rows of a token."""
+        """Adds the number of DeepStack rows per token; see `FamilyFiles.facts`."""
         companions = len(config.vision_config.deepstack_visual_indexes)
         return super().facts(checkpoint, config, request, options) | {"companions": companions}
 
     def note(self, checkpoint: Checkpoint, request: ModelRequest, options: Any) -> str:
-        """How times in the prompt differ from those of transformers."""
+        """Note about the difference of the prompt's times from those of transformers."""
         if options.frame_times == "average_rate":
             return ""
         return (
@@ -101,7 +101,7 @@ FILES = Qwen3Files()
 
 
 def _template(checkpoint: Checkpoint) -> str:
-    """The chat template, wherever it is; "" for none."""
+    """The chat template from any of its possible files; "" for none."""
     stated = [
         str((checkpoint.read_json(name) or {}).get("chat_template", ""))
         for name in ("tokenizer_config.json", "chat_template.json")

@@ -1,9 +1,9 @@
 """Prompt layout of Qwen3-VL: a time stamp and marks for every pair of frames.
 
-Positions are three-dimensional: text counts on all axes; the tokens of a block begin where its text
-ends and differ in row and column alone, so time is known from the text. What follows a block is as
-far on as the longer side of its grid. They are computed here, because transformers keeps the offset
-of the last call as state. The interleaving of the three axes is the rotary embedding's own.
+Positions are three-dimensional: text counts on all axes; the tokens of a block start at the end of
+its text and differ only in row and column, so time is only in the text. The position after a block
+is advanced by the longer side of its grid. They are computed here, because transformers keeps the
+offset of the last call as state. The interleaving of the three axes is the rotary embedding's own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tango_core.types import CompressedVideo, Positions, Prompt
 
 
 class Layout(PromptLayout):
-    """Opening, what the protocol says before the clip, the clip's blocks, question."""
+    """Prompt order: opening, protocol's text before the clip, the clip's blocks, question."""
 
     def __init__(self, spec: ModelSpec, *others: Any) -> None:
         super().__init__(spec, *others)
@@ -62,7 +62,7 @@ class Layout(PromptLayout):
             video, texts, empty, lambda cells: _in_grid(cells, width), max(height, width)
         )
         if self._options.outer_marks:
-            # Never part of a block: it stays whatever is dropped.
+            # Not part of a block, so it is never dropped.
             clip.append(TextTokens(self._marks[1:], of_clip=True))
             places = torch.cat([places, torch.full((3, 1), end)], dim=1)
             end += 1
@@ -82,7 +82,7 @@ class Layout(PromptLayout):
     def cut(
         self, video: CompressedVideo, prompt: Prompt
     ) -> tuple[tuple[int, ...], list[BlockText], tuple[int, ...]]:
-        """Ids before the clip, around every block and behind it; see `PromptLayout.cut`."""
+        """Ids before the clip, around every block and after the clip; see `PromptLayout.cut`."""
         right = self.tokenize(self.chat.after_clip + prompt.after + self.chat.closing)
         opening = self.chat.opening
         if self._options.system_turn:
@@ -99,7 +99,7 @@ class Layout(PromptLayout):
         return left, with_first(texts, shown, ids), right
 
     def _raise_if_bare(self, video: CompressedVideo) -> None:
-        """Refuse tokens without the rows that go into the first layers: replies would be wrong."""
+        """Raise for tokens without companions, with which replies would be wrong."""
         found = 0 if video.companions is None else video.companions.shape[1]
         if found != self.spec.companions:
             raise InputError(
@@ -110,13 +110,13 @@ class Layout(PromptLayout):
 
 
 def _in_grid(cells: Tensor, width: int) -> Tensor:
-    """(3, n) of (n,) positions h * W + w in a grid: time stands still."""
+    """(3, n) positions of (n,) grid positions h * W + w, with constant time."""
     rows = torch.div(cells, width, rounding_mode="floor")
     return torch.stack([torch.zeros_like(cells), rows, cells % width])
 
 
 def stamp(seconds: float) -> str:
-    """Text of a time; halves of the last digit are rounded as Python does, 0.25 to 0.2."""
+    """Text of a time, rounded half to even like Python: 0.25 becomes 0.2."""
     return f"<{seconds:.1f} seconds>"
 
 
@@ -129,7 +129,7 @@ def block_texts(
 
     Args:
         seconds: (T,) middles of the pairs of frames.
-        tokenize: Text -> token ids. A time is cut alone as it is between two marks.
+        tokenize: Returns the token ids of a text. Between two marks, a time is tokenised alone.
         marks: Ids of the marks before and after the tokens.
     """
     start, end = marks
@@ -139,15 +139,15 @@ def block_texts(
 def joined_left(
     text: str, first: str, tokenize: Callable[[str], tuple[int, ...]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Cut the text before the clip and the first time into tokens.
+    """Tokenise the text before the clip together with the first time.
 
-    No mark stands between the two, so a token may hold characters of both, such as `.<`; it is
-    counted as text before the clip.
+    There is no mark between the two, so a token may span both, such as `.<`; it is counted as text
+    before the clip.
 
     Args:
-        text: Before the clip.
-        first: The first time.
-        tokenize: Text -> token ids.
+        text: Text before the clip.
+        first: Text of the first time.
+        tokenize: Returns the token ids of a text.
 
     Returns:
         Ids of the text, and ids of the time.
@@ -161,6 +161,6 @@ def joined_left(
 
 
 def with_first(texts: Sequence[BlockText], at: int, ids: tuple[int, ...]) -> list[BlockText]:
-    """The texts with other ids for the time of one temporal position; its mark stays."""
+    """Replace the time's ids of one temporal position; its mark is unchanged."""
     changed = replace(texts[at], before=(*ids, texts[at].before[-1]))
     return [*texts[:at], changed, *texts[at + 1 :]]

@@ -1,8 +1,8 @@
 """Checkpoints with random weights and the geometry of published models, in their files' layout.
 
-Nobody needs a hub or a download to see how large a model is in memory, how long it loads, and where
-its time goes: none of that depends on what the weights are. The answers of such a model mean
-nothing, and its note says so in every result.
+They allow measurements of memory, load time and latency without a hub or a download, because these
+do not depend on the values of the weights. The answers of such a model are meaningless, which its
+note states in every result.
 
 May import the families, to read the configuration that it has written.
 """

@@ -40,15 +40,15 @@ Grid = tuple[int, int]
 
 
 class TowerEncoder(VisionEncoder):
-    """A stock tower that is run over a clip in batches of rows: frames, or groups of frames.
+    """An encoder that runs a stock tower over a clip in batches of rows (frames or frame groups).
 
     Args:
         spec: From `describe_model`.
         files: Of the family.
 
     Attributes:
-        published_sinks: Grid -> sinks that are published for it.
-        frames_per_row: Frames of a row.
+        published_sinks: Published sinks by grid.
+        frames_per_row: Number of frames per row.
 
     Raises:
         FileNotFoundError: If weights are missing.
@@ -94,11 +94,11 @@ class TowerEncoder(VisionEncoder):
     def encode_rows(
         self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
     ) -> dict[str, Tensor]:
-        """Signals and, if asked for, tokens of some rows, (n, ..., h, w, 3) uint8."""
+        """Signals and optionally tokens of some rows, (n, ..., h, w, 3) uint8."""
 
     @abstractmethod
     def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
-        """What `LayerNotes.maps` gives of some rows."""
+        """Result of `LayerNotes.maps` for some rows."""
 
     def rows_of(self, frames: VideoFrames) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """Rows of a clip, and their times."""
@@ -109,7 +109,7 @@ class TowerEncoder(VisionEncoder):
         return files.extras(checkpoint).sinks
 
     def facts(self) -> dict[str, Any]:
-        """Further fields of the features of every clip."""
+        """Additional fields of the features of every clip."""
         return {}
 
     @torch.no_grad()
@@ -119,12 +119,12 @@ class TowerEncoder(VisionEncoder):
 
     @torch.no_grad()
     def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
-        """Without what only tokens need; see `VisionEncoder.encode_signals`."""
+        """Skip work that only tokens need; see `VisionEncoder.encode_signals`."""
         return self._features(frames, needs, tokens=False)
 
     @torch.no_grad()
     def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
-        """What the tower's layers hold of a clip; see `VisionEncoder.trace`."""
+        """Activations of the tower's layers; see `VisionEncoder.trace`."""
         assert self.num_layers is not None
         raise_if_no_layer(layers, self.num_layers, self.spec.name)
         grid = self.grid_of(frames)
@@ -166,7 +166,7 @@ class TowerEncoder(VisionEncoder):
 
 
 class FrameEncoder(TowerEncoder):
-    """A tower that sees every frame alone, at one size."""
+    """A tower that encodes every frame independently, at a fixed size."""
 
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         super().__init__(spec, files)
@@ -183,26 +183,26 @@ class FrameEncoder(TowerEncoder):
 
     @abstractmethod
     def run(self, pixels: Tensor, *observe: Observer) -> Any:
-        """The tower, from normalised (f, 3, h, w)."""
+        """Run the tower on normalised (f, 3, h, w) pixels."""
 
     @abstractmethod
     def signal(self, name: str, output: Any) -> Tensor:
-        """A signal of what `run` gives."""
+        """Compute a signal from the result of `run`."""
 
     @abstractmethod
     def project(self, output: Any) -> Tensor:
-        """(f, L, D) tokens of what `run` gives."""
+        """(f, L, D) tokens from the result of `run`."""
 
     @abstractmethod
     def received(self, output: Any) -> Tensor:
         """(f, P) attention that patches receive in the last block."""
 
     def of_patches(self, hidden: Tensor) -> Tensor:
-        """The rows of a layer's output that are patches."""
+        """The patch rows of a layer's output."""
         return hidden
 
     def grid_of(self, frames: VideoFrames) -> Grid:
-        """The one of the model."""
+        """The model's fixed grid."""
         raise_if_wrong_size(self.spec, frames)
         assert self.spec.grid is not None
         return self.spec.grid
@@ -210,7 +210,7 @@ class FrameEncoder(TowerEncoder):
     def encode_rows(
         self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
     ) -> dict[str, Tensor]:
-        """Without tokens those have no width; see `TowerEncoder.encode_rows`."""
+        """If tokens are not requested they have width 0; see `TowerEncoder.encode_rows`."""
         output = self.run(self._normalise(rows))
         maps = {name: self.signal(name, output) for name in sorted(needs)}
         empty = (len(rows), math.prod(grid), 0)

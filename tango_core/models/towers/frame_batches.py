@@ -1,9 +1,9 @@
 """Transfer frames to the device, and choose how many a tower encodes at once.
 
-A tower looks at every frame (Qwen2.5-VL: at every pair of frames) on its own, so a clip can be cut
-anywhere. The tokens are the same up to rounding: a kernel may add in another order for another
-number of rows. So the number is no part of a cache's identity, and `"auto"` takes a power of two
-that rarely differs between runs on equal machines.
+A tower processes every frame (Qwen2.5-VL: every pair of frames) independently, so a clip can be
+split anywhere. Tokens are equal up to rounding, as the order of sums may depend on the number of
+rows. So the batch size is not part of a cache's identity, and `"auto"` uses a power of two that
+rarely differs between runs on equal machines.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from tango_core.models.options import EncodeBatch
 
 logger = logging.getLogger(__name__)
 
-# What "auto" means on a CPU, where more frames only leave its caches, and at most elsewhere: enough
-# to keep an accelerator busy.
+# Value of "auto" on a CPU, where more frames exceed its caches, and its maximum on accelerators,
+# which suffices for full utilisation.
 ON_CPU, AT_MOST = 4, 32
 
-# Share of an accelerator's free memory that "auto" counts with: estimates are coarse, and another
-# worker may hold a fraction of the same accelerator.
+# Share of an accelerator's free memory that "auto" uses: estimates are coarse, and other workers
+# may use the same accelerator.
 _SHARE = 0.5
 
 
 def largest_batch(setting: EncodeBatch, device: str, num_frames: int) -> int:
-    """Frames that are at once in a tower at most, before any memory is looked at.
+    """Maximum number of frames per batch, without considering memory.
 
     Args:
         setting: `ModelSpec.encode_batch`.
         device: `ModelSpec.device`, or a type of device.
-        num_frames: Of a clip.
+        num_frames: Number of frames of a clip.
     """
     if setting != "auto":
         return min(setting, num_frames)
@@ -46,12 +46,12 @@ def largest_batch(setting: EncodeBatch, device: str, num_frames: int) -> int:
 
 
 def fitting_batch(size: int, frame_bytes: int, free: int) -> int:
-    """Frames that `"auto"` puts together on an accelerator: `size`, or the power of two that fits.
+    """Batch size of `"auto"` on an accelerator: `size`, or the largest power of two that fits.
 
     Args:
         size: `largest_batch`.
         frame_bytes: Memory of the activations of one frame.
-        free: What this process could have beside all that it holds, in bytes.
+        free: Memory that this process can still allocate, in bytes.
     """
     while size > 1 and size * frame_bytes > free * _SHARE:
         size = 1 << ((size - 1).bit_length() - 1)
@@ -62,14 +62,13 @@ def fitting_batch(size: int, frame_bytes: int, free: int) -> int:
 class FrameBatches:
     """Runs a tower over a clip, some frames at a time.
 
-    Where the device has no room for a batch, the same frames are tried again in smaller ones, and
-    later clips begin with those.
+    After out of memory, the same frames are retried in smaller batches, and later clips start with
+    that size.
 
     Attributes:
         setting: `ModelSpec.encode_batch`.
-        device: Of the tower.
-        shrunk_to: Frames for which the device had room when it had none for more; `None` before
-            that happened.
+        device: Device of the tower.
+        shrunk_to: Batch size after out of memory; `None` before.
     """
 
     setting: EncodeBatch
@@ -84,16 +83,16 @@ class FrameBatches:
         row_bytes: int,
         frames_per_row: int = 1,
     ) -> dict[str, Tensor]:
-        """Encode a clip batch by batch and put the maps together.
+        """Encode a clip batch by batch and concatenate the maps.
 
         Args:
             rows: (N, ...) frames, or groups of frames that belong together, on the device.
-            encode: Some rows -> maps whose first dimension is that of the rows.
+            encode: Returns maps of some rows; their first dimension is that of the rows.
             row_bytes: Memory of the activations of one row.
-            frames_per_row: Frames of a row.
+            frames_per_row: Number of frames per row.
 
         Raises:
-            torch.OutOfMemoryError: If the device has no room for a single row.
+            torch.OutOfMemoryError: If not even a single row fits.
         """
         size = self._size(len(rows) * frames_per_row, row_bytes // frames_per_row)
         size = max(1, size // frames_per_row)
@@ -141,10 +140,10 @@ class FrameBatches:
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Memory of an accelerator that this process could have; `None` for a CPU.
+    """Memory of an accelerator that this process can allocate; `None` for a CPU.
 
-    What PyTorch has reserved and does not use counts as free. A process that may have a part of
-    the memory alone, because others share the GPU, finds no more than the rest of its part.
+    Memory that PyTorch has reserved but does not use counts as free. If the process is limited to a
+    fraction of the GPU, the result is at most the unused part of this fraction.
     """
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
@@ -177,7 +176,7 @@ def upload_clip(
     Returns:
         Pixels and timestamps in the same shapes.
     """
-    # Times first: numbers of eight bytes must begin at a multiple of eight.
+    # Times first, because float64 must be aligned to 8 bytes.
     times = np.ascontiguousarray(timestamps, np.float64)
     pinned = device.type == "cuda" and torch.cuda.is_available()
     host = torch.empty(times.nbytes + pixels.nbytes, dtype=torch.uint8, pin_memory=pinned)

@@ -1,8 +1,8 @@
 """Towers that merge patches (Qwen2.5-VL, Qwen3-VL): blocks, signals of the last one, encoder.
 
 Both have the same kind of block: one projection to queries, keys and values, a rotary embedding
-over row and column, and attention within windows or a temporal position. Which rows see each other
-is the family's own.
+over row and column, and attention within windows or a temporal position. The families
+define which rows attend to each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tango_core.types import VideoFrames
 # 448 pixels has 1024 patches, so all its 16 heads fit.
 _PROBABILITIES_AT_ONCE = 2**26
 
-# Shapes of clips whose plans are remembered: all of a benchmark's have a few.
+# Cache size of plans in clip shapes; the clips of a benchmark have few shapes.
 _SHAPES = 8
 
 
@@ -69,7 +69,7 @@ def after_attention(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BlockHalves:
-    """What surrounds the attention of every block of a tower.
+    """The parts of a tower's blocks before and after the attention, possibly compiled.
 
     Attributes:
         before: `before_attention`, or the same compiled.
@@ -97,14 +97,14 @@ def block_halves(wanted: bool, device: torch.device) -> BlockHalves:
 
 @dataclass(frozen=True, eq=False)
 class LastBlock:
-    """What the last block of a tower saw.
+    """Input of a tower's last block, from which signals are computed.
 
     Attributes:
-        block: With `norm1` and `attn`.
-        states: (T * P, Dv) its input, the patches of a token follow each other.
+        block: The block, with `norm1` and `attn`.
+        states: (T * P, Dv) its input; the patches of a token are contiguous.
         rotary: Cosine and sine of every patch, (T * P, head_dim) each.
         num_positions: T.
-        merge: Patches of a token.
+        merge: Number of patches per token.
     """
 
     block: nn.Module
@@ -121,7 +121,7 @@ class LastBlock:
         return queries, keys
 
     def rotated(self) -> tuple[Tensor, Tensor]:
-        """Queries and keys after it."""
+        """Queries and keys after the rotary embedding."""
         queries, keys = self.projected()
         return rotated(queries, *self.rotary), rotated(keys, *self.rotary)
 
@@ -144,7 +144,7 @@ def rotated(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 def attend_within(
     parts: tuple[Tensor, Tensor, Tensor], sizes: Sequence[tuple[int, int]], scale: float
 ) -> Tensor:
-    """Attention within contiguous windows, one call for all windows of a size.
+    """Attention within contiguous windows, with one call per window size.
 
     Args:
         parts: Queries, keys, values, (S, heads, d) each.
@@ -191,7 +191,7 @@ def received_patch_attention(last: LastBlock) -> Tensor:
 
 
 def received_by_patches(last: LastBlock) -> Tensor:
-    """The same of every patch, in the order of the block's input.
+    """Mean self-attention that each patch receives, in the order of the block's input.
 
     Returns:
         (T, P) float32; every row sums to 1.
@@ -225,7 +225,7 @@ def _received_by_heads(last: LastBlock) -> tuple[Tensor, int]:
 def mean_patch_keys(last: LastBlock) -> Tensor:
     """Keys of the last block, averaged over heads and over the patches of a token.
 
-    Taken before the rotary embedding: a similarity of content, not of place.
+    Taken before the rotary embedding, to compare content and not positions.
 
     Returns:
         (T, L, head_dim) float32.
@@ -244,13 +244,13 @@ SIGNALS: Mapping[str, Callable[[LastBlock], Tensor]] = {
 
 @dataclass(frozen=True, eq=False)
 class PatchTowerOutput:
-    """What one pass through a tower leaves.
+    """Outputs of one pass through a tower.
 
     Attributes:
         tokens: (T, L, D) merged tokens, raster order.
         last_block: The last block with its input, in the order of the tower.
-        raster: (T * L,) int64: entry i is the place of raster token i in the order of the tower;
-            `None` where that is raster order.
+        raster: (T * L,) int64: entry i is the index of raster token i in the tower's order; `None`
+            if that is raster order.
         companions: (T, L, E, D) DeepStack rows; `None` for towers without.
     """
 
@@ -294,11 +294,11 @@ class PatchEncoder(TowerEncoder):
 
     @abstractmethod
     def plan(self, num_positions: int, grid: Grid) -> Any:
-        """Where the patches of a clip are."""
+        """Order and positions of a clip's patches, as needed by `run`."""
 
     @abstractmethod
     def run(self, patches: Tensor, plan: Any, *observe: Observer) -> PatchTowerOutput:
-        """The tower, from (T * P, values) patches of `to_patches`."""
+        """Run the tower on (T * P, values) patches of `to_patches`."""
 
     @abstractmethod
     def position_bytes(self, num_patches: int) -> int:
@@ -320,12 +320,12 @@ class PatchEncoder(TowerEncoder):
         return torch.empty(0, dtype=self._dtype, device=self.device)
 
     def frame_bytes(self, height: int, width: int) -> int:
-        """Of one frame; see `VisionEncoder.frame_bytes`."""
+        """Memory of one frame; see `VisionEncoder.frame_bytes`."""
         height, width = (side // self.layout.patch for side in (height, width))
         return self.position_bytes(height * width) // self.layout.frames
 
     def grid_of(self, frames: VideoFrames) -> Grid:
-        """That of merged tokens."""
+        """The grid of merged tokens."""
         return self.layout.grid(*frames.pixels.shape[1:3])
 
     def patch_grid(self, grid: Grid) -> Grid:
@@ -340,7 +340,7 @@ class PatchEncoder(TowerEncoder):
     def encode_rows(
         self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
     ) -> dict[str, Tensor]:
-        """Signals come with the tokens; see `TowerEncoder.encode_rows`."""
+        """Always computes the tokens too; see `TowerEncoder.encode_rows`."""
         output = self.run(self._patches(rows), self._plan(len(rows), grid))
         maps = {"tokens": output.tokens, **{name: output.signal(name) for name in needs}}
         if output.companions is not None:

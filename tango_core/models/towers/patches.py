@@ -36,7 +36,7 @@ class PatchLayout:
         """(H, W) tokens of a frame.
 
         Raises:
-            ValueError: If the frame is no whole number of tokens.
+            ValueError: If the sides are not multiples of a token.
         """
         if height % self.multiple or width % self.multiple or not height * width:
             raise ValueError(
@@ -96,7 +96,7 @@ def mean_timestamps(timestamps: NDArray[np.float64], frames: int) -> NDArray[np.
 
 
 def patches_by_row(values: Tensor, grid: tuple[int, int], merge: int) -> Tensor:
-    """Bring patches from the towers' order into that of their rows.
+    """Reorder patches from the towers' order to raster order of the frame.
 
     Args:
         values: (T * P, C), the patches of a token together, tokens in raster order.
@@ -117,7 +117,7 @@ def to_patches(
 
     Args:
         groups: (T, frames, h, w, 3) uint8, on any device.
-        layout: Sizes.
+        layout: Sizes of patches and tokens.
         scale: Factor that brings pixels to [0, 1].
         mean: (3, 1, 1) float32, see `Normalisation.on`.
         std: (3, 1, 1) float32.

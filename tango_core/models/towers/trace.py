@@ -11,13 +11,13 @@ from tango_core.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Is told the number of a layer, 0 for the embeddings, and its output.
+# Called with the index of a layer, 0 for the embeddings, and its output.
 Observer = Callable[[int, "Tensor"], None]
 
 
 @dataclass(frozen=True, eq=False)
 class TowerTrace:
-    """One clip in a tower, patch by patch: the grid is the tower's, before tokens are pooled.
+    """Activations of one clip in a tower, per patch, before tokens are pooled.
 
     Layer 0 are the embeddings, layer n the output of the n-th block; the last one is that of the
     last block that the model runs.
@@ -25,7 +25,7 @@ class TowerTrace:
     Attributes:
         grid: (rows, columns) of patches, P in all.
         norms: (T, layers + 1, P) float32 Euclidean norm of every patch after every layer.
-        hidden: Layer -> (T, P, C), in the tower's dtype, of the layers that were asked for.
+        hidden: (T, P, C) outputs of the requested layers, in the tower's dtype.
         attention: (T, P) float32 mean attention that a patch receives in the last block.
     """
 
@@ -36,16 +36,16 @@ class TowerTrace:
 
     @property
     def num_layers(self) -> int:
-        """Blocks that the model runs."""
+        """Number of blocks that the model uses."""
         return int(self.norms.shape[1]) - 1
 
 
 class LayerNotes:
-    """Notes norms, and the values of some layers, while a batch of frames is in a tower.
+    """Records norms of all layers and outputs of some while a batch passes through a tower.
 
     Args:
-        layers: Those whose values are kept.
-        reshape: Brings a layer's output to (f, P, C).
+        layers: Layers whose outputs are kept.
+        reshape: Converts a layer's output to (f, P, C).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LayerNotes:
         self._hidden: dict[str, Tensor] = {}
 
     def __call__(self, layer: int, hidden: Tensor) -> None:
-        """Take the output of a layer; layers come in order."""
+        """Record the output of a layer; called in the order of the layers."""
         values = self._reshape(hidden)
         self._norms.append(values.float().norm(dim=-1))
         if layer in self._layers:
@@ -80,10 +80,10 @@ def trace_of(maps: Mapping[str, Tensor], grid: tuple[int, int]) -> TowerTrace:
 
 
 def raise_if_no_layer(layers: Collection[int], num_layers: int, model: str) -> None:
-    """Refuse layers that a tower does not run.
+    """Raise for layers that a tower does not run.
 
     Raises:
-        InputError: In one line that names those that exist.
+        InputError: If a layer does not exist; the message states the range.
     """
     wrong = sorted(layer for layer in layers if not 0 <= layer <= num_layers)
     if wrong:

@@ -158,7 +158,7 @@ def test_code_inside_a_checkpoint_is_not_run_even_if_somebody_would_say_yes(
     [
         ({"chatt": {}}, "unknown key 'chatt'"),
         ({"chat": {"opening": ""}}, "must be an object of opening, after_clip, closing"),
-        ({"chat": {"opening": "", "after_clip": 1, "closing": ""}}, "must be a text"),
+        ({"chat": {"opening": "", "after_clip": 1, "closing": ""}}, "must be a string"),
     ],
 )
 def test_mistakes_in_tango_json_are_reported(tmp_path, stock, content, words):
