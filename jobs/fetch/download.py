@@ -29,7 +29,7 @@ STATE = ".tango-get"
 
 @dataclass(frozen=True)
 class Download:
-    """A file that is to be fetched.
+    """A file to download.
 
     Attributes:
         file: What is fetched.

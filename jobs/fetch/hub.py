@@ -30,7 +30,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FetchError(UserError, OSError):
-    """Something could not be fetched or unpacked; the message is one line for the user."""
+    """A file could not be downloaded or unpacked; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Repository:
 
     @contextmanager
     def _errors(self, partial: Path | None = None) -> Iterator[None]:
-        """Turn every error of the hub into one line."""
+        """Convert errors of the hub into `FetchError` with a one-line message."""
         try:
             yield
         except FetchError:
