@@ -16,9 +16,9 @@ from tango_core.models.base import ModelSpec
 from tango_core.models.placement import bytes_by_name, modules_of, resolve_devices, spread_layers
 
 _GIB = 2**30
-# Weights are not all that an actor needs: what a share is advised to hold beside them.
+# Recommended size of an actor's share relative to its weights.
 _BESIDE_WEIGHTS = 1.2
-# What CUDA itself keeps for every process on a GPU, beyond the reach of PyTorch's allocator.
+# Memory that CUDA itself uses per process, outside of PyTorch's allocator.
 _CONTEXT = _GIB // 2
 
 
