@@ -1,4 +1,4 @@
-"""`tango ask`: answer one question about a video of the user."""
+"""`tango ask`: answer one question about a user's video."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
 
-# Stage of `VideoAnswer.latency_ms` -> its name in the output.
+# Displayed name of every stage of `VideoAnswer.latency_ms`.
 _STAGE_NAMES = {
     "decode_video": "read",
     "vision": "vision",
@@ -47,24 +47,24 @@ def ask(
     method_options: Mapping[str, Any] | None = None,
     console: Console,
 ) -> int:
-    """Answer and print; returns 0, or 1 if the reply is none of the options.
+    """Answer and print; returns 0, or 1 if the reply does not name an option.
 
     Args:
         video: File, directory of frames, or the URL of one in a store.
         question: The question.
-        choices: Options; `"a|b"` stands for two of them.
+        choices: Options; `"a|b"` means two options.
         model: See `VideoChat`.
         path: See `VideoChat`.
         method: See `VideoChat.ask`.
         retention: See `VideoChat.ask`.
         clip: Start and end in seconds; `None` for the whole video.
         max_new_tokens: See `VideoChat.ask`.
-        model_options: See `VideoChat`; `None` values are not passed on.
+        model_options: See `VideoChat`; `None` values are ignored.
         method_options: Other options of the method.
         console: Where to print.
 
     Raises:
-        ValueError: If an option is wrong, in one line.
+        ValueError: If an option is wrong.
         FileNotFoundError: If the video or the checkpoint is missing.
     """
     options = [option for given in choices for option in given.split("|")]
@@ -92,17 +92,17 @@ def ask(
 
 
 def raise_if_too_many_frames(spec: ModelSpec, free_bytes: int) -> None:
-    """Refuse a number of frames that do not fit into the memory of this machine.
+    """Raise if the frames do not fit into the free memory of this machine.
 
-    Counted are their pixels and, on the CPU, their tokens twice: while a clip is encoded they are
-    copied once.
+    The estimate covers the pixels and, on the CPU, the tokens twice, because encoding copies them
+    once.
 
     Args:
         spec: The model.
-        free_bytes: Memory that is left.
+        free_bytes: Free memory.
 
     Raises:
-        ValueError: In one line that names the option.
+        ValueError: If the estimate exceeds the free memory.
     """
     tokens = 0.0
     if spec.grid is not None and resolve_device(spec.device).type == "cpu":
@@ -120,7 +120,7 @@ def raise_if_too_many_frames(spec: ModelSpec, free_bytes: int) -> None:
 
 
 def _local(video: str) -> AbstractContextManager[str]:
-    """A path of the video; one in a store is fetched, and kept for the next question."""
+    """A local path of the video; a video in a store is fetched and cached."""
     if not is_url(video):
         return nullcontext(video)
     kept = DecodeSection()
@@ -132,7 +132,7 @@ def reply(answer: VideoAnswer) -> str:
     if answer.choice is not None:
         return f"{answer.letter}. {answer.choices[answer.choice]}"
     if answer.status == "unparsed":
-        return f"The reply names none of the options: {answer.text!r}"
+        return f"The reply does not name an option: {answer.text!r}"
     return answer.text or "(The reply is empty.)"
 
 

@@ -1,4 +1,4 @@
-"""`make demo`: five methods on generated clips, from nothing to a table and a report."""
+"""`make demo`: run five methods on generated clips and write a table and a report."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
     run.cells[["cell", "accuracy", "tokens_kept"]]
     run.answers(["video_id", "question_id", "correct"], cells=["tango r=0.1"])
 
-Nothing is read before it is asked for. `answers` holds what it is asked for in memory;
-`answers_in_parts` gives the same part by part, for runs that are larger than memory.
+Data is read on first use. `answers` loads the requested answers into memory; `answers_in_parts`
+iterates over them, for runs that are larger than memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipeline.statuses import FAILED
 from tango_core.errors import InputError
 from tango_core.local_files import parse_json, read_text
 
-# pandas types in which a missing number, answer or text stays missing.
+# pandas types that support missing values.
 _TYPES = {
     pa.int64(): pd.Int64Dtype(),
     pa.bool_(): pd.BooleanDtype(),
@@ -58,11 +58,11 @@ def load_run(path: str | Path) -> LoadedRun:
     """Open a finished run.
 
     Args:
-        path: Its directory.
+        path: Run directory.
 
     Raises:
-        FileNotFoundError: If it is no finished run.
-        ValueError: If its facts are damaged.
+        FileNotFoundError: If the directory is not a finished run.
+        ValueError: If the run's facts are damaged.
     """
     folder = Path(path).expanduser()
     return LoadedRun(folder, JobFacts.load(folder))
@@ -73,8 +73,8 @@ class LoadedRun:
     """A finished run.
 
     Attributes:
-        path: Its directory.
-        facts: What it says about itself: model, cells, versions, times.
+        path: Run directory.
+        facts: Recorded facts: model, cells, versions, times.
     """
 
     path: Path
@@ -82,13 +82,13 @@ class LoadedRun:
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """The resolved recipe; empty for runs that were imported."""
+        """The resolved recipe; empty for imported runs."""
         path = self.path / JOB_FILE
         return dict(yaml.safe_load(read_text(path)) or {}) if path.is_file() else {}
 
     @cached_property
     def summary(self) -> RunSummary:
-        """All numbers of the run, as `summary.json` has them; computed where that is missing.
+        """The run's summary from `summary.json`, or computed if that is missing.
 
         Raises:
             ValueError: If the file is damaged.
@@ -106,12 +106,12 @@ class LoadedRun:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """One row per cell: what was asked for, accuracy, tokens and latencies.
+        """One row per cell: settings, accuracy, tokens and latencies.
 
         Columns `accuracy`, `accuracy_low` and `accuracy_high` are shares in [0, 1] with their 95 %
-        interval, missing where a benchmark has none; `score`, `score_low` and `score_high` are the
-        headline, whose name is `metric`, likewise; `<stage>_ms` is the median of a stage in
-        milliseconds.
+        interval, missing if a benchmark has none; `score`, `score_low` and `score_high` are the
+        same for the headline metric, whose name is `metric`; `<stage>_ms` is the median of a stage
+        in milliseconds.
         """
         return pd.DataFrame([_plain(cell) for cell in self.summary.cells]).convert_dtypes()
 
@@ -126,15 +126,15 @@ class LoadedRun:
         """The answers, one row per question and cell.
 
         Args:
-            columns: Those that are wanted, of `pipeline.rows.ANSWER`; `None` for all.
-            cells: Names of the cells that are wanted; `None` for all.
+            columns: Names of columns of `pipeline.rows.ANSWER`; `None` for all.
+            cells: Names of the cells; `None` for all.
             benchmarks: Names of the benchmarks; `None` for all.
             groups: Add a column `group.<name>` for every group of the questions.
 
         Raises:
-            ValueError: If there is no such column, cell or benchmark.
+            ValueError: If a column, cell or benchmark does not exist.
             FileNotFoundError: If the run has no answers.
-            DamagedFileError: If a file of it is damaged.
+            DamagedFileError: If a file of the run is damaged.
         """
         parts = list(
             self.answers_in_parts(columns, cells=cells, benchmarks=benchmarks, groups=groups)
@@ -154,15 +154,15 @@ class LoadedRun:
         groups: bool = False,
         rows: int = 100_000,
     ) -> Iterator[pd.DataFrame]:
-        """The same in frames of bounded size; the answers of a clip stay together.
+        """Like `answers`, in data frames of bounded size; answers about a clip stay together.
 
         Args:
             columns: As `answers`.
             cells: As `answers`.
             benchmarks: As `answers`.
             groups: As `answers`.
-            rows: Answers that are read at once, about; a frame is not larger than that and one file
-                of the run.
+            rows: Approximate number of rows per frame; a frame may exceed it by one file of the
+                run.
 
         Raises:
             ValueError: If there is no such column, cell or benchmark.
@@ -194,9 +194,9 @@ class LoadedRun:
         return _frame(together)
 
     def token_counts(self) -> pd.DataFrame:
-        """One row per clip and cell: all visual tokens, those kept, and `kept`, their share.
+        """One row per clip and cell: all visual tokens, kept tokens, and `kept`, the kept share.
 
-        Clips that failed have none.
+        Failed clips have no row.
         """
         parts = [ANSWER.empty_table().select(_PER_CLIP)]
         for table in self._tables():
@@ -211,27 +211,27 @@ class LoadedRun:
         return frame
 
     def _tables(self, rows: int = 100_000) -> Iterator[pa.Table]:
-        """All answers, none twice, with all columns that this version knows."""
+        """All answers without duplicates, with all columns of this version."""
         for table in parts_of(self.path).whole_clips(rows=rows):
             table = last_of_each(table)
             yield pa.Table.from_arrays([_column(table, field) for field in ANSWER], schema=ANSWER)
 
 
 def _frame(table: pa.Table) -> pd.DataFrame:
-    """A table as a frame in which what is missing stays missing."""
+    """Convert a table to a data frame that preserves missing values."""
     frame: pd.DataFrame = table.to_pandas(types_mapper=_TYPES.get)
     return frame
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    """A column in its type; of runs of earlier versions, which do not have it, an empty one."""
+    """A column cast to its type; all missing if an older run lacks it."""
     if field.name not in table.column_names:
         return pa.chunked_array([pa.nulls(len(table), field.type)])
     return table[field.name].cast(field.type, safe=False)
 
 
 def _plain(cell: CellSummary) -> dict[str, Any]:
-    """A cell as a row of plain numbers."""
+    """A cell as a dictionary of plain values."""
     accuracy, headline = cell.accuracy, cell.headline
     return {
         "benchmark": cell.benchmark,
@@ -256,7 +256,7 @@ def _plain(cell: CellSummary) -> dict[str, Any]:
 
 
 def _with_groups(frame: pd.DataFrame, groups: pa.ChunkedArray) -> pd.DataFrame:
-    """The frame with a column per group."""
+    """Add a column per group to the frame."""
     parsed: list[Mapping[str, str]] = [json.loads(text or "{}") for text in groups.to_pylist()]
     names = sorted({name for one in parsed for name in one})
     own = {
@@ -267,10 +267,10 @@ def _with_groups(frame: pd.DataFrame, groups: pa.ChunkedArray) -> pd.DataFrame:
 
 
 def _raise_if_unknown(kind: str, wanted: Collection[str], known: Collection[str]) -> None:
-    """Refuse names that are not there.
+    """Raise for unknown names.
 
     Raises:
-        ValueError: In one line that says what is there.
+        ValueError: If a name is unknown; the message lists the known ones.
     """
     unknown = [name for name in wanted if name not in known]
     if unknown:

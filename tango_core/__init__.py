@@ -72,7 +72,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its home on first use (PEP 562)."""
+    """Import a public name from its module on first use (PEP 562)."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'tango_core' has no attribute {name!r}")
     return getattr(import_module(_MODULE_OF[name]), name)

@@ -1,4 +1,4 @@
-"""`VideoChat`: questions about own videos without a benchmark, pipeline or cache.
+"""`VideoChat`: ask questions about any video without a benchmark, pipeline or cache.
 
     from tango_core import VideoChat
 
@@ -48,24 +48,24 @@ logger = logging.getLogger(__name__)
 DEFAULT_RETENTION = 0.1
 _MAX_NEW_TOKENS = 128
 
-# Token sets kept for follow-up questions: all tokens of a clip of a 7B model are 45 MB.
+# Number of token sets kept for follow-up questions; all tokens of a clip take 45 MB for a 7B model.
 _MAX_CLIPS = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class VideoAnswer(Answer):
-    """An answer, and what it took to get it.
+    """An answer with its token counts and times.
 
     Attributes:
-        choices: The options that were offered.
+        choices: The options of the question.
         tokens_total: Visual tokens of the clip.
-        tokens_kept: Those the language model was given.
-        latency_ms: Stage -> milliseconds. `decode_video`, `vision` and `compress` are absent from
-            a follow-up question, whose clip was compressed before. The very first question also
-            pays for the device's warm-up; see `LatencyProfile` for times to rely on.
-        warnings: Warnings of decoding the clip.
+        tokens_kept: Visual tokens that the language model received.
+        latency_ms: Milliseconds by stage. `decode_video`, `vision` and `compress` are missing for
+            follow-up questions, whose clip is already compressed. The first question includes the
+            device's warm-up; use `LatencyProfile` for reliable times.
+        warnings: Warnings of the video decoder.
         method: Entry of `METHODS` that chose the tokens.
-        retention: Share of the tokens that it was asked for; `None` for a method without one.
+        retention: Requested share of the tokens; `None` for a method without this option.
     """
 
     choices: tuple[str, ...]
@@ -78,36 +78,36 @@ class VideoAnswer(Answer):
 
     @property
     def letter(self) -> str | None:
-        """The letter of the option that was chosen, or `None`."""
+        """The letter of the chosen option, or `None`."""
         return None if self.choice is None else LETTERS[self.choice]
 
 
 @dataclass(frozen=True)
 class _CompressedClip:
-    """The tokens of a clip, kept for further questions, and what decoding it warned of."""
+    """The compressed tokens of a clip, kept for further questions, and the decoder's warnings."""
 
     video: CompressedVideo
     warnings: tuple[str, ...]
 
 
 class VideoChat:
-    """A Video LLM with both halves loaded once, that answers questions about any video.
+    """A Video LLM that is loaded once and answers questions about any video.
 
-    Loading happens with the first question, once its file and its method are known to be right.
-    Tokens of the last clips are kept, so that further questions about one need no vision.
+    It is loaded with the first question, after its file and its method were checked. Tokens of the
+    latest clips are kept, so that further questions about them do not run the encoder.
 
     Args:
-        model: Entry of `MODELS`, or a checkpoint (directory or hub id), whose entry is then found
-            by its configuration, or a description.
-        path: Checkpoint for the entry; `None` for the entry's own.
-        protocol: How options are put and read; `None` for the general rules, and for the embedded
-            model those of its world.
-        **options: As in `describe_model`: `num_frames`, `device`, `saliency_from` and others. A
-            LLaVA without `saliency_from` takes SigLIP's own head when a method needs one.
+        model: Entry of `MODELS`, a checkpoint (directory or hub id, whose entry is found by its
+            configuration), or a `ModelSpec`.
+        path: Checkpoint for the entry; `None` for the entry's default.
+        protocol: Rules for prompts and for reading replies; `None` for the general rules, or for
+            the built-in model those of its benchmark.
+        **options: As in `describe_model`: `num_frames`, `device`, `saliency_from` and others.
+            LLaVA without `saliency_from` uses SigLIP's published pooling head if a method needs it.
 
     Raises:
         ValueError: If the model or an option is unknown.
-        FileNotFoundError: If the checkpoint is not there.
+        FileNotFoundError: If the checkpoint does not exist.
     """
 
     def __init__(
@@ -125,12 +125,12 @@ class VideoChat:
 
     @cached_property
     def encoder(self) -> VisionEncoder:
-        """The vision half."""
+        """The vision encoder."""
         return load_encoder(self.spec)
 
     @cached_property
     def language_model(self) -> LanguageModel:
-        """The language half."""
+        """The language model."""
         return load_language_model(self.spec)
 
     def ask(
@@ -150,24 +150,24 @@ class VideoChat:
         Args:
             video: A video file, or a directory of frames.
             question: Free-form, or about the options in `choices`.
-            choices: Options of a multiple-choice question, without letters; tables call them
-                `options`, which is taken, too.
+            choices: Options of a multiple-choice question, without letters; `options` is accepted
+                as an alias.
             method: Entry of `METHODS`, or `my_package.my_module:MyMethod`.
             retention: Share of the visual tokens to keep, in (0, 1]; `None` is 0.1 for methods
                 that drop any.
             clip: (start, end) in seconds, or `None` for the whole video.
-            max_new_tokens: Upper bound of the reply; `None` is 128, or what the protocol allows
-                for the name of an option.
+            max_new_tokens: Maximum length of the reply; `None` is 128, or the protocol's limit for
+                multiple-choice questions.
             **options: Further options of the method.
 
         Returns:
-            `status` is `"unparsed"` if options were offered and the reply names none.
+            The answer; `status` is `"unparsed"` if the reply does not name one of the options.
 
         Raises:
-            FileNotFoundError: If there is no such video.
+            FileNotFoundError: If the video does not exist.
             ValueError: If the video is a URL or cannot be decoded, or question, method or option
                 is wrong.
-            TypeError: If the video is no path.
+            TypeError: If the video is not a path.
         """
         if choices is None:
             choices = options.pop("options", ())
@@ -207,7 +207,7 @@ class VideoChat:
         )
 
     def _add_pooling_head(self, needs: frozenset[str]) -> None:
-        """Describe the model again with the published pooling head, if a method needs it."""
+        """Add the published pooling head to the model's description if a method needs it."""
         missing, source = needs - self.spec.provides, self.spec.saliency_source
         by_head = missing <= {"saliency", "frame_embeddings"} and self.spec.saliency_from is None
         if missing and by_head and source is not None and self._options is not None:
@@ -220,7 +220,7 @@ class VideoChat:
     def _compress(
         self, path: str, clip: tuple[float, float] | None, method: Method, profile: LatencyProfile
     ) -> _CompressedClip:
-        """Tokens of a clip, from memory if the file is still the same."""
+        """Compress a clip, or return its stored tokens if the file has not changed."""
         stat = os.stat(path)
         bounds = None if clip is None else [float(bound) for bound in clip]
         identity = method.compressor.identity()
@@ -247,7 +247,7 @@ class VideoChat:
     def _answer(
         self, video: CompressedVideo, asked: Question, method: Method, max_new_tokens: int | None
     ) -> Answer:
-        """The reply, with the option it names."""
+        """Answer the question and read the chosen option from the reply."""
         prompt, bound = Prompt("", asked.text), _MAX_NEW_TOKENS
         if asked.choices:
             prompt, bound = self.protocol.render(asked), self.protocol.max_new_tokens
@@ -265,7 +265,7 @@ class VideoChat:
 
 
 def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """A description; of a checkpoint without a name, by the entry that it fits best."""
+    """Describe a model; for a bare checkpoint, use the entry that fits best."""
     if isinstance(model, ModelSpec):
         if path is not None or options:
             raise TypeError("a ModelSpec is complete: pass a model's name to choose options")
@@ -276,7 +276,7 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
 
 
 def is_checkpoint(model: str) -> bool:
-    """Whether a model is given by its checkpoint: a directory or a hub id, no entry of `MODELS`."""
+    """Whether `model` is a checkpoint (directory or hub id) and not an entry of `MODELS`."""
     return model not in MODELS and ":" not in model and ("/" in model or Path(model).is_dir())
 
 
@@ -289,7 +289,7 @@ def describe_checkpoint(model: str, **options: Any) -> ModelSpec:
 
     Raises:
         ValueError: If no entry fits.
-        FileNotFoundError: If it is not there.
+        FileNotFoundError: If the checkpoint does not exist.
     """
     fitting, refusals = [], []
     for name in (name for name, entry in MODELS.items() if not entry.embedded):
@@ -298,17 +298,17 @@ def describe_checkpoint(model: str, **options: Any) -> ModelSpec:
         except ValueError as refusal:
             refusals.append(refusal)
     if not fitting:
-        # A refusal by its own family says more than "this is another architecture".
+        # Errors of the checkpoint's own family are more specific than `ArchitectureError`.
         own = [one for one in refusals if not isinstance(one, ArchitectureError)]
         raise (own or refusals)[0]
-    # Several families read the same files; one that a checkpoint was not made for adds a note.
+    # Several entries may fit; those that the checkpoint was not made for add a note.
     chosen = min(fitting, key=lambda spec: len(spec.note))
     logger.info("%s is read as %s; to change that, give model name and path", model, chosen.name)
     return chosen
 
 
 def _protocol_for(name: str) -> Protocol:
-    """The general rules; for the embedded model those of its benchmark, whose words it knows."""
+    """The general rules; for the built-in model those of its benchmark and vocabulary."""
     if model_entry(name).embedded:
         from tango_core.benchmarks.shapes.questions import PROTOCOL
     else:

@@ -1,6 +1,6 @@
-r"""Text that every file format, terminal and table can hold.
+r"""Convert text to a form that every file format, terminal and table can represent.
 
-File names are bytes: Python stands lone surrogates for those that are not UTF-8, and JSON may hold
+Python represents bytes of file names that are not UTF-8 by lone surrogates, and JSON may contain
 lone surrogates as `\ud83d`. Neither can be written to Parquet, JSON or a terminal.
 """
 
@@ -30,7 +30,7 @@ def printable(text: str) -> str:
 def _spelled(character: str) -> str:
     """One character, or its code if it is a lone surrogate."""
     code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # what `surrogateescape` makes of a byte
+    if 0xDC80 <= code <= 0xDCFF:  # a byte encoded by `surrogateescape`
         return f"\\x{code - 0xDC00:02x}"
     return f"\\u{code:04x}" if 0xD800 <= code <= 0xDFFF else character
 
@@ -38,7 +38,7 @@ def _spelled(character: str) -> str:
 def printable_item(item: VideoItem) -> VideoItem:
     """A clip whose name, questions and subtitles are printable.
 
-    Its path stays what the file system knows.
+    Its path is unchanged.
     """
     said = item.subtitles.text if item.subtitles else None
     return replace(

@@ -38,8 +38,8 @@ class Question:
             recorded and not scored.
         match: Whether a reply must equal an accepted answer or contain one
             (`benchmarks.free_form.matches`).
-        span: When it happens, for a question about that: (start, end) in seconds of the file, the
-            start not after the end; `None` for any other question.
+        span: Correct (start, end) in seconds of the file, start <= end, for a question about the
+            time of an event; `None` for other questions.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Question:
     span: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        """Check that there is one kind of answer, and that it can be right."""
+        """Check that there is one kind of answer and that it is valid."""
         if isinstance(self.choices, list):
             object.__setattr__(self, "choices", tuple(self.choices))
         if not isinstance(self.choices, tuple):
@@ -62,7 +62,7 @@ class Question:
                 raise InputError(
                     f"question {self.id!r}: answer must be an index or None, got {self.answer!r}"
                 )
-            object.__setattr__(self, "answer", int(self.answer))  # numpy's, from a table
+            object.__setattr__(self, "answer", int(self.answer))  # a NumPy integer from a table
         if self.answer is not None and not 0 <= self.answer < len(self.choices):
             raise InputError(
                 f"question {self.id!r}: answer {self.answer} is not an index into its "
@@ -103,7 +103,7 @@ class VideoItem:
         path: A video file, or a directory of frames.
         clip: (start, end) in seconds, or `None` for the whole file.
         questions: All questions about this clip.
-        subtitles: Shown with the questions; `None` where they are put without subtitles.
+        subtitles: Subtitles shown with the questions; `None` for none.
     """
 
     video_id: str
@@ -124,8 +124,8 @@ class VideoItem:
 class Prompt:
     """The user turn of one question: text, the clip, text.
 
-    A benchmark's protocol chooses the words; a model chooses their order (LLaVA puts the clip
-    first in all cases).
+    A benchmark's protocol determines the text, a model the order (LLaVA always puts the clip
+    first).
 
     Attributes:
         before: Text before the clip.
@@ -142,8 +142,7 @@ class Answer:
 
     Attributes:
         text: The decoded reply, special tokens removed.
-        choice: Index of the option the reply names, as the benchmark's protocol reads it; `None` if
-            it names none.
+        choice: Index of the option that the protocol reads from the reply; `None` if it reads none.
         status: `"ok"`, `"unparsed"` (there is a text, but no option can be read from it) or a
             failure.
         prompt_tokens: Length of the sequence that was prefilled for this question, visual tokens
@@ -171,7 +170,7 @@ class Answer:
     clip_text_tokens: int = 0
 
     def __post_init__(self) -> None:
-        """Check that there is such a status, and that the choice can be an option."""
+        """Check that the status is valid and the choice is a possible index."""
         if self.status not in get_args(Status):
             raise InputError(
                 f"status must be one of {', '.join(get_args(Status))}, got {self.status!r}"

@@ -177,7 +177,7 @@ class LanguageTrainer(nn.Module):
     """Language model, tied output projection and newline token of the built-in model.
 
     Args:
-        config: Of the whole model.
+        config: Configuration of the whole model.
 
     Attributes:
         meaning: (len(TARGET_WORDS), D) initial embeddings of the words of synthetic tokens.
@@ -343,7 +343,7 @@ def fit_projector(
     both signs); its remaining rows are random. The second layer is fitted by ridge regression.
 
     Args:
-        config: Of the whole model.
+        config: Configuration of the whole model.
         trainer: A trained tower with its heads.
         states: (F, N, D) from `patch_states`.
         targets: (F, TOKENS_PER_FRAME, D) target tokens.

@@ -1,8 +1,8 @@
 """`tango view`: questions, answers and kept tokens of runs in a browser.
 
-Works from run directories and caches alone; no model is loaded. For other packages: `deep_link`,
-a link to one clip, `list_link`, one to the questions of a filter, and `panels.ClipPanels`, one clip
-as HTML. Imports `config` and `results`.
+Reads only run directories and caches; no model is loaded. For other packages: `deep_link` (link to
+a clip), `list_link` (link to filtered questions), and `panels.ClipPanels` (a clip as HTML). Imports
+`config` and `results`.
 """
 
 from jobs.viewer.links import deep_link, list_link

@@ -1,4 +1,4 @@
-"""Data of the page of one clip: questions with all answers, token sets, frames."""
+"""Data of a clip's page: questions with all answers, token sets, frames."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tango_core.benchmarks.scoring.spans import span_text
 from tango_core.printable import printable
 
 NO_WORDS = (
-    "The run does not say what it was asked, and its benchmark's files are not there, so the "
-    "questions' words and the video's file are unknown. Runs of this version write both down."
+    "The run has no record of its questions, and its benchmark's files are missing, so the text of "
+    "the questions and the video file are unknown. Runs of this version record both."
 )
 
 
 class NoSuchClipError(LookupError):
-    """No run was asked about it."""
+    """No run has questions about the clip."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Frames that some token sets of a clip share.
+    """Frames shared by several token sets of a clip.
 
     Attributes:
-        column: Number of the first column that shows them.
-        clip: Where they come from.
-        sampling: How they were chosen.
-        times: (T,) seconds.
+        column: Index of the first column with these frames.
+        clip: Source of the frames.
+        sampling: Settings by which the frames were sampled.
+        times: (T,) times in seconds.
     """
 
     column: int
@@ -45,12 +45,13 @@ class View:
 
 @dataclass(frozen=True)
 class Seen:
-    """What some columns keep of one clip.
+    """Token sets and frames of a clip for the selected columns.
 
     Attributes:
-        drawings: The different token sets.
-        views: The different frames.
-        columns: Number of a column -> numbers of its drawing and of its view, or a sentence.
+        drawings: Distinct token sets.
+        views: Distinct sets of frames.
+        columns: Per column index, the indices of its drawing and view, or the reason why there is
+            none.
     """
 
     drawings: tuple[TokenDrawing, ...]
@@ -59,11 +60,11 @@ class Seen:
 
 
 class ClipPages:
-    """Everything about single clips.
+    """Provides the data of single clips.
 
     Args:
-        index: The questions.
-        cache: `--cache`; `None` for where the runs say.
+        index: Index of the questions.
+        cache: Value of `--cache`; `None` for the caches named by the runs.
     """
 
     def __init__(self, index: QuestionIndex, cache: str | None = None) -> None:
@@ -89,7 +90,7 @@ class ClipPages:
             NoSuchClipError: If there is no such clip.
         """
         names, asked = self.names(clip), self._asked(clip)
-        # Free-form answers are scored in some runs alone; the words are the same in all.
+        # Free-form answers are scored only in some runs, but the question's text is equal in all.
         words = {
             one["id"]: one for row in reversed(list(asked.values())) for one in row["questions"]
         }
@@ -122,12 +123,12 @@ class ClipPages:
         return [[row["name"], row["value"]] for row in rows]
 
     def _asked(self, clip: int) -> dict[int, dict[str, Any]]:
-        """Group of runs -> what it was asked about a clip."""
+        """Recorded questions about a clip, by group of runs."""
         rows = self.index.rows("SELECT * FROM asked WHERE clip = ? ORDER BY grp", [clip])
         return {row["grp"]: {**row, "questions": json.loads(row["questions"])} for row in rows}
 
     def seen(self, clip: int, columns: Iterable[int]) -> Seen:
-        """The token sets of some columns of a clip, and their frames; each is read once."""
+        """Token sets and frames of a clip for some columns; each is read once."""
         asked, benchmark = self._asked(clip), self.names(clip)["benchmark"]
         drawings: list[TokenDrawing] = []
         views: list[View] = []
@@ -154,7 +155,7 @@ class ClipPages:
         drawings: list[TokenDrawing],
         views: list[View],
     ) -> tuple[int, int] | str:
-        """Read a token set, note it and its frames."""
+        """Read a token set and add it and its frames to the result."""
         if asked is None:
             return NO_WORDS
         sets = self._sets[self.index.runs.columns[number].group]
@@ -180,12 +181,12 @@ class ClipPages:
 
 
 def seen_to_json(seen: Seen, urls: Sequence[Sequence[str]], missing: Sequence[str | None]) -> Json:
-    """For the page.
+    """Convert token sets and frames to JSON for the page.
 
     Args:
         seen: From `ClipPages.seen`.
-        urls: Where the pictures of every view are.
-        missing: Why a view has none.
+        urls: URLs of the pictures of every view.
+        missing: Reason why a view has no pictures; `None` if it has.
     """
     return {
         "drawings": [drawing.to_json() for drawing in seen.drawings],
@@ -206,18 +207,18 @@ def seen_to_json(seen: Seen, urls: Sequence[Sequence[str]], missing: Sequence[st
 
 
 def num_sprites(view: View) -> int:
-    """How many pictures the frames of a view fill."""
+    """Number of pictures into which the frames of a view are combined."""
     return -(-len(view.times) // PER_SPRITE)
 
 
 def sprites_of(decoder: FrameDecoder, view: View) -> list[bytes]:
-    """The pictures of a view.
+    """Decode the frames of a view and combine them into pictures.
 
     Raises:
-        FramesMissingError: If they cannot be made.
+        FramesMissingError: If the frames cannot be decoded.
     """
     if not view.sampling:
-        raise FramesMissingError("The token cache does not say how its frames were chosen.")
+        raise FramesMissingError("The token cache has no record of its frame sampling.")
     return decoder.sprites(view.clip, dict(view.sampling), view.times)
 
 
@@ -251,7 +252,7 @@ def _question(
 
 
 def _shown(value: Any) -> Any:
-    """A value as JSON holds it; texts without secrets and control characters, numbers short."""
+    """Convert a value to JSON: redact secrets, remove control characters, shorten numbers."""
     if isinstance(value, str):
         return printable(redacted(value))
     return round(value, 3) if isinstance(value, float) else value

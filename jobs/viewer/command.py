@@ -1,4 +1,4 @@
-"""`tango view`: opens runs, and shows them until Ctrl-C or writes them as files."""
+"""`tango view`: open runs, and serve them until Ctrl-C or export them as files."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[ClipPages]:
-    """Runs as the viewer sees them.
+    """Open runs for the viewer.
 
     Args:
         runs: Run directories or their URLs.
-        cache: Directory or URL of the token caches; `None` for where the runs say, or beside them.
+        cache: Directory or URL of the token caches; `None` for the caches named by the runs or next
+            to them.
 
     Raises:
-        FileNotFoundError: If one is not a finished run.
-        DamagedFileError: If a file of one is damaged.
+        FileNotFoundError: If a directory is not a finished run.
+        DamagedFileError: If a file of a run is damaged.
     """
     with ExitStack() as stack:
         folders = [stack.enter_context(local_copy(run, sent=lambda name: False)) for run in runs]
@@ -56,10 +57,10 @@ def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[ClipPage
 
 
 def newest_run(below: Path) -> Path:
-    """The finished run that was written last.
+    """Find the most recent finished run.
 
     Raises:
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If there is no finished run.
     """
     found = sorted(
         (path for path in below.glob(f"*/{FACTS_FILE}") if (path.parent / "answers").is_dir()),
@@ -82,19 +83,19 @@ def view(
     opens: bool = False,
     started: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve the viewer on this machine until a signal comes.
+    """Serve the viewer on this machine until a signal arrives.
 
     Args:
         runs: Run directories or their URLs.
-        console: Where the address goes.
+        console: Receives the address.
         cache: See `opened`.
-        port: Of 127.0.0.1; 0 for any that is free.
-        pixels: Area of a frame.
-        opens: Whether the address is opened in a browser.
-        started: Receives the address when the server answers.
+        port: Port on 127.0.0.1; 0 for a free port.
+        pixels: Area of a frame in pixels.
+        opens: Whether to open the address in a browser.
+        started: Called with the address when the server is ready.
 
     Raises:
-        OSError: If the port is taken.
+        OSError: If the port is in use.
     """
     import uvicorn
 
@@ -115,7 +116,7 @@ def view(
                 log_level="warning",
                 access_log=False,
                 lifespan="off",
-                # A browser keeps its connection; nothing is lost with it.
+                # Browsers keep connections open; closing them loses nothing.
                 timeout_graceful_shutdown=1,
             )
             server = uvicorn.Server(config)
@@ -127,8 +128,8 @@ def view(
                 finally:
                     ended.set()
 
-            # Signals belong to the main thread, which waits here: for an event, because a `join`
-            # that a signal cuts off takes the thread for ended (Python 3.11 and 3.12).
+            # The main thread handles signals and waits for an event: a `join` interrupted by a
+            # signal treats the thread as ended (Python 3.11 and 3.12).
             threading.Thread(target=serve, daemon=True).start()
             try:
                 while not server.started and not ended.wait(0.02):
@@ -161,17 +162,17 @@ def export(
     cache: str | None = None,
     pixels: int = EXPORT_PIXELS,
 ) -> Path:
-    """Write the viewer into a directory; the page to open.
+    """Export the viewer to a directory; returns the path of its page.
 
     Args:
         runs: Run directories or their URLs.
         folder: See `export_site`.
-        console: Where the progress goes.
+        console: Receives the progress.
         cache: See `opened`.
-        pixels: Area of a frame; 0 for an export without frames.
+        pixels: Area of a frame in pixels; 0 exports no frames.
 
     Raises:
-        ValueError: If the directory holds something else.
+        ValueError: If the directory contains other files.
     """
     from jobs.viewer.export import export_site
 

@@ -1,7 +1,8 @@
-"""The data of the page in pieces: runs and columns, the list in parts, single clips.
+"""The page's data in pieces: runs and columns, parts of the list, single clips.
 
-The page filters and sorts the list itself (`site/query.js`), with a server and in an export. The
-list is in columns, apart from the words and the replies, so that a filter by outcome reads no text.
+The page itself filters and sorts the list (`site/query.js`), with a server and in an export. The
+list is stored in columns, separate from questions' text and replies, so that a filter by outcome
+reads no text.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from tango_core.printable import printable
 PAGE = 50
 LIST_ROWS = 20_000
 WORD_ROWS = 500
-# Besides the keys of `OUTCOMES`: right with all tokens and wrong here, the other way round, right
-# in one column and wrong in another.
+# Additional outcomes besides the keys of `OUTCOMES`: correct with `full` and wrong here, the
+# reverse, and correct in one column and wrong in another.
 COMPARED = ("lost", "won", "differ")
 SORTS = ("order", "video", "id", "rights", "text")
 
-# A group with more values than this is no choice but an id.
+# A group with more values than this is treated as an id, not offered as a filter.
 _MOST_VALUES = 60
 
 
 def contents(index: QuestionIndex) -> Json:
-    """The beginning of every session."""
+    """Data loaded at the start of a session: runs, columns, benchmarks, groups."""
     groups: dict[str, list[str]] = {}
     for row in index.rows("SELECT DISTINCT name, value FROM kinds ORDER BY name, value"):
         groups.setdefault(row["name"], []).append(row["value"])
@@ -70,7 +71,7 @@ def contents(index: QuestionIndex) -> Json:
 
 
 def _kinds(index: QuestionIndex) -> list[list[list[str]]]:
-    """The groups of every kind of question, by number."""
+    """The groups of every kind of question, by index of the kind."""
     found: dict[int, list[list[str]]] = {}
     for row in index.rows("SELECT kind, name, value FROM kinds ORDER BY kind"):
         found.setdefault(row["kind"], []).append([row["name"], row["value"]])
@@ -78,7 +79,7 @@ def _kinds(index: QuestionIndex) -> list[list[list[str]]]:
 
 
 def _right_per_column(index: QuestionIndex) -> list[tuple[int, int]]:
-    """Right answers and questions of every column."""
+    """Number of correct answers and of questions per column."""
     columns = range(1, len(index.runs.columns) + 1)
     if not columns:
         return []
@@ -94,7 +95,7 @@ def _right_per_column(index: QuestionIndex) -> list[tuple[int, int]]:
 
 
 def numbers_of(index: QuestionIndex) -> dict[str, int]:
-    """Kind of the pieces that `piece` gives -> how many there are."""
+    """Number of pieces of every kind that `piece` provides."""
     return {
         "start": 1,
         "list": -(-index.num_questions // LIST_ROWS),
@@ -135,7 +136,7 @@ def piece(pages: ClipPages, kind: str, number: int) -> object:
 
 
 def _replies(index: QuestionIndex, start: int) -> Json:
-    """The replies to some questions: the different texts, and which one every column gave."""
+    """Replies to some questions: the distinct texts, and the index of each column's text."""
     rows = index.rows(
         "SELECT question, col, text FROM answers WHERE question >= ? AND question < ? AND col >= 0 "
         "AND text <> ''",

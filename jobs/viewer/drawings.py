@@ -1,4 +1,4 @@
-"""Kept and merged tokens of a token set, as the page draws them."""
+"""Kept and merged tokens of a token set in the form that the page draws."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 ONLY_POSITIONS = (
-    "Only the kept positions are known of this token set: not which tokens were merged, the "
-    "segments, the static places or the saliency. They are computed from stored features, for "
-    "methods that ship with this version and plan: run the recipe with cache.features: all."
+    "Only the kept positions of this token set are known, not the merged tokens, the segments, the "
+    "static positions or the saliency. They are computed from stored features, for methods of this "
+    "version that have a plan: run the recipe with cache.features: all."
 )
 
 
 @dataclass(frozen=True)
 class TokenDrawing:
-    """What is known of one token set.
+    """A token set with the data that the page draws.
 
     Attributes:
         grid: (T, H, W).
         times: (T,) seconds.
         kept: (K,) int64 ascending flat positions t * H * W + h * W + w.
-        offsets: (K + 1,) int64; kept token k is the sum over `sources[offsets[k]:offsets[k + 1]]`;
-            `None` where every kept token is the one at its position.
+        offsets: (K + 1,) int64; kept token k is the weighted sum over
+            `sources[offsets[k]:offsets[k + 1]]`; `None` if tokens are kept unchanged.
         sources: (N,) int64 flat positions.
         weights: (N,) float32.
-        segments: Frames of every segment, adding up to T; empty if there are none.
-        static: (T * L,) bool; `None` if there are none, or not known.
-        saliency: (T * L,) uint8, 0 for the lowest of the clip; `None` if there is none.
-        saliency_range: The scores that 0 and 255 stand for.
-        missing: What cannot be drawn, with what to do about it, in sentences.
+        segments: Number of frames of every segment, adding up to T; empty without segments.
+        static: (T * L,) bool, static positions; `None` if there are none or unknown.
+        saliency: (T * L,) uint8, 0 for the clip's lowest score; `None` if unknown.
+        saliency_range: The scores of the values 0 and 255.
+        missing: Sentences about what cannot be drawn, and how to obtain it.
     """
 
     grid: tuple[int, int, int]
@@ -66,14 +66,14 @@ class TokenDrawing:
         return self.grid[1] * self.grid[2]
 
     def sources_of(self, kept: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """The positions that kept token `kept` is made of, and their weights."""
+        """Positions and weights whose sum is kept token `kept`."""
         if self.offsets is None or self.sources is None or self.weights is None:
             return self.kept[kept : kept + 1], np.ones(1, np.float32)
         part = slice(int(self.offsets[kept]), int(self.offsets[kept + 1]))
         return self.sources[part], self.weights[part]
 
     def to_json(self) -> Json:
-        """For the page: arrays as base64 of little-endian numbers."""
+        """JSON for the page; arrays are base64 of little-endian numbers."""
         places = "<u2" if math.prod(self.grid) <= 65536 else "<u4"
         return {
             "grid": list(self.grid),
@@ -92,15 +92,15 @@ class TokenDrawing:
 
 
 def _packed(values: Any, kind: str) -> str | None:
-    """Numbers as base64; `None` stays."""
+    """Encode numbers as base64; `None` is unchanged."""
     return None if values is None else base64.b64encode(values.astype(kind).tobytes()).decode()
 
 
 class TokenSets:
-    """The token caches of some runs, each opened when it is first asked for.
+    """The token caches of some runs, opened on first use.
 
     Args:
-        roots: Where caches may be, the likeliest place first.
+        roots: Possible directories or URLs of the caches, the likeliest first.
     """
 
     def __init__(self, roots: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ class TokenSets:
         self._plans: dict[str, Callable[[str], Combination | None]] = {}
 
     def sampling_of(self, name: str) -> Mapping[str, Any] | None:
-        """How the frames behind a cache were sampled, from its manifest; `None` if unknown."""
+        """Frame sampling settings from the manifest of a cache; `None` if unknown."""
         with self._lock:
             cache = self._cache(name)
         model = None if isinstance(cache, str) else cache.settings.get("model")
@@ -118,17 +118,17 @@ class TokenSets:
         return frames if isinstance(frames, dict) else None
 
     def drawing(self, name: str, key: str) -> TokenDrawing | str:
-        """A token set; or a sentence that says why there is none, and what to do.
+        """Load a token set; or return a sentence with the reason why it is missing and what to do.
 
         Args:
-            name: Of the cache.
-            key: Of the clip in every cache; "" if it has none.
+            name: Name of the cache.
+            key: Key of the clip, equal in all caches; "" if it has none.
         """
         if not name:
-            return "The run does not say which token cache it read."
+            return "The run has no record of its token cache."
         if not key:
             return "The clip's file was not found, so there is nothing stored to draw."
-        with self._lock:  # indices of shards are filled while they are read
+        with self._lock:  # reading fills the indices of shards
             cache = self._cache(name)
             if isinstance(cache, str):
                 return cache
@@ -149,22 +149,22 @@ class TokenSets:
         )
 
     def _plan(self, cache: TokenCache, key: str) -> Combination | None:
-        """What a method does to a clip, computed from its features; `None` if they are not stored.
+        """Plan of a method for a clip, computed from its features; `None` if they are not stored.
 
-        Where the features of all clips are is listed once.
+        The locations of all clips' features are listed once.
         """
         if cache.name not in self._plans:
             self._plans[cache.name] = _plans_of(cache)
         return self._plans[cache.name](key)
 
     def _cache(self, name: str) -> TokenCache | str:
-        """A cache, or why there is none."""
+        """An opened cache, or the reason why there is none."""
         if name not in self._opened:
             self._opened[name] = self._found(name)
         return self._opened[name]
 
     def _found(self, name: str) -> TokenCache | str:
-        """Look for a cache in all places."""
+        """Look for a cache in all roots."""
         for root in self.roots:
             try:
                 return TokenCache.existing(root, name)
@@ -177,7 +177,7 @@ class TokenSets:
 
 
 def _plans_of(cache: TokenCache) -> Callable[[str], Combination | None]:
-    """Key of a clip -> the plan of a cache's method for it, where that can be computed."""
+    """A function from a clip's key to the plan of the cache's method; `None` if unavailable."""
     compressor = compressor_of(cache.settings)
     if compressor is None or not (compressor.has_plan or compressor.outer_retention >= 1):
         return lambda key: None
@@ -192,7 +192,7 @@ def _plans_of(cache: TokenCache) -> Callable[[str], Combination | None]:
 
 
 def _of_plan(plan: Combination) -> TokenDrawing:
-    """All that a plan says."""
+    """Drawing of a plan."""
     drawing = plan.drawing or Drawing()
     scale = drawing.saliency_range
     return TokenDrawing(

@@ -1,7 +1,7 @@
-"""The viewer as files: opens from a disk or from any web server, with the same filters.
+"""Export of the viewer as static files, for a local disk or any web server.
 
-Pages that are opened from a disk may not read files, but they may load scripts. So every piece of
-data is a script that hands over one value: `tangoData("list/0", {...})`.
+Pages opened from a disk cannot read files but can load scripts. So every piece of data is a script
+that passes one value: `tangoData("list/0", {...})`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ def export_site(
     folder: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Path:
-    """Write the viewer into a directory.
+    """Write the viewer to a directory.
 
     Args:
-        pages: What there is to show.
-        decoder: Makes the frames; `None` for an export without.
+        pages: Provides the data.
+        decoder: Decodes the frames; `None` to export no frames.
         folder: A new or empty directory, or an earlier export, which is replaced.
-        progress: Receives how many clips of how many are written.
+        progress: Called with the number of written clips and of all clips.
 
     Returns:
-        The page to open.
+        Path of the page to open.
 
     Raises:
-        ValueError: If the directory holds something else.
+        ValueError: If the directory contains other files.
     """
     _prepare_folder(folder)
     index = pages.index
@@ -58,15 +58,15 @@ def export_site(
         name = path.relative_to(SITE).as_posix()
         if path.is_file() and name != PAGE_FILE:
             _put(folder / name, path.read_bytes())
-    # Last, so that an export that was cut off does not open as if it were whole.
+    # Last, so that an interrupted export cannot be opened.
     _put(folder / PAGE_FILE, _page().encode())
     return folder / PAGE_FILE
 
 
 def _page() -> str:
-    """The page with the policy that a server would send, and a mark that there is no server."""
+    """The page with the server's content security policy and a marker for exports."""
     html = (SITE / PAGE_FILE).read_text(encoding="utf-8")
-    policy = POLICY.replace("; frame-ancestors 'none'", "")  # not allowed in a page
+    policy = POLICY.replace("; frame-ancestors 'none'", "")  # not allowed in a meta tag
     html = html.replace(
         _META, f'{_META}\n<meta http-equiv="Content-Security-Policy" content="{policy}">'
     )
@@ -74,7 +74,7 @@ def _page() -> str:
 
 
 def _prepare_folder(folder: Path) -> None:
-    """Refuse a directory with other things in it, and empty an earlier export."""
+    """Raise for a directory with other files, and empty an earlier export."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--export {folder} is a file; name a directory")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -86,14 +86,14 @@ def _prepare_folder(folder: Path) -> None:
 
 
 def _write(folder: Path, name: str, value: object) -> None:
-    """Write a piece of data as a script; no text of the data can end a script or begin a tag."""
+    """Write a piece of data as a script, with escaped tags."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")
     _put(folder / "data" / f"{name}.js", f'tangoData("{name}",{text});\n'.encode())
 
 
 def _put(path: Path, data: bytes) -> None:
-    """Write a file; a whole export is marked by its page alone, so nothing waits for the disk."""
+    """Write a file without fsync; only the page marks a complete export."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
@@ -101,7 +101,7 @@ def _put(path: Path, data: bytes) -> None:
 def _frames(
     folder: Path, clip: int, seen: Seen, decoder: FrameDecoder | None
 ) -> tuple[list[list[str]], list[str | None]]:
-    """Write the pictures of a clip: their names, or why there are none, by view."""
+    """Write the pictures of a clip; returns their names, or the reason for none, per view."""
     urls: list[list[str]] = []
     missing: list[str | None] = []
     for number, view in enumerate(seen.views):

@@ -1,7 +1,7 @@
 """Frames of a clip as small pictures, decoded on request.
 
-As in the pipeline, one child process decodes, with a limit of time and memory, and only the frames
-that the model was shown. What was decoded last stays in memory, up to a bound.
+As in the pipeline, a child process with a time and a memory limit decodes only the frames that were
+passed to the model. The latest pictures are cached in memory, up to a limit.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames
 
 PER_SPRITE = 8
-"""Frames in one picture, one below the other: a clip is a few requests and not one per frame."""
+"""Number of frames per picture, stacked vertically, so that a clip needs few requests."""
 
 _QUALITY = 82
 _MEMORY_GIB = 4.0
 
 
 class FramesMissingError(InputError):
-    """The frames cannot be shown; the message says why and what to do."""
+    """The frames cannot be decoded; the message has the reason and the next step."""
 
 
 @dataclass(frozen=True)
 class Clip:
-    """Where the frames of a clip come from.
+    """Source of a clip's frames.
 
     Attributes:
         path: Video file, directory of frames, or URL of one.
-        bounds: (start, end) in seconds, or `None` for all of it.
-        fingerprint: Of the source when the run was made.
+        bounds: (start, end) in seconds; `None` for the whole video.
+        fingerprint: Fingerprint of the source at the time of the run.
     """
 
     path: str
@@ -53,13 +53,13 @@ class Clip:
 
 @dataclass
 class FrameDecoder:
-    """Makes pictures of frames, and keeps those that were asked for last.
+    """Decodes frames to pictures and caches the latest ones.
 
     Args:
-        pixels: Area of one picture; its sides are those of the video.
-        max_bytes: Of all pictures that are kept.
-        timeout_s: Seconds that one clip may take.
-        videos: Where videos of stores are fetched to.
+        pixels: Area of a frame in pixels, with the video's aspect ratio.
+        max_bytes: Maximum size of all cached pictures.
+        timeout_s: Time limit per clip in seconds.
+        videos: Cache for videos fetched from stores.
     """
 
     pixels: int = 200_000
@@ -79,12 +79,12 @@ class FrameDecoder:
         """JPEG pictures of `PER_SPRITE` frames each, one frame per time.
 
         Args:
-            clip: Which clip.
-            sampling: The `frames` of the cache's manifest: how the model's frames were chosen.
-            times: (T,) seconds of the token grid; every time gets the frame that is nearest.
+            clip: Source of the frames.
+            sampling: `frames` of the cache's manifest: sampling settings of the model's frames.
+            times: (T,) seconds of the token grid; the nearest frame is used for every time.
 
         Raises:
-            FramesMissingError: If they cannot be decoded; one sentence.
+            FramesMissingError: If the frames cannot be decoded; the message is one sentence.
         """
         name = (clip, repr(sorted(sampling.items())), tuple(times))
         with self._lock:  # one clip is decoded at a time
@@ -104,7 +104,7 @@ class FrameDecoder:
         self._child.close()
 
     def _decoded(self, clip: Clip, sampling: Mapping[str, Any]) -> VideoFrames:
-        """The model's frames, small."""
+        """The model's frames at a small size."""
         shown = redacted(clip.path)
         try:
             spec = _small(sampling, self.pixels)
@@ -128,14 +128,14 @@ class FrameDecoder:
 
 
 def _small(sampling: Mapping[str, Any], pixels: int) -> FrameSpec:
-    """How to choose the model's frames, in the video's own shape and a small size."""
+    """Frame spec that samples the model's frames at a small size and native aspect ratio."""
     known = {one.name for one in fields(FrameSpec)}
     spec = FrameSpec(**{name: value for name, value in sampling.items() if name in known})
     return replace(spec, size=None, min_pixels=0, max_pixels=pixels, multiple=2, area=None)
 
 
 def pictures_of(frames: VideoFrames, times: Sequence[float]) -> list[bytes]:
-    """JPEG pictures of the frames nearest to some times, `PER_SPRITE` in each."""
+    """JPEG pictures of the frames nearest to the given times, `PER_SPRITE` frames each."""
     nearest = nearest_to(frames.timestamps, np.asarray(times, np.float64))
     chosen = frames.pixels[nearest]
     return [
@@ -148,7 +148,7 @@ def nearest_to(
 ) -> npt.NDArray[np.int64]:
     """(T,) index of the frame nearest to each time.
 
-    Repeated frames repeat their time; where there are as many frames as times they are the same.
+    Repeated frames have equal times; with as many frames as times, frame i belongs to time i.
     """
     if len(shown) == len(times):
         return np.arange(len(times))
@@ -157,7 +157,7 @@ def nearest_to(
 
 
 def _jpeg(frames: npt.NDArray[np.uint8]) -> bytes:
-    """(n, h, w, 3) frames as one picture, one below the other."""
+    """Stack (n, h, w, 3) frames vertically in one JPEG."""
     from PIL import Image
 
     data = io.BytesIO()

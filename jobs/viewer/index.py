@@ -1,8 +1,8 @@
-"""All questions of the runs in a database on disk, queried page by page.
+"""Database on disk with all questions and answers of the runs.
 
-Answers are read part by part and checked, as for every report. A question has one letter per cell:
-whether the answer is right, and what its status is. A list of 100,000 questions under 21 cells is
-100,000 short words then, which a database, and a page without one, can filter alike.
+Answers are read part by part and checked, as for every report. A question has a string of outcomes
+with one letter per cell for correctness and status, so that 100,000 questions with 21 cells are
+100,000 short strings, which the database and the page can filter in the same way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OUTCOMES = {
     "wrong": "WwUuDdeax",
     "unscored": "Nn",
 }
-"""What counts as right or wrong, as in the tables: a failed or unreadable answer is wrong."""
+"""Letters counted as correct or wrong, as in tables: failed and unparsed answers are wrong."""
 
 STATUSES = {
     "ok": "RWN",
@@ -60,7 +60,7 @@ _FAILURES = {
     "answer_failed": "a",
 }
 
-# What a clip's page shows of an answer.
+# Columns of an answer that a clip's page shows.
 SHOWN = [
     name
     for name in ANSWER.names
@@ -76,7 +76,7 @@ CREATE TABLE asked (clip INTEGER, grp INTEGER, path VARCHAR, clip_start DOUBLE, 
 CREATE TABLE texts (clip INTEGER, question_id VARCHAR, text VARCHAR, options VARCHAR);
 CREATE TABLE kinds (kind INTEGER, name VARCHAR, value VARCHAR);
 """
-# Clips, questions and sets of groups are numbered in the order in which they are first met.
+# Clips, questions and sets of groups are numbered in order of first occurrence.
 _NUMBERED = """
 CREATE TABLE named_clips AS
 SELECT row_number() OVER (ORDER BY min(rowid)) - 1 AS clip, benchmark, video_id
@@ -116,19 +116,19 @@ class QuestionIndex:
     """The questions, clips and answers of some runs.
 
     Args:
-        runs: Which.
+        runs: The runs to index.
         folder: An empty directory for the database.
 
     Raises:
         DamagedFileError: If a part of a run is damaged.
-        ValueError: If two shards of a job hold the same question.
+        ValueError: If two shards of a job contain the same question.
     """
 
     def __init__(self, runs: Runs, folder: Path) -> None:
         self.runs = runs
         self._local = threading.local()
         self._cursors: list[duckdb.DuckDBPyConnection] = []
-        # Nothing is fetched from a network, whatever a query names.
+        # No query may access the network.
         self._connection = duckdb.connect(
             str(folder / "index.duckdb"),
             config={
@@ -148,7 +148,7 @@ class QuestionIndex:
         self.has_words = bool(self.rows("SELECT 1 FROM questions WHERE text <> '' LIMIT 1"))
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """The rows of a query by name; safe in several threads."""
+        """Rows of a query as dictionaries; thread-safe."""
         if not hasattr(self._local, "cursor"):
             self._local.cursor = self._connection.cursor()
             self._cursors.append(self._local.cursor)
@@ -157,7 +157,7 @@ class QuestionIndex:
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the database."""
         for cursor in self._cursors:
             cursor.close()
         self._cursors.clear()
@@ -214,7 +214,7 @@ class QuestionIndex:
         )
 
     def _add_asked(self, number: int, group: RunGroup, clips: dict[tuple[str, str], int]) -> None:
-        """Take what a group of runs was asked, newest first; of a clip the first row counts."""
+        """Add the questions that a group of runs recorded; the first row of a clip is used."""
         seen: set[int] = set()
         for table in group.asked():
             for batch in table.to_batches(max_chunksize=2_000):
@@ -253,9 +253,9 @@ class QuestionIndex:
 
 
 def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
-    """(n,) the letter of every answer as a byte.
+    """(n,) outcome letter of every answer as a byte.
 
-    Small letters of r, w, u, n are answers about a clip that is damaged and was kept.
+    Lower-case r, w, u, n mark answers about damaged clips that were kept.
     """
     bits = columns.bits
     known = (bits & SCORED) > 0
@@ -275,7 +275,7 @@ def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
-    """A column of the answers; runs of earlier versions lack some, other programs other types."""
+    """A column of the answers, with nulls if missing and cast to the expected type."""
     kind = ANSWER.field(name).type
     if name not in table.column_names:
         return pa.nulls(table.num_rows, kind)

@@ -1,4 +1,4 @@
-"""Links into the viewer: its whole state is in the fragment of the URL."""
+"""Links into the viewer, whose state is in the fragment of the URL."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ def deep_link(
     position: int = 0,
     base: str = "",
 ) -> str:
-    """A link to a clip with some cells side by side.
+    """Link to a clip with some cells side by side.
 
     Args:
-        run: Name of the run directory (`run_id`), which tells apart cells of one name.
+        run: Name of the run directory (`run_id`), to distinguish cells with equal names.
         clip: Benchmark and video id.
-        cells: Names of cells, the value of the answers' column `cell`; one or several.
+        cells: One or several names of cells, as in the answers' column `cell`.
         position: Index of the first frame to show.
-        base: What to put before the fragment: where the viewer or its export is, e.g.
-            `"viewer/index.html"` or `"http://127.0.0.1:8780/"`.
+        base: URL of the viewer or its export, without a fragment, e.g. `"viewer/index.html"` or
+            `"http://127.0.0.1:8780/"`.
 
     Returns:
         `BASE#/clip?benchmark=...&video=...&run=...&cell=...`, safe in an attribute once escaped.
@@ -48,12 +48,12 @@ def list_link(
     outcome: str = "",
     base: str = "",
 ) -> str:
-    """A link to the questions of a filter.
+    """Link to the questions that match a filter.
 
     Args:
         benchmark: Name; "" for all.
         groups: (name, value) pairs of the questions.
-        column: Label of the column that `outcome` is about: the cell's name where one run is shown.
+        column: Label of the column for `outcome`; with a single run, the cell's name.
         outcome: As in `query.Filter`, e.g. `"lost"`; "" for all.
         base: As in `deep_link`.
     """
@@ -67,6 +67,6 @@ def list_link(
 
 
 def _link(base: str, page: str, pairs: Sequence[tuple[str, str]]) -> str:
-    """A page of the viewer; names are shown, and so asked for, in their printable form."""
+    """URL of a page of the viewer, with names in their printable form."""
     query = "&".join(f"{name}={quote(printable(value), safe='')}" for name, value in pairs)
     return f"{base}#/{page}?{query}"

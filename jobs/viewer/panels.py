@@ -1,6 +1,7 @@
-"""One clip as a piece of HTML: some frames under some methods, for pages that hold no scripts.
+"""HTML of one clip without scripts: some frames with the kept tokens of several methods.
 
-Everything is in one SVG: each frame is there once, as a small JPEG, and every method draws over it.
+The result is one SVG, in which every frame is stored once as a small JPEG and reused by all
+methods.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.printable import printable
 
 _WIDTH, _GAP, _LABEL = 132, 6, 20
-# As in `site/draw.js`.
+# The same values as in `site/draw.js`.
 _GROUPS = (
     "#ff8c42",
     "#4db2ec",
@@ -40,15 +41,16 @@ _GROUPS = (
 
 
 class ClipPanels:
-    """Draws clips of one run; a context manager, because a child process decodes.
+    """Draws clips of one run; a context manager that ends the decoding process.
 
     Args:
         run: The run directory.
-        cache: Directory or URL of the token caches; `None` for where the run says, or beside it.
-        pixels: Area of a frame.
+        cache: Directory or URL of the token caches; `None` for the cache named by the run or next
+            to it.
+        pixels: Area of a frame in pixels.
 
     Raises:
-        FileNotFoundError: If it is not a finished run.
+        FileNotFoundError: If the directory is not a finished run.
     """
 
     def __init__(self, run: Path, cache: str | None = None, pixels: int = 24_000) -> None:
@@ -84,18 +86,17 @@ class ClipPanels:
         Args:
             clip: Benchmark and video id.
             cells: Names of the cells, one row each.
-            captions: Name of a cell -> what stands behind it, e.g. its reply.
-            positions: How many frames, evenly spread.
-            question: Index of the question about the clip that stands above it; `None` for none.
-            viewer: Where the viewer or its export is; the figure then links into it.
+            captions: Text to print after a cell's name, e.g. its reply.
+            positions: Number of evenly spaced frames.
+            question: Index of the question to print above the frames; `None` for none.
+            viewer: URL of the viewer or its export, to which the figure links.
 
         Returns:
-            HTML that needs nothing else and can be put into any page; a `<p>` with the reason where
-            nothing can be drawn. Whatever the names hold is escaped.
+            Self-contained, escaped HTML; a `<p>` with the reason if nothing can be drawn.
         """
         asked = self._asked(clip)
         if asked is None:
-            return _sentence(f"The run does not say which file {clip[1]} is.")
+            return _sentence(f"The run has no record of the file of {clip[1]}.")
         rows: list[tuple[str, TokenDrawing]] = []
         missing: list[str] = []
         sampling: Mapping[str, Any] | None = None
@@ -117,7 +118,7 @@ class ClipPanels:
             pictures, shape = [""] * len(shown), first.grid[1] / first.grid[2]
             missing.append(str(error))
         self._number += 1
-        # A page may hold clips of several runs, and ids belong to the page.
+        # A page may show clips of several runs, and ids must be unique per page.
         name = digest(f"{self._group.folders[0]}|{self._number}", 10)
         drawn = _svg(f"clip-{name}", rows, shown, pictures, shape, captions or {})
         notes = "".join(_sentence(text) for text in missing)
@@ -130,7 +131,7 @@ class ClipPanels:
         return f'<figure class="tango-clip">{inside}</figure>'
 
     def _asked(self, clip: tuple[str, str]) -> dict[str, Any] | None:
-        """What the run was asked about the clip."""
+        """Recorded questions about the clip."""
         for table in self._group.asked():
             videos = table["video_id"].to_pylist()
             for at, (benchmark, video) in enumerate(
@@ -141,7 +142,7 @@ class ClipPanels:
         return None
 
     def _cell(self, benchmark: str, name: str) -> CellFacts | None:
-        """What the run says about a cell."""
+        """Recorded facts of a cell."""
         return next(
             (c for c in self._facts.cells if (c.benchmark, c.name) == (benchmark, name)), None
         )
@@ -153,11 +154,11 @@ class ClipPanels:
         drawing: TokenDrawing,
         shown: Sequence[int],
     ) -> tuple[list[str], float]:
-        """Some frames as data URLs, and their height divided by their width."""
+        """Some frames as data URLs, and the ratio of height to width."""
         from PIL import Image
 
         if not sampling:
-            raise FramesMissingError("The token cache does not say how its frames were chosen.")
+            raise FramesMissingError("The token cache has no record of its frame sampling.")
         start, end = asked["clip_start"], asked["clip_end"]
         bounds = None if start is None else (start, end)
         clip = Clip(asked["path"], bounds, asked["source_fingerprint"])
@@ -184,7 +185,7 @@ def _svg(
     shape: float,
     captions: Mapping[str, str],
 ) -> str:
-    """Rows of methods, columns of frames."""
+    """SVG with one row per method and one column per frame."""
     height = round(_WIDTH * shape)
     width = len(shown) * (_WIDTH + _GAP) - _GAP
     tall = _LABEL + height + _GAP
@@ -222,7 +223,7 @@ def _svg(
 
 
 def _over(drawing: TokenDrawing, position: int, height: int) -> str:
-    """What is drawn over one frame: as in the viewer, with fewer layers."""
+    """Overlay of one frame: like the viewer's, with fewer layers."""
     _, rows, columns = drawing.grid
     each = drawing.tokens_per_frame
     into = merged_into(drawing)
@@ -258,25 +259,25 @@ def _over(drawing: TokenDrawing, position: int, height: int) -> str:
 
 
 def merged_into(drawing: TokenDrawing) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """(T * L,) the kept token that each place went into with the largest weight; -1 for none."""
+    """(T * L,) kept token into which each position was merged most; -1 for none."""
     total = drawing.grid[0] * drawing.tokens_per_frame
     into = np.full(total, -1, np.int64)
     if drawing.offsets is None or drawing.sources is None or drawing.weights is None:
         into[drawing.kept] = np.arange(len(drawing.kept))
         return into
     tokens = np.repeat(np.arange(len(drawing.kept)), np.diff(drawing.offsets))
-    order = np.argsort(np.abs(drawing.weights), kind="stable")  # the heaviest last, so it stays
+    order = np.argsort(np.abs(drawing.weights), kind="stable")  # the largest weight is written last
     into[drawing.sources[order]] = tokens[order]
     return into
 
 
 def _question(asked: Mapping[str, Any], index: int) -> str:
-    """The words of a question about a clip, with its options."""
+    """Text of a question about a clip, with its options."""
     one = json.loads(asked["questions"])[index]
     options = [f"{letter}. {text}" for letter, text in zip(LETTERS, one["choices"], strict=False)]
     return " ".join([one["text"], *options])
 
 
 def _sentence(text: str) -> str:
-    """A remark."""
+    """A paragraph with an escaped sentence."""
     return f"<p>{html.escape(printable(text))}</p>"

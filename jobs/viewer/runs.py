@@ -1,4 +1,4 @@
-"""The runs that are viewed: shards grouped, their cells, and their caches."""
+"""The viewed runs with grouped shards, their cells and their caches."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ BASELINE = "full"
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the list: a cell's name in a group of runs; it may be of several benchmarks.
+    """One column of the list: a cell in a group of runs, possibly with several benchmarks.
 
     Attributes:
-        group: Number of the group of runs.
-        name: The answers' column `cell`.
-        label: Unique among all columns, and the same whichever runs are opened beside: for links.
-        short: Unique, too, and short: for headings.
-        cells: Benchmark -> what the run says about the cell.
-        baseline: Number of the column with all tokens of the same group; `None` if there is none,
-            or for that column itself.
+        group: Index of the group of runs.
+        name: Name in the answers' column `cell`.
+        label: Unique name for links, independent of the other opened runs.
+        short: Unique short name for headings.
+        cells: Recorded facts of the cell by benchmark.
+        baseline: Index of the column `full` of the same group; `None` if there is none, or for
+            `full` itself.
     """
 
     group: int
@@ -52,7 +52,7 @@ class Column:
 
     @property
     def first(self) -> CellFacts:
-        """What holds for all benchmarks: method, retention, options."""
+        """Facts of the first benchmark; method, retention and options are equal for all."""
         return next(iter(self.cells.values()))
 
 
@@ -62,8 +62,8 @@ class RunGroup:
 
     Attributes:
         folders: Run directories, or local copies of them.
-        places: Where they really are.
-        facts: What each says about itself.
+        places: Original paths or URLs.
+        facts: Recorded facts of each run.
     """
 
     folders: tuple[Path, ...]
@@ -72,12 +72,12 @@ class RunGroup:
 
     @property
     def label(self) -> str:
-        """What the runs are called."""
+        """Display name of the group."""
         more = len(self.facts) - 1
         return self.facts[0].run_id + (f" and {more} more shards" if more else "")
 
     def asked(self) -> Iterator[pa.Table]:
-        """What the runs were asked: as they recorded it, else as the benchmark says today."""
+        """Clips and questions of the runs, as recorded, or else from the current benchmark."""
         for folder, facts in zip(self.folders, self.facts, strict=True):
             there = False
             for table in read_asked(folder):
@@ -87,10 +87,10 @@ class RunGroup:
                 yield from asked_by_recipe(folder, facts)
 
     def cache_roots(self, given: str | None) -> list[str]:
-        """Where the caches may be, the likeliest place first.
+        """Possible directories or URLs of the caches, the likeliest first.
 
         Args:
-            given: `--cache`; then it is the only one.
+            given: Value of `--cache`, which is then the only result.
         """
         if given is not None:
             return [given]
@@ -99,7 +99,7 @@ class RunGroup:
         return list(dict.fromkeys([*recorded, *beside]))
 
     def to_json(self) -> Json:
-        """What the page shows of it."""
+        """The group as JSON for the page."""
         first = self.facts[0]
         return {
             "label": printable(self.label),
@@ -117,18 +117,18 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class Runs:
-    """All runs that are looked at, with the columns of the list."""
+    """All viewed runs with the columns of the list."""
 
     groups: tuple[RunGroup, ...]
     columns: tuple[Column, ...] = field(default=())
 
     @classmethod
     def open(cls, folders: Sequence[Path], places: Sequence[Place]) -> Runs:
-        """Read what the runs say about themselves.
+        """Read the facts of runs.
 
         Args:
             folders: Run directories, or local copies.
-            places: Where they really are.
+            places: Original paths or URLs.
 
         Raises:
             FileNotFoundError: If a directory is not a finished run.
@@ -149,7 +149,7 @@ class Runs:
 
 
 def _job_of(folder: Path, facts: JobFacts) -> str:
-    """Equal for the shards of one job alone."""
+    """A key that is equal only for shards of the same job."""
     path = folder / JOB_FILE
     recipe = read_recipe(path) if path.is_file() else {}
     if not isinstance(recipe.pop("shard", None), str):
@@ -177,7 +177,7 @@ def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
             own = None if start + at == baseline else baseline
             found.append(Column(number, name, label, short, cells[name], own))
     labels = [column.label for column in found]
-    if len(set(labels)) < len(labels):  # runs of one name in different directories
+    if len(set(labels)) < len(labels):  # runs with equal names in different directories
         found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
     return tuple(found)
 
@@ -193,11 +193,10 @@ _ROWS = 5_000
 
 
 def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
-    """What the recipe of a run asks, if the benchmark's files are still there.
+    """Clips and questions of a run's recipe, if the benchmark's files still exist.
 
-    A file that has changed since has another key, so its tokens are not found: none are shown that
-    were made from another file. Where the benchmark cannot be opened a warning says so and nothing
-    is given.
+    A file that has changed since has another key, so tokens of a different file are never shown. If
+    the benchmark cannot be opened, the result is empty and a warning is logged.
     """
     path = folder / JOB_FILE
     try:
@@ -206,15 +205,15 @@ def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
         yield from _asked(parse_job(read_recipe(path), str(path)))
     except (ValueError, OSError, TypeError) as error:
         logger.warning(
-            "run %s does not say what it was asked, and its benchmark does not either (%s): "
-            "questions are shown without their words; run it again for them",
+            "run %s has no record of its questions, and its benchmark cannot be read (%s): "
+            "questions are shown without their text; run it again to record them",
             facts.run_id,
             " ".join(str(error).split()),
         )
 
 
 def _asked(job: Job) -> Iterator[pa.Table]:
-    """The clips of all benchmarks of a recipe, whatever its shard."""
+    """The clips of all benchmarks of a recipe, ignoring its shard."""
     rows: list[Clip] = []
     for section in job.all_benchmarks:
         if section.root is not None and is_url(section.root):
@@ -227,7 +226,7 @@ def _asked(job: Job) -> Iterator[pa.Table]:
             protocol=section.protocol,
         )
         where = benchmark.generated_in
-        if where is not None and not where.is_dir():  # looking at a run makes no videos
+        if where is not None and not where.is_dir():  # do not generate videos for viewing
             raise MissingFileError(f"{where} is not there")
         with in_one_line(section.name, type(benchmark)):
             for item in benchmark.items(job.limit):

@@ -1,7 +1,7 @@
-"""The viewer's server: the page, its data as JSON, and frames as pictures; for this machine alone.
+"""The viewer's local server: the page, its data as JSON, and frames as pictures.
 
-Every answer forbids the browser to load anything from elsewhere. Requests under another host's name
-are refused, because a page of the web could point its own name at this machine.
+A content security policy forbids loading anything from other hosts. Requests with another host name
+are rejected, which protects against DNS rebinding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _HEADERS = {
 
 
 class _Headers:
-    """Adds the headers to every answer."""
+    """Middleware that adds security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -62,8 +62,8 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
     """The server's application.
 
     Args:
-        pages: What there is to show.
-        decoder: Makes the frames.
+        pages: Provides the data.
+        decoder: Decodes the frames.
     """
 
     def data(request: Request) -> Response:
@@ -114,7 +114,7 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
 
 
 def _columns(request: Request, there: int) -> list[int]:
-    """The columns that a request names by number."""
+    """Column indices of a request."""
     given = request.query_params.get("columns", "")
     numbers = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
     if not numbers or any(number >= there for number in numbers):
@@ -123,7 +123,7 @@ def _columns(request: Request, there: int) -> list[int]:
 
 
 def _error_reply(status: int) -> Callable[[Request, Any], Response]:
-    """An answer that holds the error's one sentence."""
+    """Exception handler whose response is the error message."""
 
     def answer(request: Request, error: Exception) -> Response:
         return PlainTextResponse(" ".join(str(error).split()), status)

@@ -1,11 +1,11 @@
-"""How large the activations of sinks are beside those of other patches, and norms along the layers.
+"""Compare activations of sinks and of other patches, and norms over the layers.
 
 Sinks of a tower carry a few very large activations (Tango, Section 3; Sun et al. 2024 show the same
-for other networks). Measured patch by patch on the tower's own grid, where a sink is one patch:
-pooling would mix it with its neighbours.
+for other networks). Measured per patch on the tower's own grid, because pooling would mix a
+sink with its neighbours.
 
-Everything is summed up per position, so memory does not grow with clips, and which positions are
-sinks is decided at the end from the attention of the same frames.
+Only sums per position are stored, so memory does not grow with clips. Sinks are determined at the
+end, from the attention of the same frames.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tango_core.errors import InputError
 from tango_core.models.towers.trace import TowerTrace
 
 STATISTICS = ("top 1", "top 2", "top 3", "top 1 %", "top 10 %", "top 25 %", "mean", "SD", "median")
-"""Of the C absolute activations of a patch; "top 10 %" is the one that a tenth of them reach."""
+"""Statistics of a patch's C absolute activations; "top 10 %" is their 90th percentile."""
 
-# Positions that stand for the sinks of a tower that has none.
+# Number of positions that replace the sinks of a tower without sinks.
 MOST_ATTENDED = 3
 
 
@@ -33,10 +33,10 @@ class GroupActivations:
 
     Attributes:
         positions: Number of positions in the group.
-        statistics: Layer -> one number for each of `STATISTICS`.
+        statistics: Values of `STATISTICS` by layer.
         norms: (layers + 1,) mean norm after every layer.
         low: (layers + 1,) lowest mean norm of a position in the group.
-        high: (layers + 1,) highest.
+        high: (layers + 1,) highest mean norm of a position in the group.
     """
 
     positions: int
@@ -48,17 +48,17 @@ class GroupActivations:
 
 @dataclass(frozen=True, eq=False)
 class ActivationReport:
-    """What was found.
+    """Result of an `ActivationStudy`.
 
     Attributes:
         ranks: Ranks of the patches by the attention they receive, and which of them are sinks.
         chosen: Positions of the first group: the sinks, or the `MOST_ATTENDED` positions if no
             position is a sink.
-        are_sinks: Whether they are sinks.
-        sinks: The first group.
-        others: All other positions.
-        top_channels: Layer -> the channels of the largest mean absolute activation of the first
-            group, the largest first, with that mean.
+        are_sinks: Whether the chosen positions are sinks.
+        sinks: Activations of the first group.
+        others: Activations of all other positions.
+        top_channels: Per layer, the channels with the largest mean absolute activation in the first
+            group, largest first, with that mean.
     """
 
     ranks: SinkReport
@@ -73,7 +73,7 @@ class ActivationStudy:
     """Collects the activations of clips.
 
     Args:
-        layers: Those whose activations are described, see `TowerTrace`.
+        layers: Layers whose activations are measured; see `TowerTrace`.
     """
 
     def __init__(self, layers: Collection[int]) -> None:
@@ -84,11 +84,10 @@ class ActivationStudy:
         self._channels: dict[int, Tensor] = {}
 
     def add(self, trace: TowerTrace) -> None:
-        """Count one clip.
+        """Add one clip.
 
         Raises:
-            ValueError: If its grid is another one than that of earlier clips, or values are not
-                finite.
+            ValueError: If its grid differs from that of earlier clips, or values are not finite.
         """
         self.ranks.add(trace.attention, trace.grid)
         norms = trace.norms.double().sum(dim=0).cpu()
@@ -109,11 +108,11 @@ class ActivationStudy:
     def report(
         self, rule: SinkRule | None = None, sinks: Sequence[int] | None = None
     ) -> ActivationReport:
-        """Tell sinks from other patches.
+        """Determine the sinks and compare them with other patches.
 
         Args:
-            rule: When a position is a sink.
-            sinks: Positions on the tower's grid that are to be taken for sinks instead.
+            rule: Criterion for sinks.
+            sinks: Positions on the tower's grid to use as sinks instead.
 
         Raises:
             ValueError: If no clip was added, or all positions are sinks.
@@ -155,7 +154,7 @@ class ActivationStudy:
     def _top_channels(
         self, layer: int, members: Tensor, count: int = 3
     ) -> tuple[tuple[int, float], ...]:
-        """The channels that are largest in a group."""
+        """The channels with the largest activations in a group."""
         means = self._channels[layer][members].mean(dim=0) / self.ranks.num_frames
         values, channels = means.topk(min(count, len(means)))
         return tuple(zip(channels.tolist(), values.tolist(), strict=True))
@@ -164,8 +163,8 @@ class ActivationStudy:
 def describe(values: Tensor) -> Tensor:
     """(..., 9) `STATISTICS` of (..., C) absolute activations, float32.
 
-    The standard deviation is that of the C values, divided by C; the median is the lower one of an
-    even number.
+    The standard deviation is the population one (divisor C); of an even number of values the median
+    is the lower middle one.
     """
     ordered = values.sort(dim=-1, descending=True).values
     width = ordered.shape[-1]

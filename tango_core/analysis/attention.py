@@ -17,7 +17,7 @@ from tango_core.errors import InputError
 
 # Ends of the band over clips, as shares of the clips.
 BAND = (0.1, 0.9)
-# Shares of the positions of a frame whose part of the signal is reported.
+# Shares of a frame's positions for which the share of the signal is reported.
 TOP_SHARES = (0.01, 0.05, 0.1, 0.25, 0.5)
 
 
@@ -31,10 +31,10 @@ class SignalReport:
         low: (L,) lower end of the band over clips (`BAND`).
         high: (L,) upper end.
         mean_map: (L,) mean over all frames of the signal at every position.
-        top_shares: Share of the positions -> part of a frame's signal that the highest of them hold
+        top_shares: Per share of the positions, the share of a frame's signal in the highest of them
             (at least one position), in [0, 1].
-        effective_tokens: exp of the entropy of a frame's signal, averaged over frames: how many
-            equally attended positions would be as spread out, in [1, L].
+        effective_tokens: exp of the entropy of a frame's signal, averaged over frames: the number
+            of equally attended positions with the same entropy, in [1, L].
     """
 
     ranks: SinkReport
@@ -65,15 +65,15 @@ class SignalProfile:
         self._entropy = 0.0
 
     def add(self, scores: Tensor, grid: tuple[int, int]) -> None:
-        """Count the frames of one clip.
+        """Add the frames of one clip.
 
         Args:
             scores: (T, L) not negative, a positive sum in every frame.
             grid: (H, W) with H * W = L.
 
         Raises:
-            ValueError: If the grid is another one than that of earlier clips, or scores are
-                negative, not finite, or all 0 in a frame.
+            ValueError: If the grid differs from that of earlier clips, or scores are negative, not
+                finite, or all 0 in a frame.
         """
         self.ranks.add(scores, grid)
         scores = scores.double().cpu()
@@ -89,7 +89,7 @@ class SignalProfile:
         self._sorted.append(scaled.sort(dim=1, descending=True).values.mean(dim=0).float())
 
     def report(self) -> SignalReport:
-        """What was collected.
+        """Compute the report of all added clips.
 
         Raises:
             ValueError: If no clip was added.

@@ -1,9 +1,8 @@
-"""How connected clusters of tokens are, with and without ST-RoPE.
+"""Fragmentation of token clusters with and without ST-RoPE.
 
-Tango clusters what it merges by features that are rotated by when and where a token is (Section
-3.3). Without that a cluster gathers look-alikes from all over the clip, and a merged token stands
-for many places at once. Counted here: the connected pieces of every cluster in time, rows and
-columns.
+Tango clusters tokens by features that are rotated by time and position (Section 3.3). Without the
+rotation, a cluster contains similar tokens from the whole clip, so a merged token represents many
+positions. This module counts the connected pieces of every cluster in time, rows and columns.
 
 Clusters are those of Tango's merging (density peaks over 7 neighbours, every token to its nearest
 centre), computed on all tokens of a window of consecutive frames.
@@ -27,10 +26,10 @@ NUM_NEIGHBORS = 7
 
 @dataclass(frozen=True)
 class Fragmentation:
-    """How fragmented the clusters of some windows are.
+    """Fragmentation of the clusters of some windows.
 
     Attributes:
-        pieces: Connected pieces of every cluster.
+        pieces: Number of connected pieces of every cluster.
         in_largest: Share of every cluster's tokens that are in its largest piece, in (0, 1].
     """
 
@@ -38,17 +37,17 @@ class Fragmentation:
     in_largest: tuple[float, ...]
 
     def __add__(self, other: Fragmentation) -> Fragmentation:
-        """The clusters of both."""
+        """Concatenate the clusters of both."""
         return Fragmentation(self.pieces + other.pieces, self.in_largest + other.in_largest)
 
     @property
     def num_clusters(self) -> int:
-        """Clusters, none of them empty."""
+        """Number of (non-empty) clusters."""
         return len(self.pieces)
 
     @property
     def mean_pieces(self) -> float:
-        """Pieces of a cluster on average, at least 1."""
+        """Mean number of pieces of a cluster, at least 1."""
         return sum(self.pieces) / len(self.pieces)
 
     @property
@@ -71,14 +70,14 @@ def cluster_labels(
     """Cluster all tokens of some frames.
 
     Args:
-        features: Of a clip, all finite.
-        frames: Consecutive ones.
-        share: Clusters per token, in (0, 1]; at least one cluster is made.
+        features: Features of a clip, all finite.
+        frames: Range of consecutive frames.
+        share: Number of clusters per token, in (0, 1]; at least one cluster is made.
         rotated: Whether features are rotated by seconds, row and column (ST-RoPE with Tango's
-            bases); otherwise unit features are compared as they are.
+            bases); otherwise unrotated unit features are compared.
 
     Returns:
-        (t, H, W) int64 numbers of clusters, on the CPU.
+        (t, H, W) int64 cluster indices, on the CPU.
 
     Raises:
         ValueError: If D is odd, which ST-RoPE cannot rotate, or `share` is out of range.
@@ -98,12 +97,12 @@ def fragmentation(labels: Tensor) -> Fragmentation:
     """Count the connected pieces of every cluster.
 
     Args:
-        labels: (t, H, W) numbers of clusters. Tokens touch in rows and columns of a frame, and at
-            one place of consecutive frames.
+        labels: (t, H, W) cluster indices. Tokens are adjacent in rows and columns of a frame, and
+            at one position of consecutive frames.
     """
     pieces = connected_pieces(labels).flatten()
     found, sizes = torch.unique(pieces, return_counts=True)
-    owners = labels.flatten()[found]  # a piece is called after a token of it
+    owners = labels.flatten()[found]  # a piece is identified by one of its tokens
     clusters, numbers, counts = torch.unique(owners, return_inverse=True, return_counts=True)
     totals = torch.zeros(len(clusters), dtype=torch.int64).index_add_(0, numbers, sizes)
     largest = torch.zeros(len(clusters), dtype=torch.int64).scatter_reduce_(
@@ -116,7 +115,7 @@ def connected_pieces(labels: Tensor) -> Tensor:
     """(t, H, W) int64: the smallest flat position in the connected piece of every token.
 
     Args:
-        labels: (t, H, W) numbers of clusters on the CPU.
+        labels: (t, H, W) cluster indices on the CPU.
     """
     names = torch.arange(labels.numel()).view(labels.shape)
     while True:
@@ -131,7 +130,7 @@ def connected_pieces(labels: Tensor) -> Tensor:
             names.narrow(axis, 0, length).copy_(torch.where(touch, least, one))
             own = names.narrow(axis, 1, length)
             own.copy_(torch.where(touch, torch.minimum(own, least), own))
-        # The name of a token's name: chains of any length take few rounds.
+        # Pointer jumping: long chains need few iterations.
         names = names.flatten()[names]
         if torch.equal(names, before):
             return names

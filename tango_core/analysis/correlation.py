@@ -10,11 +10,11 @@ from tango_core.analysis.sinks import frame_ranks
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Spearman's rho; equal numbers share their mean rank.
+    """Spearman's rho; ties get their mean rank.
 
     Args:
-        first: Any numbers.
-        second: As many.
+        first: Numbers.
+        second: Equally many numbers.
 
     Returns:
         In [-1, 1]; `None` for fewer than three pairs, or if all numbers of a list are equal.
@@ -28,7 +28,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
 def separation(of_right: Sequence[float], of_wrong: Sequence[float]) -> float | None:
     """Probability that a number of the first group exceeds one of the second, ties counted half.
 
-    The area under the ROC curve: 0.5 says that the number does not tell the groups apart.
+    This is the area under the ROC curve; 0.5 means that the values do not separate the groups.
 
     Returns:
         In [0, 1]; `None` if a group is empty.

@@ -1,9 +1,9 @@
-"""How well kept tokens cover all tokens of a clip, without a language model.
+"""Coverage: how well kept tokens represent all tokens of a clip, without a language model.
 
-For every token the cosine to the nearest kept one, wherever in the clip that is: 1 for a kept token
-that stays as it is. Kept tokens count as they enter the language model, merged ones as merged. It
-costs a matrix product per clip and method, so retentions can be compared before a single question
-is answered; how well it predicts accuracy is measured in
+Coverage of a token is its cosine to the nearest kept token anywhere in the clip: 1 for a token kept
+unchanged. Kept tokens are compared as they enter the language model, after merging. It costs a
+matrix product per clip and method, so retentions can be compared before any question is answered;
+how well it predicts accuracy is measured in
 `jobs/recipes/shapes_analysis/README.md`.
 """
 
@@ -17,20 +17,20 @@ from torch import Tensor
 
 from tango_core.types import CompressedVideo
 
-# Tokens that are compared with all kept ones at once.
+# Number of tokens that are compared with all kept tokens at once.
 _AT_ONCE = 4096
-# Share of a clip's tokens whose mean cosine is reported beside that of the worst one.
+# Share of a clip's worst tokens whose mean cosine is reported.
 TAIL = 0.05
-# Parts that the length of a clip is divided into.
+# Number of parts into which a clip is divided.
 TIME_PARTS = 8
 
 
 def nearest_kept(tokens: Tensor, video: CompressedVideo) -> Tensor:
-    """(T, L) float32 cosine of every token to the nearest kept one, in [-1, 1].
+    """(T, L) float32 cosine of every token to the nearest kept token, in [-1, 1].
 
     Args:
         tokens: (T, L, D) all tokens of the clip, any float dtype.
-        video: What is kept of it, at least one token.
+        video: Kept tokens of the clip, at least one.
 
     Raises:
         ValueError: If nothing is kept.
@@ -51,14 +51,13 @@ class CoverageTotals:
     """Sums over clips of one method.
 
     Attributes:
-        num_clips: Clips that were added.
-        kept: Kept tokens of all of them.
-        total: All tokens of all of them.
+        num_clips: Number of added clips.
+        kept: Number of kept tokens of all clips.
+        total: Number of tokens of all clips.
         means: Mean cosine of every clip.
-        tails: Mean cosine of the worst `TAIL` of its tokens.
-        worsts: Its lowest cosine.
-        places: Grid -> (sum over frames and clips, lowest, number of frames), (L,) each but the
-            last.
+        tails: Mean cosine of the worst `TAIL` of every clip's tokens.
+        worsts: Lowest cosine of every clip.
+        places: Per grid, (L,) sums over frames and clips, (L,) lowest cosines, number of frames.
         times: (TIME_PARTS,) sums and numbers of the frames' mean cosines by part of the clip.
         worst_times: (TIME_PARTS,) lowest cosine by part of the clip.
     """
@@ -74,11 +73,11 @@ class CoverageTotals:
     worst_times: Tensor = field(default_factory=lambda: torch.ones(TIME_PARTS))
 
     def add(self, cosines: Tensor, num_kept: int, grid: tuple[int, int]) -> None:
-        """Count one clip.
+        """Add one clip.
 
         Args:
             cosines: (T, L) from `nearest_kept`.
-            num_kept: Its kept tokens.
+            num_kept: Number of kept tokens of the clip.
             grid: (H, W) with H * W = L.
         """
         cosines = cosines.cpu()
@@ -105,12 +104,12 @@ class CoverageTotals:
 
     @property
     def retention(self) -> float:
-        """Share of the tokens that is really kept, in (0, 1]."""
+        """Actual share of kept tokens, in (0, 1]."""
         return self.kept / self.total
 
     @property
     def mean(self) -> float:
-        """Mean cosine of a token to the nearest kept one, averaged over clips."""
+        """Mean cosine of a token to the nearest kept token, averaged over clips."""
         return sum(self.means) / self.num_clips
 
     @property
@@ -125,7 +124,7 @@ class CoverageTotals:
 
     @property
     def by_time(self) -> list[tuple[int, float, float]]:
-        """Part of the clip (from 0), mean and worst cosine there; parts without frames left out."""
+        """(part of the clip, mean cosine, worst cosine) per part that has frames."""
         sums, numbers = self.times
         return [
             (part, float(sums[part] / numbers[part]), float(self.worst_times[part]))
@@ -135,7 +134,7 @@ class CoverageTotals:
 
     @property
     def by_place(self) -> tuple[tuple[int, int], Tensor, Tensor]:
-        """The grid of most frames, and (H, W) mean and worst cosine there."""
+        """The most frequent grid, and its (H, W) mean and worst cosines."""
         grid = max(self.places, key=lambda one: self.places[one][2])
         sums, worst, frames = self.places[grid]
         return grid, (sums / frames).view(grid), worst.view(grid)

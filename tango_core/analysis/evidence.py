@@ -1,9 +1,9 @@
-"""Kept tokens that show an object, and the best possible selection.
+"""Share of an object's tokens that a method keeps, and the best possible selection.
 
-Only where the truth is known, as in the embedded world, can it be said which tokens a question is
-about. A kept token counts with the share of its weight that comes from the object: 1 if it is one
-of the object's tokens and unchanged, a tenth if it is the plain average of ten tokens of which one
-is the object's. Summed over kept tokens that is the number of the object's tokens that survive.
+This requires ground truth about which tokens a question is about, as in the built-in benchmark. A
+kept token counts with the share of its weight that comes from the object: 1 for an unchanged token
+of the object, 0.1 for the plain average of ten tokens of which one is the object's. The sum over
+kept tokens is the number of the object's tokens that survive.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from torch import Tensor
 
 from tango_core.combination import Combination
 
-# An object is gone where less than this share of every kept token comes from it.
+# An object is gone if less than this share of every kept token comes from it.
 LEAST_PURITY = 0.5
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is left of one object.
+    """Surviving tokens of one object.
 
     Attributes:
-        num_tokens: Its tokens in the clip.
-        share: Share of them that survives, in [0, 1].
-        purest: Largest share of a kept token that comes from it, in [0, 1].
-        best: Share that survives in the best set of as many tokens, chosen for this question.
-        best_for_clip: The same in the set that serves all questions about the clip best, see
-            `best_for_all`: what a method that does not know the question could reach.
+        num_tokens: Number of the object's tokens in the clip.
+        share: Surviving share of them, in [0, 1].
+        purest: Largest share of a kept token that comes from the object, in [0, 1].
+        best: Surviving share in the best set of equally many tokens for this question.
+        best_for_clip: Surviving share in the best set for all questions about the clip
+            (`best_for_all`), an upper bound for methods that do not know the question.
     """
 
     num_tokens: int
@@ -40,22 +40,22 @@ class Evidence:
 
     @property
     def gone(self) -> bool:
-        """Whether no kept token shows at least `LEAST_PURITY` of it."""
+        """Whether no kept token comes from the object by at least `LEAST_PURITY`."""
         return self.purest < LEAST_PURITY
 
 
 def left_of(plan: Combination, objects: Tensor) -> list[Evidence]:
-    """What a plan leaves of every object that a clip's questions are about.
+    """Surviving tokens under a plan of every object that a clip's questions are about.
 
     Args:
-        plan: Of the clip, on the CPU.
+        plan: Plan for the clip, on the CPU.
         objects: (Q, T * L) bool, the tokens of every question's object, at least one each.
 
     Returns:
         Q results.
 
     Raises:
-        ValueError: If an object has no tokens, or the clip another number of tokens.
+        ValueError: If an object has no tokens, or the number of tokens differs from the plan's.
     """
     if objects.shape[1] != plan.num_total:
         raise ValueError(f"objects must be (Q, {plan.num_total}), got {tuple(objects.shape)}")
@@ -84,7 +84,7 @@ def object_shares(plan: Combination, objects: Tensor) -> Tensor:
     """(Q, K) float64 share of every kept token's weight that comes from an object, in [0, 1].
 
     Args:
-        plan: Of a clip, on the CPU.
+        plan: Plan for a clip, on the CPU.
         objects: (Q, T * L) bool.
     """
     if plan.offsets is None or plan.sources is None or plan.weights is None:
@@ -99,10 +99,10 @@ def object_shares(plan: Combination, objects: Tensor) -> Tensor:
 
 
 def best_for_all(objects: Tensor, num_kept: int) -> Tensor:
-    """Share of every object in the set of unchanged tokens whose mean share is largest.
+    """Surviving share of every object in the set of unchanged tokens with the largest mean share.
 
-    A token adds 1 / (tokens of the object) to the share of every object that it shows, whatever
-    else is kept: the best set is that of the tokens which add most.
+    A token adds 1 / (number of the object's tokens) to the share of every object that it shows,
+    independent of the other kept tokens, so the best set consists of the tokens that add most.
 
     Args:
         objects: (Q, N) bool.

@@ -2,13 +2,14 @@
 
 In each frame the L positions are ranked by their score, from 1 for the most attended to L. Content
 moves, so the rank of an ordinary position changes from clip to clip: its mean is near the middle
-and its spread wide (0.29 L if all ranks are equally likely). A sink ranks high whatever the clip
-shows: its mean is close to 1 and its spread small (Tango, Section 3 and its Figure 3, which tell
-sinks by mean and spread of the rank).
+and its spread wide (0.29 L if all ranks are equally likely). A sink ranks high in every
+clip: its mean is close to 1 and its spread small (Tango, Section 3 and Figure 3, which identify
+    sinks
+by mean and spread of the rank).
 
 The rule here: a position is a sink if its mean rank is at most `max_mean_rank` and the standard
-deviation of its rank at most `max_spread`, both as shares of L. The publication names no
-thresholds; a tenth each leaves a wide gap to ordinary positions on either side.
+deviation of its rank at most `max_spread`, both as shares of L. The publication has no
+thresholds; 0.1 for both leaves a wide gap between sinks and ordinary positions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from tango_core.errors import InputError
 
-# Clips whose content differs are what tells a sink from an object that never moves.
+# Minimum number of clips; different content distinguishes a sink from an object that never moves.
 FEWEST_CLIPS = 8
 
 _FORMAT_VERSION = 1
@@ -30,18 +31,18 @@ _FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class SinkRule:
-    """When a position counts as a sink.
+    """Criterion for sinks.
 
     Attributes:
         max_mean_rank: Largest mean rank, as a share of the positions of a frame, in (0, 1].
-        max_spread: Largest standard deviation of the rank, as such a share, in (0, 1].
+        max_spread: Largest standard deviation of the rank, as a share of the positions, in (0, 1].
     """
 
     max_mean_rank: float = 0.1
     max_spread: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse shares that are not in (0, 1]."""
+        """Raise for shares that are not in (0, 1]."""
         for name in ("max_mean_rank", "max_spread"):
             if not 0 < getattr(self, name) <= 1:
                 raise InputError(f"{name} must be in (0, 1], got {getattr(self, name)}")
@@ -49,17 +50,17 @@ class SinkRule:
 
 @dataclass(frozen=True)
 class SinkReport:
-    """What was found.
+    """Result of a `SinkCalibration`.
 
     Attributes:
         grid: (H, W) of the tokens of a frame.
-        sinks: Flat positions, the highest mean rank first.
-        rank_mean: For every position its mean rank, 1 for the most attended.
-        rank_spread: For every position the standard deviation of its rank.
-        num_clips: Clips that were looked at.
-        num_frames: Their frames.
-        score: Which signal was ranked, `"saliency"` or `"attention"`.
-        rule: When a position counts as a sink.
+        sinks: Flat positions, best mean rank first.
+        rank_mean: Mean rank of every position, 1 for the most attended.
+        rank_spread: Standard deviation of every position's rank.
+        num_clips: Number of clips.
+        num_frames: Number of frames.
+        score: The ranked signal, `"saliency"` or `"attention"`.
+        rule: Criterion for sinks.
     """
 
     grid: tuple[int, int]
@@ -109,15 +110,14 @@ class SinkCalibration:
         self._squares = torch.zeros(0, dtype=torch.float64)
 
     def add(self, scores: Tensor, grid: tuple[int, int]) -> None:
-        """Count the frames of one clip.
+        """Add the frames of one clip.
 
         Args:
             scores: (T, L) score of every position, larger for more attention.
             grid: (H, W) with H * W = L.
 
         Raises:
-            ValueError: If the grid is another one than that of earlier clips, or scores are not
-                finite.
+            ValueError: If the grid differs from that of earlier clips, or scores are not finite.
         """
         if self.grid is None:
             self.grid = grid
@@ -129,7 +129,7 @@ class SinkCalibration:
             )
         if not bool(scores.isfinite().all()):
             raise InputError(f"{self.score} of this clip holds NaN or infinite values")
-        # Relative to the middle, so that squares of large numbers are not subtracted later.
+        # Ranks are centred, to avoid the subtraction of large squares later.
         ranks = frame_ranks(scores).double().cpu() - (len(self._sum) + 1) / 2
         self._sum += ranks.sum(dim=0)
         self._squares += ranks.square().sum(dim=0)
@@ -137,7 +137,7 @@ class SinkCalibration:
         self.num_frames += len(ranks)
 
     def report(self, rule: SinkRule | None = None) -> SinkReport:
-        """Apply the rule to what was collected.
+        """Apply the rule to all added clips.
 
         Raises:
             ValueError: If no clip was added.
@@ -166,7 +166,7 @@ class SinkCalibration:
 def frame_ranks(scores: Tensor) -> Tensor:
     """(T, L) ranks within every frame, 1 for the largest score; equal scores share their mean rank.
 
-    A frame without content (all scores equal) thus says nothing about any position.
+    A frame with equal scores thus has no influence on the ranking of positions.
     """
     ordered, order = scores.sort(dim=1, descending=True)
     first = torch.searchsorted(-ordered, -ordered, side="left")

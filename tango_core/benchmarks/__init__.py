@@ -15,7 +15,7 @@ from tango_core.benchmarks.base import Benchmark, Protocol, in_one_line
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension
 
-# name -> where its class is; imported when used, so that asking for one benchmark loads one.
+# Module and class of every benchmark, imported on first use.
 BENCHMARKS: dict[str, str] = {
     "charades_sta": "tango_core.benchmarks.charades_sta:CharadesSTABenchmark",
     "custom": "tango_core.benchmarks.custom:CustomBenchmark",
@@ -40,14 +40,14 @@ __all__ = [
 
 
 def benchmark_class(name: str) -> type[Benchmark]:
-    """Find a benchmark's class, whose attributes state all facts about it.
+    """Find a benchmark's class, whose attributes describe it completely.
 
     Args:
         name: One of `BENCHMARKS`, an entry point of the group `tango_video.benchmarks`, or
             `my_package.my_module:MyBenchmark`.
 
     Raises:
-        ValueError: If there is none of that name, or it is no `Benchmark`, in one line.
+        ValueError: If there is no such benchmark, or it is not a `Benchmark`.
     """
     if name in BENCHMARKS:
         module, attribute = BENCHMARKS[name].split(":")
@@ -63,7 +63,7 @@ def benchmark_class(name: str) -> type[Benchmark]:
 
 
 def facts_of(name: str) -> type[Benchmark]:
-    """`benchmark_class` for reports: of a name unknown on this machine nothing is known."""
+    """`benchmark_class` for reports; an unknown name gives the base class without facts."""
     try:
         return benchmark_class(name)
     except ValueError:
@@ -84,14 +84,14 @@ def build_benchmark(
     Args:
         name: One of `BENCHMARKS`, an entry point of the group `tango_video.benchmarks`, or
             `my_package.my_module:MyBenchmark`.
-        root: Where its files are; `None` for the benchmark's own default, if it has one.
+        root: Folder of its files; `None` for the benchmark's default, if it has one.
         split: One of the benchmark's splits.
-        seed: Which draw of a generated benchmark; data that exist once ignore it.
-        protocol: One of the benchmark's `protocols`: whose prompts and reading rules are used.
-        subtitles: Whether questions are put with the subtitles of their videos.
+        seed: Seed of a generated benchmark; other benchmarks ignore it.
+        protocol: One of the benchmark's `protocols`: rules for prompts and for reading replies.
+        subtitles: Whether prompts include the subtitles of the videos.
 
     Raises:
-        ValueError: If a name is unknown or `root` is missing or of the wrong kind, in one line.
+        ValueError: If a name is unknown, or `root` is missing or invalid.
         FileNotFoundError: If `root` does not exist.
     """
     found = benchmark_class(name)

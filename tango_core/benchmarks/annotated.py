@@ -1,4 +1,4 @@
-"""Benchmarks that are a table of annotations beside a folder of videos."""
+"""Benchmarks with annotation tables and a folder of videos."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ Clip = tuple[float, float] | None
 Sample = Mapping[str, Any]
 
 VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm")
-"""Of video files, as people have them."""
+"""Suffixes of video files."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """One question of a release, with where it came from.
+    """One question of a release, with its source row.
 
     Attributes:
         video_id: Names the clip.
         path: The video file or folder of frames, whether it exists or not.
-        question: What is asked.
+        question: The question.
         clip: (start, end) in seconds, or `None` for the whole file.
-        notes: What a careful reader should know about this row.
-        length_s: How long the file is in seconds, as the row states it; `None` if it does not.
-        row: The row as the release has it; set by `AnnotatedBenchmark`, as the next two.
+        notes: Remarks about irregularities of this row.
+        length_s: Length of the file in seconds according to the row; `None` if not stated.
+        row: The unchanged row of the release; set by `AnnotatedBenchmark`, like the next two.
         index: Row number over the whole release in the order of its files, from 0; what the
             harnesses call `index` (VLMEvalKit) and, where they read one table, `doc_id`
             (lmms-eval).
@@ -71,8 +71,8 @@ class Table:
     Attributes:
         path: The file.
         rows: Its rows.
-        task: The task all its rows belong to; "" where the rows say it.
-        folder: The folder its videos are in, if the release says so.
+        task: Task of all rows; "" if the rows state it.
+        folder: Folder of the videos, if the release specifies it.
     """
 
     path: Path
@@ -86,8 +86,8 @@ class VLMEvalKitTable:
     """A data set of VLMEvalKit; `jobs.harness` writes and reads its prediction files.
 
     Attributes:
-        dataset: Its name, as it stands in the names of prediction files.
-        columns: Question -> columns of the data set's table, in order, without `prediction`.
+        dataset: Its name, as in the names of prediction files.
+        columns: Returns the columns of a question's row in order, without `prediction`.
         cut: The data set of a copy of the release in which no question names a part of a file,
             because clips are cut already; `None` if that is the same one.
     """
@@ -104,12 +104,12 @@ class VLMEvalKitTable:
 
 
 def right_letter(record: Record) -> str:
-    """The right letter, or "" if there is none."""
+    """The letter of the correct option, or "" if there is none."""
     return "" if record.question.answer is None else letter_of(record.question.answer)
 
 
 def written_answer(record: Record) -> str:
-    """What the release says in place of an answer that is none of the options."""
+    """The release's answer text if it is not one of the options."""
     return str(record.row.get("answer", ""))
 
 

@@ -29,12 +29,12 @@ __all__ = ["Benchmark", "CrossTable", "Defect", "PaperColumn", "Protocol"]
 
 @dataclass(frozen=True)
 class Defect:
-    """Something that is wrong with the annotations, most often one row.
+    """An error in the annotations, usually in one row.
 
     Attributes:
         where: File and row, counted from 1, or only the file.
-        problem: What is wrong with it, in one line.
-        fatal: Whether it ends a job; else it is only noted.
+        problem: One-line description.
+        fatal: Whether it stops a job; otherwise it is only reported.
     """
 
     where: str
@@ -47,7 +47,7 @@ class PaperColumn:
     """The columns of a benchmark in the tables of papers on token pruning.
 
     Attributes:
-        order: Rank among the benchmarks, the smallest first.
+        order: Sort key among the benchmarks.
         group: Group of questions whose values have a column of their own; "" for none.
         values: These values, in the order of their columns; the overall accuracy follows them.
     """
@@ -59,11 +59,11 @@ class PaperColumn:
 
 @dataclass(frozen=True)
 class CrossTable:
-    """Two groups that a benchmark's authors break accuracy down by at once.
+    """Two groups by which a benchmark's authors break down accuracy jointly.
 
     Attributes:
         rows: Group whose values are the rows, e.g. `"duration"`.
-        columns: Groups that are broken down inside each row.
+        columns: Groups whose values are broken down within each row.
     """
 
     rows: str
@@ -73,30 +73,29 @@ class CrossTable:
 class Benchmark(ABC):
     """A named set of clips with questions.
 
-    Only `items` must be written. The class attributes state what else there is to know; nothing
-    about a benchmark is stated anywhere else.
+    A subclass must implement `items`. Class attributes hold all other facts about the benchmark.
 
     Args:
         root: The recipe's `benchmark.root`.
         split: One of `splits`.
-        seed: Which draw of a generated benchmark; data that exist once ignore it.
+        seed: Seed of a generated benchmark; other benchmarks ignore it.
         protocol: One of `protocols`, or a version of one: `vlmevalkit@2026-05`.
 
     Attributes:
         name: Name in recipes and results; `build_benchmark` sets it to the name it was given.
-        title: Name in tables for readers; "" for `name`.
-        splits: Split -> questions it has in the complete public release, `None` if unknown.
-        protocols: Name in the recipe (`benchmark.protocol`) -> how questions are put and read.
-        metrics: What answers are reduced to, the headline first.
-        unlisted_groups: Groups of questions that metrics read, and that no break-down lists.
+        title: Display name; "" for `name`.
+        splits: Number of questions in the complete public release by split; `None` if unknown.
+        protocols: Rules for prompts and replies, by name in the recipe (`benchmark.protocol`).
+        metrics: Metrics of the benchmark, the headline metric first.
+        unlisted_groups: Groups of questions that metrics use but no breakdown lists.
         several_valued: Groups whose value may name several, with ", " between: a question counts in
             each of them.
         paper_column: Columns in the papers' tables; `None` if papers do not print it.
-        cross_table: Two groups that are broken down at once; `None` for none.
+        cross_table: Two groups that are broken down jointly; `None` for none.
         macro_group: Group over whose values a macro average is taken; `None` for none.
-        macro_title: What the benchmark's authors call that average; "" for nothing special.
-        releases: Where `tango data get` finds it, the usual one first.
-        generated_in: Directory its videos are written to; `None` if they exist already.
+        macro_title: The authors' name of that average; "" for none.
+        releases: Sources for `tango data get`, the default first.
+        generated_in: Directory of generated videos; `None` if the videos are not generated.
         root: Absolute path of `benchmark.root`; `None` if it was not given.
         subtitles: Whether its clips come with the subtitles of their videos (`show_subtitles`).
 
@@ -186,7 +185,7 @@ class Benchmark(ABC):
         self.protocol = replace(self.protocol, name=self.protocol.name + SHOWN)
 
     def ask_family(self, wording: str) -> None:
-        """Put questions as the harness puts them to the models of a family.
+        """Use the harness's prompts for the models of a family.
 
         Args:
             wording: `ModelFamily.wording`.
@@ -222,7 +221,7 @@ class Benchmark(ABC):
         return self.items(limit)
 
     def defects(self) -> Sequence[Defect]:
-        """What is wrong with the annotations, for `tango data check`."""
+        """Errors in the annotations, for `tango data check`."""
         return ()
 
 
@@ -231,7 +230,7 @@ def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
 
     Args:
         setting: The recipe key, e.g. `"benchmark.name"`.
-        value: What the user wrote.
+        value: The value in the recipe.
         allowed: All valid names.
 
     Raises:
@@ -247,7 +246,7 @@ def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
 
 @contextmanager
 def in_one_line(name: str, cls: type[Benchmark]) -> Iterator[None]:
-    """Turn whatever the code of a benchmark from outside raises into one line.
+    """Turn any exception of an external benchmark's code into a one-line error.
 
     Args:
         name: The recipe's `benchmark.name`.

@@ -86,7 +86,7 @@ def checked_stop(
         raise InputError(f"stop.{error}") from error
     if not temporal and resolved.temporal:
         raise InputError(
-            f"stop.temporal must be 0 for {method}, which has no static places to widen; "
+            f"stop.temporal must be 0 for {method}, which has no static positions; "
             f"got {resolved.temporal}"
         )
     return asdict(resolved)

@@ -1,7 +1,7 @@
 """The table of models; describe an entry, load its encoder, load its language model.
 
-A model is two halves that load separately; a description needs neither of them. README.md says
-how a model is added, here or in a package of one's own.
+A model has two halves that load separately; describing it loads neither. README.md explains how to
+add a model, here or in another package.
 
 Packages and modules, each importing only from those before it:
 
@@ -9,11 +9,11 @@ Packages and modules, each importing only from those before it:
     placement, memory_faults, compiling,
     fused_attention                            devices and kernels
     checkpoints/                               directories, tensors, tokenizers
-    language/                                  prompts, chat text, the engine that answers
-    files, towers/, language_half              what the halves of all families share
+    language/                                  prompts, chat text, the engine
+    files, towers/, language_half              shared parts of all families' halves
     internvl/, llava/, qwen2_5_vl/, qwen3_vl/  a package per family; none imports another
     random_weights/                            checkpoints of published sizes without a download
-    tiny                                       the embedded model
+    tiny                                       the built-in model
 """
 
 from __future__ import annotations
@@ -110,24 +110,24 @@ def describe_model(
         name: Entry of `MODELS`, entry point of the group `tango_video.models`, or
             `my_package.my_module:my_entry`, a `ModelEntry`.
         path: Local directory or hub id of a checkpoint of the same architecture, of any size;
-            `None` for the entry's own.
-        num_frames: Frames per clip; `None` for the entry's own.
+            `None` for the entry's default.
+        num_frames: Frames per clip; `None` for the entry's default.
         dtype: `"auto"` is bfloat16 where CUDA is available to this process and float32 elsewhere.
-            It is resolved here, because cached tokens are stored in it.
-        device: `"auto"` is decided in the process that loads the model.
+            It is resolved here, because it is the type of cached tokens.
+        device: `"auto"` is resolved in the process that loads the model.
         decoder: Library that decodes videos, see `FrameSpec`.
         revision: Branch, tag or commit of a hub checkpoint; `None` for its main branch.
         saliency_from: SigLIP checkpoint (hub id or directory) whose pooling head ranks tokens, for
             towers that were published without one.
-        sinks: File of attention sinks that `tango analyze sinks` wrote; `None` for the checkpoint's
-            own, or the published ones on their grid.
-        sampling: Which frames of a clip, one of the rules of `sampling.frame_indices`; `None` for
-            the rule of VLMEvalKit for the family.
+        sinks: File of attention sinks written by `tango analyze sinks`; `None` for the
+            checkpoint's sinks, or the published ones on their grid.
+        sampling: Rule of `sampling.frame_indices` that selects the frames; `None` for
+            VLMEvalKit's rule for the family.
         encode_batch: Frames that go through the tower together; `"auto"` is what fits into the
-            free memory of its device. It bounds memory and moves tokens by rounding at most.
+            free memory of its device. It limits memory and changes tokens only by rounding.
         compile: Whether the blocks of the tower and the prefill of the language model are compiled
-            (`torch.compile`), which moves both by rounding. Where torch cannot compile, a warning
-            says so and nothing is.
+            (`torch.compile`), which changes both by rounding. If torch cannot compile, a warning is
+            logged and nothing is compiled.
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
             `max_pixels`, `frame_area`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL
@@ -135,12 +135,12 @@ def describe_model(
             `outer_marks`, `system_turn`, `companions` and `frame_times` of Qwen3-VL
             (`Qwen3Options`);
             `frame_label` and `empty_blocks` of InternVL (`InternVLOptions`).
-            `None` is the family's own.
+            `None` is the family's default.
 
     Raises:
-        ValueError: If the name or an option is unknown, the checkpoint is of another kind, or a
-            family from outside was edited since it was imported.
-        FileNotFoundError: If the checkpoint is not there.
+        ValueError: If the name or an option is unknown, the checkpoint is of another kind, or an
+            external family was edited since it was imported.
+        FileNotFoundError: If the checkpoint does not exist.
     """
     entry = model_entry(name)
     if num_frames is not None and num_frames < 1:
@@ -172,10 +172,10 @@ def describe_model(
 
 
 def model_entry(name: str) -> ModelEntry:
-    """Look a model up: in `MODELS`, among entry points, or as `my_package.my_module:my_entry`.
+    """Find a model in `MODELS`, among entry points, or as `my_package.my_module:my_entry`.
 
     Raises:
-        ValueError: If there is no such model, or the name stands for something else.
+        ValueError: If there is no such model, or the named object is not a `ModelEntry`.
     """
     if name in MODELS:
         return MODELS[name]
@@ -189,7 +189,7 @@ def model_entry(name: str) -> ModelEntry:
 
 
 def model_options(name: str, options: Mapping[str, Any]) -> FamilyOptions:
-    """Check the options that only a model's family has; cheap, nothing heavy is imported.
+    """Check the family-specific options of a model, without heavy imports.
 
     Args:
         name: As in `describe_model`.
@@ -208,7 +208,7 @@ def names_of_options() -> tuple[str, ...]:
 
 
 def harness_settings(name: str, protocol: str) -> Mapping[str, Any]:
-    """What a protocol's harness sets for a model otherwise than VLMEvalKit does.
+    """Settings of a protocol's harness for a model that differ from VLMEvalKit's.
 
     VLMEvalKit's settings are the defaults of `describe_model`.
 
@@ -217,8 +217,7 @@ def harness_settings(name: str, protocol: str) -> Mapping[str, Any]:
         protocol: Name of a benchmark's protocol, e.g. `"lmms_eval"`.
 
     Returns:
-        Arguments of `describe_model`: which frames the model is shown, and whose sentence about
-        them it reads.
+        Arguments of `describe_model`: frame sampling, and the text about frames and time.
 
     Raises:
         ValueError: If there is no such model.
@@ -259,7 +258,7 @@ def load_language_model(
 
 
 def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """The description of what is to be loaded, on a device that computes in its dtype."""
+    """Describe the model to load, and check that its device supports its dtype."""
     from tango_core.models.placement import raise_if_not_computed  # imports torch
 
     spec = _spec(model, path, options)
@@ -268,9 +267,10 @@ def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -
 
 
 def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """Turn a name into a description; a description only takes a new `device`.
+    """Turn a name into a description; of a given description only `device` can be changed.
 
-    With the device `meta` the checkpoint is compared with its configuration and no value is read.
+    With the device `meta`, the checkpoint is checked against its configuration without reading
+    weights.
     """
     if isinstance(model, str):
         return describe_model(model, path, **options)
@@ -280,7 +280,7 @@ def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> 
 
 
 def _sinks_for(spec: ModelSpec, path: str) -> SinkList:
-    """Sinks from a file, checked against the model's grid where that is known by now."""
+    """Read sinks from a file and check them against the model's grid, if that is known."""
     sinks = read_sinks(path)
     if spec.grid is not None:
         sinks.on(spec.grid, spec.name)
@@ -290,7 +290,7 @@ def _sinks_for(spec: ModelSpec, path: str) -> SinkList:
 
 
 def _checkpoint_of(name: str, entry: ModelEntry) -> str:
-    """The checkpoint of an entry when the caller names none."""
+    """The default checkpoint of an entry."""
     if entry.embedded:
         from tango_core.models.tiny import embedded_checkpoint
 

@@ -1,4 +1,4 @@
-"""A Video LLM as two halves that load separately, its description, and its requests."""
+"""Interfaces of a Video LLM: description, vision encoder, language model, requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ClipPrompts:
         video: Tokens from a `Compressor`.
         prompts: One per question.
         pruner: In-LLM method; forces one prefill per question.
-        positions: Number kept tokens contiguously, or by their place in the full sequence.
+        positions: Number kept tokens contiguously, or by their position in the full sequence.
         max_new_tokens: Upper bound on generated tokens per question.
         share_prefix: `False` prefills every question from scratch.
     """
@@ -43,9 +43,9 @@ class ClipPrompts:
 
 
 class AnswerSession(ABC, Generic[RequestT]):
-    """Takes requests about clips and gives their answers back in any order.
+    """Processes requests about clips and returns their answers in any order.
 
-    Add while it is not `full`, then take steps; a request that fails does so alone.
+    Call `add` while it is not `full`, then `step`; a failing request does not affect others.
     """
 
     @property
@@ -56,10 +56,10 @@ class AnswerSession(ABC, Generic[RequestT]):
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """Whether any request is not answered yet."""
+        """Whether any request is unanswered."""
 
     def prepared(self, request: RequestT) -> RequestT:
-        """A request with what can be done before it is added; another thread may do it.
+        """Prepare a request before it is added; may run in another thread.
 
         Raises:
             ValueError: As `add`.
@@ -68,15 +68,15 @@ class AnswerSession(ABC, Generic[RequestT]):
 
     @abstractmethod
     def add(self, request: RequestT) -> None:
-        """Take a request.
+        """Add a request.
 
         Raises:
-            ValueError: If it cannot be put at all; the others are not touched.
+            ValueError: If the request is invalid; other requests are not affected.
         """
 
     @abstractmethod
     def step(self) -> list[tuple[RequestT, list[Answer] | Exception]]:
-        """Work for a while; return what was finished, as answers in order or what went wrong."""
+        """Do a part of the work; return finished requests with their answers or their error."""
 
 
 class OneByOne(AnswerSession[RequestT]):
@@ -84,7 +84,7 @@ class OneByOne(AnswerSession[RequestT]):
 
     Args:
         answer: Answers a request.
-        guard: Is shown every error first, and raises if no other work can be done after it.
+        guard: Called with every error first; raises if no other request can be answered after it.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class OneByOne(AnswerSession[RequestT]):
 
 @dataclass(frozen=True)
 class LLMShape:
-    """The numbers of a language model that cost formulas and planning need.
+    """Sizes of a language model for cost formulas and planning.
 
     Attributes:
         num_layers: Layers of the language model.
         hidden_size: Width D.
         intermediate_size: Width of the gated MLP.
-        num_heads: Query heads.
-        num_kv_heads: Key/value heads.
+        num_heads: Number of query heads.
+        num_kv_heads: Number of key/value heads.
         head_dim: Width of one head.
         vocab_size: Rows of the output projection.
     """
@@ -146,7 +146,7 @@ class LLMShape:
 
     @classmethod
     def of(cls, text_config: Any) -> LLMShape:
-        """Read them from the configuration of a text model."""
+        """Read the sizes from the configuration of a text model."""
         heads = text_config.num_attention_heads
         return cls(
             num_layers=text_config.num_hidden_layers,
@@ -162,7 +162,7 @@ class LLMShape:
 ALL_SIGNALS = frozenset({"attention", "frame_embeddings", "keys", "saliency"})
 """The optional fields of `VisualFeatures` that an encoder may compute."""
 
-# The name of `LLMShape` in 0.1, which people may import.
+# Alias: the name of `LLMShape` in release 0.1.
 DecoderShape = LLMShape
 
 
@@ -175,27 +175,26 @@ class ModelSpec:
         path: Local directory or hub id.
         revision: Commit of a hub checkpoint; `None` for a local directory.
         digest: Digest of configuration and weights of a local directory (see
-            `weights_digest`), or the hub revision: what makes two checkpoints different for the
-            cache.
+            `weights_digest`), or the hub revision; distinguishes checkpoints in cache keys.
         dtype: `"float32" | "float16" | "bfloat16"`, resolved.
-        device: `"cpu"`, `"cuda"`, or `"auto"` (decided in the process that loads the model).
+        device: `"cpu"`, `"cuda"`, or `"auto"` (resolved in the process that loads the model).
         frames: How clips are sampled and resized for this model.
         llm: Shape of the language model.
         provides: Optional fields of `VisualFeatures` that its encoder can compute.
         saliency_from: Second checkpoint that holds the pooling head, or `None`.
-        saliency_source: Checkpoint that `saliency_from` may name to add `saliency` and
-            `frame_embeddings`; `None` if the family takes none.
-        options: What only the family of the model can be told.
+        saliency_source: Checkpoint recommended for `saliency_from`, to add `saliency` and
+            `frame_embeddings`; `None` if the family does not support it.
+        options: Family-specific options.
         note: A sentence to show with every result (e.g. that the weights are untrained), or "".
         grid: (H, W) of the tokens of a frame; `None` if it depends on the clip.
-        sinks: Positions that attract attention in every clip; `None` for the encoder's own list.
-        encode_batch: Frames that go through the tower together, or `"auto"` (decided in the process
-            that encodes, see `towers/frame_batches.py`); not part of the identity.
-        compile: Whether `torch.compile` is used where it pays (`kernels.py`); not part of the
-            identity, as the device is not.
-        companions: Rows that go with every token into the first layers (DeepStack); 0 for none.
-        source_digest: Of the sources of a family from outside this package, which change with every
-            save of an editor; `None` for a shipped one.
+        sinks: Positions that attract attention in every clip; `None` for the encoder's default.
+        encode_batch: Frames that go through the tower together, or `"auto"` (resolved in the
+            process that encodes, see `towers/frame_batches.py`); not part of the identity.
+        compile: Whether `torch.compile` is used where it pays (`kernels.py`); like the
+            device, not part of the identity.
+        companions: Number of rows per token that are added after the first layers (DeepStack).
+        source_digest: Digest of the sources of a family from outside this package; `None` for the
+            families of this package.
     """
 
     name: str
@@ -219,14 +218,14 @@ class ModelSpec:
     source_digest: str | None = None
 
     def identity(self) -> dict[str, Any]:
-        """What enters the cache fingerprint; device, compiler and locations do not.
+        """Fields of the cache fingerprint, without device, compiler and locations.
 
-        `digest` covers the second checkpoint, too. The versions of the video decoder are part of it
-        because another release may choose or decode other frames. `pooling` is in the identity of
-        every model, as it was when caches were first written.
+        `digest` covers the second checkpoint too. The version of the video decoder is included,
+        because another version may decode different frames. `pooling` is included for every model
+        for compatibility with old caches.
 
         Raises:
-            DecoderUnavailableError: If the decoder asked for is not installed.
+            DecoderUnavailableError: If the requested decoder is not installed.
         """
         return {
             "name": self.name,
@@ -242,7 +241,7 @@ class ModelSpec:
 
 
 def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
-    """Refuse signals that an encoder cannot compute, and say what would make it able to.
+    """Raise for signals that an encoder cannot compute; the message names the remedy.
 
     Raises:
         ValueError: If `needs` holds more than `spec.provides`.
@@ -263,7 +262,7 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
 
 
 def raise_if_wrong_size(spec: ModelSpec, frames: VideoFrames) -> None:
-    """Refuse frames of another size than the one that an encoder takes.
+    """Raise for frames whose size the encoder does not accept.
 
     Raises:
         ValueError: If they are not `spec.frames.size`.
@@ -290,21 +289,21 @@ class VisionEncoder(ABC):
             needs: Optional signals to compute, each in `spec.provides`.
 
         Raises:
-            ValueError: If a signal is asked for that this encoder cannot compute, or the frames'
-                size is wrong.
+            ValueError: If this encoder cannot compute a requested signal, or the frames' size is
+                wrong.
         """
 
     def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
         """Compute signals of a clip whose tokens are stored.
 
-        An encoder that can leave out work that only tokens need overrides this.
+        Encoders may override this to skip work that only tokens need.
 
         Args:
             frames: As `encode`.
             needs: As `encode`.
 
         Returns:
-            The same signals, bit for bit, as from `encode`; the tokens may hold anything.
+            Features with signals bitwise equal to those of `encode`; the tokens are undefined.
 
         Raises:
             ValueError: As `encode`.
@@ -314,25 +313,25 @@ class VisionEncoder(ABC):
     def frame_bytes(self, height: int, width: int) -> int | None:
         """Memory of the activations of a frame of this size in pixels, rounded up.
 
-        `model.encode_batch: auto` goes by it, and `--dry-run`; `None` is not known.
+        Used by `model.encode_batch: auto` and `--dry-run`; `None` if unknown.
         """
         return None
 
     @property
     def num_layers(self) -> int | None:
-        """Blocks of the tower that the model runs; `None` for a tower that shows no layers."""
+        """Number of the tower's blocks that the model uses; `None` if `trace` is unsupported."""
         return None
 
     def trace(self, frames: VideoFrames, layers: Collection[int]) -> TowerTrace:
-        """What the tower's layers hold of a clip.
+        """Activations of the tower's layers for a clip.
 
         Args:
             frames: As `encode`.
-            layers: Those whose values are wanted, from 0 (embeddings) to `num_layers`; norms are
-                given of all.
+            layers: Layers whose activations are returned, from 0 (embeddings) to `num_layers`;
+                norms are returned for all layers.
 
         Raises:
-            ValueError: If there is no such layer, or this encoder shows none.
+            ValueError: If a layer does not exist, or this encoder does not support tracing.
         """
         raise InputError(
             f"the encoder of model {self.spec.name} does not show its layers; "
@@ -359,14 +358,14 @@ class LanguageModel(ABC):
         """Answer all prompts about one clip, greedily.
 
         The part of the sequence up to and including the clip is prefilled once and shared by all
-        prompts, unless a pruner looks at the question. `Answer.choice` is left `None`: reading an
-        option from a text is the protocol's.
+        prompts, unless a pruner depends on the question. `Answer.choice` is `None`; the protocol
+        reads the option from the text.
 
         Args:
             video: Tokens from a `Compressor`.
             prompts: One per question.
             pruner: In-LLM method; forces one prefill per question.
-            positions: Number kept tokens contiguously, or by their place in the full sequence.
+            positions: Number kept tokens contiguously, or by their position in the full sequence.
             max_new_tokens: Upper bound on generated tokens per question.
             share_prefix: `False` prefills every question from scratch (used to measure latency).
 
@@ -381,12 +380,13 @@ class LanguageModel(ABC):
     ) -> AnswerSession[ClipPrompts]:
         """Answer prompts about many clips and methods together.
 
-        A model that only has `answer` answers one clip after the other.
+        By default clips are answered one after another with `answer`.
 
         Args:
-            batch_tokens: Tokens, replies included, that may be worked on at once; `None` is the
-                model's own choice, and 1 means one clip after the other.
-            guard: Is shown every error first, and raises if no other work can be done after it.
+            batch_tokens: Maximum number of tokens in flight, replies included; `None` lets the
+                model choose, 1 means one clip after another.
+            guard: Called with every error first; raises if no other request can be answered after
+                it.
         """
 
         def answer(asked: ClipPrompts) -> list[Answer]:

@@ -28,16 +28,16 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What every family is asked to describe; see `tango_core.models.describe_model`.
+    """Arguments of `describe_model` common to all families.
 
     Attributes:
         name: Entry of `MODELS`.
         path: Directory or hub id.
         num_frames: Frames per clip.
-        dtype: Or `"auto"`.
-        device: Or `"auto"`.
+        dtype: Data type or `"auto"`.
+        device: Device or `"auto"`.
         decoder: Library that decodes videos.
-        revision: Of a hub checkpoint.
+        revision: Revision of a hub checkpoint.
         saliency_from: SigLIP checkpoint with a pooling head.
     """
 
@@ -58,11 +58,11 @@ class ModelFamily(ABC):
     neither torch nor transformers: the methods import what they need.
 
     Attributes:
-        options: Class of the options that only this family has.
-        harness: Start of a protocol's name -> arguments of `describe_model` that its harness sets
-            otherwise than VLMEvalKit, e.g. `{"lmms_eval": {"sampling": "thinned"}}`.
-        wording: Name by which protocols know this family, for harnesses that ask its models in
-            other words (`Protocol.wordings`); "" for the usual ones.
+        options: Class of the family-specific options.
+        harness: Per prefix of a protocol's name, arguments of `describe_model` that its harness
+            sets differently from VLMEvalKit, e.g. `{"lmms_eval": {"sampling": "thinned"}}`.
+        wording: Name of this family in protocols, for harnesses with family-specific prompts
+            (`Protocol.wordings`); "" for the common prompts.
     """
 
     options: type[FamilyOptions] = FamilyOptions
@@ -74,12 +74,12 @@ class ModelFamily(ABC):
         """Describe a checkpoint from its configuration files; no weights are loaded.
 
         Args:
-            request: Which checkpoint, and how it is used.
+            request: The checkpoint and its settings.
             options: An instance of `self.options`; it becomes `ModelSpec.options`.
 
         Raises:
             ValueError: If the checkpoint is of another kind, or an option does not fit it.
-            FileNotFoundError: If it is not there.
+            FileNotFoundError: If it does not exist.
         """
 
     @abstractmethod
@@ -94,8 +94,8 @@ class ModelFamily(ABC):
         """Names of the weight files that one half is loaded from; here all of them.
 
         Args:
-            checkpoint: Its small files are here, its weights need not be.
-            half: Which one.
+            checkpoint: The checkpoint; only its configuration files need to be local.
+            half: The half.
 
         Raises:
             ValueError: If the checkpoint is of another kind.
@@ -103,7 +103,7 @@ class ModelFamily(ABC):
         return checkpoint.weight_files()
 
     def harness_settings(self, protocol: str) -> Mapping[str, Any]:
-        """What the harness of a protocol sets otherwise than VLMEvalKit does."""
+        """Settings of a protocol's harness that differ from VLMEvalKit's."""
         found = (own for start, own in self.harness.items() if protocol.startswith(start))
         return next(found, _NOTHING)
 
@@ -128,7 +128,7 @@ class CheckpointFamily(ModelFamily):
     wording: str = ""
 
     def files(self) -> FamilyFiles:
-        """What reads the files of the family's checkpoints."""
+        """The reader of the family's checkpoint files."""
         return import_module(f"{self.package}.files").FILES  # type: ignore[no-any-return]
 
     def describe(self, request: ModelRequest, options: Any) -> ModelSpec:
@@ -158,13 +158,13 @@ class CheckpointFamily(ModelFamily):
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """One line of `MODELS`, or a model of one's own.
+    """An entry of `MODELS`, or a user-defined model.
 
     Attributes:
         family: Dotted path of the module that holds `FAMILY`, of this package or of any other.
         path: Checkpoint used when the caller gives none, a hub id or a directory; `None` if there
-            is none, or for the embedded model.
-        num_frames: Frames per clip when the caller does not say: the setting of the publications.
+            is none, or for the built-in model.
+        num_frames: Default number of frames per clip: the setting of the publications.
         embedded: Whether the checkpoint is the one that comes with this package.
     """
 
@@ -177,7 +177,7 @@ class ModelEntry:
         """16 hexadecimal digits for the sources of a family from outside this package.
 
         Raises:
-            ValueError: If one was edited since it was imported, or there is no such family.
+            ValueError: If a source was edited since it was imported, or the family does not exist.
         """
         family = self.load_family()
         parts = (sys.modules[self.family], type(family))
@@ -188,7 +188,7 @@ class ModelEntry:
         """Import the family.
 
         Raises:
-            ValueError: If there is no such module, or it holds no family, in one line.
+            ValueError: If the module does not exist or holds no family.
         """
         try:
             family = getattr(import_module(self.family), "FAMILY", None)

@@ -42,8 +42,8 @@ def read_extras(checkpoint: Checkpoint, default_chat: ChatFormat) -> Extras:
     """Content of tango.json, or its defaults.
 
     Args:
-        checkpoint: Where the file may be.
-        default_chat: Conversation of a checkpoint whose file names none.
+        checkpoint: The checkpoint.
+        default_chat: Chat format if the file has none.
 
     Raises:
         ValueError: If it has unknown keys or wrong values.
@@ -67,14 +67,13 @@ class FamilyFiles(ABC):
     """Reads the files of checkpoints of one architecture.
 
     Attributes:
-        chat: Conversation of a checkpoint whose tango.json names none.
-        mean: Of the pixels, per colour, where the preprocessor files do not say.
-        std: Their deviation.
-        vision: What the names of tensors of the vision half begin with, as transformers 5 names
-            them.
-        language: The same of the language half.
-        vision_root: What is removed from the names of the vision half.
-        renames: Names in other layouts -> names as transformers 5 has them, applied in this order.
+        chat: Chat format of a checkpoint whose tango.json has none.
+        mean: Default mean of the pixels per channel.
+        std: Default standard deviation of the pixels per channel.
+        vision: Prefixes of the vision half's tensor names in transformers 5.
+        language: Prefixes of the language half's tensor names.
+        vision_root: Prefix to remove from the names of the vision half.
+        renames: Replacements from names in other layouts to those of transformers 5, in order.
         has_newline: Whether the language half holds the embedding of a newline token.
         ranks_itself: Whether the tower ranks tokens without a second checkpoint.
     """
@@ -95,7 +94,7 @@ class FamilyFiles(ABC):
 
         Raises:
             ArchitectureError: If the checkpoint is of another architecture.
-            ValueError: If it is of a variant that this project does not compute.
+            ValueError: If this project does not support its variant.
         """
 
     @abstractmethod
@@ -167,11 +166,11 @@ class FamilyFiles(ABC):
 def raise_unless_supported(
     checkpoint: Checkpoint, checks: tuple[tuple[str, Any, Any], ...]
 ) -> None:
-    """Refuse settings that this project does not compute.
+    """Raise for settings that this project does not support.
 
     Args:
-        checkpoint: Whose.
-        checks: (setting, its value, the only value that is computed).
+        checkpoint: The checkpoint.
+        checks: (setting, its value, the only supported value).
 
     Raises:
         ValueError: For the first one with another value.
@@ -185,13 +184,13 @@ def raise_unless_supported(
 
 
 class PatchFiles(FamilyFiles):
-    """Files of models whose tower takes pairs of frames in the clip's own shape (Qwen's).
+    """Files of models whose tower takes pairs of frames at native aspect ratio (Qwen's).
 
     Attributes:
-        least_tokens: Of a frame, where the options do not say.
-        most_tokens: The same.
-        all_tokens: Of all frames of a clip, two of them counting as one; `None` for no bound.
-        only_lowered: Whether `max_pixels` above `most_tokens` means `most_tokens`.
+        least_tokens: Default minimum number of tokens of a frame.
+        most_tokens: Default maximum number of tokens of a frame.
+        all_tokens: Maximum number of tokens of a clip, two frames counting as one; `None` for none.
+        only_lowered: Whether a `max_pixels` above `most_tokens` is limited to `most_tokens`.
     """
 
     vision = ("model.visual.",)
@@ -235,7 +234,7 @@ class PatchFiles(FamilyFiles):
         return {"frames": frames}
 
     def raise_unless_widths_fit(self, checkpoint: Checkpoint, config: Any) -> None:
-        """Refuse a tower that makes tokens of another width than the language model's."""
+        """Raise if the tower's tokens do not have the language model's width."""
         width, own = config.vision_config.out_hidden_size, config.text_config.hidden_size
         if width != own:
             raise InputError(

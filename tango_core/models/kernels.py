@@ -1,19 +1,19 @@
-"""Fused attention for lengths that change, and `torch.compile` where it pays.
+"""Fused attention for variable lengths, and `torch.compile` where it is worthwhile.
 
-PyTorch chooses the kernel of attention. Since 2.9 it asks cuDNN first on Hopper and data-center
-Blackwell GPUs, wherever that is new enough (9.15.1, as in the wheels for CUDA 13), and cuDNN makes
-a plan for every shape that it sees for the first time. Users report about half a second of the host
-for a plan (unmeasured here), and nearly every prompt has a length of its own. The kernels that come
+PyTorch selects the attention kernel. Since 2.9 it prefers cuDNN on Hopper and data-center Blackwell
+GPUs if it is new enough (9.15.1, as in the wheels for CUDA 13), and cuDNN creates a plan for every
+new shape. Users report about half a second of host time per plan (not measured here), and nearly
+every prompt has a different length. The kernels that come
 next (flash, or the memory-efficient one where there is a mask) need no plans. Towers whose frames
 all have one size make a plan or two per job and are left to PyTorch.
 
-A compiler joins the many small kernels between the matrix products of passes over many tokens:
+A compiler fuses the many small kernels between the matrix products of passes over many tokens:
 norms, rotary embeddings, activations and residual sums. So the blocks of the towers and the layers
 of a prefill are compiled, and nothing else: projectors and signals run once per clip, and a step of
 decoding has one token per sequence and is a CUDA graph.
 
-Compiled kernels round otherwise than stock ones, as those of another device do. So `model.compile`,
-like the device, is no part of the identity of tokens (`ModelSpec.identity`), and is part of that of
+Compiled kernels round differently from stock ones, like those of another device. So, like the
+device, `model.compile` is not part of the identity of tokens (`ModelSpec.identity`), but of that of
 a run, whose cells are compared with each other.
 """
 
@@ -49,7 +49,7 @@ def attend(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`scaled_dot_product_attention`, on CUDA by a kernel that takes any length at once.
+    """`scaled_dot_product_attention`, on CUDA with kernels that need no plan per length.
 
     Args:
         queries: (B, heads, n, d).
@@ -57,7 +57,7 @@ def attend(
         values: (B, kv_heads, S, d).
         scale: Factor of the logits.
         mask: (B, heads, n, S) bool or of a shape that expands to it, `True` where attention is
-            allowed; every row needs one such place.
+            allowed; every row needs at least one.
         is_causal: Instead of a mask, for n = S.
         enable_gqa: Whether there are fewer heads of keys than of queries.
 
@@ -76,7 +76,7 @@ def attend(
 
 
 def without_plans() -> AbstractContextManager[None]:
-    """Leave cuDNN's attention out inside the block; see `ProcessSetting`."""
+    """Disable cuDNN's attention inside the block; see `ProcessSetting`."""
     return _cudnn.held()
 
 
@@ -85,38 +85,38 @@ logger = logging.getLogger(__name__)
 CallT = TypeVar("CallT", bound=Callable[..., Any])
 
 BACKEND: Any = "inductor"
-"""What `torch.compile` makes kernels with, by its name or as its function."""
+"""Backend of `torch.compile`, by name or as a function."""
 
 
 def can_compile(wanted: bool, device: torch.device) -> bool:
     """Whether a half of a model is to be compiled.
 
-    The first time a process asks, something small is compiled, which takes seconds: only that shows
-    whether there is all that it needs (a C++ compiler, for a GPU also Triton). If it fails, one
-    warning says why, and the halves of this process stay as they are.
+    The first call in a process compiles a small function, which takes seconds, to check that all
+    requirements are met (a C++ compiler, for a GPU also Triton). If it fails, one warning is
+    logged, and nothing is compiled in this process.
 
     Args:
         wanted: `ModelSpec.compile`.
-        device: Where the half is; nothing is compiled on `meta`, where nothing is computed.
+        device: Device of the half; nothing is compiled on `meta`.
     """
     return wanted and device.type != "meta" and _compiles(device.type, BACKEND)
 
 
 def compile_blocks(blocks: Iterable[nn.Module]) -> None:
-    """Compile blocks of a tower, in place, when they are first called.
+    """Compile blocks of a tower in place, on their first call.
 
-    All of them are one program. It is for the number of frames that comes first; if another one
-    comes, it is made again, for any number.
+    All blocks share one program, first specialised for the number of frames of the first call, and
+    recompiled for any number if it changes.
     """
     for block in blocks:
         block.compile(backend=BACKEND)
 
 
 def compiled(call: CallT) -> CallT:
-    """A function or layer, compiled when it is first called, for any number of tokens.
+    """Compile a function or layer on its first call, for any number of tokens.
 
     Args:
-        call: Stays as it is.
+        call: The function or layer; it is not modified.
     """
     made: Any = torch.compile(call, dynamic=True, backend=BACKEND)
     return made  # type: ignore[no-any-return]
@@ -124,10 +124,10 @@ def compiled(call: CallT) -> CallT:
 
 @cache
 def _compiles(kind: str, backend: Any) -> bool:
-    """Whether a backend makes kernels for a kind of device."""
+    """Whether a backend can compile for a kind of device."""
     try:
         torch.compile(_small, backend=backend)(torch.ones(8, device=kind))
-    except Exception as error:  # of any of many libraries
+    except Exception as error:  # any library involved may raise
         reason = " ".join(str(error).splitlines()[:2]).strip() or type(error).__name__
         logger.warning("model.compile does nothing: torch cannot compile for %s (%s)", kind, reason)
         return False
@@ -135,5 +135,5 @@ def _compiles(kind: str, backend: Any) -> bool:
 
 
 def _small(values: Tensor) -> Tensor:
-    """Two steps that a compiler joins."""
+    """A small function with two steps to fuse."""
     return values.exp() * 2

@@ -43,8 +43,8 @@ def load_language_half(
 
     Args:
         spec: From `describe_model`.
-        files: Of the family.
-        layout_class: Of the family.
+        files: Files of the family.
+        layout_class: Prompt layout of the family.
 
     Raises:
         FileNotFoundError: If weights or tokenizer are missing.

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def raise_if_url(path: str) -> None:
-    """Refuse an http or https URL, unless a file has this name.
+    """Raise for an http or https URL, unless a file has this name.
 
     Raises:
-        VideoDecodeError: It says what to do instead.
+        VideoDecodeError: With the alternatives.
     """
     if _URL.match(path) and not os.path.exists(path):
         raise VideoDecodeError(
@@ -37,7 +37,7 @@ class VideoDecodeError(InputError):
 
 
 class DecoderUnavailableError(InputError):
-    """The decoder that was asked for is not installed; the message says what to install."""
+    """The requested decoder is not installed; the message says what to install."""
 
 
 class ReaderError(VideoDecodeError):
@@ -75,7 +75,7 @@ def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
 
 
 def demuxed(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """The packets of a stream, and an empty one behind the last.
+    """The packets of a stream, followed by an empty one.
 
     Raises:
         VideoDecodeError: If another stream begins inside the file, which PyAV cannot read past.
@@ -90,7 +90,7 @@ def demuxed(container: InputContainer, stream: VideoStream) -> Iterator[Packet[V
 
 
 def _why_unreadable(path: str, error: Exception) -> str:
-    """Tell a truncated mp4 and a file without permission from something that is no video."""
+    """Reason why a file is unreadable: no permission, truncated mp4, or not a video."""
     try:
         with open(path, "rb") as file:
             head = file.read(12)
@@ -112,7 +112,7 @@ def _choose_stream(path: str, container: InputContainer) -> VideoStream:
         raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
     best = container.streams.best("video")
     stream = best if best in videos else videos[0]
-    # None, whatever its type says: the file's header names no codec, or one that is not built in.
+    # None despite its type if the header has no codec, or one that is not built in.
     if not stream.codec_context:
         raise VideoDecodeError(
             f"{path}: the codec of its video stream is unknown; the file is damaged, or FFmpeg has "

@@ -26,8 +26,8 @@ from tango_core.video.sampling import clip_window, frame_indices, numbered_windo
 # Pixel formats of the profile High 4:4:4, which decord reads wrong.
 _HIGH_444 = ("yuv444", "yuvj444", "gbr")
 
-# A header's length is rounded, and in Matroska it may be that of the sound: below this, nothing is
-# missing.
+# The header's length is rounded, and in Matroska it may be that of the audio; smaller differences
+# do not indicate missing frames.
 LOSS_SLACK_S = 0.5
 LOSS_SLACK_SHARE = 0.02
 
@@ -38,17 +38,17 @@ def decode_frames(
     """Decode the frames that `spec` asks for.
 
     Frames are decoded one at a time at full size, turned upright, resized with PIL's bicubic filter
-    as the published processors do, and only the small picture is kept. The file is closed before
+    as the published processors do, and only the resized picture is kept. The file is closed before
     this returns.
 
-    A clip is made of the frames whose time lies in [start, end]; an end beyond the file is moved to
-    its end; if no frame lies between the bounds, or they are equal, the nearest frame is the clip.
+    A clip consists of the frames whose time lies in [start, end]; an end beyond the file is
+    clamped; if no frame lies between the bounds, or they are equal, the clip is the nearest frame.
     For a directory of images, and for every clip with the sampling `"middles"`, the bounds become
     numbers of frames by MVBench's rule (`sampling.numbered_window`).
 
-    A file that ends before its header says is used as far as it goes, with a warning, unless fewer
-    frames remain than sampling needs: then the clip is refused, because repeating a few frames of
-    the beginning would pass for a video.
+    A file that ends before the length in its header is used up to its end, with a warning. If fewer
+    frames remain than sampling needs, the clip is rejected, because repeated frames of the
+    beginning would hide the loss.
 
     Args:
         path: A video file or a directory of images.
@@ -63,7 +63,7 @@ def decode_frames(
     Raises:
         VideoDecodeError: If the file cannot be decoded or has no frame where the clip is.
         DecoderUnavailableError: If `spec.decoder` is not installed.
-        TypeError: If `spec` is no `FrameSpec`.
+        TypeError: If `spec` is not a `FrameSpec`.
         ValueError: If the clip is not 0 <= start <= end.
     """
     path = os.fspath(path)
@@ -130,7 +130,7 @@ def resize(picture: Picture, size: tuple[int, int]) -> Picture:
     """
     if picture.shape[:2] == size:
         return picture
-    from PIL import Image  # here, because the models are used without videos, too
+    from PIL import Image  # imported here, because models can be used without videos
 
     height, width = size
     image = Image.fromarray(np.ascontiguousarray(picture))
@@ -162,7 +162,7 @@ def _pyav_readers(path: str, index: PacketIndex) -> list[Callable[[], FrameReade
 
 
 def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callable[[], FrameReader]:
-    """Open decord as far as it tells when its frames are shown, and say what is in doubt."""
+    """Open decord if its frame times are reliable, with a warning about possible errors."""
     doubt = index.decord_doubt
     if doubt is None:
         return partial(decord.DecordReader, path, index.times)
@@ -256,7 +256,7 @@ def _duration(times: Times, rate: float | None) -> float:
 
 
 def _counted(problems: Sequence[str]) -> list[str]:
-    """Say every problem once, with how often it occurred."""
+    """List every problem once, with its number of occurrences."""
     return [text if n == 1 else f"{text}, {n} times" for text, n in Counter(problems).items()]
 
 
@@ -266,12 +266,11 @@ def _locate_clip(
     """Find the frames of a clip, and compare them with what the header announces.
 
     Args:
-        path: For messages.
+        path: Path for error messages.
         times: (n,) seconds of the frames that can be decoded.
-        index: What header and packets say.
+        index: Header and packet data of the file.
         clip: (start, end) in seconds; the end may be infinite.
-        spec: Says how many frames are wanted, and whether bounds are numbers of frames at the
-            average rate, if it is known.
+        spec: Number of frames, and whether bounds are frame numbers at the average rate.
 
     Returns:
         Positions (first, one past the last) into `times`, and warnings.
@@ -319,7 +318,7 @@ def _locate_clip(
 
 
 def _end_of_frames(times: Times, index: PacketIndex) -> float:
-    """Time at which the last frame stops being shown, in seconds; a final still may last long."""
+    """End of the last frame's display time in seconds; a final still may be long."""
     if index.trusted and times[-1] >= index.times[-1]:
         return max(index.end_s, float(times[-1]))
     step = float(np.median(np.diff(times))) if len(times) > 1 else 0.0

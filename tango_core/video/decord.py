@@ -1,4 +1,4 @@
-"""Frames by decord, the library of the published pipelines; exact on some files only."""
+"""Frame reader with decord, the library of the published pipelines; exact only on some files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOURCE_POSITION = re.compile(r"(\[[\d:]+\]\s*)?\S+\.(cc|h):\d+:\s*")
 
 
 def load() -> ModuleType | None:
-    """Import decord with its FFmpeg silenced; `None` where it is not installed or does not load."""
+    """Import decord with FFmpeg's log silenced; `None` if it is not installed or fails to load."""
     try:
         decord = import_module("decord")
     except (ImportError, OSError, RuntimeError):
@@ -77,7 +77,7 @@ class DecordReader(FrameReader):
         self.times = self._own_times(count) if times is None else times
 
     def _own_times(self, count: int) -> Times:
-        """Take decord's frame times, or index / rate where they make no sense (MPEG-2, AVI)."""
+        """Frame times of decord, or index / rate if these are invalid (MPEG-2, AVI)."""
         stamps = np.asarray(self._reader.get_frame_timestamp(range(count)), dtype=np.float64)
         starts = stamps.reshape(-1, 2)[:, 0]
         if not (np.abs(starts) < 1e7).all() or (np.diff(starts) < 0).any():

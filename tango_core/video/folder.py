@@ -27,7 +27,7 @@ def list_images(path: Path) -> list[Path]:
 
 
 def _natural_key(image: Path) -> tuple[list[tuple[int, int, str]], str]:
-    """Compare digits as numbers and the rest as text, to which a raised digit ("²") belongs."""
+    """Sort key with ASCII digits as numbers and the rest (also "²") as text."""
     parts = re.split(r"(\d+)", image.name)
     return [(0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p], image.name
 

@@ -19,11 +19,11 @@ class FrameSpec:
     """How a clip is sampled and resized; part of the cache identity.
 
     Attributes:
-        num_frames: Frames per clip, at least 1. Where a clip has fewer, they repeat, or the clip
-            gives fewer, as the rule of `sampling` has it.
+        num_frames: Frames per clip, at least 1. A shorter clip repeats frames or gives fewer
+            frames, depending on `sampling`.
         size: (height, width) every frame is stretched to, or `None` to keep the stream's size.
         sampling: Which frames: one of the rules of `sampling.frame_indices`.
-        decoder: `"auto"` is PyAV; decord hides damage behind pictures of its own.
+        decoder: `"auto"` is PyAV; decord conceals damage without reporting it.
         max_pixels: Instead of `size`: keep the aspect, round both sides to `multiple`, and fit this
             area (Qwen).
         min_pixels: With `max_pixels`: enlarge frames with less area than this.
@@ -52,7 +52,7 @@ class FrameSpec:
     times: FrameTimes = "own"
 
     def __post_init__(self) -> None:
-        """Refuse settings that no clip could satisfy."""
+        """Raise for settings that no clip can satisfy."""
         if self.num_frames < 1:
             raise InputError(f"num_frames must be 1 or larger, got {self.num_frames}")
         if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
@@ -80,9 +80,9 @@ class FrameSpec:
             raise InputError(f"folder_fps must be a positive number, got {self.folder_fps}")
 
     def largest_area(self, num_frames: int) -> float | None:
-        """Largest area of a frame of a clip of which so many frames are shown; `None` for any.
+        """Largest frame area in a clip of `num_frames` frames; `None` for no bound.
 
-        qwen-vl-utils 0.0.14: the total is shared out, down to 1.05 times the smallest area.
+        As in qwen-vl-utils 0.0.14: the total area is divided, down to 1.05 times the smallest area.
         """
         if self.max_pixels is None or self.total_pixels is None:
             return self.max_pixels
@@ -93,9 +93,9 @@ class FrameSpec:
         """Size of every frame of a clip: fixed, fitted to an area, or that of its stream.
 
         Args:
-            height: Of the stream, in pixels.
-            width: Of the stream, in pixels.
-            num_frames: Frames of the clip that are shown.
+            height: Height of the stream in pixels.
+            width: Width of the stream in pixels.
+            num_frames: Number of the clip's sampled frames.
 
         Returns:
             (height, width).
@@ -114,28 +114,28 @@ class FrameSpec:
         return fit_size(height, width, self.min_pixels, largest, self.multiple)
 
     def least_frame_bytes(self) -> int:
-        """Bytes of a frame of any clip, at the least: three of each pixel."""
+        """Lower bound of a frame's size: three bytes per pixel."""
         height, width = self.size or (1, 1)
         if self.max_pixels is not None:
             height = width = self.multiple
         return 3 * height * width
 
     def most_frames(self, num_bytes: float, beside: float = 0.0) -> int | None:
-        """How many frames of a clip may fit into a memory; with more, certainly none does.
+        """Upper bound of the number of frames that fit into a given memory.
 
         Args:
-            num_bytes: Of the memory.
-            beside: Bytes that every frame takes beside its pixels.
+            num_bytes: Size of the memory.
+            beside: Bytes per frame in addition to its pixels.
 
         Returns:
-            `None` if clips need not have as many frames as are wanted, by the rule of `sampling`.
+            `None` if the rule of `sampling` may give fewer frames than `num_frames`.
         """
         if self.sampling not in REPEATING:
             return None
         return int(num_bytes / (self.least_frame_bytes() + beside))
 
     def identity(self) -> dict[str, Any]:
-        """What enters the cache fingerprint."""
+        """Fields that enter the cache fingerprint."""
         identity = asdict(self)
         for name in ("total_pixels", "area"):  # caches are older than these fields
             if identity[name] is None:
@@ -143,5 +143,5 @@ class FrameSpec:
         if self.times == "own":
             del identity["times"]
         if (self.sampling, self.num_frames) == ("thinned", 1):
-            identity["rule"] = 2  # 0.1 showed the first frame alone
+            identity["rule"] = 2  # release 0.1 used only the first frame
         return identity

@@ -1,4 +1,4 @@
-"""Facts from the first bytes of a video file."""
+"""Facts read from the header of a video file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HIDDEN_FRAMES = re.compile(rb"VP[89]0")
 
 _READ_AT_MOST = 1 << 20
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
-_BOXES_AT_MOST = 10_000  # a damaged file may look like millions
+_BOXES_AT_MOST = 10_000  # limit for damaged files
 # Version, flags, times, track, reserved and duration; layer, group, volume; then the matrix.
 _TRACK_HEADER = re.compile(
     rb"tkhd(?:\x00[\x00-\xff]{23}|\x01[\x00-\xff]{35})[\x00-\xff]{16}([\x00-\xff]{36})"
@@ -26,7 +26,7 @@ _TRACK_HEADER = re.compile(
 
 
 def is_mirrored(path: str) -> bool:
-    """Whether the header of a video file says that it is shown mirrored; mp4 and QuickTime alone.
+    """Whether the header of a video file requests mirrored display (mp4 and QuickTime only).
 
     Raises:
         OSError: If the file cannot be read.
@@ -36,7 +36,7 @@ def is_mirrored(path: str) -> bool:
 
 
 def _mirrors(header: bytes) -> bool:
-    """Whether a movie header has a track whose display matrix turns left into right."""
+    """Whether a movie header has a track with a mirroring display matrix."""
     for found in _TRACK_HEADER.finditer(header):
         a, b, _, c, d, *_ = struct.unpack(">9i", found[1])  # (a, b, u), (c, d, v), (x, y, w)
         if a * d - b * c < 0:
@@ -63,11 +63,11 @@ def _movie_header(file: BinaryIO) -> bytes:
 
 
 def decoding_revision(path: str | os.PathLike[str]) -> str:
-    """Name the change that concerns a file, to be added to its identity; "" for most files.
+    """Revision of decoding behaviour that affects a file, for its identity; "" for most files.
 
-    Concerned are H.264 4:4:4 (by whichever encoder; its version lies in the stream), AVI with
+    Affected are H.264 4:4:4 (by whichever encoder; its version lies in the stream), AVI with
     dropped frames, with codecs that have hidden ones, or without an index that tells, and mp4 that
-    is shown mirrored.
+    is displayed mirrored.
     """
     try:
         with open_regular(path) as file:
@@ -77,7 +77,7 @@ def decoding_revision(path: str | os.PathLike[str]) -> str:
 
 
 def _is_concerned(file: BinaryIO) -> bool:
-    """Look at the file by its format."""
+    """Check whether the file is affected, by its format."""
     head = file.read(12)
     if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
         return _has_gaps(file)
@@ -88,7 +88,7 @@ def _is_concerned(file: BinaryIO) -> bool:
 
 
 def _has_gaps(file: BinaryIO) -> bool:
-    """Whether an AVI may have fewer frames than numbers."""
+    """Whether an AVI may have dropped frames."""
     index = b""
     while len(head := file.read(8)) == 8:
         name, size, content = head[:4], int.from_bytes(head[4:], "little"), file.tell()

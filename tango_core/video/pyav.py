@@ -1,4 +1,4 @@
-"""Frames by PyAV, located by time or counted in file order."""
+"""Frame readers with PyAV: frames located by time, or counted in file order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def version() -> str:
 def decode_packet(
     stream: VideoStream, packet: Packet[VideoStream] | None, problems: list[str]
 ) -> list[VideoFrame]:
-    """Decode one packet (`None` empties the decoder); a damaged one is noted, without a frame."""
+    """Decode one packet (`None` flushes the decoder); a damaged packet adds a problem."""
     import av
 
     try:
@@ -50,7 +50,7 @@ def decode_packet(
 def read_packets(
     container: InputContainer, stream: VideoStream, problems: list[str]
 ) -> Iterator[Packet[VideoStream]]:
-    """Yield packets from where the container stands; a read error ends them and is noted."""
+    """Yield packets from the current position; a read error ends them and adds a problem."""
     import av
 
     try:
@@ -64,23 +64,23 @@ def read_packets(
 
 
 def refuse_concealment(stream: VideoStream) -> None:
-    """Make the decoder fail where it would invent a part of a picture; before the first packet.
+    """Make the decoder fail instead of concealing errors; call before the first packet.
 
-    H.264 marks invented pictures as corrupt, most other codecs say so in FFmpeg's log alone. What a
-    damaged stream still obeys its codec in, no decoder can see: VP8, VP9 and HEVC have little
-    redundancy, so a changed byte there often is just another picture.
+    H.264 marks concealed pictures as corrupt, most other codecs only report them in FFmpeg's log.
+    Damage that leaves a valid stream cannot be detected: VP8, VP9 and HEVC have little redundancy,
+    so a changed byte often just gives another picture.
     """
     stream.codec_context.options = {"err_detect": "explode"}
 
 
 def goes_back(stamps: list[int | None], stamp: int | None) -> bool:
-    """Whether a frame claims to be shown before the one that came out last."""
+    """Whether a frame's display time is before that of the previously decoded frame."""
     last = stamps[-1] if stamps else None
     return last is not None and stamp is not None and stamp < last
 
 
 class _PyavReader(FrameReader):
-    """What both ways of reading share."""
+    """Common part of both readers."""
 
     def __init__(self, path: str, index: PacketIndex):
         super().__init__(path, version())
@@ -90,8 +90,8 @@ class _PyavReader(FrameReader):
     def _to_rgb(self, frame: VideoFrame) -> Picture:
         """Convert a frame to (h, w, 3) uint8 RGB, turned and mirrored as its file says.
 
-        PyAV says in `rotation` how far to turn a picture; that it is mirrored it says only in
-        `side_data`, which keeps every frame that was asked for it, with its threads.
+        PyAV reports the rotation in `rotation`, but mirroring only in `side_data`, whose use keeps
+        every frame and its threads alive.
         """
         import av
 
@@ -107,7 +107,8 @@ class _PyavReader(FrameReader):
                 f"form ({error})"
             ) from error
         if self._mirrored:
-            # Mirroring negates the first column, which says the angle: half a turn more.
+            # Mirroring negates the matrix column that defines the angle, hence the extra 180
+            # degrees.
             return np.rot90(picture[:, ::-1], round((frame.rotation + 180) / 90) % 4)
         turns = round(frame.rotation / 90) % 4
         return np.rot90(picture, turns) if turns else picture
@@ -116,9 +117,9 @@ class _PyavReader(FrameReader):
 class IndexedReader(_PyavReader):
     """Finds frames by the times of their packets, starting at the keyframe before each.
 
-    A frame shown at or after a keyframe never needs anything before that keyframe, in closed and in
-    open groups of pictures alike: frames that do are shown before it. Every frame is recognised by
-    its own time stamp, so a file that breaks this rule is noticed and never gives a wrong frame.
+    A frame displayed at or after a keyframe never depends on anything before that keyframe, in
+    closed and in open groups of pictures. Every frame is identified by its own time stamp, so a
+    file that breaks this rule is detected and never gives a wrong frame.
     """
 
     def __init__(self, path: str, index: PacketIndex):
@@ -140,7 +141,7 @@ class IndexedReader(_PyavReader):
 
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield the frames at `indices`; see `FrameReader`."""
-        rows = np.full(len(indices), -1)  # of the keyframe to start from; -1: start of the file
+        rows = np.full(len(indices), -1)  # row of the keyframe to start from; -1: start of the file
         if self._index.seekable:
             ticks = self._index.shown[indices]
             rows = np.searchsorted(self._index.keyframes[:, 0], ticks, side="right") - 1
@@ -148,10 +149,10 @@ class IndexedReader(_PyavReader):
             yield from self._decode_run(int(row), indices[rows == row])
 
     def _decode_run(self, row: int, wanted: Indices) -> Iterator[tuple[int, Picture]]:
-        """Decode from one keyframe until all wanted frames have come out."""
+        """Decode from one keyframe until all wanted frames are decoded."""
         missing = {int(self._index.shown[index]): int(index) for index in wanted}
         last = max(missing)
-        # Pictures before the keyframe may lack what they refer to; they are not wanted.
+        # Pictures displayed before the keyframe may lack references; they are not wanted.
         start = int(self._index.keyframes[row, 0]) if row >= 0 else min(missing)
         stamps: list[int | None] = []
         for frame in self._frames_from(row):
@@ -172,7 +173,7 @@ class IndexedReader(_PyavReader):
         )
 
     def _frames_from(self, row: int) -> Iterator[VideoFrame]:
-        """Decode from a keyframe on, in display order, as far as no packet is damaged."""
+        """Decode from a keyframe in display order; raises for a damaged packet."""
         start = int(self._index.keyframes[row, 2]) if row >= 0 else 0
         first = int(self._index.keyframes[row, 0]) if row >= 0 else int(self._index.shown[0])
         self._go_to(row)
@@ -183,7 +184,7 @@ class IndexedReader(_PyavReader):
                 raise ReaderError(f"{self.path}: seeking skipped frames")
             started = started or at == start
             if started:
-                # Shown before the keyframe: it may lack what it refers to, and is not wanted.
+                # Displayed before the keyframe: may lack references, and is not wanted.
                 leads = packet.pts is not None and packet.pts < first
                 problems: list[str] = []
                 yield from decode_packet(self._stream, packet, problems)
@@ -194,7 +195,7 @@ class IndexedReader(_PyavReader):
         yield from decode_packet(self._stream, None, self.problems)
 
     def _go_to(self, row: int) -> None:
-        """Place the container at or before a keyframe.
+        """Seek to a keyframe or to a position before it.
 
         The decoder sees the first packet of the file before the first seek. Encoders write their
         version there and nowhere else (x264, Xvid, DivX), and the decoder works around faults of
@@ -220,15 +221,15 @@ class IndexedReader(_PyavReader):
 
 
 class _Pass(NamedTuple):
-    """What one pass over a file found.
+    """Result of one decoding pass over a file.
 
     Attributes:
-        stamps: Presentation tick of every frame, as the decoder gives it.
+        stamps: Presentation tick of every frame, as reported by the decoder.
         keyframes: Positions in `stamps` of frames where decoding may start.
-        faults: (position in `stamps` before which it lies, what it is), but not those behind the
-            last good packet: that is the end of a file that was cut off.
-        bad_packets: Number of a packet -> what is wrong with it.
-        delay: Packets that the decoder took in before the one that let the first frame out.
+        faults: (position in `stamps`, description) of faults, except after the last good packet,
+            where a truncated file ends.
+        bad_packets: Problem by index of the packet.
+        delay: Number of packets that the decoder reads before the one that outputs the first frame.
     """
 
     stamps: list[int | None]
@@ -241,9 +242,9 @@ class _Pass(NamedTuple):
 class SequentialReader(_PyavReader):
     """Counts frames by decoding the whole file, then decodes it again up to the last wanted frame.
 
-    For formats without time stamps, and for damaged files. A decoder hides much of what it cannot
-    decode, so the first pass refuses that; only if something was wrong a second one counts the
-    frames as they will be shown, inventions included.
+    For formats without time stamps, and for damaged files. Decoders conceal many errors, so the
+    first pass treats concealment as an error; only after an error a second pass counts the frames
+    that will be output, concealed ones included.
     """
 
     def __init__(self, path: str, index: PacketIndex):
@@ -261,9 +262,9 @@ class SequentialReader(_PyavReader):
         """Decode everything once.
 
         Args:
-            problems: Receives what went wrong.
-            strict: Whether a picture that the decoder had to invent is an error.
-            known: Packets known to be bad although the decoder may not say so.
+            problems: Receives descriptions of problems.
+            strict: Whether a picture with concealed errors is an error.
+            known: Packets known to be bad although the decoder may not report them.
         """
         found = _Pass([], [0], [], {}, 0)
         delay = 0
@@ -293,7 +294,7 @@ class SequentialReader(_PyavReader):
                 elif packet is not None:
                     num_inside = len(found.faults)
                 delay += not found.stamps and packet is not None
-        if num_inside is not None:  # else not one packet was good: that is no end of a file
+        if num_inside is not None:  # if no packet was good, the file is not merely truncated
             del found.faults[num_inside:]
         return found._replace(delay=delay)
 
@@ -317,9 +318,9 @@ class SequentialReader(_PyavReader):
 
 
 def _unkept_promises(stamps: list[int | None], index: PacketIndex) -> list[tuple[int, str]]:
-    """Frames that the index of the file has, inside, and that did not come out."""
+    """Frames in the file's index that were not decoded, except at the end."""
     known = np.array([stamp for stamp in stamps if stamp is not None], dtype=np.int64)
-    # A mov promises a frame for every packet that is not hidden, with the time of it.
+    # A mov has a frame with a known time for every packet that is not hidden.
     promises = index.trusted and index.container.startswith("mov")
     if not promises or len(known) < len(stamps) or not len(known):
         return []
@@ -346,9 +347,9 @@ def times_of_decoded(stamps: Sequence[int | None], delay: int, index: PacketInde
     Without gaps the time is index / rate, as it is for formats without any number.
 
     Args:
-        stamps: Presentation tick of every frame, as the decoder gives it.
-        delay: Packets that the decoder took in before the one that let the first frame out.
-        index: What header and packets say.
+        stamps: Presentation tick of every frame, as reported by the decoder.
+        delay: Number of packets that the decoder reads before the one that outputs the first frame.
+        index: Header and packet data of the file.
 
     Returns:
         (n,) seconds, not descending.
@@ -372,7 +373,7 @@ def times_of_decoded(stamps: Sequence[int | None], delay: int, index: PacketInde
 
 
 def _without_restarts(ticks: Indices, index: PacketIndex) -> Indices:
-    """Let time stamps that start again go on, one usual step behind the frame before."""
+    """Make restarting time stamps continue, one usual step after the previous frame."""
     steps = np.diff(ticks)
     falls = steps * float(index.time_base) < -RESTART_S
     if not falls.any():

@@ -23,10 +23,9 @@ class FrameReader(ABC):
         name: Library and version, e.g. `"pyav 18.1.0"`.
         times: (n,) seconds from the start of the file of every frame in display order, not
             descending.
-        damage: Why the frames that were fetched may show something else than the video: packets
-            that could not be decoded, pictures that the decoder had to invent. Complete once
-            `fetch` is exhausted.
-        problems: What went wrong without ending the job; complete once `fetch` is exhausted.
+        damage: Why fetched frames may differ from the original video: packets that could not be
+            decoded, pictures with concealed errors. Complete once `fetch` is exhausted.
+        problems: Non-fatal problems; complete once `fetch` is exhausted.
     """
 
     times: Times
@@ -45,7 +44,7 @@ class FrameReader(ABC):
             indices: (m,) positions in `times`, ascending and unique.
 
         Raises:
-            ReaderError: If a frame that `times` promises does not come out.
+            ReaderError: If a frame listed in `times` cannot be decoded.
         """
 
     def close(self) -> None:  # noqa: B027 - most readers hold nothing between calls

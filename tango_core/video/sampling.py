@@ -16,9 +16,9 @@ Sampling = Literal[
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
 
 REPEATING: frozenset[Sampling] = frozenset({"truncate", "inner", "middles"})
-"""Rules that give as many frames as are wanted, of a clip that has fewer by showing some again."""
+"""Rules that always give the requested number of frames, repeating frames of short clips."""
 
-# qwen-vl-utils: frames per second of a video whose number of frames nobody gave, and its bounds.
+# qwen-vl-utils: default frames per second, and bounds of the number of frames.
 _QWEN_RATE, _QWEN_FEWEST, _QWEN_MOST = 2.0, 4, 768
 
 # Bounds are often written with two or three decimals; a frame exactly on a bound must not depend on
@@ -64,7 +64,7 @@ def frame_indices(
         `round`, `per_second`, `two_per_second` and `thinned`; 2 for k = 1 by `round` and `thinned`.
 
     Raises:
-        ValueError: If the rule needs a rate and there is none.
+        ValueError: If the rule needs a rate and `rate` is `None`.
     """
     if sampling == "truncate":
         return _truncated(num_available, num_frames)
@@ -146,7 +146,7 @@ def numbered_window(
     there is, the last one; an interval between two frames gives the first of these.
 
     Args:
-        num_frames: Of the file or folder, at least 1.
+        num_frames: Number of frames of the file or folder, at least 1.
         start: Seconds, at least 0.
         end: Seconds, at least `start`; may be infinite.
         rate: Frames per second.
@@ -162,18 +162,18 @@ def numbered_window(
 
 
 def size_of_area(height: int, width: int, area: int, step: int = 16) -> tuple[int, int]:
-    """Bring a frame to an area at its own shape: `_resize_kwargs_for_video` of VLMEvalKit.
+    """Scale a frame to an area at its aspect ratio: `_resize_kwargs_for_video` of VLMEvalKit.
 
     Its Video-MME-v2 states this size to models that read files of videos.
 
     Args:
         height: Of the stream, in pixels.
         width: Of the stream, in pixels.
-        area: Wanted, in pixels; larger frames are reduced, smaller ones enlarged.
+        area: Target area in pixels; larger frames are reduced, smaller ones enlarged.
         step: Both sides are multiples of this.
 
     Returns:
-        (height, width), whose area differs from the wanted one by rounding.
+        (height, width), whose area differs from the target by rounding.
     """
     scale = math.sqrt(area / (width * height))
     new_height, new_width = (

@@ -1,4 +1,4 @@
-"""Frames by torchcodec in its exact mode; an optional extra, the only decoder that loads torch."""
+"""Frame reader with torchcodec in exact mode; optional, and the only decoder that loads torch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TorchcodecReader(FrameReader):
     def fetch(self, indices: Indices) -> Iterator[tuple[int, Picture]]:
         """Yield the frames at `indices`; see `FrameReader`."""
         if len(indices) and indices[0] > 0:
-            # The first packet tells the encoder's version; see `pyav.IndexedReader`.
+            # The first packet contains the encoder's version; see `pyav.IndexedReader`.
             next(self.fetch(np.zeros(1, dtype=np.int64)))
         for index in indices:
             try:

@@ -10,7 +10,7 @@
   const LAYERS = [
     ["k", "kept", "kept tokens"],
     ["m", "merged", "merged groups"],
-    ["s", "static", "static places"],
+    ["s", "static", "static positions"],
     ["h", "saliency", "saliency"],
     ["g", "grid", "grid"],
   ];

@@ -40,7 +40,7 @@ _DIGESTED_JSON = (
 )
 
 
-# `quant_method` in config.json -> its usual name.
+# Usual name of every `quant_method` in config.json.
 _QUANTISED = {
     "awq": "AWQ",
     "bitsandbytes": "bitsandbytes",
@@ -51,7 +51,7 @@ _QUANTISED = {
 
 
 class ArchitectureError(InputError):
-    """A checkpoint is of another architecture than the model it was named for."""
+    """A checkpoint does not have the architecture of the requested model."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Checkpoint:
     """A checkpoint whose configuration is on this machine.
 
     Attributes:
-        source: What the user gave: a directory or a hub id.
-        directory: Where its files are (for a hub id the local snapshot, which may lack the
+        source: Directory or hub id as given by the user.
+        directory: Directory of its files (for a hub id the local snapshot, possibly without
             weights).
         revision: Commit of a hub checkpoint; `None` for a local directory.
-        setting: The setting the source came from, named in error messages.
+        setting: Name of the setting for error messages.
     """
 
     source: str
@@ -75,7 +75,7 @@ class Checkpoint:
         """Content of a JSON file, or `None` if the checkpoint has none of that name.
 
         Raises:
-            ValueError: If the file is no JSON object.
+            ValueError: If the file is not a JSON object.
         """
         file = self.directory / name
         if not file.is_file():
@@ -109,7 +109,7 @@ class Checkpoint:
         """Name of the file that holds each tensor, or `None` for a checkpoint without an index.
 
         Raises:
-            ValueError: If the index does not say so.
+            ValueError: If the index has no valid mapping.
         """
         name = "model.safetensors.index.json"
         index = self.read_json(name)
@@ -127,7 +127,7 @@ class Checkpoint:
         """Names of the safetensors files, from the index if there is one.
 
         Raises:
-            FileNotFoundError: If there are none, or one that the index lists is missing in a local
+            FileNotFoundError: If there are none, or a file in the index is missing in a local
                 directory.
         """
         located = self.weight_map()
@@ -157,7 +157,7 @@ class Checkpoint:
             _download(self.source, self.revision, absent, self.setting)
         still_absent = [name for name in absent if not (self.directory / name).exists()]
         if still_absent:
-            # Offline, the hub client returns an incomplete snapshot without complaint.
+            # Offline, the hub client silently returns an incomplete snapshot.
             raise MissingFileError(
                 f"{self.setting} {self.source}: {still_absent[0]} is not on this machine and could "
                 f"not be fetched; run `tango model get {self.source}` where there is a network"
@@ -215,7 +215,7 @@ def _raise_if_adapter(checkpoint: Checkpoint) -> None:
 
 
 def _raise_if_quantised(checkpoint: Checkpoint) -> None:
-    """Refuse quantised weights, also where their tensors would fit the plain architecture."""
+    """Raise for quantised weights, even if their tensors fit the plain architecture."""
     content = checkpoint.config()
     parts = (content, content.get("text_config"), content.get("llm_config"))
     for part in parts:
@@ -232,10 +232,9 @@ def _raise_if_quantised(checkpoint: Checkpoint) -> None:
 
 
 def is_here(source: str, revision: str | None = None) -> bool:
-    """Whether a checkpoint can be loaded without a download; asks no network.
+    """Whether a checkpoint can be loaded without a download; does not use the network.
 
-    A directory always can, or fails for another reason; a hub id if all of it is in the hub's
-    cache.
+    True for every directory, and for a hub id whose files are all in the hub's cache.
 
     Args:
         source: As in `resolve_checkpoint`.
@@ -244,7 +243,7 @@ def is_here(source: str, revision: str | None = None) -> bool:
     if Path(os.path.expanduser(source)).exists() or not HUB_ID.fullmatch(source):
         return True
     try:
-        # Without patterns the client misses files that no job opens, such as README.md.
+        # Without patterns, missing files that no job opens (README.md) would count.
         snapshot = Path(
             snapshot_download(
                 source, revision=revision, allow_patterns=list(SMALL_FILES), local_files_only=True
@@ -258,12 +257,12 @@ def is_here(source: str, revision: str | None = None) -> bool:
 
 
 def weights_digest(checkpoint: Checkpoint) -> str:
-    """Digest of what decides which numbers a checkpoint computes; a hub one's commit.
+    """Digest of the files that determine a checkpoint's outputs; for a hub id its commit.
 
     Covers the configuration files and all safetensors files, by name, size and content. Of files
     above 64 MiB 65 blocks of 64 KiB at even distances are read, the first and the last included.
-    Another training run changes every block; a hand edit of a few numbers in a large file may go
-    unseen.
+    Another training run changes every block; manual edits of a few numbers in a large file may be
+    missed.
     """
     if checkpoint.revision is not None:
         return checkpoint.revision
@@ -276,10 +275,10 @@ def weights_digest(checkpoint: Checkpoint) -> str:
 
 
 def raise_if_damaged(path: str) -> None:
-    """Read the headers of a local checkpoint's weight files, which say how long each must be.
+    """Check the headers and lengths of a local checkpoint's weight files.
 
-    A driver asks this before it starts workers, each of which would fail on the same file. A
-    hub id is not looked at.
+    The driver checks this before it starts workers, which would all fail on the same file. Hub ids
+    are not checked.
 
     Raises:
         FileNotFoundError: If a file is missing.
@@ -322,7 +321,7 @@ def _file_digest(file: Path) -> str:
 
 
 def _download(source: str, revision: str | None, names: Sequence[str], setting: str) -> Path:
-    """Fetch files of a hub checkpoint and say in one line why that failed."""
+    """Fetch files of a hub checkpoint; a failure raises a one-line error."""
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=list(names)))
     except HUB_ERRORS as error:
@@ -350,7 +349,7 @@ _TEXT_FILES = (
 def words_digest(path: str, revision: str | None) -> str:
     """Digest of the tokenizer, the chat template and the tokens that end a reply.
 
-    Cached visual tokens do not depend on it, so it is no part of their identity; replies do.
+    Replies depend on it; cached visual tokens do not, so it is not part of their identity.
 
     Args:
         path: Directory or hub id of the checkpoint.

@@ -13,12 +13,12 @@ from tango_core.models.checkpoints.directory import Checkpoint
 
 @dataclass(frozen=True)
 class Normalisation:
-    """(pixel * scale - mean) / std, colour by colour.
+    """Normalisation (pixel * scale - mean) / std per colour channel.
 
     Attributes:
-        scale: Factor that brings pixels to [0, 1].
-        mean: Per colour.
-        std: Per colour.
+        scale: Factor that maps pixels to [0, 1].
+        mean: Mean per channel.
+        std: Standard deviation per channel.
     """
 
     scale: float
@@ -26,7 +26,7 @@ class Normalisation:
     std: tuple[float, ...]
 
     def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Mean and deviation for images whose third dimension from behind is the colour.
+        """Mean and deviation for images with the colour in the third-last dimension.
 
         Returns:
             Two tensors of (3, 1, 1) float32.
@@ -39,9 +39,9 @@ class NormalisedPixels:
     """Turns whole frames into the input of a tower.
 
     Args:
-        normalisation: Of the checkpoint.
-        device: Of the frames and the tower.
-        dtype: Of the tower.
+        normalisation: The checkpoint's normalisation.
+        device: Device of the frames and the tower.
+        dtype: Data type of the tower.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class NormalisedPixels:
 def read_normalisation(
     checkpoint: Checkpoint, default_mean: tuple[float, ...], default_std: tuple[float, ...]
 ) -> Normalisation:
-    """What the preprocessor files say; the defaults where they do not say."""
+    """Read the normalisation from the preprocessor files, with defaults for missing values."""
     nested = checkpoint.read_json("processor_config.json") or {}
     content: dict[str, Any] = (
         checkpoint.read_json("video_preprocessor_config.json")

@@ -13,21 +13,21 @@ from tango_core.models.checkpoints.directory import Checkpoint
 
 logger = logging.getLogger(__name__)
 
-# Settings of generation_config.json that change replies, and their values for plain greedy ones.
+# Settings of generation_config.json that change replies, and their values for greedy decoding.
 _GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 
 
 def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
-    """Tokenizer of a checkpoint; code inside it is never run, and nobody is asked about that.
+    """Load the tokenizer of a checkpoint without running code from it.
 
     Args:
-        checkpoint: Where its files are.
-        text_config: Of the language model, for a checkpoint whose own config.json transformers
-            does not know; it would warn about that.
+        checkpoint: The checkpoint.
+        text_config: Configuration of the language model, for a checkpoint whose config.json
+            transformers does not know.
 
     Raises:
-        FileNotFoundError: If the checkpoint has none.
-        ValueError: If its files cannot be read, or need code of their own.
+        FileNotFoundError: If the checkpoint has no tokenizer.
+        ValueError: If its files cannot be read, or require custom code.
     """
     if not any(
         (checkpoint.directory / name).is_file() for name in ("tokenizer.json", "vocab.json")
@@ -36,8 +36,8 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
             f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
             "save the tokenizer into the checkpoint's directory"
         )
-    # A configuration chooses the tokenizer's class, against what the tokenizer's own files say. The
-    # model type alone is not enough: LLaVA's authors write `llava` beside Qwen2's tokenizer.
+    # A configuration overrides the class in the tokenizer's files. The model type alone is not
+    # enough: LLaVA's authors combine `llava` with Qwen2's tokenizer.
     content = checkpoint.config()
     known = content.get("model_type") in CONFIG_MAPPING and all(
         hasattr(transformers, name) for name in content.get("architectures") or ()

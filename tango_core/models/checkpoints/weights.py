@@ -1,10 +1,10 @@
-"""Load chosen tensors of a checkpoint into a stock module, and nothing else.
+"""Load selected tensors of a checkpoint into a stock module.
 
 Modules are built on PyTorch's meta device, which allocates nothing, and their parameters are then
-assigned from the safetensors files tensor by tensor. So the half of a model that is not asked for
-costs neither memory nor reading. Files are mapped: on a CPU, in the precision of the file, the
-weights are the pages of the file, read when they are first used; for another precision or device
-every tensor goes from those pages straight to where it stays, and no second copy is made.
+assigned from the safetensors files tensor by tensor. So the other half of a model is
+neither read nor allocated. Files are memory-mapped: on a CPU, in the file's precision, weights are
+pages of the file, read on first use; for another precision or device every tensor is converted
+directly from those pages without a second copy.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tango_core.models.placement import spread_layers
 logger = logging.getLogger(__name__)
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-# Stored name -> name in the module, `None` for a tensor of another part of the model, or several
-# names: the stored tensor is then those, one below the other (`attn.qkv` of some towers).
+# Maps a stored name to the name in the module, to `None` for a tensor of another part of the model,
+# or to several names whose tensors are stored concatenated (`attn.qkv` of some towers).
 Rename = Callable[[str], str | tuple[str, ...] | None]
 
-# A file is opened again after so many bytes: pages that were copied from count as memory of this
-# process until their mapping is closed.
+# A file is reopened after this many bytes, because mapped pages count as memory of this process
+# until the mapping is closed.
 _MAPPED_BYTES = 2**27
 
 # Old checkpoints store these; today's modules compute them.
@@ -47,20 +47,20 @@ def load_module(
     device: torch.device | Sequence[torch.device],
     tied: Mapping[str, str] | None = None,
 ) -> ModuleT:
-    """Build a module without memory and fill it from a checkpoint.
+    """Build a module on the meta device and load its weights from a checkpoint.
 
     Args:
-        build: Makes the module; called on the meta device.
-        checkpoint: Where the tensors are.
-        rename: Name in the checkpoint -> name in the module, or `None` for a tensor that does not
-            belong to it, or the names of several tensors that the checkpoint stores as one: it is
-            cut along its first dimension, in this order, and nothing is copied for that.
+        build: Creates the module; called on the meta device.
+        checkpoint: Source of the tensors.
+        rename: Maps a name in the checkpoint to the name in the module, to `None` for a tensor that
+            does not belong to it, or to the names of several tensors that are stored as one, which
+            is split along its first dimension in this order, without a copy.
         dtype: Floating-point tensors are converted to it.
-        device: Where the tensors go; `meta` compares names and shapes and reads no values. Several
-            share the layers (`placement.spread_layers`).
-        tied: Parameters (keys) that are another parameter (values) of the module. Where the
-            checkpoint stores such a parameter with other values, those are used, as transformers
-            does (transformers issue 45127; 5.23.0), and a warning is logged.
+        device: Target device; `meta` only compares names and shapes. Layers may be spread over
+            several devices (`placement.spread_layers`).
+        tied: Parameters (keys) that share another parameter (values) of the module. If the
+            checkpoint stores such a parameter with different values, these are used, as in
+            transformers (transformers issue 45127; 5.23.0), and a warning is logged.
 
     Returns:
         The module in evaluation mode, without gradients, no tensor on any other device.
@@ -110,7 +110,7 @@ def _differ(stored: Tensor, origin: Tensor) -> bool:
 
 
 def _parts(renamed: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """The tensors of a module that a stored one holds; none for one of another part."""
+    """Names of the module's tensors in a stored tensor; empty for other parts of the model."""
     if renamed is None:
         return ()
     return (renamed,) if isinstance(renamed, str) else renamed
@@ -127,7 +127,7 @@ def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
 
 
 def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
-    """Names of the files that `load_module` opens with the same `rename`; asks no network.
+    """Names of the files that `load_module` opens with this `rename`, without network access.
 
     A checkpoint without an index is one file, which holds both halves.
     """
@@ -158,9 +158,9 @@ def _read(
     dtype: torch.dtype,
     places: Mapping[str, torch.device],
 ) -> Iterable[tuple[str, Tensor]]:
-    """Read tensors file by file and device by device, check their shapes, and cut those of several.
+    """Read tensors by file and device, check their shapes, and split concatenated ones.
 
-    The parts of a tensor are on one device: they are of one layer.
+    The parts of a stored tensor belong to one layer, so they are on one device.
     """
     needed = sorted({files[source] for source in targets})
     for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
@@ -190,19 +190,19 @@ def _read(
 
 
 def _stored_shape(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Shape of a stored tensor that holds some of the module, one below the other."""
+    """Shape of a stored tensor that concatenates some tensors of the module."""
     if len(parts) == 1:
         return parts[0]
     return (sum(rows for rows, *_ in parts), *parts[0][1:])
 
 
 def _on(device: torch.device) -> str:
-    """Where safetensors is to read for a device."""
+    """Device argument for safetensors."""
     return "cpu" if device.type == "meta" else str(device)
 
 
 def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Names of tensors, together about as many bytes as may be mapped at once."""
+    """Groups of tensor names whose sizes add up to about `_MAPPED_BYTES`."""
     group: list[str] = []
     total = 0
     for name, size in sizes.items():
@@ -230,7 +230,7 @@ def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
 def _tensor(
     checkpoint: Checkpoint, path: Path, tensors: Any, name: str, device: torch.device
 ) -> Tensor:
-    """A tensor of an open file, which an index may have named by mistake."""
+    """Read a tensor of an open file; raises if the index is wrong."""
     try:
         value: Tensor = tensors.get_tensor(name)
     except SafetensorError:
@@ -244,7 +244,7 @@ def _tensor(
 def _raise_unless_equal(
     checkpoint: Checkpoint, expected: set[str], targets: Mapping[str, tuple[str, ...]]
 ) -> None:
-    """Name the first missing and the first unexpected tensors."""
+    """Raise for missing or unexpected tensors; the message lists the first ones."""
     missing = sorted(expected - {part for parts in targets.values() for part in parts})
     unexpected = sorted(source for source, parts in targets.items() if not expected >= {*parts})
     faults = [

@@ -1,8 +1,8 @@
 """The vision half of InternVL: stock tower, pixel shuffle, projector and signals.
 
-Stock modules in our own loop: the input of the last block is then at hand, and its attention can be
-computed beside the fused kernel. The tower sees a frame, one tile, as its patches in raster order
-behind a CLS token, which attends to what matters in the whole frame.
+Stock modules are called in an explicit loop, which gives access to the last block's input, so its
+attention can be recomputed besides the fused kernel. The tower's input is a frame (one tile): a CLS
+token, then its patches in raster order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FRAMES_AT_ONCE = 2
 
 @dataclass(frozen=True, eq=False)
 class InternTowerOutput:
-    """What one pass through the tower leaves.
+    """Outputs of one pass through the tower.
 
     Attributes:
         patches: (F, P, Dv) output of the tower without CLS, raster order.
@@ -35,7 +35,7 @@ class InternTowerOutput:
         block_input: (F, 1 + P, Dv) input of the last block, CLS first.
         block: The last block.
         grid: (H, W) patches of a frame.
-        merge: Patches of a token along each axis.
+        merge: Number of patches per token along each axis.
     """
 
     patches: Tensor
@@ -64,7 +64,7 @@ def cls_saliency(output: InternTowerOutput) -> Tensor:
     the score by which VisionZip and FlashVID rank the tokens of towers with CLS.
 
     Returns:
-        (F, L) float32; a row sums to 1 minus what CLS pays to itself.
+        (F, L) float32; a row sums to 1 minus the attention of CLS to itself.
     """
     normed = _normed(output)
     queries, keys = _heads(output, "q", normed[:, :1]), _heads(output, "k", normed)
@@ -85,7 +85,7 @@ def received_patch_attention(output: InternTowerOutput) -> Tensor:
 
 
 def received_by_patches(output: InternTowerOutput) -> Tensor:
-    """The same of every patch.
+    """Mean self-attention that each patch receives in the last block.
 
     Returns:
         (F, P) float32; a row sums to 1 minus what CLS receives.
@@ -119,7 +119,7 @@ def _summed(scores: Tensor, output: InternTowerOutput) -> Tensor:
 
 
 def _normed(output: InternTowerOutput) -> Tensor:
-    """What the attention of the last block is given."""
+    """Input of the last block's attention."""
     block: Any = output.block
     return block.layernorm_before(output.block_input)  # type: ignore[no-any-return]
 
@@ -179,7 +179,7 @@ class Encoder(FrameEncoder):
         return tower_grid(self.config)
 
     def run(self, pixels: Tensor, *observe: Observer) -> InternTowerOutput:
-        """All blocks; observers are shown every layer's output, (F, 1 + P, Dv), CLS first."""
+        """Run all blocks; observers receive every layer's output, (F, 1 + P, Dv), CLS first."""
         stock = self.model.vision_tower
         hidden = stock.embeddings(pixels)
         for look in observe:
@@ -206,11 +206,11 @@ class Encoder(FrameEncoder):
         return received_by_patches(output)
 
     def of_patches(self, hidden: Tensor) -> Tensor:
-        """All but CLS."""
+        """States without CLS."""
         return hidden[:, 1:]
 
     def frame_bytes(self, height: int, width: int) -> int:
-        """Of one frame; see `VisionEncoder.frame_bytes`.
+        """Memory of one frame; see `VisionEncoder.frame_bytes`.
 
         Residual stream, normalised input, queries, keys, values, their attention and both sides of
         the activation of the MLP.

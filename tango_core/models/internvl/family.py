@@ -13,12 +13,12 @@ FrameLabel = Literal["vlmevalkit", "lmms_eval"]
 
 @dataclass(frozen=True)
 class InternVLOptions(FamilyOptions):
-    """How the frames of a clip are announced; cached tokens depend on none of it.
+    """Text around the frames of a clip; cached tokens do not depend on it.
 
     Attributes:
         frame_label: Text in front of a frame: `"vlmevalkit"` writes `Frame-1: ` and nothing before
             a single frame, `"lmms_eval"` and the model card `Frame1: `.
-        empty_blocks: Whether label and marks stay of a frame of which nothing is kept.
+        empty_blocks: Whether the label and marks of a frame without kept tokens stay.
     """
 
     frame_label: FrameLabel = "vlmevalkit"

@@ -1,8 +1,7 @@
-"""What the files of an InternVL checkpoint say, as the authors publish them or for transformers.
+"""Reads InternVL checkpoints in the authors' layout or in that of transformers.
 
-The modelling code of the authors (`internvl_chat`) travels with their weights and is never run
-here. What their config.json says is brought to the fields of the same architecture in transformers;
-what this project does not compute is refused.
+The authors' modelling code (`internvl_chat`) in the checkpoint is never run. Their config.json is
+converted to the configuration of transformers; unsupported settings are rejected.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from tango_core.models.language.chat import INTERNVL2_5
 from tango_core.video import FrameSpec
 
 _ORIGINAL_MODEL_TYPE = "internvl_chat"
-# Language models whose layers are known to be computed right; InternVL3 has Qwen2.5.
+# Supported language models; InternVL3 has Qwen2.5.
 _TEXT_MODELS = ("qwen3", "qwen2")
 # lmms-eval allows a frame 64 // frames tiles, at most 12.
 _TILES_OF_A_CLIP, _MOST_TILES = 64, 12
 # The original tower stores queries, keys and values as one matrix.
 _FUSED = re.compile(r"(.+\.attention)\.qkv\.(weight|bias)")
 
-# Settings of the original code -> the only value that is computed here, and the default.
+# Settings of the original code, with the only supported value, which is also the default.
 _KNOWN: dict[str, Any] = {"select_layer": -1, "downsample_ratio": 0.5, "ps_version": "v2"}
 
-# Fields of the original tower -> of the one in transformers.
+# Fields of the original tower's configuration, and their names in transformers.
 _VISION = {
     "attention_dropout": "attention_dropout",
     "hidden_act": "hidden_act",
@@ -89,8 +88,8 @@ class InternVLFiles(FamilyFiles):
         if model_type == _ORIGINAL_MODEL_TYPE:
             config = _original_config(checkpoint)
         elif model_type == "internvl":
-            # transformers takes embeddings as tied where the top level is silent; older releases
-            # wrote only what the text model says.
+            # transformers ties embeddings if the top level has no setting, but older releases
+            # only wrote the setting of the text model.
             tied = (content.get("text_config") or {}).get("tie_word_embeddings", False)
             config = InternVLConfig.from_dict({"tie_word_embeddings": tied, **content})
         else:
@@ -126,7 +125,7 @@ class InternVLFiles(FamilyFiles):
     def facts(
         self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: Any
     ) -> dict[str, Any]:
-        """Frames of one size; see `FamilyFiles.facts`."""
+        """Frames of a fixed size; see `FamilyFiles.facts`."""
         height, width = config.vision_config.image_size
         rows, columns = (side // merge_of(config) for side in tower_grid(config))
         frames = FrameSpec(
@@ -138,7 +137,7 @@ class InternVLFiles(FamilyFiles):
         return {"frames": frames, "grid": (rows, columns)}
 
     def note(self, checkpoint: Checkpoint, request: ModelRequest, options: InternVLOptions) -> str:
-        """What lmms-eval does otherwise with so few frames; "" where it does not.
+        """Note if lmms-eval processes this number of frames differently, else "".
 
         It cuts a frame into `64 // num_frames` tiles at most and shows a thumbnail beside them: a
         frame of 16:9 in a clip of 32 is 3 tiles, 768 tokens. VLMEvalKit and this project show one.
@@ -152,7 +151,7 @@ class InternVLFiles(FamilyFiles):
         )
 
     def rename(self, half: Half) -> Rename:
-        """With a fused matrix of the original tower cut into three."""
+        """Also splits fused matrices of the original tower into three."""
         plain = super().rename(half)
 
         def renamed(name: str) -> str | tuple[str, ...] | None:
@@ -178,7 +177,7 @@ def tower_grid(config: InternVLConfig) -> tuple[int, int]:
 
 
 def merge_of(config: InternVLConfig) -> int:
-    """Patches of a token along each axis."""
+    """Number of patches per token along each axis."""
     ratio: float = config.downsample_ratio
     return round(1 / ratio)
 

@@ -23,7 +23,7 @@ from tango_core.models.language.prompt import (
 from tango_core.types import CompressedVideo, Positions, Prompt
 
 _MARKS = ("<img>", "</img>")
-# Numbers of frames whose labels are remembered: short clips have fewer.
+# Cache size of tokenised labels, in numbers of frames per clip; short clips have fewer frames.
 _LENGTHS = 8
 
 
@@ -31,9 +31,9 @@ def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
     """Text in front of a frame.
 
     Args:
-        number: From 1 on.
-        num_frames: Of the clip.
-        wording: Whose; VLMEvalKit writes nothing in front of a single frame.
+        number: Number of the frame, from 1.
+        num_frames: Number of frames of the clip.
+        wording: Format of the label; VLMEvalKit writes none for a single frame.
     """
     if wording == "lmms_eval":
         return f"Frame{number}: "
@@ -41,7 +41,7 @@ def frame_label(number: int, num_frames: int, wording: FrameLabel) -> str:
 
 
 class Layout(PromptLayout):
-    """Opening; label, mark, tokens and mark of every frame; all words of the protocol.
+    """Prompt order: opening; label, mark, tokens and mark per frame; the protocol's prompt.
 
     Raises:
         ValueError: If the tokenizer does not know the marks.
@@ -65,7 +65,7 @@ class Layout(PromptLayout):
     def cut(
         self, video: CompressedVideo, prompt: Prompt
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """Ids before and behind the clip, and of every label; see `PromptLayout.cut`."""
+        """Ids before and after the clip, and of every label; see `PromptLayout.cut`."""
         left, right = self.tokenize(self.chat.left()), self.tokenize(self.chat.right(prompt))
         return left, right, self._labels(video.grid[0])
 
@@ -102,8 +102,8 @@ class Layout(PromptLayout):
     ) -> list[BlockText]:
         """Text around the tokens of every frame.
 
-        The line of the last frame shown ends with the words behind the clip (`after_clip` of the
-        conversation), whose first token may hold more than the line break.
+        The line break after the last frame belongs to the text after the clip (`after_clip` of the
+        chat format), because its first token may hold more than the line break.
         """
         num_frames, height, width = video.grid
         last = num_frames - 1

@@ -56,7 +56,7 @@ class Encoder(FrameEncoder):
         return VisionHalf(self.config)
 
     def own_sinks(self, files: FamilyFiles, checkpoint: Checkpoint) -> tuple[int, ...] | None:
-        """The checkpoint's own, which are places on the grid that it was published with."""
+        """Sinks of the checkpoint, if it is used with the grid that they are defined for."""
         published = self._options.pooling_step == PUBLISHED_STEP
         return super().own_sinks(files, checkpoint) if published else None
 
@@ -66,12 +66,12 @@ class Encoder(FrameEncoder):
 
     @property
     def num_layers(self) -> int:
-        """Blocks up to the one whose output the model takes."""
+        """Number of blocks up to the one whose output the model uses."""
         number = self.config.vision_config.num_hidden_layers
         return max(selected_states(self.config.vision_feature_layer, number))
 
     def frame_bytes(self, height: int, width: int) -> int:
-        """Of one frame; see `VisionEncoder.frame_bytes`."""
+        """Memory of one frame; see `VisionEncoder.frame_bytes`."""
         return activation_bytes(self.config.vision_config, self._dtype.itemsize)
 
     def patch_grid(self, grid: Grid) -> Grid:

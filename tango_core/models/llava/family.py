@@ -10,25 +10,25 @@ from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import FamilyOptions
 
-# Positions of the tower per token and axis in the publications.
+# Published number of tower positions per token along each axis.
 PUBLISHED_STEP = 2
 # Where newline tokens go among the tokens of a clip, see `layout.lay_out_clip`.
 Newlines = Literal["one_token", "grid"]
-# Whose sentence about a clip's length and frames precedes the question.
+# Source of the sentence about a clip's length and frames before the question.
 TimeInstruction = Literal["none", "correct", "vlmevalkit", "lmms_eval"]
 
 
 @dataclass(frozen=True)
 class LlavaOptions(FamilyOptions):
-    """LLaVA-OneVision: how much of the input it sees.
+    """Options of LLaVA-OneVision.
 
     Attributes:
         newlines: Where newline tokens go among a clip's tokens (`layout.lay_out_clip`).
         pooling: How the grid of the tower shrinks.
-        time_instruction: Whose sentence about a clip's length and frames precedes the question
-            (`layout.time_instruction`). Cached tokens do not depend on it.
-        pooling_step: Positions of the tower per token and axis, 2 as published. A larger step
-            gives fewer tokens of the same pixels, since the tower always sees its one size.
+        time_instruction: Source of the sentence about a clip's length and frames before the
+            question (`layout.time_instruction`). Cached tokens do not depend on it.
+        pooling_step: Number of tower positions per token along each axis, 2 as published. A larger
+            step gives fewer tokens from the same pixels, as the tower's input size is fixed.
     """
 
     newlines: Newlines = field(default="one_token", init=False)
@@ -37,27 +37,27 @@ class LlavaOptions(FamilyOptions):
     pooling_step: int = PUBLISHED_STEP
 
     def __post_init__(self) -> None:
-        """Check the range; whether the grid is large enough, the checkpoint says."""
+        """Check the range; the grid's size is checked against the checkpoint later."""
         if self.pooling_step < PUBLISHED_STEP:
             raise InputError(
                 f"model.pooling_step must be {PUBLISHED_STEP} or larger, got {self.pooling_step}"
             )
 
     def identity(self) -> dict[str, Any]:
-        """The pooling, and its step where it is not the published one."""
+        """The pooling, and its step unless it is the published one."""
         if self.pooling_step == PUBLISHED_STEP:
             return {"pooling": self.pooling}
         return {"pooling": self.pooling, "pooling_step": self.pooling_step}
 
     def input_size(self) -> str:
-        """Another step of the pooling."""
+        """The pooling step, if it is not the published one."""
         step = self.pooling_step
         return "" if step == PUBLISHED_STEP else f"pooling_step={step}"
 
 
 @dataclass(frozen=True)
 class LlavaVideoOptions(LlavaOptions):
-    """LLaVA-Video; the defaults are those of the publications.
+    """Options of LLaVA-Video; the defaults are the published ones.
 
     Attributes:
         newlines: As for LLaVA-OneVision.
@@ -74,5 +74,5 @@ class LlavaVideoOptions(LlavaOptions):
 def llava_family(
     options: type[LlavaOptions], harness: Mapping[str, Mapping[str, Any]] | None = None
 ) -> CheckpointFamily:
-    """A family of SigLIP, two-layer projector, pooling, newline tokens, Qwen2."""
+    """A family of models with SigLIP, two-layer projector, pooling, newline tokens and Qwen2."""
     return CheckpointFamily("tango_core.models.llava", options, harness or {})

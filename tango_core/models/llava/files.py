@@ -1,17 +1,17 @@
-"""What the files of a LLaVA checkpoint say, as llava-hf or as LLaVA's authors publish them.
+"""Reads LLaVA checkpoints in the layout of llava-hf or of LLaVA's authors.
 
 The authors' architecture is `LlavaQwenForCausalLM`. Their `model_type` is `llava_qwen` or `llava`;
 transformers uses the second for another architecture, so `architectures` decides.
 
-Their config.json holds the fields of Qwen2 side by side with LLaVA's own, and names the vision
-tower instead of describing it. What the tower looks like is taken from the first of these:
+Their config.json mixes the fields of Qwen2 and LLaVA, and only names the vision tower. The tower's
+configuration is taken from the first of these:
 
 1. `vision_config` in config.json, an object with the fields of `SiglipVisionConfig`, for the tower
    as it is stored. The published checkpoints do not have it.
 2. `mm_vision_tower`, if it is a directory (its path may be relative to the checkpoint): the SigLIP
    described by its config.json, without its last block and its pooling head, which LLaVA removes.
 3. SigLIP so400m/14 at 384 pixels without these, if `mm_vision_tower` ends in its name (the hub id,
-   or where it was on the authors' disk) or is absent. Nothing is downloaded for this.
+   or a path on the authors' disk) or is absent. Nothing is downloaded for this.
 4. Any other hub id, treated like a directory.
 """
 
@@ -49,7 +49,7 @@ _SO400M = SiglipVisionConfig(
     image_size=384,
     patch_size=14,
 )
-# Read by `Qwen2Config`, but written by it under newer names.
+# Field names that `Qwen2Config` reads but no longer writes.
 _OLD_SPELLINGS = ("rope_theta", "rope_scaling", "torch_dtype")
 
 
@@ -83,7 +83,7 @@ class LlavaFiles(FamilyFiles):
         """See `FamilyFiles.read_config`.
 
         Raises:
-            FileNotFoundError: If an original checkpoint names a vision tower that is not there.
+            FileNotFoundError: If the vision tower of an original checkpoint does not exist.
         """
         content = checkpoint.config()
         where = f"{checkpoint.setting} {checkpoint.source}"
@@ -112,7 +112,7 @@ class LlavaFiles(FamilyFiles):
     def facts(
         self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: LlavaOptions
     ) -> dict[str, Any]:
-        """Frames of one size, and what a pooling head adds; see `FamilyFiles.facts`."""
+        """Frames of a fixed size, and signals of a pooling head; see `FamilyFiles.facts`."""
         vision, source = config.vision_config, request.saliency_from
         digest, provides = weights_digest(checkpoint), {"attention", "keys"}
         if source is not None:
@@ -141,7 +141,7 @@ class LlavaFiles(FamilyFiles):
         }
 
     def note(self, checkpoint: Checkpoint, request: ModelRequest, options: LlavaOptions) -> str:
-        """Whether an original checkpoint was made for another family."""
+        """Note if an original checkpoint was trained for another family."""
         position = checkpoint.config().get("mm_newline_position")
         if position in (None, options.newlines):
             return ""
@@ -158,7 +158,7 @@ def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
     """The vision configuration of a SigLIP checkpoint, whole or vision only.
 
     Raises:
-        ValueError: If it is something else.
+        ValueError: If the checkpoint is not SigLIP.
     """
     content = checkpoint.config()
     vision = content.get("vision_config", content)
@@ -190,7 +190,7 @@ def _original_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
 
 
 def _vision_config(checkpoint: Checkpoint, content: dict[str, Any]) -> SiglipVisionConfig:
-    """The tower as it is stored."""
+    """Configuration of the stored tower."""
     if "vision_config" in content:
         return SiglipVisionConfig.from_dict(dict(content["vision_config"]))
     tower = str(content.get("mm_vision_tower") or SIGLIP_OF_LLAVA)

@@ -17,7 +17,7 @@ from tango_core.types import ClipSource, CompressedVideo, Positions, Prompt
 
 
 class Layout(PromptLayout):
-    """Opening, clip with its newlines, sentence about time, question.
+    """Prompt order: opening, clip with newlines, sentence about time, question.
 
     Newlines are visual tokens of position -1 that an in-LLM method may drop like any other.
     """
@@ -35,13 +35,13 @@ class Layout(PromptLayout):
         assert isinstance(spec.options, LlavaOptions)
         self.newlines = spec.options.newlines
         self._wording = spec.options.time_instruction
-        # Of clips of unknown source.
+        # Used for clips of unknown source.
         self._frame_height: int = config.vision_config.image_size
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Ids before and behind the clip; see `PromptLayout.cut`."""
+        """Ids before and after the clip; see `PromptLayout.cut`."""
         about_clip = time_instruction(video, self._wording, self._frame_height)
         right = self.chat.right(prompt, about_clip)
         return self.tokenize(self.chat.left()), self.tokenize(right)
@@ -86,9 +86,8 @@ class ClipLayout:
     """A clip's part of the sequence, newlines included.
 
     Attributes:
-        order: (V,) int64, which kept token stands here; -1 for a newline.
-        positions: (V,) int64, where this would be in the clip's part of the full sequence,
-            ascending.
+        order: (V,) int64 index of the kept token at every entry; -1 for a newline.
+        positions: (V,) int64 ascending positions of the entries in the full sequence's clip.
         full_length: Tokens of the clip's part of the full sequence.
     """
 
@@ -98,10 +97,10 @@ class ClipLayout:
 
 
 def lay_out_clip(indices: Tensor, grid: tuple[int, int, int], newlines: Newlines) -> ClipLayout:
-    """Put the newlines of a clip where they belong.
+    """Insert the newlines of a clip.
 
     `"one_token"` is LLaVA-OneVision: one newline after the clip. `"grid"` is LLaVA-Video: one after
-    every row of the grid, of which a row keeps its own as long as it keeps a token. Both are names
+    every row of the grid that keeps at least one token. Both are names
     of `mm_newline_position` in the original checkpoints. Newlines do not count as kept tokens: at
     10 % of 13 x 13 tokens they are half as many again.
 
@@ -142,12 +141,12 @@ _SPACED = (
 
 
 def time_instruction(video: CompressedVideo, wording: TimeInstruction, frame_height: int) -> str:
-    """Words to put between the clip and the question.
+    """Text between the clip and the question.
 
-    `"vlmevalkit"` is what VLMEvalKit writes, and with it the publications: where the number of
-    frames belongs stands the height of the file's frames in pixels, because the harness takes the
-    length of one frame's array. `"correct"` is the same with the number of frames, `"lmms_eval"`
-    the sentence of lmms-eval, which counts right and sets spaces.
+    `"vlmevalkit"` is what VLMEvalKit writes, and with it the publications: it contains the
+    height of the file's frames in pixels instead of the number of frames, because the harness takes
+    the length of one frame's array. `"correct"` is the same with the number of frames,
+    `"lmms_eval"` the sentence of lmms-eval, with the number of frames and a different spacing.
 
     Both harnesses write the time of a frame as its index over the average rate, from the first
     frame of the clip (they cut bounded clips out first). Here it is the frame's own time from that
@@ -156,8 +155,8 @@ def time_instruction(video: CompressedVideo, wording: TimeInstruction, frame_hei
     Args:
         video: Its `timestamps` and `source` are read. Without a source the last frame's time is the
             length.
-        wording: Whose sentence; `"none"` for no words.
-        frame_height: Stands in for `source.frame_height` where there is no source.
+        wording: Source of the sentence; `"none"` for no text.
+        frame_height: Used instead of `source.frame_height` if there is no source.
 
     Returns:
         The sentence with the line break that ends it, or "".

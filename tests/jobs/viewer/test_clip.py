@@ -200,7 +200,7 @@ def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
     ids = [part.split('"')[0] for text in (html, again) for part in text.split('<image id="')[1:]]
     assert len(set(ids)) == len(ids) == 8
     assert failed.startswith("<p>full: The token cache")
-    assert unknown.startswith("<p>The run does not say which file")
+    assert unknown.startswith("<p>The run has no record of the file")
 
 
 def test_places_belong_to_the_token_that_takes_most_of_them(pages):

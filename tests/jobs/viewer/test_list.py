@@ -223,7 +223,7 @@ def test_a_run_that_does_not_say_what_it_was_asked_is_shown_without_words(tmp_pa
         found = contents(pages.index)
         page = pages.page(0)
         seen = pages.seen(0, [1])
-    assert "does not say what it was asked" in caplog.text
+    assert "has no record of its questions" in caplog.text
     assert len(found["missing"]) == 1
     assert page["questions"][0]["text"] == ""
     assert page["questions"][0]["answers"]["0"]["text"].startswith("reply full")
