@@ -1,4 +1,4 @@
-"""`tango data get`: a benchmark's files from the hub, unpacked and checked."""
+"""`tango data get`: download a benchmark's files from the hub, unpack and check them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class PartPlan:
     """One part of a release.
 
     Attributes:
-        part: Which one.
-        files: All of its files on the hub.
-        wanted: Whether it was asked for.
-        missing: Bytes that are still to come.
+        part: The part.
+        files: All files of the part on the hub.
+        wanted: Whether the part was requested.
+        missing: Number of bytes that remain to be downloaded.
     """
 
     part: ReleasePart
@@ -59,14 +59,14 @@ class Plan:
     """Files to fetch and archives to unpack of a release.
 
     Attributes:
-        release: Which one.
+        release: The release.
         repository: Its repository at one commit.
-        folder: Where it goes.
-        parts: In the order of the release.
-        downloads: Files to fetch, the small ones first.
-        archives: Archives to unpack, whose pieces are here or among the downloads.
-        keep: Whether archives stay.
-        room: Bytes that the disk must have free.
+        folder: Target directory.
+        parts: Parts in the order of the release.
+        downloads: Files to download, the small ones first.
+        archives: Archives to unpack, whose pieces are on the disk or among the downloads.
+        keep: Whether to keep archives after unpacking.
+        room: Number of free bytes that the disk must have.
     """
 
     release: Release
@@ -159,7 +159,7 @@ def data_get(
 
 
 def _start(plan: Plan, coming: set[str]) -> None:
-    """Remove partial files of versions that the hub no longer has; unpack what is here."""
+    """Remove partial files of outdated versions; unpack archives that are already complete."""
     digests = {file.digest for part in plan.parts for file in part.files}
     for path in plan.downloads[0].partial.parent.glob("*") if plan.downloads else ():
         if path.name.partition("-")[0] not in digests:
@@ -188,7 +188,7 @@ def _unpack_complete(plan: Plan, coming: set[str], download: Download | None = N
 def make_plan(
     hub: Repository, release: Release, root: Path, only: Sequence[str], *, keep: bool, jobs: int
 ) -> Plan:
-    """Compare what the hub has with what is here.
+    """Compare the files on the hub with those in the target directory.
 
     Args:
         hub: The release's repository.
@@ -254,7 +254,7 @@ def _room(downloads: Sequence[Download], archives: Sequence[Archive], keep: bool
 
 
 def _check(benchmark: str, plan: Plan, console: Console, show: Callable[[str], None]) -> int:
-    """Check what is here now."""
+    """Check the downloaded files."""
     needed = {part.part.name for part in plan.parts if part.part.needed}
     if "videos" in needed and all(plan.has(name) for name in needed):
         return data_check(benchmark, plan.root, None, 4, console)
@@ -285,7 +285,7 @@ def _release(benchmark: str, repository: str | None) -> Release:
 
 
 def _statement(benchmark: str, plan: Plan) -> list[str]:
-    """The lines that are printed before anything starts."""
+    """Lines that describe the plan before it starts."""
     release, hub = plan.release, plan.repository
     lines = [
         f"{benchmark}: {release.repository}, revision {hub.revision} ({hub.sha[:12]}), to "

@@ -29,7 +29,7 @@ STATE = ".tango-get"
 
 @dataclass(frozen=True)
 class Download:
-    """A file that is to be fetched.
+    """A file to download.
 
     Attributes:
         file: What is fetched.
@@ -48,10 +48,10 @@ class Download:
 
 
 class Folder:
-    """A folder that files of a repository go to, with a record of the files that were checked.
+    """Target directory of a repository's files, with a record of the files that were checked.
 
     Args:
-        root: Its path.
+        root: Path of the directory.
     """
 
     def __init__(self, root: Path) -> None:
@@ -88,7 +88,7 @@ class Folder:
         return None
 
     def add(self, file: RemoteFile, target: Path) -> None:
-        """Record that a file is in its place and has been checked."""
+        """Record that a file is complete and has been checked."""
         stat = target.stat()
         self._checked[file.path] = (file.digest, stat.st_size, stat.st_mtime_ns)
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,13 +97,13 @@ class Folder:
 
 
 class Options(TypedDict, total=False):
-    """Options of the command line that both commands have.
+    """Command-line options of both commands.
 
     Attributes:
-        jobs: Files at once; 4 by default.
-        yes: Start without a question.
-        dry_run: Print what would be done, and do nothing.
-        quiet: No bars.
+        jobs: Number of parallel downloads; 4 by default.
+        yes: Do not ask for confirmation.
+        dry_run: Only print what would be done.
+        quiet: Show no progress bars.
     """
 
     jobs: int
@@ -177,7 +177,7 @@ def fetch_files(
                 on_file(futures[future])
         except BaseException as error:
             stop.set()
-            # A signal does not wait for a connection.
+            # On a signal, do not wait for open connections.
             pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
             raise
         pool.shutdown()
@@ -209,12 +209,12 @@ def _reserved(folder: Path) -> Iterator[None]:
 
 
 def total_missing(downloads: Sequence[Download]) -> int:
-    """Bytes of some files that are still to come."""
+    """Number of bytes that remain to be downloaded."""
     return sum(each.missing for each in downloads)
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that are free where a folder is, or will be."""
+    """Free bytes on the disk of an existing or future directory."""
     path = path.absolute()
     while not path.exists():
         path = path.parent

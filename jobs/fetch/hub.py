@@ -1,4 +1,4 @@
-"""One repository of the hub: its commit, its files, and the download of one file."""
+"""A repository on the hub: its commit, its files, and the download of one file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FetchError(UserError, OSError):
-    """Something could not be fetched or unpacked; the message is one line for the user."""
+    """A file could not be downloaded or unpacked; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class RemoteFile:
 
 
 class Repository:
-    """A repository of the hub at the commit that a revision stands for today.
+    """A repository on the hub at the current commit of a revision.
 
     Args:
         name: Id on the hub.
-        kind: Of data or of a model.
+        kind: Whether it is a data set or a model.
         revision: Branch, tag or commit.
 
     Attributes:
@@ -96,22 +96,22 @@ class Repository:
             ]
 
     def raise_if_closed(self, path: str) -> None:
-        """Ask for a file without its content: a gated repository lists its files to everyone.
+        """Check access with a HEAD request; gated repositories list their files to everyone.
 
         Raises:
-            FetchError: If this account may not have it.
+            FetchError: If this account has no access.
         """
         with self._errors():
             get_hf_file_metadata(self._url(path))
 
     def fetch(self, file: RemoteFile, partial: Path, target: Path, stop: threading.Event) -> None:
-        """Download a file from the last byte of its partial file, check it, move it to its place.
+        """Download or resume a file, check it, and move it to its target path.
 
         Args:
-            file: What is fetched.
-            partial: File that receives the bytes, and is kept when the download ends early.
-            target: Where the complete file goes.
-            stop: Ends the download at its next bytes.
+            file: The remote file.
+            partial: Local file for the incomplete download; kept if the download is interrupted.
+            target: Local path of the complete file.
+            stop: Event that aborts the download.
 
         Raises:
             FetchError: If the hub does not give it, the bytes are wrong, or the disk is full.
@@ -171,7 +171,7 @@ class Repository:
 
     @contextmanager
     def _errors(self, partial: Path | None = None) -> Iterator[None]:
-        """Turn every error of the hub into one line."""
+        """Convert errors of the hub into `FetchError` with a one-line message."""
         try:
             yield
         except FetchError:
@@ -203,7 +203,7 @@ class _PartialFile(io.BufferedWriter):
 
 
 def move(source: Path, target: Path) -> None:
-    """Move a complete file to its place, whose folder may be a link to another disk."""
+    """Move a complete file to its target, which may be on another disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.part")
     shutil.move(source, beside)

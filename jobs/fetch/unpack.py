@@ -1,9 +1,9 @@
 """Unpack zip and tar archives, whole or in pieces, member by member.
 
-Every member is written beside its place, moved there when it is complete, and recorded in
-`.tango-get` below the root, so that after a kill the next process continues with the next member.
-Links, devices, names that lead out of the folder, and archives that unpack to far more than they
-hold are refused.
+Every member is written to a temporary file, renamed when it is complete, and recorded in
+`.tango-get` below the root, so that an interrupted process is continued with the next member.
+Links, devices, paths outside of the directory, and archives that unpack to far more than their own
+size are refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tango_core.benchmarks.releases import archive_of
 logger = logging.getLogger(__name__)
 
 _CHUNK = 2**20
-# Text packs to a twentieth, videos and images not at all; a bomb packs to a thousandth.
+# Text compresses to about a twentieth, videos and images hardly; zip bombs to a thousandth.
 _LARGEST_RATIO = 100
 _ALWAYS_ALLOWED = 64 * 2**20
 _MOST_MEMBERS = 5_000_000
@@ -65,7 +65,7 @@ class Archive:
 
 
 def archives_among(files: Iterable[tuple[RemoteFile, str]]) -> tuple[Archive, ...]:
-    """The archives that some files are or are pieces of.
+    """Group files into archives; an archive may consist of several files.
 
     Args:
         files: Each with the folder that it is unpacked into.
@@ -223,7 +223,7 @@ class _Unpacking:
                 raise tarfile.ReadError("no member begins where one should")
 
     def _members(self, opened: tarfile.TarFile, *, seekable: bool) -> None:
-        """Unpack what is not in its place."""
+        """Unpack the members that are not unpacked yet."""
         total = count = 0
         while (member := opened.next()) is not None:
             total, count = total + member.size, count + 1
@@ -242,7 +242,7 @@ class _Unpacking:
             opened.members = []  # type: ignore[attr-defined]  # a million members are a gigabyte
 
     def _write(self, name: str, size: int, open_member: Any, next_byte: int = 0) -> None:
-        """Write a member beside its place, and move it there."""
+        """Write a member to a temporary file, and rename it."""
         if _LITTER.intersection(PurePosixPath(name).parts):
             return
         folder = self.root.joinpath(*self.archive.folder.split("/"))
@@ -285,7 +285,7 @@ class _Unpacking:
 
 
 class _Joined(io.RawIOBase):
-    """Files read as one; those before the first byte that is read need not be there.
+    """Reads several files as one; files before the first read position need not exist.
 
     Args:
         files: Each with its size in bytes.

@@ -1,4 +1,4 @@
-"""The columns of one table of answers as arrays, with what a status means already decided."""
+"""The columns of a table of answers as arrays, with statuses converted to outcome bits."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def by_code(codes: Codes, rows: Codes) -> Iterator[tuple[int, Codes]]:
 
 
 def metric_of(benchmark: str) -> Metric:
-    """The headline, or right and wrong where that has no value per question."""
+    """The headline metric, or accuracy if the headline metric has no value per question."""
     headline = facts_of(benchmark).metrics[0]
     return headline if headline.unit == "question" else ACCURACY
 

@@ -1,4 +1,4 @@
-"""Which cells a cell may be compared with: `full`, another method, or the one listed before it."""
+"""Find the baseline of a cell: `full`, another method, or the method listed before it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def weights_notes(cells: Sequence[CellSummary]) -> list[str]:
 
 
 def _name(cell: CellSummary, kinds: Sequence[CellSummary]) -> str:
-    """What a cell's weights are called among those of its model."""
+    """Display name of a cell's weights among those of the same model."""
     fitting = [kind for kind in kinds if same_weights(kind, cell)]
     checkpoints = {checkpoint_of(kind) for kind in fitting} - {""}
     shapes = {kind.llm_shape for kind in fitting} - {None}
@@ -174,10 +174,10 @@ def comparable(cell: CellSummary, own: CellSummary) -> bool:
 
 
 def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
-    """Sentences about cells that nothing stands beside: why, and what can be compared instead.
+    """Sentences about cells without a baseline: the reason, and what can be compared instead.
 
-    Their `full` was run under other protocols; or, of several runs, none has it; or they are of
-    different checkpoints of one model. A single run without `full` needs no words.
+    Their `full` may have another protocol or checkpoint, or none of several runs has it. A single
+    run without `full` is not mentioned.
     """
     several = len({cell.run_id for cell in cells}) > 1
     sentences = weights_notes(cells)

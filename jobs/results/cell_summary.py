@@ -95,7 +95,7 @@ class CellSummary:
         prefill_tflops: Mean cost of prefilling one question from nothing.
         peak_gib: Largest memory in GiB.
         peak_of: Whose memory: `"device"` or `"process"`.
-        versus_full: Paired comparison with all tokens.
+        versus_full: Paired comparison with the unpruned baseline `full`.
         questions_digest: What stands for the questions that were asked: equal in two cells exactly
             where these are the same; "" if unknown.
         run_id: Run that the cell is of.

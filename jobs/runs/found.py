@@ -1,4 +1,4 @@
-"""Find runs in directories and stores, by name or place, and their state."""
+"""Find runs in directories and stores by name or path, and determine their state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def find_runs(root: str) -> list[FoundRun]:
 
 
 def find_run(text: str, root: str) -> FoundRun:
-    """The run that a user means.
+    """Find a run by path, URL, name or prefix of its name.
 
     Args:
         text: Path or URL of a run, or the name of one in `root`, or the beginning of one.
@@ -126,7 +126,7 @@ State = Literal["running", "stopped", "finished", "imported", "comparison", "dam
 
 @dataclass(frozen=True)
 class RunState:
-    """One line about a run.
+    """State of a run for `tango runs ls`.
 
     Attributes:
         run: The directory.
@@ -174,7 +174,7 @@ class RunState:
 
 
 def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
-    """Look into a run; nothing is written, and no answers are read."""
+    """Determine the state of a run, without writing anything or reading answers."""
     facts, summary = run.json(FACTS_FILE), run.json(SUMMARY_FILE)
     recipe, job, is_readable = "", None, facts is not None and summary is not None
     facts, summary = facts or {}, summary or {}
@@ -243,7 +243,7 @@ def size_of(run: FoundRun) -> int:
 
 
 def _headline(cell: Mapping[str, Any]) -> object:
-    """The headline of a cell of a summary, of whatever version."""
+    """Headline metric of a cell in a summary of any version."""
     scores = cell.get("scores") or {}
     own = scores.get(cell.get("metric", "accuracy")) or {}
     return own.get("value", cell.get("accuracy"))

@@ -36,13 +36,13 @@ def remove(
     yes: bool = False,
     clock: Clock = SYSTEM_CLOCK,
 ) -> int:
-    """Remove runs, after a question.
+    """Remove runs after asking for confirmation.
 
     Args:
         texts: Runs, as `find_run` takes them.
         root: Directory or URL of runs that are named without one.
         console: Where the runs are listed and the question is asked.
-        yes: Whether the command line has answered the question.
+        yes: Whether to remove without asking.
         clock: For leases.
 
     Returns:
@@ -73,7 +73,7 @@ def remove(
 
 
 def _raise_if_kept(run: FoundRun, clock: Clock) -> None:
-    """Refuse a run that is more than a run: a link, or a folder around other things.
+    """Refuse to remove a link, the working directory, or a directory that holds other runs.
 
     Raises:
         LeaseError: If a driver works on it.
@@ -130,7 +130,7 @@ def _remove(run: FoundRun, clock: Clock) -> None:
 
 
 def _order(path: str) -> int:
-    """When a file goes: those that make a directory a run late, the lease at the end."""
+    """Removal order of a file: files that mark a run come late, the lease last."""
     name = path.rpartition("/")[2]
     return (
         len(_LAST) + 1
@@ -142,7 +142,7 @@ def _order(path: str) -> int:
 
 
 def _refusal(run: FoundRun) -> str:
-    """The one line for a user."""
+    """Error message for a run that a driver works on."""
     return (
         f"{run.place}: a driver works on this run, nothing was removed; wait for it or stop it "
         "(a dead driver's lease ends by itself within a minute)"

@@ -1,9 +1,9 @@
-"""Caches: token sets, and features from which token sets are computed again.
+"""Caches of token sets, and of features from which token sets can be computed.
 
-`rows.py` and `feature_rows.py` are the columns of both kinds of entry with their checks, `names.py`
-how entries are called, `shards.py` many of them in one file. `directory.py` is what `tokens.py`
-(the token cache) and `features.py` (the feature cache) have in common; `derived.py` computes a
-token set from stored features. `folders.py`, `compact.py`, `removal.py` and `export.py` look after
-caches; `fingerprint.py` names clips and settings. May import `pipeline.storage`,
-`pipeline.runtime`, `pipeline.rows` and `tango_core`.
+`rows.py` and `feature_rows.py` define and check the rows of both kinds of entry, `names.py` their
+names, and `shards.py` files with many entries. `directory.py` is the base of `tokens.py` (token
+cache) and `features.py` (feature cache); `derived.py` computes token sets from stored features.
+`folders.py`, `compact.py`, `removal.py` and `export.py` maintain caches; `fingerprint.py` computes
+keys of clips and settings. May import `pipeline.storage`, `pipeline.runtime`, `pipeline.rows` and
+`tango_core`.
 """

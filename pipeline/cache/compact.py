@@ -41,15 +41,15 @@ _START = datetime(1970, 1, 1, tzinfo=UTC)
 def compact_cache(
     folder: CacheFolder, clock: Clock = SYSTEM_CLOCK
 ) -> Iterator[tuple[str, str | None]]:
-    """Put the clips that have a file of their own into shards of about 256 MB, by age.
+    """Merge clips in single files into shards of about 256 MB, ordered by age.
 
     Args:
         folder: The cache.
-        clock: Dates a shard where the file system keeps no times.
+        clock: Dates a shard if the file system has no modification times.
 
     Yields:
-        Name of every file that went, with `None`, and of every file that stays because something
-        is wrong, with what.
+        (file name, `None`) for every removed file, and (file name, problem) for every file that is
+        kept because of a problem.
 
     Raises:
         ValueError: If the cache's manifest cannot be trusted.
@@ -81,7 +81,7 @@ def compact_cache(
 
 
 def _goes(folder: CacheFolder, file: pafs.FileInfo) -> bool:
-    """Remove the file of an entry whose copy in a shard is as good; a damaged copy is a miss."""
+    """Remove the file of an entry if its copy in a shard is valid; discard a damaged copy."""
     assert folder.cache is not None
     entry = _entry(file)
     try:
@@ -96,7 +96,7 @@ def _goes(folder: CacheFolder, file: pafs.FileInfo) -> bool:
 
 
 def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
-    """Files for one shard each, oldest first; a single file is left as it is."""
+    """Group files into shards, oldest first; a single remaining file is not merged."""
     batch: list[pafs.FileInfo] = []
     size = 0
     for file in sorted(files, key=lambda file: (written_at(file) or _START, file.base_name)):
@@ -112,7 +112,7 @@ def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
 def _write_shard(
     folder: CacheFolder, batch: list[pafs.FileInfo], clock: Clock
 ) -> Iterator[tuple[str, str | None]]:
-    """Write one shard, read it back, remove what it was made of."""
+    """Write one shard, read it back, and remove its source files."""
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
     keys: list[str] = []
@@ -146,7 +146,7 @@ def _write_shard(
 
 
 def _read(folder: CacheFolder, file: pafs.FileInfo) -> pa.Table | CacheError | None:
-    """The table of a file, `None` if it has gone, or what is wrong with it."""
+    """The table of a file, `None` if it no longer exists, or the error."""
     try:
         return folder.row(_entry(file), in_shard=False).table
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def _read(folder: CacheFolder, file: pafs.FileInfo) -> pa.Table | CacheError | N
 
 
 def _read_back_and_remove(folder: CacheFolder, key: str) -> str | None:
-    """Remove a clip's own file if its copy is good, else say what is wrong with that."""
+    """Remove a clip's single file if its copy in the shard is valid, else return the problem."""
     try:
         folder.row(key, in_shard=True)
     except (CacheError, FileNotFoundError) as error:
@@ -166,9 +166,9 @@ def _read_back_and_remove(folder: CacheFolder, key: str) -> str | None:
 
 
 def _ahead(function: Callable[[T], R], items: Sequence[T], storage: Storage) -> Iterator[R]:
-    """Apply a function to items in order; in a store, where a request takes long, to some at once.
+    """Apply a function to items in order, in an object store to several in parallel.
 
-    Only a few results wait: each may be as large as all tokens of a clip.
+    The number of pending results is limited, because each may be as large as a clip's tokens.
     """
     if storage.is_local:
         yield from map(function, items)

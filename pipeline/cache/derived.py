@@ -28,8 +28,8 @@ def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
     """The token set of a method, in host memory.
 
     Args:
-        compressor: The method's.
-        found: Of the clip, on any device.
+        compressor: Compressor of the method.
+        found: Features of the clip, on any device.
     """
     started = time.perf_counter()
     video = compressor.compress(found.features)
@@ -53,12 +53,12 @@ def raise_if_overflowed(video: CompressedVideo) -> None:
 
 
 def serves(compressor: Compressor, stored: frozenset[str] | set[str]) -> bool:
-    """Whether a token set can be computed from what is stored of a clip (`names.held_by`)."""
+    """Whether a token set can be computed from the stored parts of a clip (`names.held_by`)."""
     return TOKENS in stored and compressor.needs <= stored
 
 
 def compressor_of(settings: Mapping[str, Any]) -> Compressor | None:
-    """The shipped method that fills a token cache, by its manifest; `None` if it is another one."""
+    """The built-in compressor of a token cache's manifest; `None` for other methods."""
     identity = dict(settings.get("compressor") or {})
     cls = METHODS.get(str(identity.get("name")))
     if cls is None or not issubclass(cls, Compressor):
@@ -75,7 +75,7 @@ def compressor_of(settings: Mapping[str, Any]) -> Compressor | None:
 
 
 def features_with(cache: TokenCache, compressor: Compressor) -> Callable[[str], ReadFeatures]:
-    """Reads the stored features of a clip that a method needs, on the CPU.
+    """Function that reads the stored features of a clip that a method needs, onto the CPU.
 
     Args:
         cache: The token cache of the method, beside the features.
@@ -101,7 +101,7 @@ def materialise(folder: CacheFolder, report: Callable[[str, str | None], None]) 
 
     Args:
         folder: A token cache.
-        report: Receives the key of each clip and, if nothing is stored, what is wrong with it.
+        report: Called with the key of each clip and, if it could not be stored, the problem.
 
     Raises:
         CacheError: If the cache is one of a method that does not come with this package.
@@ -133,7 +133,7 @@ def on_device(found: ReadFeatures, device: torch.device) -> ReadFeatures:
 
 
 def on_cpu(record: T) -> T:
-    """The same token set or plan in host memory, copied in one piece."""
+    """Copy the tensors of a token set or plan to host memory in one transfer."""
     parts: dict[str, torch.Tensor] = _tensors_of(record)
     drawing = getattr(record, "drawing", None)
     drawn: dict[str, torch.Tensor] = {} if drawing is None else _tensors_of(drawing)

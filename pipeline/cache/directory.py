@@ -32,8 +32,8 @@ class CacheDirectory:
     Args:
         root: Directory or URL that holds all caches.
         identity: JSON-able settings; equal identities share one directory.
-        label: Readable beginning of the directory's name.
-        clock: Dates the entries.
+        label: Readable prefix of the directory's name.
+        clock: Clock for the dates of entries.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class CacheDirectory:
 
         Raises:
             FileNotFoundError: If it has no manifest.
-            CacheError: If the manifest cannot be read or is not the one behind the name.
+            CacheError: If the manifest cannot be read or does not match the directory's name.
         """
         storage = Storage.at(root).child(name)
         found = cls(root, read_manifest(storage), name.rpartition("-")[0])
@@ -78,7 +78,7 @@ class CacheDirectory:
         return hash_of(self.storage)
 
     def prepare(self) -> None:
-        """Write the manifest, or check the one that is there.
+        """Write the manifest, or check an existing one.
 
         Raises:
             CacheError: If the directory was written with other settings.
@@ -101,7 +101,7 @@ class CacheDirectory:
             )
 
     def put(self, entry: str, table: pa.Table, options: Mapping[str, Any]) -> None:
-        """Write an entry with a file of its own; one that is there is replaced."""
+        """Write an entry to a single file, replacing an existing one."""
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, **options)
         self.storage.write(file_of(entry), memoryview(sink.getvalue()))
@@ -111,7 +111,7 @@ class CacheDirectory:
         return find_row(self.shards, entry)
 
     def discard_entry(self, entry: str) -> None:
-        """Remove one entry; one that is not there is no error."""
+        """Remove one entry; no error if it does not exist."""
         if self.storage.exists(file_of(entry)):
             self.storage.delete(file_of(entry))
         else:
@@ -130,13 +130,13 @@ def find_row(shards: Shards, entry: str, *, in_shard: bool | None = None) -> Fou
     """The row of an entry of a cache, to be parsed and checked.
 
     Args:
-        shards: Of the cache.
-        entry: Its name.
-        in_shard: Where it is; `None` to look for a file first, and then into the shards, where it
-            may have been put just now.
+        shards: Shards of the cache.
+        entry: Name of the entry.
+        in_shard: Whether it is in a shard; `None` to look for a single file first and then in the
+            shards, to which it may have been moved meanwhile.
 
     Raises:
-        FileNotFoundError: If it is not there.
+        FileNotFoundError: If it does not exist.
         CacheError: If its shard is damaged.
     """
     storage, key = shards.storage, split(entry)[0]
@@ -161,7 +161,7 @@ def read_columns(shards: Shards, entry: str, names: Sequence[str]) -> pa.Table:
 
 
 def _parsed(source: pa.NativeFile, columns: Sequence[str] | None = None) -> pa.Table:
-    """A file of Parquet; `read_table` would take longer than all the rest."""
+    """Parse a Parquet file directly, which is much faster than `read_table`."""
     with pq.ParquetFile(source) as file:
         return file.read(None if columns is None else list(columns), use_threads=False)
 

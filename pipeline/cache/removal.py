@@ -53,21 +53,19 @@ def plan_removals(
     max_bytes: int | None = None,
     whole: bool = False,
 ) -> list[Removal]:
-    """Work out what can be removed; nothing is touched.
+    """Determine what can be removed, without removing anything.
 
-    Caches whose manifest cannot be trusted are passed over, and so is every file that is not named
-    as the cache names its files.
+    Caches with an invalid manifest and files with unknown names are skipped.
 
     Args:
         folders: Caches to look at.
         now: With its time zone.
-        older_than: A cache is removed whole if nothing was written to it for so long.
-        max_bytes: Of what is then left the oldest clips are removed until the rest has at most
-            this size.
-        whole: All of these caches are removed.
+        older_than: Remove caches to which nothing was written for this time.
+        max_bytes: Then remove the oldest clips until the rest has at most this size.
+        whole: Remove all given caches.
 
     Raises:
-        ValueError: If an age is asked for and the file system keeps none.
+        InputError: If ages are needed and the file system has no modification times.
     """
     removals: list[Removal] = []
     kept: list[CacheFolder] = []

@@ -31,12 +31,12 @@ _OF = "@"
 
 T = TypeVar("T")
 
-# What columns that are empty, of another type or of another length lead to.
+# Errors caused by columns that are empty or have a wrong type or length.
 WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
 
 
 class CacheError(InputError):
-    """A cache entry or directory is not what it should be."""
+    """A cache entry or directory is damaged or does not match its name."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ClipIdentity:
 
     Attributes:
         key: See `fingerprint.clip_key`.
-        video_id: The benchmark's name for the clip, for people who read the files.
+        video_id: The benchmark's name of the clip, for readers of the files.
         clip: (start, end) in seconds, or `None` for the whole file.
         source_fingerprint: See `fingerprint.source_fingerprint`.
     """
@@ -57,7 +57,7 @@ class ClipIdentity:
 
 
 def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
-    """Which clip a row is about."""
+    """Columns that identify a clip."""
     start, end = clip.clip or (None, None)
     return {
         "clip_key": clip.key,
@@ -69,7 +69,7 @@ def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
 
 
 def identity_of(row: Mapping[str, Any]) -> ClipIdentity:
-    """Which clip a row is about, by the columns of `clip_columns`."""
+    """Identity of a row's clip, from the columns of `clip_columns`."""
     return ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
 
 
@@ -97,7 +97,7 @@ def raise_unless_sealed(table: pa.Table, cache: str) -> None:
 
 
 def guarded(read: Callable[[], pa.Table], check: Callable[[pa.Table], T], where: str) -> T:
-    """Parse a row and check it; whatever is wrong with it becomes a `CacheError`.
+    """Parse and check a row; all errors are converted to `CacheError`.
 
     Args:
         read: Parses bytes that are in memory, so that an `OSError` is about them.

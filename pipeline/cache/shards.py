@@ -4,10 +4,9 @@
 its name says when the newest of them was written. A shard never changes: a clip in it that turned
 out to be damaged gets a tombstone, a small file beside the shard, `<shard>.<key>.gone`.
 
-In an object store, where every question is a request, one file names the clips of all shards: a job
-is planned from one object and not from one per shard. It is written after the shards that it names
-and is only a short cut: a shard that is not in it is asked itself, and what it says of a shard that
-has gone is passed over.
+In an object store an index file lists the clips of all shards, so that a job is planned with one
+request instead of one per shard. It is written after the shards and is only an optimisation: the
+footers of shards that it does not list are read, and entries of removed shards are ignored.
 """
 
 from __future__ import annotations
@@ -81,10 +80,10 @@ def hash_of(storage: Storage) -> str:
 
 @contextmanager
 def damage_named(storage: Storage, file: str) -> Iterator[None]:
-    """Turn what damaged bytes of a file lead to into a `CacheError`; faults of a store stay.
+    """Convert errors caused by damaged files into `CacheError`; storage errors are re-raised.
 
     Raises:
-        CacheError: In one line that names the file.
+        CacheError: If the file is damaged; the one-line message names it.
     """
     try:
         yield
@@ -98,9 +97,9 @@ def damage_named(storage: Storage, file: str) -> Iterator[None]:
 
 
 class Shards:
-    """The shards of one cache. What is in them stays in memory, of their footers only the last few.
+    """The shards of one cache; keeps the keys of all shards and the last few footers in memory.
 
-    Several threads may use one: what it knows is replaced and never changed.
+    Safe to use from several threads.
 
     Args:
         storage: The cache's directory.
@@ -114,11 +113,11 @@ class Shards:
         self._groups: dict[str, tuple[str, int]] = {}
 
     def __reduce__(self) -> tuple[type[Shards], tuple[Storage]]:
-        """Workers read the footers themselves, if they need any."""
+        """Pickle without footers; workers read those that they need."""
         return Shards, (self.storage,)
 
     def refresh(self, names: Iterable[str] | None = None) -> None:
-        """Look again at which shards there are.
+        """Update the list of shards.
 
         Args:
             names: Files of the directory; `None` to list them.
@@ -136,7 +135,7 @@ class Shards:
         self._groups = groups
 
     def keys_by_shard(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """What is in some shards that can be read, with what has a tombstone."""
+        """Shard -> keys, for readable shards; includes keys with a tombstone."""
         return {name: self._keys[name] for name in names if name in self._keys}
 
     def by_key(self) -> dict[str, str]:
@@ -144,7 +143,7 @@ class Shards:
         return {key: name for key, (name, _) in self._groups.items()}
 
     def read(self, key: str, columns: Sequence[str] | None = None) -> tuple[pa.Table, str]:
-        """The row of one entry, or some columns of it, in one request; and its shard.
+        """Read the row of one entry, or some columns, in one request; also returns its shard.
 
         Raises:
             FileNotFoundError: If it is in no shard.
@@ -161,7 +160,7 @@ class Shards:
             return file.read_row_group(group, wanted, use_threads=False), name
 
     def discard(self, key: str) -> None:
-        """Make a clip a miss, here and for every later reader."""
+        """Mark a clip as missing, for this and all later readers."""
         if key not in self._groups:
             self.refresh()
         if key in self._groups:
@@ -183,14 +182,14 @@ class Shards:
             return ()
         except CacheError as error:
             if name not in self.unreadable:
-                logger.warning("%s; its clips are made again", error)
+                logger.warning("%s; its clips are recomputed", error)
             self.unreadable[name] = str(error).partition("cannot be read: ")[2]
             return ()
         self._keys = {**self._keys, name: keys}
         return keys
 
     def _footer(self, name: str) -> pq.FileMetaData:
-        """Where in a shard the clips are. Jobs ask for clips nearly in the order of the shards."""
+        """Footer of a shard; a small cache suffices, because jobs read clips almost in order."""
         footer = self._footers.get(name)
         if footer is None:
             with self.storage.opened(name) as file:
@@ -215,13 +214,13 @@ def write_index(storage: Storage, shards: Mapping[str, Sequence[str]], cache: st
 
 
 def read_index(storage: Storage) -> dict[str, tuple[str, ...]]:
-    """What is in every shard of the index, by the shard's name; empty if there is no good index."""
+    """Shard -> keys from the index; empty if there is no valid index."""
     try:
         table = read_sealed(storage, INDEX, must=True).table
     except FileNotFoundError:
         return {}
     except DamagedFileError as error:
-        logger.warning("%s; the shards are asked one by one", error)
+        logger.warning("%s; the shards are read one by one", error)
         return {}
     if table.num_rows == 0:
         return {}

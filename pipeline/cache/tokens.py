@@ -1,4 +1,4 @@
-"""The token cache: what one compressor kept of every clip, as Parquet files that any reader opens.
+"""The token cache: the tokens that one compressor kept of every clip, in plain Parquet files.
 
 `<root>/<readable-name>-<hash12>/` holds `manifest.json` (the settings behind the hash) and one
 entry per clip, named by the clip's key (`names.py`). `tango cache compact` puts many entries into
@@ -53,7 +53,7 @@ class TokenCache(CacheDirectory):
         return self.storage.exists(file_of(key))
 
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
-        """Add the tokens of one clip; an entry with the same key is replaced."""
+        """Write the tokens of one clip, replacing an entry with the same key."""
         self.put(clip.key, to_table(clip, entry, self._clock.now(), self.hash), WRITE_OPTIONS)
 
     def discard(self, key: str) -> None:
@@ -70,7 +70,7 @@ class TokenCache(CacheDirectory):
         return self.read_stored(key).entry
 
     def read_stored(self, key: str) -> StoredClip:
-        """The same with all that is stored beside it."""
+        """Like `read`, but with the clip's identity and the whole row."""
         return read_checked(*self.found(key))
 
 

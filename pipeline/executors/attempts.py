@@ -1,9 +1,8 @@
-"""A bound on how often one clip may kill its worker.
+"""Limit how often one clip may kill its worker.
 
-Ray restarts an actor that died and repeats what it was doing, without limit. That is right for a
-lost node and wrong for a clip that crashes the process each time (a native fault, the kernel's
-out-of-memory killer): such a job would never end. So every stage that holds a model reports to a
-ledger before it starts on a clip and after it is done with it.
+Ray restarts dead actors and repeats their work without limit. For a clip that crashes the process
+every time (native crash, out-of-memory killer), a job would never end. So every stage that holds a
+model reports to a ledger before and after it processes a clip.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ class Ledger(Protocol):
     """Counts the attempts at clips; outlives the workers."""
 
     def begin(self, key: str) -> int:
-        """How many attempts at `key` there have been, this one included."""
+        """Count an attempt at `key`; returns the number of attempts including this one."""
         ...
 
     def end(self, key: str) -> None:
-        """The attempt came back, with success or without."""
+        """Record that an attempt has returned, with or without success."""
         ...
 
     def note(self, key: str, reason: str) -> None:
-        """Say why the process ends during this attempt."""
+        """Record why the process ends during this attempt."""
         ...
 
     def why(self, key: str) -> str | None:
-        """Why a process ended during the last attempt that said so."""
+        """The last reason recorded with `note`; `None` for none."""
         ...
 
 
@@ -82,14 +81,14 @@ class JobLedger(AttemptLedger, StageBoard, UsageBoard):
 class BoundedAttempts:
     """Runs a stage on rows, and gives up a clip that killed the process too often.
 
-    Of several clips that were with the stage when its process died, nobody knows which one it was.
-    So a clip that was there is alone with the stage in every further attempt.
+    If a process died while it processed several clips, the cause is unknown, so each of these clips
+    is processed alone in further attempts.
 
     Args:
-        stage: Turns rows into rows (`streams.stream_of`); passes failed rows on.
-        failure: Status of a row that is given up.
-        ledger: Shared by all workers of the stage.
-        where: Which GPU of which host this is, for whoever must look after it.
+        stage: Function on a stream of clips (`streams.stream_of`); passes failed clips on.
+        failure: Status of clips that are given up.
+        ledger: Ledger shared by all workers of the stage.
+        where: Host and GPU, for messages.
     """
 
     def __init__(self, stage: Stream, failure: str, ledger: Ledger, where: str = "") -> None:
@@ -99,7 +98,7 @@ class BoundedAttempts:
         self._ledger = ledger
 
     def __call__(self, rows: Iterable[Clip]) -> Iterator[Record]:
-        """One attempt at every clip.
+        """Make one attempt at every clip.
 
         Raises:
             DeviceError: If the process must end; the ledger knows why.
@@ -128,7 +127,7 @@ class BoundedAttempts:
             yield from self._attempt([row])
 
     def _attempt(self, rows: Iterable[Clip]) -> Iterator[Record]:
-        """Put rows through the stage; those that come back are off the ledger."""
+        """Run rows through the stage, and end the attempts of those that return."""
         inside: dict[str, None] = {}
 
         def taken() -> Iterator[Clip]:
@@ -148,5 +147,5 @@ class BoundedAttempts:
             raise
 
     def _key(self, row: Record) -> str:
-        """Of a clip at this stage."""
+        """Ledger key of a clip in this stage."""
         return "|".join((self._failure, *row.name))

@@ -12,12 +12,12 @@ from pipeline.settings import Executor
 Wanted = Literal["auto", "ray", "local"]
 
 LOOP_UP_TO = 150
-"""Clips up to which a loop is done before a Ray of one's own is worth its start."""
+"""Maximum number of clips for which `local` is faster than starting Ray."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An executor, and why it was taken.
+    """An executor and the reason for its choice.
 
     Attributes:
         executor: `"ray"` or `"local"`.

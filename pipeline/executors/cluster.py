@@ -27,13 +27,13 @@ _TOKEN = "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
 
 
 def raise_if_unreachable(address: str | None) -> None:
-    """Ask the port; Ray itself tries an address that does not answer for minutes.
+    """Check that the port is open, because Ray would try an unreachable address for minutes.
 
     Args:
         address: `None`, `"auto"`, `host:port` or `ray://host:port`; the first two are not checked.
 
     Raises:
-        ClusterError: If nothing listens at the address, or it cannot be one.
+        ClusterError: If nothing listens at the address, or it is invalid.
     """
     if address in (None, "auto", "local"):
         return
@@ -55,11 +55,11 @@ def raise_if_unreachable(address: str | None) -> None:
 def connected(
     address: str | None = None, start_timeout_s: float = START_TIMEOUT_S
 ) -> Iterator[list[dict[str, float]]]:
-    """Connect to Ray, give the resources of its nodes, and disconnect.
+    """Context manager that connects to Ray, yields the resources of its nodes, and disconnects.
 
-    A Ray that is already connected in this process is used and left as it is. A cluster that has
-    lost a node stays connected until this process ends: Ray may end a process that disconnects
-    then, with exit code 1 and no message.
+    An existing connection of this process is used and kept. If the cluster has lost a node, this
+    process stays connected until its end, because disconnecting could make Ray end the process with
+    exit code 1 and no message.
 
     Args:
         address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
@@ -92,7 +92,7 @@ def connected(
 
 
 def is_connected() -> bool:
-    """Whether this process is connected to a Ray."""
+    """Whether this process is connected to Ray."""
     ray = sys.modules.get("ray")
     return ray is not None and bool(ray.is_initialized())
 
@@ -105,7 +105,7 @@ def living_nodes() -> list[dict[str, float]]:
 
 
 def _has_lost_a_node() -> bool:
-    """Whether the cluster knows of a node that is dead; one that does not answer is in doubt."""
+    """Whether the cluster has dead nodes; also true if it does not respond."""
     import ray
 
     try:
@@ -154,10 +154,10 @@ def _beginning(error: Exception) -> str:
 
 
 def _disconnect() -> None:
-    """Disconnect, and end the Ray that `_connect` started.
+    """Disconnect, and stop the Ray that `_connect` started.
 
-    Threads of Ray Data outlive a job that is given up. Whatever they ask of Ray next would connect
-    to any cluster that is there, or start one of its own: only `_connect` does from here on.
+    Threads of Ray Data may outlive an aborted job. Their next call would connect to any cluster or
+    start a new one, so automatic connection is disabled; only `_connect` connects.
     """
     import ray
 

@@ -23,13 +23,12 @@ from pipeline.streams import Stream, stream_of
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Result]:
     """Yield a result per clip of the plan, in the plan's order.
 
-    A clip is compressed when the answer stage has room for the one before it, which may answer
-    several at once; the one after it is decoded meanwhile. A profile starts with a clip that is
-    done twice: its first time includes what only the first clip has to wait for. The board shows
-    what the stages have done.
+    The next clip is compressed as soon as the answer stage has capacity, and the one after it is
+    decoded meanwhile. A profile processes its first clip twice, as a warm-up. The stages report
+    their progress to the board.
 
     Raises:
-        WorkerError: If this process can use its GPU no more.
+        WorkerError: If this process can no longer use its GPU.
     """
     board = board or JobBoard()
     board.plan(plan)
@@ -56,7 +55,7 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
 
 
 def _ahead(rows: Callable[[], Iterator[Clip]]) -> Generator[Clip]:
-    """Rows, two of them before they are asked for: the next clip, and the same decoded."""
+    """Iterate over rows, producing two in advance: the next clip, and its decoded form."""
     return iterate(rows, ahead=2)
 
 
@@ -80,12 +79,12 @@ class _Stages:
         return self._answered(stages[-1], self._filled(rows))
 
     def close(self) -> None:
-        """Decode no more; waits for the clip that is being decoded."""
+        """Stop decoding, and wait for the clip that is being decoded."""
         if self._coming is not None:
             self._coming.close()
 
     def _filled(self, rows: Iterable[Clip]) -> Iterator[Clip]:
-        """Clips that have been through the stages that fill caches, if those take them."""
+        """Run clips through the cache-filling stages that take them."""
         decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
         coming = self._coming = _ahead(lambda: self._decoded(decode, rows))
         for clip in coming:
@@ -99,7 +98,7 @@ class _Stages:
             yield row
 
     def _decoded(self, decode: Stage, rows: Iterable[Clip]) -> Iterator[Clip]:
-        """Every clip twice: as it is in the plan, and after its decoding, if it needs that."""
+        """Yield every clip twice: as planned, and after decoding it if necessary."""
         for clip in rows:
             yield clip
             if decode.takes(clip):
@@ -108,23 +107,23 @@ class _Stages:
                 yield clip
 
     def _answered(self, stage: Stage, rows: Iterator[Clip]) -> Iterator[Result]:
-        """Clips through the last stage, which is started with its first clip."""
+        """Run clips through the last stage, which is started with the first clip."""
         first = next(rows, None)
         if first is not None:
             yield from self._started(stage)(chain([first], rows))
 
     def _started(self, stage: Stage) -> Stream:
-        """The stage, ready."""
+        """Stream function of a started stage."""
         if stage.name not in self._ready:
             started = stream_of(self._start(stage))
             self._ready[stage.name] = Metered(started, stage.name, self._board)
         return self._ready[stage.name]
 
     def _start(self, stage: Stage) -> Callable[[Clip], Any]:
-        """Make a stage ready.
+        """Start a stage.
 
         Raises:
-            WorkerError: If the GPU has no room for its half of the model.
+            WorkerError: If its half of the model does not fit into the GPU's memory.
         """
         try:
             return stage.start(self.plan, self.settings)

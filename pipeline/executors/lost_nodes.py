@@ -1,7 +1,7 @@
-"""A bound on how long a job waits for a node that was lost.
+"""Limit how long a job waits for the replacement of a lost node.
 
-Ray restarts the actors of a lost node where there is room for them, and waits for ever, without a
-word, if there is none.
+Ray restarts the actors of a lost node on other nodes; if no node has enough resources, it waits
+forever without a message.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ LOOK_EVERY_S = 5.0
 
 
 class RoomWatch:
-    """Looks every few seconds whether the pools still fit the cluster; call it often.
+    """Checks every few seconds whether the pools still fit the cluster; call it often.
 
-    What is left of the pools goes on meanwhile: only a job that gets no results is ended.
+    The remaining workers continue; the job is ended only if it also gets no results.
 
     Args:
-        nodes: The resources of the living nodes.
-        check: Raises `PoolError` if the pools do not fit these.
-        timeout_s: Seconds without room and without a result.
-        clock: For both.
+        nodes: Returns the resources of the living nodes.
+        check: Raises `PoolError` if the pools do not fit these nodes.
+        timeout_s: Maximum time in seconds without enough resources and without a result.
+        clock: Clock for the intervals.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class RoomWatch:
         self._progress = self._looked
 
     def progressed(self) -> None:
-        """There was a result."""
+        """Record that a result arrived."""
         self._progress = self._clock.monotonic()
 
     def __call__(self) -> None:
-        """Look, if it is time to.
+        """Check the cluster if the interval has passed.
 
         Raises:
-            ClusterError: If there has been no room for too long.
+            ClusterError: If the pools have not fitted the cluster for too long.
         """
         now = self._clock.monotonic()
         if now - self._looked < LOOK_EVERY_S:

@@ -26,7 +26,7 @@ from pipeline.stages.declarations import Stage
 from pipeline.streams import stream_of
 
 LOST_GPU = 70
-"""Exit code of a worker that can use its GPU no more."""
+"""Exit code of a worker that can no longer use its GPU."""
 
 
 def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
@@ -109,7 +109,7 @@ class _LedgerInRay:
         return int(ray.get(self._actor.begin.remote(key)))
 
     def end(self, key: str) -> None:
-        # Waited for: a process that is killed by the next clip must not leave this one as begun.
+        # Wait for the call, so that a crash on the next clip is not counted for this one as well.
         ray.get(self._actor.end.remote(key))
 
     def note(self, key: str, reason: str) -> None:

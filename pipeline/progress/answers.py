@@ -34,15 +34,15 @@ _FLUSH_SECONDS = 10.0
 
 
 class AnswerWriter:
-    """Writes `answers/part-NNNNN-<random>.parquet`; a killed driver loses what was not flushed yet.
+    """Writes `answers/part-NNNNN-<random>.parquet`; a killed driver loses unflushed answers.
 
-    A clip's answers are always in one part, so that a clip is either finished or not. Two writers
-    never use one name, and a writer deletes no part but those that it has read.
+    All answers of a clip are in one part, so that a clip is either finished or not. File names are
+    unique to a writer, and a writer deletes only parts that it has read.
 
     Args:
-        folder: The run's `answers` directory; existing parts are kept and counted on.
-        clock: Says when to flush.
-        may_write: Called before every write; raises if this driver may not write any more.
+        folder: The run's `answers` directory; existing parts are kept, and numbering continues.
+        clock: Clock for the flush interval.
+        may_write: Called before every write; raises if this driver lost the run's lease.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AnswerWriter:
         self._last_flush = self._clock.monotonic()
 
     def add(self, answers: Sequence[Row]) -> None:
-        """Take one clip's answers; every few seconds they are written."""
+        """Add one clip's answers; pending answers are written every few seconds."""
         self._pending += answers
         if (
             len(self._pending) >= _FLUSH_ROWS
@@ -72,7 +72,7 @@ class AnswerWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending as one more part; a run has at least one, if only an empty one."""
+        """Write pending answers as a new part; a run has at least one part, possibly empty."""
         if self._pending or not self.storage.names(".parquet"):
             new = self._pending
             self._write(to_table(new, ANSWER))
@@ -82,19 +82,19 @@ class AnswerWriter:
         self._last_flush = self._clock.monotonic()
 
     def _write(self, table: pa.Table) -> None:
-        """Write one part atomically, if this driver still may."""
+        """Write one part atomically, if this driver still holds the lease."""
         self._may_write()
         name = f"part-{self._next:05d}-{uuid.uuid4().hex[:12]}.parquet"
         write_sealed(table, self.storage, name, self._run)
         self._next += 1
 
     def finished(self, cells: Sequence[str], *, keep_damaged: bool = True) -> AnsweredClips:
-        """What an earlier attempt finished. A damaged part is renamed, so its clips are not.
+        """Clips finished by earlier attempts; damaged parts are renamed and not counted.
 
         Args:
-            cells: Names of the job's cells; a clip is finished when it has the same questions
-                under every one of them and no answer failed.
-            keep_damaged: Whether answers about damaged clips stand (`decode.damaged`).
+            cells: Names of the job's cells; a clip is finished if it has answers to the same
+                questions in every cell and no answer failed.
+            keep_damaged: Whether answers about damaged clips are valid (`decode.damaged`).
         """
         self._read = AnswerParts(self.storage, set_aside=True)
         self._run = self._read.overview.run
@@ -102,17 +102,17 @@ class AnswerWriter:
         return AnsweredClips.of(clips, cells, keep_damaged=keep_damaged).without_failed()
 
     def keep(self, clips: AnsweredClips) -> None:
-        """Drop what `finished` read of all other clips, once the first new answers arrive.
+        """Keep only these clips: the others are dropped when the first new answers are written.
 
-        See `drop_the_others` for answers that do not stand any more.
+        Call `drop_the_others` to drop them immediately, because they are no longer valid.
         """
         self._kept = np.array(sorted(clips.questions), dtype="S16")
 
     def drop_the_others(self) -> None:
-        """Rewrite the parts that hold clips which are not kept, without them.
+        """Rewrite the parts that contain clips which are not kept.
 
-        Clips that are in several parts are put together. A driver that dies in between leaves rows
-        twice; readers take the later one.
+        Clips in several parts are merged. If the driver dies meanwhile, rows may exist twice;
+        readers use the later one.
         """
         if self._kept is None or self._read is None:
             return
@@ -135,7 +135,7 @@ class AnswerWriter:
     def missing(
         self, expected: Iterable[tuple[str, VideoItem]], cells: Sequence[str]
     ) -> list[tuple[str, VideoItem, str, Question]]:
-        """The expected answers that are in no good part; call it after the last flush.
+        """Expected answers that are in no undamaged part; call this after the last flush.
 
         Args:
             expected: Benchmark and clip, whose questions are asked under every cell.
@@ -161,7 +161,7 @@ class AnswerWriter:
         ]
 
     def _write_kept(self, table: pa.Table, kept: Digests) -> None:
-        """Write the answers of some clips, whose digests are sorted, as one more part."""
+        """Write the answers of clips with the given sorted digests as a new part."""
         codes, names = clips_of(table)
         stays = is_in(digests_of(names), kept)[codes]
         if stays.any():
@@ -170,7 +170,7 @@ class AnswerWriter:
 
 
 def _names_of(parts: AnswerParts, clips: set[tuple[str, str]]) -> set[AnswerName]:
-    """The answers there are about some clips."""
+    """Names of the existing answers about some clips."""
     found: set[AnswerName] = set()
     for table in parts.whole_clips() if clips else ():
         codes, names = clips_of(table)

@@ -1,8 +1,8 @@
 """Read the parts of a run's answers one by one, with their checksums.
 
-No reader holds more than a few parts. Nearly every clip is in one part; clips that are in several
-(a driver died while it tidied up, or answers were added later) come last, and of a row that is
-there twice the later one counts. Clips are counted by digests of their names.
+Only a few parts are in memory at a time. Nearly every clip is in one part. Clips in several parts
+(because a driver died during a rewrite, or answers were added later) are yielded last, and if a row
+occurs twice, the later one is used. Clips are counted by digests of their names.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Codes = npt.NDArray[np.int64]
 
 
 def clip_digest(benchmark: str, video_id: str) -> bytes:
-    """16 bytes that stand for a clip: a million names take 16 MB, and never collide in practice."""
+    """16-byte digest of a clip's name, which takes little memory and does not collide."""
     name = f"{benchmark}\0{video_id}".encode(errors="surrogatepass")
     return hashlib.blake2b(name, digest_size=16).digest()
 
 
 def question_digest(question_id: str) -> int:
-    """64 bits that stand for a question of a clip."""
+    """64-bit digest of a question of a clip."""
     name = question_id.encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
@@ -71,7 +71,7 @@ def is_in(digests: Digests, among: Digests) -> npt.NDArray[np.bool_]:
 
 
 def encoded(column: pa.ChunkedArray) -> tuple[Codes, list[str]]:
-    """A column of texts as numbers, and the texts by number; -1 stands for no text."""
+    """Encode a string column as codes (-1 for null) and a list of the distinct strings."""
     array = column.dictionary_encode().combine_chunks()
     codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     return codes.astype(np.int64), array.dictionary.to_pylist()
@@ -130,7 +130,7 @@ class AnswerParts:
             try:
                 run, clips = self._glance(name)
             except DAMAGE:
-                # Nobody may take a part for empty because it could not be read.
+                # An unreadable part must not be treated as empty.
                 sealed = self._checked(name)
                 run = sealed.run if sealed else None
                 clips = digests_of(clips_of(sealed.table)[1] if sealed else [])
@@ -223,7 +223,7 @@ class AnswerParts:
             yield joined(ready)
 
     def _report_loss(self, name: str, error: FileNotFoundError) -> None:
-        """Say that a part is gone since it was listed, or refuse to go on."""
+        """Log or raise that a part was removed after it was listed."""
         where = self.storage.path(name)
         if not self._set_aside:
             raise DamagedFileError(
@@ -234,7 +234,7 @@ class AnswerParts:
         logger.warning("%s is gone since the run was looked at; its answers are missing", where)
 
     def _report_damage(self, name: str, error: DamagedFileError) -> None:
-        """Rename a damaged part and say so, or refuse to go on."""
+        """Rename a damaged part and log it, or raise the error."""
         if not self._set_aside:
             raise DamagedFileError(
                 f"{error}; --resume {run_of_folder(self.storage)} sets it aside and asks its "
@@ -250,7 +250,7 @@ def joined(tables: list[pa.Table]) -> pa.Table:
 
 
 def last_of_each(table: pa.Table) -> pa.Table:
-    """Of rows that name the same answer, the last one; the others stay in their order."""
+    """Keep the last of several rows of the same answer; the order is preserved."""
     key = np.zeros(len(table), np.int64)
     for name in ANSWER_KEY:
         codes, values = encoded(table[name])

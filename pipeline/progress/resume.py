@@ -1,13 +1,12 @@
 """Resume a run: which of its answers are still valid.
 
-`clips/` in the run directory holds one row per clip: its file, its key in every cache, and its
-questions. The answers hold replies and neither the questions' words nor the clip's file; who looks
-at a run later needs neither the benchmark nor the model. A run that goes on adds a part for the
-clips of that attempt; of a clip that is there twice the later row counts.
+`clips/` in the run directory holds one row per clip with its file, cache key and questions, which
+the answers do not contain. So a run can be read without its benchmark and model. Every attempt adds
+a part with its clips; if a clip occurs twice, the later row is valid.
 
-An answer is to certain words about a certain file. A clip whose file was replaced, or whose
-questions or subtitles were edited, is asked again; one that the benchmark no longer lists has no
-place in the run. What is known of a clip takes some 300 bytes.
+A clip is answered again if its file was replaced, or if its questions or subtitles were edited;
+answers about clips that the benchmark no longer lists are dropped. The information about a clip
+takes about 300 bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ ASKED = pa.schema(
         )
     ]
 ).append(pa.field("subtitles_digest", pa.string()))
-"""`subtitles_digest` is empty for questions that are put without, null where nobody noted it."""
+"""`subtitles_digest` is empty for prompts without subtitles, and null if not recorded."""
 
 _PART = re.compile(r"part-(\d+)-[0-9a-f]{12}\.parquet")
 # Strings of one Arrow array take 2 GiB at most, and a clip's questions some kilobytes.
@@ -62,7 +61,7 @@ _ROWS_PER_PART = 50_000
 
 
 def write_asked(clips: pa.Table, run: Storage) -> None:
-    """Add clips to what a run was asked; nothing is written for none.
+    """Record the questions of clips in a run; writes nothing if there are no clips.
 
     Args:
         clips: Rows of `rows.CLIP`. Secrets in paths are left out.
@@ -89,9 +88,9 @@ def subtitles_digest(packed: str | None) -> str:
 
 
 def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
-    """What a run was asked, newest part first; tables of `ASKED`.
+    """Yield the recorded clips and questions of a run, newest part first, as tables of `ASKED`.
 
-    Runs of earlier versions have nothing of the kind, or lack columns, which are null.
+    Runs of earlier versions have no records, or lack columns, which are null then.
 
     Raises:
         DamagedFileError: If a part is damaged.
@@ -123,12 +122,12 @@ class AnsweredClips:
     def of(
         cls, tables: Iterable[pa.Table], cells: Sequence[str], *, keep_damaged: bool = True
     ) -> AnsweredClips:
-        """Look through answers.
+        """Find the answered clips in tables of answers.
 
         Args:
-            tables: Of whole clips, as `AnswerParts.whole_clips` yields them.
+            tables: Tables of whole clips, from `AnswerParts.whole_clips`.
             cells: Names of the job's cells.
-            keep_damaged: Whether an answer about a damaged clip is none that failed.
+            keep_damaged: Whether answers about damaged clips count as successful.
         """
         questions: dict[bytes, tuple[int, int]] = {}
         failed: set[bytes] = set()
@@ -190,11 +189,11 @@ class AnsweredClips:
 
 
 class Continued:
-    """What an attempt finds of earlier ones, and which of it stands.
+    """Answered clips of earlier attempts; records which of them are still valid.
 
     Args:
         done: The clips that have all their answers.
-        asked: What they were asked, as `read_asked` yields it, the newest first.
+        asked: Their recorded questions from `read_asked`, the newest first.
     """
 
     def __init__(self, done: AnsweredClips | None = None, asked: Iterable[pa.Table] = ()) -> None:
@@ -212,11 +211,11 @@ class Continued:
         return len(self._done)
 
     def keeps(self, clip: Clip, questions: Sequence[Question]) -> bool:
-        """Whether the answers about a clip stand; it is then not asked again.
+        """Whether the answers about a clip are still valid, so that it is not answered again.
 
         Args:
-            clip: As the benchmark lists it now.
-            questions: Those it lists.
+            clip: The clip as the benchmark lists it now.
+            questions: Its current questions.
         """
         ids = (one.id for one in questions)
         if not self._done.has(*clip.name, ids) or not self.agrees(clip):
@@ -225,10 +224,10 @@ class Continued:
         return True
 
     def agrees(self, clip: Clip) -> bool:
-        """Whether a clip is what it was; `True` where nobody can tell.
+        """Whether a clip is unchanged; `True` if that is unknown.
 
         Args:
-            clip: The file of one that has failed cannot be compared.
+            clip: The clip; if it has failed, its file is not compared.
         """
         before = self._asked.get(clip_digest(*clip.name))
         words = clip.clip_key, clip.questions
@@ -237,7 +236,7 @@ class Continued:
 
     @property
     def standing(self) -> AnsweredClips:
-        """The clips that were kept."""
+        """The clips whose answers are still valid."""
         return self._done.only(self._standing)
 
 
@@ -245,5 +244,5 @@ _NOTED = ("clip_key", "questions", "subtitles_digest")
 
 
 def _content(key: str, questions: str, subtitles: str | None) -> int:
-    """64 bits that stand for a clip's file, bounds, questions, and subtitles unless unknown."""
+    """64-bit digest of a clip's file, bounds, questions, and subtitles unless unknown."""
     return question_digest("\0".join(one for one in (key, questions, subtitles) if one is not None))

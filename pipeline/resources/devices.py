@@ -1,8 +1,8 @@
-"""Device of the workers of a pool, by what the pool reserves.
+"""Choose the device of a pool's workers from the resources that the pool reserves.
 
-Ray hides the GPUs of a node from no worker that reserves none. Such a worker would find every GPU,
-and all of them would take the first one, which Ray believes free. So a pool without `num_gpus`
-computes on the CPU, unless the recipe itself says `model.device: cuda`.
+Workers that reserve no GPU still see all GPUs of their node, and all of them would use the first
+one, which Ray considers free. So a pool without `num_gpus` computes on the CPU, unless the recipe
+sets `model.device: cuda`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
     from tango_core.models.base import ModelSpec
 
-# The stages whose actors hold a half of the model, and what they hold.
+# Stage -> half of the model that its actors hold.
 HALVES: Mapping[str, str] = MappingProxyType(
     {"compress": "vision encoder", "answer": "language model"}
 )
 
 
 def placed(model: ModelSpec, settings: Settings, stage: str) -> ModelSpec:
-    """The model as the workers of a stage load it.
+    """The model with the device for the workers of a stage.
 
     Args:
-        model: As the plan has it, its dtype resolved.
-        settings: How the job runs.
+        model: Model of the plan, with its dtype resolved.
+        settings: Settings of the executor.
         stage: `"compress"` or `"answer"`.
 
     Returns:
-        The same with its device: in a loop that of the plan; on Ray one that the pool reserves.
-        Several whole GPUs of the answer pool share the layers of the language model.
+        The model with the plan's device (local executor) or the device that the pool reserves
+        (Ray). If the answer pool reserves several GPUs, they share the language model's layers.
     """
     pool: ActorPool = getattr(settings.pools, stage)
     device = model.device
@@ -50,7 +50,7 @@ def device_of(asked: str, pool: ActorPool) -> str:
 
     Args:
         asked: `model.device` of the recipe.
-        pool: What they reserve.
+        pool: The pool with its reserved resources.
     """
     if asked != "auto":
         return asked
@@ -68,7 +68,7 @@ def doubts(
     nodes: Sequence[Mapping[str, float]],
     stages: Sequence[str],
 ) -> Iterator[str]:
-    """What a user should know before a job starts, a line each: GPUs unused or unreserved.
+    """Yield warnings about unused or unreserved GPUs before a job starts.
 
     Args:
         asked: `model.device` of the recipe.

@@ -16,24 +16,24 @@ from tango_core.models.base import ModelSpec
 from tango_core.models.placement import bytes_by_name, modules_of, resolve_devices, spread_layers
 
 _GIB = 2**30
-# Weights are not all that an actor needs: what a share is advised to hold beside them.
+# Recommended size of an actor's share relative to its weights.
 _BESIDE_WEIGHTS = 1.2
-# What CUDA itself keeps for every process on a GPU, beyond the reach of PyTorch's allocator.
+# Memory that CUDA itself uses per process, outside of PyTorch's allocator.
 _CONTEXT = _GIB // 2
 
 
 @contextmanager
 def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[None]:
-    """Load a half of the model in this block.
+    """Context manager for loading a half of the model; checks the GPU memory first.
 
     Args:
-        stage: Name of the actor's stage; only those that hold a half of the model are looked at.
-        pool: Of the actor in whose process this is.
-        model: As this actor loads it; `None` for a stage without one.
+        stage: Name of the actor's stage; stages without a half of the model are not checked.
+        pool: Pool of the actor.
+        model: The model that the actor loads; `None` for a stage without one.
 
     Raises:
-        PoolError: If a GPU has no room for the weights, or for those of all actors that the pool
-            puts on it; one line with the setting.
+        PoolError: If the weights do not fit into the GPU's memory or the actor's share of it; the
+            message names the setting.
     """
     if stage not in HALVES or model is None or not model.device.startswith("cuda"):
         yield
@@ -45,16 +45,16 @@ def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[N
     except torch.OutOfMemoryError as error:  # another actor was quicker
         reason = " ".join(str(error).split())[:200]
         raise PoolError(
-            f"the {HALVES[stage]} does not fit beside what else is on its GPU ({reason}); "
+            f"the {HALVES[stage]} does not fit into the free memory of its GPU ({reason}); "
             f"raise pools.{stage}.num_gpus, or use a larger GPU"
         ) from None
 
 
 def keep_to_share(pool: ActorPool, devices: Iterable[torch.device]) -> None:
-    """Let this process have no more of its GPUs than its pool reserves.
+    """Limit the GPU memory of this process to the share that its pool reserves.
 
-    What several pools reserve of a GPU is at most all of it. So no worker takes what another one
-    counts on, and what is planned with the free memory is planned with that of this share.
+    So workers that share a GPU do not use each other's memory, and batch sizes are chosen from the
+    free memory of the share.
     """
     if not 0 < pool.num_gpus < 1:
         return
@@ -65,11 +65,11 @@ def keep_to_share(pool: ActorPool, devices: Iterable[torch.device]) -> None:
 
 
 def bytes_of_share(pool: ActorPool, total: int) -> int:
-    """Bytes that an actor may allocate of a GPU: of a part of one, what CUDA itself leaves.
+    """Bytes of a GPU that an actor may allocate; for a partial GPU without CUDA's own memory.
 
     Args:
-        pool: Of the actor.
-        total: Bytes of the GPU.
+        pool: Pool of the actor.
+        total: Memory of the GPU in bytes.
     """
     if not 0 < pool.num_gpus < 1:
         return total
@@ -77,7 +77,7 @@ def bytes_of_share(pool: ActorPool, total: int) -> int:
 
 
 def room_on(pool: ActorPool, devices: Iterable[torch.device]) -> dict[torch.device, int]:
-    """Bytes that an actor has of each of its GPUs before it loads anything: free, and its own."""
+    """Bytes that an actor can use on each GPU before loading: free and within its share."""
     found = {}
     for device in devices:
         free, total = torch.cuda.mem_get_info(device)
@@ -86,7 +86,7 @@ def room_on(pool: ActorPool, devices: Iterable[torch.device]) -> dict[torch.devi
 
 
 def weights_by_device(stage: str, model: ModelSpec) -> dict[torch.device, int]:
-    """Bytes of weights on each device; nothing if they are not known before they are read."""
+    """Bytes of weights on each device; empty if unknown before loading."""
     load: Callable[..., object] = load_encoder if stage == "compress" else load_language_model
     try:
         modules = modules_of(load(model, device="meta"))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 EVERY_S = 5.0
 """Between two reports of one process."""
 _FORGOTTEN_S = 60.0
-"""A reading that no worker repeats for so long is of a node or GPU that is no longer used."""
+"""Readings older than this are dropped; their node or GPU is no longer used."""
 # Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
 _TIMES, _IDLE = slice(1, 9), (3, 4)
 
@@ -51,7 +51,7 @@ class UsageReader:
         self._read_at = float("-inf")
 
     def due(self) -> list[Reading]:
-        """What is read now; nothing if the last time was only seconds ago."""
+        """Take readings; empty if the last ones were taken less than `EVERY_S` ago."""
         now = time.monotonic()
         if now - self._read_at < EVERY_S:
             return []
@@ -59,7 +59,7 @@ class UsageReader:
         return self.read()
 
     def read(self) -> list[Reading]:
-        """The node since the last call, and the GPUs at this moment."""
+        """Usage of the node since the last call, and current usage of the GPUs."""
         return [*self._node(), *self._gpu_readings(sys.modules.get("torch"))]
 
     def _node(self) -> Iterator[Reading]:
@@ -74,7 +74,7 @@ class UsageReader:
             yield self._reading("memory", 1 - kib["MemAvailable:"] / kib["MemTotal:"])
 
     def _gpu_readings(self, torch: Any) -> Iterator[Reading]:
-        """Of every GPU in use here; asking about another one would take memory there."""
+        """Readings of the GPUs used by this process; querying others would allocate memory."""
         if torch is None or not torch.cuda.is_initialized():
             return
         for index, gpu in enumerate(self._gpus):
@@ -89,7 +89,7 @@ class UsageReader:
         return Reading(self._host, gpu, quantity, round(100 * min(1.0, max(0.0, share)), 1))
 
     def _cpu_times(self) -> tuple[int, int]:
-        """All time of the CPUs so far and what of it they were idle, in ticks; 0 if unknown."""
+        """Total and idle CPU time in ticks; 0 if unknown."""
         try:
             words = (self._proc / "stat").read_text().split("\n", 1)[0].split()
             times = [int(word) for word in words[_TIMES]]
@@ -105,12 +105,12 @@ class UsageBoard:
         self._readings: dict[tuple[str, str, str], tuple[float, Reading]] = {}
 
     def add_readings(self, readings: Sequence[Reading]) -> None:
-        """Take what one worker has read."""
+        """Add the readings of one worker."""
         now = time.monotonic()
         self._readings |= {reading[:3]: (now, reading) for reading in readings}
 
     def readings(self) -> list[Reading]:
-        """One of every quantity of every node and GPU, apart from old ones."""
+        """Latest reading of every quantity of every node and GPU, without old ones."""
         oldest = time.monotonic() - _FORGOTTEN_S
         self._readings = {key: one for key, one in self._readings.items() if one[0] >= oldest}
         return [reading for _, reading in self._readings.values()]

@@ -1,7 +1,7 @@
 """Pools of workers per stage, validated before a job starts.
 
-Ray waits for ever, and says nothing, for a pool that does not fit the cluster; so the fit is
-computed here first.
+Ray waits forever without a message for a pool that does not fit the cluster, so this is checked
+first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TaskPool:
     resources: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """A task without CPUs would have no upper bound on its copies."""
+        """Refuse tasks without CPUs, whose number would not be limited."""
         _raise_if_wrong(self.resources)
         if not 0 < self.num_cpus < math.inf:
             raise InputError(f"pools.decode.num_cpus must be above 0, got {self.num_cpus}")
@@ -56,7 +56,7 @@ class ActorPool:
     resources: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse pools that nothing could run on."""
+        """Refuse invalid amounts."""
         _raise_if_wrong(self.resources)
         if self.least < 1:
             raise InputError(f"pools.*.num_actors must be 1 or larger, got {self.num_actors}")
@@ -106,18 +106,17 @@ class Pools:
 def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequence[str]) -> None:
     """Refuse pools that can never be scheduled.
 
-    Of a pool that may grow, the actors that it starts with must fit. Actors are placed on nodes one
-    by one, the largest first, each on the first node with room; then one node must have room for
-    one task of each stage that runs as tasks. That is at least as strict as Ray, so what passes
-    here runs.
+    For a pool that may grow, the initial number of actors must fit. Actors are placed one by one,
+    the largest first, on the first node with enough resources; then one node must have enough for
+    one task of each task stage. This is at least as strict as Ray's scheduling.
 
     Args:
-        pools: What the job asks for.
+        pools: Pools of the job.
         nodes: Resources of every live node, e.g. `{"CPU": 8, "GPU": 1}`.
         stages: Names of the stages that the job has.
 
     Raises:
-        PoolError: Names the pool, what it needs, what there is, and the setting to change.
+        PoolError: The message names the pool, the needed and available resources, and the setting.
     """
     wanted = {name: getattr(pools, name) for name in stages}
     own = sorted({kind for pool in wanted.values() for kind in pool.resources})
@@ -151,7 +150,7 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
 
 
 def _raise_if_wrong(resources: Mapping[str, float]) -> None:
-    """Refuse amounts that Ray would refuse, and names that it has for itself."""
+    """Refuse amounts that Ray would refuse, and names that Ray reserves."""
     for kind, amount in resources.items():
         if kind in ("CPU", "GPU", "memory", "object_store_memory"):
             raise InputError(f"pools.*.resources may not name {kind}; use num_cpus or num_gpus")
@@ -163,14 +162,14 @@ def _raise_if_wrong(resources: Mapping[str, float]) -> None:
 
 
 def _in_words(amounts: Mapping[str, float]) -> str:
-    """Resources of a node, or needs, for messages."""
+    """Format resources for messages."""
     named = {"CPU": "CPUs", "GPU": "GPUs"}
     *first, last = [f"{amount:g} {named.get(kind, kind)}" for kind, amount in amounts.items()]
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _or_resources(name: str, pool: TaskPool | ActorPool) -> str:
-    """The end of a message about a pool with resources of its own."""
+    """End of a message about a pool with custom resources."""
     return (
         f"; or start a node with --resources for pools.{name}.resources" if pool.resources else ""
     )

@@ -1,7 +1,7 @@
 """Choose the sizes of the pools for a cluster.
 
-A pipeline is as fast as its slowest stage. So every worker goes where the most work is left for
-each worker that is there already.
+A pipeline is as fast as its slowest stage, so every additional worker goes to the stage with the
+most work per worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MEMORY_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Work:
-    """What a job asks of its stages.
+    """Amount of work of a job per stage.
 
     Attributes:
         seconds: Stage -> busy seconds of all its clips in one worker; a stage that the job does not
@@ -45,28 +45,28 @@ class AutoPools(Pools):
     """Pools that are chosen when the cluster is known (`pools: auto`).
 
     Attributes:
-        work: What they are chosen for; `None` for pools that stay as they are.
+        work: Work of the job; `None` for fixed pools.
     """
 
     work: Work | None = None
 
 
 def pools_for(pools: Pools, nodes: Sequence[Node]) -> Pools:
-    """The pools of a job on this cluster: as the recipe has them, or chosen now."""
+    """The pools of a job on this cluster: those of the recipe, or automatically sized ones."""
     if isinstance(pools, AutoPools) and pools.work is not None:
         return suggest_pools(nodes, pools.work)
     return pools
 
 
 def suggest_pools(nodes: Sequence[Node], work: Work) -> Pools:
-    """Share a cluster out between the stages.
+    """Distribute the resources of a cluster to the stages.
 
-    With GPUs: every GPU goes to an actor pool, a single one to both of them in halves; decode tasks
-    get the CPUs. Without: the CPUs go to all stages, but no actor more than memory allows.
+    With GPUs, every GPU goes to an actor pool (a single GPU is shared by both), and decode tasks
+    get the CPUs. Without GPUs, the CPUs go to all stages, limited by the memory of actors.
 
     Args:
         nodes: Resources of every live node, as Ray names them: `CPU`, `GPU`, `memory` in bytes.
-        work: What the job asks for.
+        work: Work of the job.
 
     Returns:
         Pools that pass `preflight` on these nodes.
@@ -83,7 +83,7 @@ def suggest_pools(nodes: Sequence[Node], work: Work) -> Pools:
 
 
 def _on_gpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
-    """Whole GPUs by the work of the actor pools; CPUs for decoding."""
+    """Assign GPUs to the actor pools by their work, and CPUs to decoding."""
     num_gpus = sum(math.floor(node.get("GPU", 0)) for node in nodes)
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
     if num_gpus < len(names):
@@ -99,7 +99,7 @@ def _on_gpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
 
 
 def _on_cpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
-    """CPUs by the work of all stages; decoding takes what the actors leave."""
+    """Assign CPUs to the actor pools by their work, and the rest to decoding."""
     num_cpus = sum(math.floor(node.get("CPU", 0)) for node in nodes)
     if num_cpus <= len(names) + 1:
         return Pools()
@@ -114,7 +114,7 @@ def _on_cpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
 
 
 def _shared_out(num_workers: int, names: Sequence[str], work: Work) -> dict[str, int]:
-    """Workers of each stage: one each, and every other one where the most work per worker is."""
+    """Workers per stage: one each, and further ones where the work per worker is largest."""
     found = dict.fromkeys(names, 1)
     for _ in range(num_workers - len(names)):
         open_ = [name for name in names if found[name] < max(1, work.num_clips)]

@@ -1,7 +1,7 @@
 """Processes, threads, signals and time.
 
-`stopping.py` is what a signal does, `background.py` the thread of the executor beside the main
-thread that hears signals, `child.py` and `child_main.py` a process that can be killed, `process.py`
-processes of this machine, `clock.py` the only way to time. Time and files are parameters, so
-tests simulate faults.
+`stopping.py` handles signals, `background.py` runs the executor in a thread while the main thread
+waits for signals, `child.py` and `child_main.py` run code in a killable process, `process.py`
+queries and ends processes, and `clock.py` provides time. Clocks and storages are passed as
+parameters, so that tests can simulate time and faults.
 """

@@ -210,7 +210,7 @@ class Child:
         return process.returncode
 
     def _death_reason(self, about: str, what: str, timeout_s: float) -> Exception:
-        """Why the child died, as an exception; the child is cleaned up."""
+        """Exception that describes why the child died; also cleans up the child."""
         code = self._end(is_ending=True)
         if code >= 0:
             return CrashError(f"{about}: the {what} exited with status {code}")
@@ -228,7 +228,7 @@ class Child:
             self._kill()
 
     def _kill(self) -> None:
-        """End the child without asking, and reap it."""
+        """Kill the child and reap it."""
         process, connection = self._process, self._connection
         self._process, self._connection = None, None
         if connection is not None:

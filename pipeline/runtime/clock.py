@@ -10,23 +10,23 @@ from typing import Protocol
 
 
 class Repeated(Protocol):
-    """A function that is called at intervals, beside the thread that asked for it."""
+    """A function that is called at intervals from a background thread."""
 
     def start(self) -> None:
-        """Call from now on, the first time after one interval."""
+        """Start calling; the first call is after one interval."""
         ...
 
     def stop(self, *, wait: bool = True) -> None:
-        """Call no more.
+        """Stop calling.
 
         Args:
-            wait: Whether to wait for a call that is under way.
+            wait: Whether to wait for a running call.
         """
         ...
 
 
 class Clock(Protocol):
-    """What the pipeline and the driver ask of time."""
+    """Interface of clocks."""
 
     def monotonic(self) -> float:
         """Seconds since any fixed moment; never goes back."""
