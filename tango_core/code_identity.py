@@ -1,4 +1,4 @@
-"""Which code a method runs: digests that are part of cache names and of what a run records.
+"""Digests of methods' source code, which are part of cache names and of a run's facts.
 
 All digests are taken when the code is imported. A shipped method is known by its name, its options
 and its version as long as the sources in this package are those of `released.json`; in a checkout
@@ -29,7 +29,7 @@ _NOTED = "_source_digest"
 
 
 def current_digests() -> dict[str, str]:
-    """Path below the package -> digest of every file that decides what shipped methods do."""
+    """Digests of all files that affect shipped methods, by path in the package."""
     files = [PACKAGE / "combination.py", *(PACKAGE / "ops").rglob("*.py")]
     files += (
         file
@@ -40,7 +40,7 @@ def current_digests() -> dict[str, str]:
 
 
 def _digest_of(file: Path) -> str:
-    """Of a text file; line endings do not count."""
+    """Digest of a text file, ignoring line endings."""
     return _short(file.read_bytes().replace(b"\r\n", b"\n"))
 
 
@@ -56,7 +56,7 @@ def edited_digest(*, inside_the_model: bool = False) -> str | None:
     """Digest of the sources of shipped methods, if they are not the released ones.
 
     Args:
-        inside_the_model: Look at the steps inside the language model instead of the compressors.
+        inside_the_model: Check the in-LLM methods instead of the compressors.
 
     Returns:
         16 hexadecimal digits, or `None` if all files are as released.
@@ -70,9 +70,9 @@ def edited_digest(*, inside_the_model: bool = False) -> str | None:
 
 
 def pruner_identity(cls: type) -> str:
-    """What identifies the code of a method inside the language model.
+    """Identity of the code of a method inside the language model.
 
-    It is no part of the name of a token cache, whose tokens are there before such a method runs.
+    It is not part of the name of a token cache, whose tokens do not depend on such a method.
     """
     from tango_core import __version__
 
@@ -119,7 +119,7 @@ def _read(what: type | ModuleType) -> str:
 
 
 def source_files(what: type | ModuleType) -> dict[str, Path]:
-    """Module name -> file of the code that a class or module from outside is made of.
+    """Source files by module name of an external class or module.
 
     These are the module, or those of the class and of its base classes, and what they import from
     the same place: from the same project directory, or, for an installed package, from that

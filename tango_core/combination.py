@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """What a viewer needs beside the kept positions; nothing of it changes a token.
+    """Additional data for the viewer; it does not affect tokens.
 
     Attributes:
         segments: Frames of every segment in order, adding up to T; empty for methods without
@@ -61,13 +61,13 @@ class Combination:
         grid: (T, H, W) of the clip.
         timestamps: (T,) float64 seconds.
         offsets: (K + 1,) int64, from 0 to N and not descending: kept token k is the weighted sum of
-            `sources[offsets[k] : offsets[k + 1]]`. `None` where every kept token is the one at its
-            position, unchanged; `sources` and `weights` are then `None`, too.
+            `sources[offsets[k] : offsets[k + 1]]`. `None` if tokens are kept unchanged;
+            `sources` and `weights` are then `None` too.
         sources: (N,) int64 flat positions of the tokens that are read.
         weights: (N,) float32.
-        drawing: For viewers; `None` if nobody asked for it.
-        means: Averages of the clip's tokens that planning has made, for `apply` to the very same
-            tokens; in no plan that outlives `Compressor.compress`.
+        drawing: Data for the viewer; `None` if not requested.
+        means: Averages of the clip's tokens computed while planning, reused by `apply` on the same
+            tokens; not part of stored plans.
     """
 
     indices: Tensor
@@ -121,19 +121,19 @@ class Combination:
 
     @property
     def is_selection(self) -> bool:
-        """Whether every kept token stays as it is."""
+        """Whether all kept tokens are unchanged."""
         return self.offsets is None
 
     def combine(self, rows: Tensor, means: FrameMeans | None = None) -> Tensor:
-        """The kept rows of any tensor that has one row per token of the clip.
+        """Apply the map to any tensor with one row per token of the clip.
 
         Sums are float32 and always made in the order that follows from the plan, so equal rows give
         equal bytes.
 
         Args:
-            rows: (T, L, D) or (T * L, D), any float dtype: the clip's tokens, or what else goes
-                with them (DeepStack).
-            means: Of these rows, where somebody has made them; they change no byte.
+            rows: (T, L, D) or (T * L, D), any float dtype: the clip's tokens or companions
+                (DeepStack).
+            means: Precomputed averages of these rows, if available; they do not change results.
 
         Returns:
             (K, D) in the dtype and on the device of `rows`; never a view of it.
@@ -160,7 +160,7 @@ class Combination:
         return gather_weighted(flat, sources, offsets, weights).to(rows.dtype)
 
     def companions(self, rows: Tensor | None, *, anchored: bool = False) -> Tensor | None:
-        """The rows that go with the kept tokens.
+        """Companion rows of the kept tokens.
 
         Args:
             rows: (T, L, E, D) or (T * L, E, D), see `VisualFeatures`; `None` for none.
@@ -182,7 +182,7 @@ class Combination:
     def apply(
         self, tokens: Tensor, companions: Tensor | None = None, *, anchored: bool = False
     ) -> CompressedVideo:
-        """Put the kept tokens together.
+        """Compute the kept tokens.
 
         Args:
             tokens: (T, L, D) or (T * L, D) of the clip that the plan was made for.
@@ -205,20 +205,20 @@ class Combination:
         )
 
 
-# Target of a term that goes nowhere: above every position.
+# Target of an unused term; larger than every position.
 NOWHERE = 2**62
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Some kept tokens, and the weighted tokens that go into them.
+    """Some kept tokens, and the weighted terms that are added to them.
 
     Attributes:
         kept: (k,) int64 flat positions t*H*W + h*W + w, in any order.
         targets: (n,) int64, the kept position every term goes into, or `NOWHERE`.
         sources: (n,) int64 flat positions that are read.
         weights: (n,) float32.
-        num_nowhere: How many targets are `NOWHERE`, so that nobody has to ask the device.
+        num_nowhere: Number of targets that are `NOWHERE`, known without reading the device.
     """
 
     kept: Tensor
@@ -229,7 +229,7 @@ class Terms:
 
 
 def unchanged(positions: Tensor) -> Terms:
-    """Terms that keep the tokens at (k,) positions as they are."""
+    """Terms that keep the tokens at (k,) positions unchanged."""
     return Terms(positions, positions, positions, torch.ones_like(positions, dtype=torch.float32))
 
 
@@ -252,13 +252,12 @@ def in_order(
     drawing: Drawing | None = None,
     means: FrameMeans | None = None,
 ) -> Combination:
-    """Put the parts together, ascending by position; nothing here waits for the device.
+    """Combine parts into a `Combination`, ascending by position, without device synchronisation.
 
     Args:
-        features: The clip that they come from.
-        parts: No position is kept by two of them. Terms of one token are added up in their order
-            here.
-        drawing: For viewers.
+        features: The clip's features.
+        parts: Parts that keep disjoint positions. Terms of one token are summed in this order.
+        drawing: Data for the viewer.
         means: See `Combination`.
     """
     if len(parts) == 1 and parts[0].targets is parts[0].sources:

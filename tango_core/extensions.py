@@ -24,7 +24,7 @@ Kind = Literal["method", "model", "benchmark"]
 
 
 def group_of(kind: Kind) -> str:
-    """The entry-point group in which packages announce things of one kind."""
+    """The entry-point group in which packages register extensions of one kind."""
     return f"tango_video.{kind}s"
 
 
@@ -35,13 +35,13 @@ def announced(kind: Kind) -> Mapping[str, EntryPoint]:
 
 
 def is_reference(name: str) -> bool:
-    """Whether a name says itself where it is defined: `my_package.my_module:MyMethod`."""
+    """Whether a name has the form `my_package.my_module:MyMethod`."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), attribute))
 
 
 def short_name(name: str) -> str:
-    """A name as it is shown, and as it may stand in the name of a directory.
+    """Short form of a name, for display and for names of directories.
 
     `my_package.my_module:MyMethod` is `MyMethod`. Names of this package are as they are.
     """
@@ -55,7 +55,7 @@ def load_extension(kind: Kind, setting: str, name: str, known: Iterable[str]) ->
     The working directory is searched as well, after everything that is installed.
 
     Args:
-        kind: What is looked for.
+        kind: Kind of extension.
         setting: Where the name was written, e.g. `"method.name"`, for the error.
         name: Name of an entry point, or `module:attribute`.
         known: Names of this package's own table, for the error.

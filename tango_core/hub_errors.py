@@ -20,11 +20,12 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import get_token
 
-# The hub's client stands on httpx or, in later versions, on httpx2. Its own error derives from that
-# package's, which also stands for time-outs, refused connections and proxies and is no `OSError`.
+# The hub's client uses httpx or, in later versions, httpx2. Its own error derives from that
+# package's base error, which also covers time-outs, refused connections and proxies and is not an
+# `OSError`.
 TransportError: Any = HfHubHTTPError.__bases__[0]
 
-# Everything that asking the hub may raise.
+# All errors that requests to the hub may raise.
 HUB_ERRORS: tuple[Any, ...] = (
     HfHubHTTPError,
     HFValidationError,
@@ -36,7 +37,7 @@ HUB_ERRORS: tuple[Any, ...] = (
 
 
 def page_of(repository: str, kind: str = "model") -> str:
-    """Address of a repository's page, where access is asked for."""
+    """Address of a repository's page, where access can be requested."""
     folder = "datasets/" if kind == "dataset" else ""
     return f"{constants.ENDPOINT}/{folder}{repository}"
 
@@ -44,7 +45,7 @@ def page_of(repository: str, kind: str = "model") -> str:
 def reason_of(
     error: BaseException, repository: str, revision: str | None = None, kind: str = "model"
 ) -> str:
-    """Why the hub did not give something, without the name of what was asked for.
+    """Reason for a failed request to the hub, without the repository's name.
 
     Args:
         error: One of `HUB_ERRORS`.
@@ -97,7 +98,7 @@ def reason_of(
 
 
 def _gated(repository: str, kind: str, status: int | None) -> str:
-    """What somebody without access has to do."""
+    """Next step for a user without access."""
     page = page_of(repository, kind)
     if status == 401 or not get_token():
         return (
@@ -108,7 +109,7 @@ def _gated(repository: str, kind: str, status: int | None) -> str:
 
 
 def _status(error: BaseException) -> int | None:
-    """HTTP status that an error stands for; `None` where there was no answer."""
+    """HTTP status of an error; `None` if there was no response."""
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     return status if isinstance(status, int) else None

@@ -1,8 +1,8 @@
 """Time and memory of the stages of a clip.
 
-A GPU goes on working after the call that gave it work has returned, so a clock on the host measures
-the wrong thing. On CUDA every stage is measured between two events of the device, which are read
-after it has finished; elsewhere calls return when the work is done, and the host's clock is right.
+GPU calls return before the work is finished, so a host clock is wrong there. On CUDA every stage is
+measured between two device events, which are read after the device has finished; elsewhere calls
+are synchronous, and the host's clock is used.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _GIB = 2**30
 
 
 class StepTimer(Protocol):
-    """Is told which stage is running."""
+    """Interface of timers that receive the name of the running stage."""
 
     def stage(self, name: str) -> AbstractContextManager[None]:
         """A context in which the stage runs."""
 
 
 class _NoTimer:
-    """Measures nothing."""
+    """A timer that measures nothing."""
 
     def stage(self, name: str) -> AbstractContextManager[None]:
         """A context without effect."""
@@ -41,11 +41,11 @@ NO_TIMER: StepTimer = _NoTimer()
 
 @dataclass
 class ClipLatency:
-    """What one clip took; filled in when its block ends.
+    """Times and peak memory of one clip; set when its block ends.
 
     Attributes:
-        stage_ms: Stage -> milliseconds, in the order in which stages began; one that ran several
-            times has the sum.
+        stage_ms: Milliseconds by stage, in order of their start; summed if a stage ran several
+            times.
         peak_gib: Largest memory in use during the clip, in GiB; see `PeakMemory`.
     """
 
@@ -54,7 +54,7 @@ class ClipLatency:
 
 
 class LatencyProfile:
-    """Times of named stages over many clips; the first clips warm up and are not kept.
+    """Times of named stages over many clips, without the first clips (warm-up).
 
         profile = LatencyProfile("cuda")
         for frames in clips:
@@ -71,7 +71,7 @@ class LatencyProfile:
 
     Args:
         device: Where the work runs; `"cuda"` is measured with events.
-        warm_up: First clips that are not kept, 0 or more.
+        warm_up: Number of first clips that are not counted, 0 or more.
     """
 
     def __init__(self, device: torch.device | str, warm_up: int = 1) -> None:
@@ -86,7 +86,7 @@ class LatencyProfile:
 
     @contextmanager
     def clip(self) -> Iterator[ClipLatency]:
-        """Measure one clip; its numbers are there when the block has ended without an error."""
+        """Measure one clip; the result is available after the block has ended without an error."""
         if self._running is not None:
             raise RuntimeError("a clip is being measured already; clips cannot be nested")
         self._running, self._added = [], {}
@@ -120,11 +120,11 @@ class LatencyProfile:
             timer.stop()
 
     def add(self, name: str, ms: float) -> None:
-        """Count milliseconds that something else has measured, such as `Answer.prefill_ms`."""
+        """Add milliseconds measured elsewhere, such as `Answer.prefill_ms`."""
         self._added[name] = self._added.get(name, 0.0) + ms
 
     def summary(self) -> dict[str, Mapping[str, float]]:
-        """Stage -> {p50, p90, mean, n} in milliseconds, over the clips that ran it."""
+        """{p50, p90, mean, n} in milliseconds by stage, over the clips that ran it."""
         names = dict.fromkeys(name for clip in self.clips for name in clip.stage_ms)
         times = {
             name: np.array([clip.stage_ms[name] for clip in self.clips if name in clip.stage_ms])
@@ -142,7 +142,7 @@ class LatencyProfile:
 
     @property
     def peak_gib(self) -> float:
-        """Largest peak of all clips that were kept, in GiB."""
+        """Largest peak of all counted clips, in GiB."""
         return max((clip.peak_gib for clip in self.clips), default=0.0)
 
 
@@ -204,7 +204,7 @@ class _HostTimer:
 
 
 class _CudaTimer:
-    """Time on the device between what was queued before and after the interval."""
+    """Device time between the start and the end of the interval."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.current_stream(device)
@@ -217,7 +217,7 @@ class _CudaTimer:
         self._end.record(self._stream)
 
     def read_ms(self) -> float:
-        """Milliseconds, once the device has got that far."""
+        """Milliseconds; waits for the device."""
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end))
 

@@ -30,7 +30,7 @@ MOST_OF_A_DOCUMENT = 1 << 30
 
 
 class NotRegularError(OSError):
-    """What is at a path is no file that can be read from start to end."""
+    """A path is not a regular file."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"is {kind}, not a regular file")
@@ -43,7 +43,7 @@ def user_cache() -> Path:
 
 
 def raise_if_not_regular(status: os.stat_result) -> None:
-    """Refuse what `open` or `read` could wait on for ever.
+    """Raise for files on which `open` or `read` could block forever.
 
     Raises:
         NotRegularError: It says what is there.
@@ -71,11 +71,12 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def identity(place: Path, hash_content: bool) -> str:
-    """What tells a file, or a directory of files, from what was or will be at its path.
+    """Fingerprint of the current content of a file or of a directory of files.
 
     Args:
         place: The file or directory.
-        hash_content: By the bytes, at any path, and not by path, size and modification time.
+        hash_content: Use the content, independent of the path, instead of path, size and
+            modification time.
 
     Raises:
         OSError: If it is not there, cannot be read or is of another kind.
@@ -92,7 +93,7 @@ def identity(place: Path, hash_content: bool) -> str:
 
 
 def has_identity(place: Path, fingerprint: str, hash_content: bool) -> bool:
-    """Whether a fingerprint is the `identity` of what is there now, with or without a suffix."""
+    """Whether a fingerprint, with or without a suffix, matches the current `identity`."""
     found = identity(place, hash_content)
     return fingerprint == found or fingerprint.startswith(f"{found}:")
 
@@ -140,7 +141,7 @@ def parse_json(text: str, source: str) -> Any:
 
     Args:
         text: The document.
-        source: What holds it, for messages: a path, or a path with a line.
+        source: Origin for error messages: a path, or a path with a line.
 
     Raises:
         ValueError: If it is not JSON, is nested too deeply, or holds a number without end.

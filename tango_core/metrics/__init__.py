@@ -1,6 +1,6 @@
 """Scores and comparisons with confidence intervals clustered by clip.
 
-`metric.py` is what a metric is and those there are, `intervals.py` means with their intervals,
+`metric.py` defines metrics, `intervals.py` computes means with intervals,
 `comparison.py` two runs on the same questions, `paired_tests.py` p values and Holm's correction.
 Imports numpy only.
 """

@@ -40,11 +40,11 @@ class Comparison:
         num_questions: Questions both runs were asked.
         num_gained: Questions in which this run has the higher score: which only it answers
             correctly.
-        num_lost: Questions in which the baseline has.
+        num_lost: Questions in which the baseline has the higher score.
         num_clips: Clips the questions belong to.
         num_changed_clips: Clips in which at least one question was gained or lost.
-        too_few_clips: No interval holds its coverage on so few clips, or clips that changed; `low`
-            and `high` are then wider than they need to be.
+        too_few_clips: There are too few clips, or clips that changed, for an interval with reliable
+            coverage; `low` and `high` are then conservative.
         detectable_difference: The smallest true difference, in [0, 1], that a comparison as noisy
             as this one would find at the 5 % level with a chance of 80 %; `None` if unknown.
     """
@@ -122,7 +122,7 @@ def compare_clips(
     changed: tuple[int, int] | None = None,
     level: float = 0.95,
 ) -> Comparison | None:
-    """`compare_paired` from what it needs to know of every clip.
+    """`compare_paired` from sums per clip.
 
     Args:
         gained: (G,) by how much the scores of each clip's questions rose, without those that fell:
@@ -187,10 +187,10 @@ def compare_clips(
 def _effective_size(
     alone: float, sizes: npt.NDArray[np.float64], variance: float, degrees: float, level: float
 ) -> float:
-    """Number of independent questions that know as much; clips without a change are one each."""
+    """Effective number of independent questions; a clip without a change counts as one."""
     num_questions = float(sizes.sum())
     alone = max(0.0, alone) / num_questions
-    # What cannot be estimated is taken as fully dependent.
+    # If dependence cannot be estimated, assume full dependence within clips.
     known = alone and len(sizes) > 1
     deff = variance / alone if known else float(sizes @ sizes) / num_questions
     few = z_quantile(level) / t_quantile((1 + level) / 2, degrees)

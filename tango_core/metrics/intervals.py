@@ -21,8 +21,8 @@ class Estimate:
         high: Upper end of the interval, in [value, 1].
         num_questions: Questions counted, or groups of questions where these have one score.
         num_clusters: Clips they belong to.
-        num_effective: Independent questions that would be worth as much; at most `num_questions`.
-            Of scores that are not right or wrong the clips, as their questions may all be alike.
+        num_effective: Effective number of independent questions, at most `num_questions`. For
+            scores that are not right or wrong, the number of clips.
     """
 
     value: float
@@ -145,7 +145,7 @@ def clustered_accuracy(
 def accuracy_of_clips(
     right: npt.ArrayLike, asked: npt.ArrayLike, level: float = 0.95
 ) -> Estimate | None:
-    """`clustered_accuracy` from what it needs to know of every clip.
+    """`clustered_accuracy` from counts per clip.
 
     Args:
         right: (G,) questions of each clip that were answered correctly.
@@ -168,7 +168,7 @@ def accuracy_of_clips(
 
 
 class RunningEstimate:
-    """The mean score of clips that come one after the other; equal clips are kept as a number.
+    """Running mean score over clips, stored as counts of equal clips.
 
     For right and wrong answers it is at every moment equal to `clustered_accuracy` of all clips so
     far. Other scores between 0 and 1 are rounded to six digits per clip, and the interval errs on
@@ -179,7 +179,7 @@ class RunningEstimate:
         self._clips: Counter[tuple[float, int]] = Counter()
 
     def add(self, right: float, asked: int) -> None:
-        """Take one clip: how many of its questions were asked, and the sum of their scores."""
+        """Add one clip: its number of questions and the sum of their scores."""
         if asked:
             self._clips[round(right, 6), asked] += 1
 
@@ -197,7 +197,7 @@ class RunningEstimate:
 def _effective_size(
     rights: npt.NDArray[np.float64], sizes: npt.NDArray[np.float64], value: float, level: float
 ) -> float:
-    """Number of independent questions that know as much as these clustered ones."""
+    """Effective number of independent questions for these clustered ones."""
     num_questions, num_clips = float(sizes.sum()), len(sizes)
     mean_size = float(sizes @ sizes) / num_questions
     if num_clips == 1 or value in (0.0, 1.0):
@@ -236,7 +236,7 @@ def wilson_interval(value: float, size: float, level: float) -> tuple[float, flo
 Floats = npt.NDArray[np.float64]
 
 _DRAWS = 2_000
-# Clips drawn at once: bounds the memory of the drawn numbers to some megabytes.
+# Number of clips drawn at once; limits memory to some megabytes.
 _AT_ONCE = 1_000_000
 # With more clips than this the mean is normal, and the bootstrap gives the same ends.
 _MAX_DRAWN_CLIPS = 5_000

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """What one cell made of q questions: of a whole benchmark, or of some clips of it.
+    """Results of one cell on q questions of a benchmark or of some of its clips.
 
     Attributes:
         scored: (q,) whether the question was asked and its right answer is known.
@@ -47,12 +47,12 @@ class Questions:
 
 
 class Counted(NamedTuple):
-    """What a metric averages.
+    """The values that a metric averages.
 
     Attributes:
-        counts: (q,) which questions have a value. A value of several questions stands at one of
-            them, and in the break-downs it is in the groups of this one.
-        values: (q,) the values in [0, 1]; what stands elsewhere is ignored.
+        counts: (q,) bool, questions with a value. The value of a group of questions is assigned to
+            one of them, and counts in the groups of this question in breakdowns.
+        values: (q,) values in [0, 1]; entries without `counts` are ignored.
     """
 
     counts: Mask
@@ -61,16 +61,16 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class Metric:
-    """A score of a benchmark: the mean of what its function makes of the questions.
+    """A metric of a benchmark: the mean of the values that its function computes.
 
     Attributes:
         name: Key in `summary.json`, in MLflow and in CSV files.
         title: Name in headings; "%" follows it there.
-        count: The function. It looks at no clip but a question's own, so that it may be called
-            with some clips or with all, and whole clips are independent.
+        count: The function. Values depend only on the question's own clip, so it may be called with
+            some clips or with all, and clips are independent.
         right_wrong: Whether all values are 0 or 1: then intervals are Wilson's, else from a
             bootstrap of clips.
-        unit: What has a value.
+        unit: Name of the items that have a value.
         reads_scores: Whether it reads `Questions.scores`; only then a score per question is kept.
     """
 

@@ -12,7 +12,8 @@ import numpy.typing as npt
 _MAX_EXACT_CLIPS = 2_000
 # Up to this many discordant questions whole numbers are used, whose length grows with them.
 _MAX_WHOLE_NUMBERS = 2_000
-# Changes that are no whole numbers: all sign patterns of so few clips, else this many drawn ones.
+# For non-integer changes: all sign patterns of at most this many clips, else randomly drawn
+# patterns.
 _MAX_ENUMERATED_CLIPS = 13
 _DRAWN_PATTERNS = 10_000
 _SEED = 20_240
@@ -30,7 +31,7 @@ def mcnemar_p_value(num_gained: int, num_lost: int) -> float:
         num_gained: Questions only the first run answers correctly.
         num_lost: Questions only the second run answers correctly.
     """
-    # Numbers of numpy would overflow.
+    # NumPy integers would overflow.
     fewer, discordant = int(min(num_gained, num_lost)), int(num_gained) + int(num_lost)
     if discordant > _MAX_WHOLE_NUMBERS:
         return min(1.0, 2 * _half_tail(fewer, discordant))
@@ -132,7 +133,7 @@ LEVEL = 0.05
 
 
 def holm_adjusted(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p values: with those below a level rejected, a false one is among them that rarely.
+    """Holm-adjusted p values, which control the family-wise error rate.
 
     Step-down Bonferroni (Holm, "A simple sequentially rejective multiple test procedure",
     Scandinavian J. of Statistics 6, 1979): the i-th smallest of n is multiplied by n - i + 1, and
