@@ -1,9 +1,7 @@
 """Files named by users: expand, validate and read them.
 
-Only regular files are read, and never more than what can be meant.
-
-A FIFO without a writer, a device or a socket would hold a reader for ever; a file of another kind
-under the name of a table or a video must end in one line.
+Only regular files up to a maximum size are read. A FIFO without a writer, a device or a socket
+would block forever, and a file of another kind must give a one-line error.
 """
 
 from __future__ import annotations

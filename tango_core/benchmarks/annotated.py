@@ -97,7 +97,7 @@ class VLMEvalKitTable:
     cut: VLMEvalKitTable | None = None
 
     def of(self, records: Sequence[Record]) -> VLMEvalKitTable:
-        """The data set of these questions, which are all of a release."""
+        """The data set that contains these questions, which are all questions of a release."""
         if self.cut is not None and all(record.clip is None for record in records):
             return self.cut
         return self
@@ -114,7 +114,7 @@ def written_answer(record: Record) -> str:
 
 
 def letter_target(record: Record) -> str:
-    """`target` of the tasks whose answers are letters."""
+    """`target` of tasks whose answers are letters."""
     return right_letter(record) or written_answer(record)
 
 
@@ -126,8 +126,8 @@ class LmmsEvalSamples:
         task: The task that asks all questions, as it stands in the names of files, or question ->
             task.
         metrics: (question, reply) -> the objects that the task's `process_results` returns.
-        target: Question -> what the task's `doc_to_target` gives: a letter, a text or an index.
-        doc_id: Question -> its row in the task's table.
+        target: Returns the result of the task's `doc_to_target`: a letter, a string or an index.
+        doc_id: Returns the question's row in the task's table.
         key_in: Sample with its `metrics` -> a text by which it is known which question it is about;
             `None` if it does not say. Of several questions with the same text `doc_id` names one.
         by_doc_id: Whether `doc_id` alone names a question. Not where the task's table has another
@@ -144,7 +144,7 @@ class LmmsEvalSamples:
     subtitled_task: str | None = None
 
     def task_of(self, record: Record, subtitled: bool = False) -> str:
-        """The task that asks a question."""
+        """Name of the task that contains a question."""
         if subtitled and self.subtitled_task is not None:
             return self.subtitled_task
         return self.task if isinstance(self.task, str) else self.task(record)
@@ -163,7 +163,7 @@ def fields_of_metric(metric: str, *names: str) -> Callable[[Sample], str | None]
 
 
 def plain(text: object) -> str:
-    """Fold white space, which spreadsheets and tables change."""
+    """Collapse white space, which spreadsheets and tables change."""
     return " ".join(str(text).split())
 
 
@@ -186,13 +186,13 @@ class AnnotatedBenchmark(Benchmark):
     Args:
         root: Folder of the release, in one of the layouts named in `layout`.
         split: One of `splits`.
-        seed: Ignored; the data exist once.
+        seed: Ignored.
         protocol: One of `protocols`.
 
     Attributes:
-        layout: What the folder of a release holds, for messages.
-        annotations: Names and patterns of the one annotation file, the preferred ones first.
-        folders: Folders that videos are in, the preferred ones first.
+        layout: Description of a release's folder for error messages.
+        annotations: Names and patterns of the annotation file, preferred ones first.
+        folders: Folders of the videos, preferred ones first.
         suffixes: What the name of a video in a row is followed by in the name of its file.
         subtitle_folders: Folders that subtitles are in.
         vlmevalkit_table: The data set in VLMEvalKit; `None` if it has none.
@@ -200,7 +200,7 @@ class AnnotatedBenchmark(Benchmark):
 
     Raises:
         ValueError: If a setting is unknown, `root` is not set, or a row is malformed.
-        FileNotFoundError: If `root` or the annotations are not there.
+        FileNotFoundError: If `root` or the annotations do not exist.
     """
 
     layout: ClassVar[str]
@@ -234,7 +234,7 @@ class AnnotatedBenchmark(Benchmark):
 
     @abstractmethod
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        """Understand one row.
+        """Convert one row to a `Record`.
 
         Args:
             index: Row number over all tables, from 0.
@@ -247,7 +247,7 @@ class AnnotatedBenchmark(Benchmark):
         """
 
     def entries(self) -> Iterator[Record | Defect]:
-        """Yield what every row is, in the order of the release; malformed rows do not end it."""
+        """Yield a record, or a defect for a malformed row, in the order of the release."""
         rows = ((table, n, row) for table in self.tables for n, row in enumerate(table.rows))
         seen: set[str] = set()
         for index, (table, number, row) in enumerate(rows):
@@ -316,28 +316,28 @@ class AnnotatedBenchmark(Benchmark):
             )
 
     def subtitle_path(self, record: Record) -> str | None:
-        """Where the subtitles of a question's video are; `None` for a video without."""
+        """Path of the subtitles of a question's video; `None` for a video without subtitles."""
         return None
 
     def _subtitles_of(self, record: Record) -> Subtitles:
         """Read the subtitles of a question's video."""
         path = self.subtitle_path(record)
-        # A byte that is no UTF-8 in one of many files of subtitles is no reason to end a job.
+        # Invalid UTF-8 in one of many subtitle files must not stop a job.
         return Subtitles(None if path is None else read_text(Path(path), errors="replace"))
 
     def missing_reason(self, record: Record) -> str | None:
-        """Say why a clip's file cannot be had, or `None` if it should be there."""
+        """Reason why a clip's file is not available; `None` if it should exist."""
         return None
 
     def _video_path(self, name: str) -> str:
-        """Where a video is under its name in a row, or where it should be put."""
+        """Path of a video by its name in a row, or the path where it is expected."""
         names = [name + suffix for suffix in self.suffixes]
         own = [folder for folder in self.folders if folder not in ("", ".")]
         put = next(filter(self.media.holds, own), own[0])
         return self.media.find(self.folders, names) or self.media.at(put, names[0])
 
     def _find_annotations(self, patterns: Sequence[str]) -> Path:
-        """Return the first annotation file there is.
+        """Return the first existing annotation file.
 
         Raises:
             FileNotFoundError: If there is none, in one line that ends with the command that fetches
@@ -355,7 +355,7 @@ class AnnotatedBenchmark(Benchmark):
 
 
 def check_limit(limit: int | None) -> None:
-    """Refuse a negative number of clips.
+    """Raise for a negative number of clips.
 
     Raises:
         ValueError: In one line.
@@ -370,7 +370,7 @@ def clip_id(name: str, clip: Clip) -> str:
 
 
 def index_of_letter(letter: str, choices: Sequence[str]) -> int:
-    """Which option a release's letter names.
+    """Index of the option named by a release's letter.
 
     Raises:
         ValueError: If it names none.
@@ -382,7 +382,7 @@ def index_of_letter(letter: str, choices: Sequence[str]) -> int:
 
 
 def index_of_text(text: str, choices: Sequence[str]) -> int | None:
-    """Which option has this text; of equal ones the last, as in VLMEvalKit; `None` for none."""
+    """Index of the last option with this text, as in VLMEvalKit; `None` for none."""
     return max((index for index, choice in enumerate(choices) if choice == text), default=None)
 
 
@@ -396,7 +396,7 @@ def options_in(text: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def option_notes(choices: Sequence[str], answer: int | None, answer_text: str = "") -> list[str]:
-    """Say what is odd about the options of a question."""
+    """Notes about irregular options of a question."""
     notes = []
     if answer is None:
         notes.append(f"the answer {answer_text!r} is none of the options; not scored")
@@ -412,7 +412,7 @@ def option_notes(choices: Sequence[str], answer: int | None, answer_text: str = 
 
 
 def form_notes(choices: Sequence[str], written: str, form: str = "{letter}. {text}") -> list[str]:
-    """Say where a release's lines of options are not in the form in which the prompt has them."""
+    """Note if a release's option lines differ from the form used in the prompt."""
     if "\n".join(lettered(choices, form)) == written:
         return []
     example = form.format(letter="A", text="text")
@@ -420,7 +420,7 @@ def form_notes(choices: Sequence[str], written: str, form: str = "{letter}. {tex
 
 
 def numbers_among(keys: Iterable[Hashable]) -> list[int]:
-    """For every key the how many-th of its kind it is, from 1."""
+    """Running count of every key among equal keys, from 1."""
     counts: Counter[Hashable] = Counter()
     numbers = []
     for key in keys:
@@ -479,11 +479,11 @@ class MediaFinder:
         return os.path.normpath(os.path.join(self.root, folder, name))
 
     def holds(self, folder: str) -> bool:
-        """Whether there is such a folder with anything in it."""
+        """Whether the folder exists and is not empty."""
         return bool(self._names(self.at(folder, "")))
 
     def _names(self, folder: str) -> frozenset[str]:
-        """Return what a folder holds; nothing if it cannot be listed."""
+        """Names in a folder; empty if it cannot be listed."""
         if folder not in self._listings:
             try:
                 self._listings[folder] = frozenset(os.listdir(folder))
