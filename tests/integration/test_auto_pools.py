@@ -31,7 +31,7 @@ with connected(address) as nodes:
 print(json.dumps({
     "pools": {name: [getattr(pools, name).least, getattr(pools, name).num_gpus,
                      getattr(pools, name).num_cpus] for name in ("compress", "answer")},
-    "status": [row["status"] for row in results],
+    "status": [result.status for result in results],
 }))
 """
 

@@ -181,7 +181,7 @@ def test_the_first_clip_that_works_is_done_twice_and_no_other(tmp_path, monkeypa
     monkeypatch.setattr(
         ProfileCompression,
         "_compress",
-        lambda self, row: compressed.append(row["video_id"]) or compress(self, row),
+        lambda self, clip: compressed.append(clip.video_id) or compress(self, clip),
     )
     recipe = job(videos, benchmark={"name": "custom", "root": str(videos)}, mode="profile")
     outcome, run_dir = run(recipe, tmp_path / "runs")
