@@ -113,6 +113,8 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's answers as VLMEvalKit or lmms-eval would have written them."""
+    if output is not None:
+        raise_if_unusable(output)
     where = place(run)
     from jobs.harness.exchange import export_run
 

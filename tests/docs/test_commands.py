@@ -70,6 +70,8 @@ def folder(tmp_path_factory):
 def tango(patch, arguments):
     """Exit code of the console script."""
     patch.setattr(sys, "argv", ["tango", *arguments])
+    # The command ends its process where Ray or a thread is still at work, which is pytest's here.
+    patch.setattr("jobs.cli.main.leave", sys.exit)
     with pytest.raises(SystemExit) as stop:
         main()
     return stop.value.code or 0
