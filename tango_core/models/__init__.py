@@ -138,8 +138,7 @@ def describe_model(
             `None` is the family's default.
 
     Raises:
-        ValueError: If the name or an option is unknown, the checkpoint is of another kind, or an
-            external family was edited since it was imported.
+        ValueError: If the name or an option is unknown, or the checkpoint is of another kind.
         FileNotFoundError: If the checkpoint does not exist.
     """
     entry = model_entry(name)

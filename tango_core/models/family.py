@@ -177,7 +177,7 @@ class ModelEntry:
         """16 hexadecimal digits for the sources of a family from outside this package.
 
         Raises:
-            ValueError: If a source was edited since it was imported, or the family does not exist.
+            ValueError: If the family does not exist.
         """
         family = self.load_family()
         parts = (sys.modules[self.family], type(family))

@@ -142,7 +142,7 @@ def test_a_recipe_may_not_hold_credentials(tmp_path):
 
 
 def test_a_recipe_must_be_utf8(tmp_path):
-    with pytest.raises(RecipeError, match="not UTF-8"):
+    with pytest.raises(RecipeError, match="not valid UTF-8"):
         job_of("/data/vid\udce9os")
 
 

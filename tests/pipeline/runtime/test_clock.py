@@ -22,7 +22,7 @@ LIVE = {
     "derived.py", "metrics.py", "ray_reports.py",
 }  # fmt: skip
 # Work in a directory of their own that is removed again.
-ASIDE = {"desk.py", "dry_run.py"}
+ASIDE = {"commands.py", "dry_run.py"}
 INJECTED = sorted(
     path
     for folder, pattern in (
