@@ -35,11 +35,6 @@ class NotRegularError(OSError):
         self.strerror = str(self)
 
 
-def user_cache() -> Path:
-    """Where a user's caches are: `$XDG_CACHE_HOME/tango-video` or `~/.cache/tango-video`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tango-video"
-
-
 def raise_if_not_regular(status: os.stat_result) -> None:
     """Raise for files on which `open` or `read` could block forever.
 

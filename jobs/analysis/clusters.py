@@ -27,7 +27,7 @@ from tango_core.analysis.clusters import (
     cluster_labels,
     fragmentation,
 )
-from tango_core.errors import InputError
+from tango_core.errors import InputError, UserError
 from tango_core.types import VideoFrames, VisualFeatures
 
 MOST_FRAMES = 8
@@ -97,7 +97,7 @@ def analyze_clusters(
                     labels = cluster_labels(features, frames, share, rotated=rotated)
                     own[rotated] += fragmentation(labels)
                     first.setdefault(rotated, labels)
-        except ValueError as error:
+        except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
         per_clip.append((row.video_id, own[False], own[True]))
         total = {rotated: total[rotated] + own[rotated] for rotated in total}

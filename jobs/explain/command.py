@@ -32,7 +32,7 @@ from jobs.explain.sides import (
 from jobs.report.formatting import DASH, Table, shortened
 from jobs.results.reduction import reduce_runs
 from jobs.results.summary import summarize_reduced
-from tango_core.errors import InputError
+from tango_core.errors import InputError, UserError
 
 WIDTH = 80
 _MINUS = "\N{MINUS SIGN}"
@@ -241,7 +241,7 @@ def _against_published(
             found.append(
                 against_published(side, cell, published_first=first, num_examples=how.examples)
             )
-        except ValueError as error:
+        except UserError as error:
             reasons.append(error)
     if not found:
         raise reasons[0]

@@ -28,7 +28,7 @@ PRESENT, SCORED, RIGHT, OK, UNPARSED, FAILED_BIT, DAMAGED_BIT = (1 << bit for bi
 class AnswerColumns:
     """Answers about whole clips, column by column.
 
-    Answers about a damaged clip that was kept (`pipeline.stages.declarations.DAMAGED`) count as any
+    Answers about a damaged clip that was kept (`pipeline.statuses.DAMAGED`) count as any
     other: they get the status that they would have about a healthy clip, and `DAMAGED_BIT`.
 
     Args:
