@@ -177,13 +177,6 @@ def test_impossible_settings_are_refused(options, message):
         FrameSpec(**options)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system has no such call")
-def test_a_test_that_writes_av1_does_not_run_before_everything_else_from_then_on(tmp_path):
-    before = os.sched_getscheduler(0)
-    write_clip(tmp_path / "clip.mp4", 4, codec="libsvtav1", options={"preset": "12"})
-    assert os.sched_getscheduler(0) == before
-
-
 class TestPathsThatAreNoPlainFile:
     def test_a_relative_name_with_a_colon_is_read(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
