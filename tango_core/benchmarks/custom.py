@@ -28,6 +28,7 @@ from tango_core.benchmarks.tables import is_missing, number_of, parted_by
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
 from tango_core.types import Question, VideoItem
+from tango_core.video.folder import list_images
 
 Fields = Mapping[str, Any]
 
@@ -37,7 +38,6 @@ VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".flv", ".wmv", ".mpg", ".mpeg", ".ts"}
     | {".mts", ".3gp", ".ogv", ".gif"}
 )
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 TABLE_SUFFIXES = (".csv", ".jsonl")
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
@@ -179,7 +179,7 @@ def _clips_of_folder(root: Path) -> list[VideoItem]:
             )
         return [VideoItem(root.name, str(root))]
     found = sorted(path.relative_to(root).as_posix() for path in _videos_below(root))
-    if not found and _holds_images(root):
+    if not found and list_images(root):
         return [VideoItem(root.name, str(root))]
     if not found:
         raise InputError(
@@ -205,17 +205,9 @@ def _videos_below(root: Path) -> Iterator[Path]:
             if Path(file).suffix.lower() in VIDEO_SUFFIXES and not file.startswith(".")
         ]
         yield from videos
-        if not videos and folder != root and _holds_images(folder):
+        if not videos and folder != root and list_images(folder):
             folders.clear()
             yield folder
-
-
-def _holds_images(folder: Path) -> bool:
-    """Whether a folder holds an image, and so may be the frames of a video."""
-    return any(
-        entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".")
-        for entry in folder.iterdir()
-    )
 
 
 def _read_rows(table: Path) -> list[tuple[int, Fields]]:

@@ -6,9 +6,7 @@ import logging
 import pytest
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.custom import IMAGE_SUFFIXES
 from tango_core.types import Question
-from tango_core.video.folder import IMAGE_SUFFIXES as DECODED_SUFFIXES
 
 CSV_HEADER = "video,question,options,answer,start,end,id\n"
 MATCH_HEADER = "video,question,options,answer,match\n"
@@ -283,7 +281,3 @@ def test_a_root_that_is_no_place_for_videos_is_refused(folder):
         build_benchmark("custom")
     with pytest.raises(ValueError, match=r"unknown benchmark\.split 'train'"):
         build_benchmark("custom", root=str(folder), split="train")
-
-
-def test_the_decoder_reads_the_images_that_make_a_folder_a_video():
-    assert IMAGE_SUFFIXES == DECODED_SUFFIXES

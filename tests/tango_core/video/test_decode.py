@@ -11,8 +11,8 @@ from numbered_videos import draw, numbers_of, write_clip, write_rotated
 from PIL import Image
 
 from tango_core.video import FrameSpec, decode_frames
-from tango_core.video.container import VideoDecodeError
 from tango_core.video.index import read_index
+from tango_core.video.reader import VideoDecodeError
 
 
 @pytest.mark.parametrize("decoder", ["auto", "pyav"])

@@ -4,8 +4,8 @@ from clips import clip
 from numbered_videos import numbers_of
 
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
-from tango_core.video.container import opened
 from tango_core.video.index import read_index
+from tango_core.video.reader import opened
 
 
 def test_a_file_is_described_from_its_packets():

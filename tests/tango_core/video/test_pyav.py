@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from numbered_videos import number_of
 
 from tango_core.video import pyav
-from tango_core.video.container import ReaderError
 from tango_core.video.index import read_index
 from tango_core.video.pyav import SequentialReader
+from tango_core.video.reader import ReaderError
 
 NAMES = ["closed_gop.mp4", "open_gop.mp4", "h265_open_gop.mp4", "vp9.webm", "variable_rate.mkv"]
 
