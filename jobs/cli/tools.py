@@ -11,7 +11,7 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli.completion import method_names, model_names
-from jobs.cli.options import expanded, expanded_all, expanded_text
+from jobs.cli.options import expanded, expanded_text
 from tango_core.errors import InputError
 
 
@@ -104,13 +104,6 @@ def train_tiny(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the checkpoints in OUTPUT.")
     ] = False,
-    beside: Annotated[
-        list[Path],
-        typer.Option(
-            help="Finished training with another seed, for the model card; may be repeated.",
-            callback=expanded_all,
-        ),
-    ] = [],  # noqa: B006
 ) -> None:
     """Train the built-in model from scratch."""
     from jobs.run.locations import raise_if_unusable
@@ -125,8 +118,8 @@ def train_tiny(
             "train-tiny is not in the installed package; run it in a checkout of the repository"
         ) from None
 
-    trial = train_tiny(output, seed=seed, minutes=minutes, resume=resume, beside=beside)
-    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
+    train_tiny(output, seed=seed, minutes=minutes, resume=resume)
+    print(f"model: {output}; measure it with `tango evaluate` and --set model.path={output}")
 
 
 # Arguments of `VideoChat.ask` that are options of the command, not of a method.
