@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from jobs.results.quantities import Json
 from pipeline.cache.derived import compressor_of, features_with
@@ -133,7 +134,9 @@ class TokenSets:
             if isinstance(cache, str):
                 return cache
             try:
-                plan = self._plan(cache, key)
+                if cache.name not in self._plans:  # the locations of all features are listed once
+                    self._plans[cache.name] = _plans_of(cache)
+                plan = self._plans[cache.name](key)
                 if plan is not None:
                     return _of_plan(plan)
                 video = cache.read(key).video
@@ -148,32 +151,21 @@ class TokenSets:
             video.grid, video.timestamps.numpy(), video.indices.numpy(), missing=(ONLY_POSITIONS,)
         )
 
-    def _plan(self, cache: TokenCache, key: str) -> Combination | None:
-        """Plan of a method for a clip, computed from its features; `None` if they are not stored.
-
-        The locations of all clips' features are listed once.
-        """
-        if cache.name not in self._plans:
-            self._plans[cache.name] = _plans_of(cache)
-        return self._plans[cache.name](key)
-
     def _cache(self, name: str) -> TokenCache | str:
         """An opened cache, or the reason why there is none."""
         if name not in self._opened:
-            self._opened[name] = self._found(name)
+            where = " or ".join(redacted(root) for root in self.roots)
+            self._opened[name] = (
+                f"The token cache {name} is not in {where}. Name its directory with --cache."
+            )
+            for root in self.roots:
+                with suppress(FileNotFoundError):
+                    try:
+                        self._opened[name] = TokenCache.existing(root, name)
+                    except (CacheError, ValueError) as error:
+                        self._opened[name] = f"{redacted(' '.join(str(error).split()))}."
+                    break
         return self._opened[name]
-
-    def _found(self, name: str) -> TokenCache | str:
-        """Look for a cache in all roots."""
-        for root in self.roots:
-            try:
-                return TokenCache.existing(root, name)
-            except FileNotFoundError:
-                continue
-            except (CacheError, OSError, ValueError) as error:
-                return f"{redacted(' '.join(str(error).split()))}."
-        where = " or ".join(redacted(root) for root in self.roots)
-        return f"The token cache {name} is not in {where}. Name its directory with --cache."
 
 
 def _plans_of(cache: TokenCache) -> Callable[[str], Combination | None]:
@@ -195,15 +187,19 @@ def _of_plan(plan: Combination) -> TokenDrawing:
     """Drawing of a plan."""
     drawing = plan.drawing or Drawing()
     scale = drawing.saliency_range
+
+    def array(tensor: torch.Tensor | None) -> Any:
+        return None if tensor is None else tensor.numpy().ravel()
+
     return TokenDrawing(
         grid=plan.grid,
         times=plan.timestamps.numpy(),
         kept=plan.indices.numpy(),
-        offsets=None if plan.offsets is None else plan.offsets.numpy(),
-        sources=None if plan.sources is None else plan.sources.numpy(),
-        weights=None if plan.weights is None else plan.weights.numpy(),
+        offsets=array(plan.offsets),
+        sources=array(plan.sources),
+        weights=array(plan.weights),
         segments=drawing.segments,
-        static=None if drawing.static is None else drawing.static.numpy().ravel(),
-        saliency=None if drawing.saliency is None else drawing.saliency.numpy().ravel(),
+        static=array(drawing.static),
+        saliency=array(drawing.saliency),
         saliency_range=None if scale is None else (float(scale[0]), float(scale[1])),
     )

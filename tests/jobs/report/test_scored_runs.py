@@ -24,7 +24,6 @@ from jobs.notebook import load_run
 from jobs.report.compare import report_runs
 from jobs.runs.show import compared
 from jobs.viewer.command import opened
-from jobs.viewer.contents import contents
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -136,7 +135,7 @@ def test_the_viewer_counts_right_ones_and_shows_spans_and_scores(made, tmp_path)
     right = answers[answers["correct"].fillna(False).astype(bool)]
     with opened([folder]) as pages:
         for number, name in enumerate(CELLS):
-            found = contents(pages.index)["columns"][number]
+            found = pages.contents()["columns"][number]
             assert found["right"] == (right["cell"] == name).sum()
         page = pages.page(0)
     for question in page["questions"]:

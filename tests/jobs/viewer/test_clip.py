@@ -12,10 +12,10 @@ from clips import clip as clip_file
 from PIL import Image
 from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
-from jobs.viewer.clips import NoSuchClipError, seen_to_json, sprites_of
 from jobs.viewer.command import opened
 from jobs.viewer.drawings import ONLY_POSITIONS
 from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError, nearest_to
+from jobs.viewer.pages import NoSuchPieceError
 from jobs.viewer.panels import ClipPanels, merged_into
 from tango_core.compressors import build_method
 
@@ -50,7 +50,7 @@ def unpacked(text, kind):
 
 
 def test_the_page_has_questions_options_answers_and_times(pages):
-    page = pages.page(1)
+    page = pages.clip(1)
     first = page["questions"][0]
     assert first["text"] == f"What is it, {HOSTILE}?"
     assert first["choices"] == ["red", "Blue", HOSTILE]
@@ -59,7 +59,7 @@ def test_the_page_has_questions_options_answers_and_times(pages):
     reply = first["answers"]["1"]
     assert reply["text"].startswith("reply tango r=0.25 ")
     assert (reply["prefill_ms"], reply["tokens_kept"], reply["prompt_tokens"]) == (12.5, 12, 60)
-    failed = pages.page(2)["questions"][0]["answers"]["0"]
+    failed = pages.clip(2)["questions"][0]["answers"]["0"]
     assert (failed["status"], failed["error"]) == ("decode_failed", "decode: it is broken")
 
 
@@ -73,7 +73,7 @@ def test_drawings_are_the_plans_that_methods_made(pages):
     assert drawn.static.tolist() == plan.drawing.static.flatten().tolist()
     assert drawn.saliency.tolist() == plan.drawing.saliency.flatten().tolist()
     assert drawn.missing == ()
-    packed = seen_to_json(seen, [[]], [None])["drawings"][seen.columns[1][0]]
+    packed = seen.to_json([[]], [None])["drawings"][seen.columns[1][0]]
     assert unpacked(packed["kept"], packed["places"]).tolist() == plan.indices.tolist()
     assert unpacked(packed["weights"], "<f4").tolist() == plan.weights.tolist()
     assert packed["grid"] == [FRAMES, *GRID]
@@ -130,14 +130,14 @@ def test_a_damaged_entry_is_a_sentence(run, tmp_path):
 
 
 def test_an_unknown_clip_is_named(pages):
-    with pytest.raises(NoSuchClipError, match="no clip 99"):
-        pages.page(99)
+    with pytest.raises(NoSuchPieceError, match="no clip 99"):
+        pages.clip(99)
 
 
 def test_frames_are_those_of_the_video(pages, decoder):
     seen = pages.seen(0, ALL)
     assert len(seen.views) == 1
-    (picture,) = sprites_of(decoder, seen.views[0])
+    (picture,) = seen.views[0].sprites(decoder)
     image = Image.open(io.BytesIO(picture))
     assert image.height % FRAMES == 0
     frames = np.asarray(image).reshape(FRAMES, -1, image.width, 3).astype(float)
@@ -147,11 +147,10 @@ def test_frames_are_those_of_the_video(pages, decoder):
 
 
 def test_what_was_decoded_is_kept_up_to_a_bound(video, tmp_path):
-    decoder = FrameDecoder(pixels=2_000, max_bytes=1)
+    decoder = FrameDecoder(pixels=2_000, num_cached=1)
     try:
         clips = [Clip(str(video), bounds, "") for bounds in (None, (0.0, 2.0))]
         made = [decoder.sprites(clip, {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) for clip in clips]
-        assert len(decoder._kept) == 1  # the last one, whatever its size
         assert decoder.sprites(clips[1], {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) is made[1]
     finally:
         decoder.close()
@@ -191,14 +190,12 @@ def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
         again = panels.figure(("shapes", video_id(0)), ["full"])
         failed = panels.figure(("shapes", video_id(3)), ["full"])
         unknown = panels.figure(("shapes", HOSTILE), ["full"])
-    assert html.count("data:image/jpeg;base64,") == 4
-    assert html.count("<use ") == 8
+    assert html.count('src="data:image/jpeg;base64,') == 8
     for text in (html, again, failed, unknown):
-        assert "<img" not in text
+        assert "<img src" not in text
         assert "<script" not in text
     assert 'href="viewer/index.html#/clip?benchmark=shapes&amp;video=video' in html
-    ids = [part.split('"')[0] for text in (html, again) for part in text.split('<image id="')[1:]]
-    assert len(set(ids)) == len(ids) == 8
+    assert again.count("<img ") == 4
     assert failed.startswith("<p>full: The token cache")
     assert unknown.startswith("<p>The run has no record of the file")
 

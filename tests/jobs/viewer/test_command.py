@@ -71,7 +71,7 @@ def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path
     shutil.move(tmp_path / "shapes", tmp_path / "gone")
     with opened([run]) as pages:
         assert pages.index.has_words
-        page = pages.page(0)
+        page = pages.clip(0)
         assert page["questions"][0]["text"].endswith("?")
         assert page["sources"][0]["path"].endswith(".mp4")
         seen = pages.seen(0, [0, 1])

@@ -8,7 +8,7 @@ import pytest
 from viewed_runs import CELLS, HOSTILE, KINDS, OLD, video_id, write_viewed_run
 
 from jobs.viewer.command import opened
-from jobs.viewer.contents import PAGE, contents
+from jobs.viewer.pages import PAGE
 from pipeline.progress.answers import read_answers
 
 pytestmark = pytest.mark.system
@@ -165,7 +165,7 @@ def test_an_unknown_setting_is_named(find, name, value):
 
 
 def test_contents_say_what_there_is(pages, find):
-    found = contents(pages.index)
+    found = pages.contents()
     assert (found["questions"], found["clips"]) == (120, 60)
     assert [column["label"] for column in found["columns"]] == list(CELLS)
     assert [column["baseline"] for column in found["columns"]] == [None, 0, 0, 0]
@@ -220,8 +220,8 @@ def test_a_run_is_named_once(tmp_path):
 def test_a_run_that_does_not_say_what_it_was_asked_is_shown_without_words(tmp_path, caplog):
     run = write_viewed_run(tmp_path, clips=3, words=False)
     with opened([run]) as pages:
-        found = contents(pages.index)
-        page = pages.page(0)
+        found = pages.contents()
+        page = pages.clip(0)
         seen = pages.seen(0, [1])
     assert "has no record of its questions" in caplog.text
     assert len(found["missing"]) == 1
