@@ -120,11 +120,6 @@ def differences(first: Side, second: Side) -> list[Difference]:
     return list(found.values())
 
 
-def changes(found: list[Difference], factor: Factor) -> bool:
-    """Whether any differing setting changes the given part of the input."""
-    return any(one.factor == factor for one in found)
-
-
 def same_weights(first: Side, second: Side) -> bool | None:
     """Whether both used the same weights; `None` if not recorded."""
     ours, theirs = first.facts, second.facts
@@ -133,11 +128,6 @@ def same_weights(first: Side, second: Side) -> bool | None:
     if ours.checkpoint and theirs.checkpoint:
         return ours.checkpoint == theirs.checkpoint
     return None
-
-
-def same_cache(first: Side, second: Side) -> bool:
-    """Whether both used the same token cache: same model, frames, compressor and options."""
-    return bool(first.cell.cache) and first.cell.cache == second.cell.cache
 
 
 def _of_recipes(first: Side, second: Side) -> Iterator[tuple[str, Any, Any, Factor | None]]:
@@ -189,23 +179,23 @@ def factors_of(
         second: Result B.
     """
     settings = differences(first, second)
-    model = _model(len(common), first, second, settings)
-    frames = _by_digest(common, "frames_digest", changes(settings, "frames"))
-    tokens = _tokens(common, frames, model, changes(settings, "tokens"), same_cache(first, second))
-    prompts = _by_digest(common, "prompt_digest", changes(settings, "prompts"))
+    changed = {one.factor for one in settings}
+    size, other_model = len(common), "model" in changed
+    same_model = not other_model and same_weights(first, second) is True
+    model = Known(np.full(size, other_model), np.full(size, same_model))
+    frames = _by_digest(common, "frames_digest", "frames" in changed)
+    if "tokens" in changed:
+        tokens = Known(np.ones(size, bool), np.zeros(size, bool))
+    else:
+        same_cache = bool(first.cell.cache) and first.cell.cache == second.cell.cache
+        tokens = _tokens(common, frames, model, same_cache)
+    prompts = _by_digest(common, "prompt_digest", "prompts" in changed)
     # The digest covers the benchmark's prompt but not text added by the model; compare lengths.
     comparable = frames.same & tokens.same & ~model.other
     words = [common[f"prompt_tokens_{x}"] - common[f"tokens_with_newlines_{x}"] for x in "ab"]
     longer = comparable & _both(*words) & (words[0] != words[1]).to_numpy()
     prompts = Known(prompts.other | longer, prompts.same & ~longer)
     return {"model": model, "prompts": prompts, "frames": frames, "tokens": tokens}, settings
-
-
-def _model(size: int, first: Side, second: Side, settings: Sequence[Difference]) -> Known:
-    """Compare the weights and the options that change the language model's computation."""
-    other = changes(list(settings), "model")
-    same = not other and same_weights(first, second) is True
-    return Known(np.full(size, other), np.full(size, same))
 
 
 def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Known:
@@ -216,12 +206,8 @@ def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Know
     return Known((known & ~equal) | (~known & setting_differs), known & equal)
 
 
-def _tokens(
-    common: pd.DataFrame, frames: Known, model: Known, setting_differs: bool, same_cache: bool
-) -> Known:
-    """Compare the method's settings, numbers of tokens and kept positions."""
-    if setting_differs:
-        return Known(np.ones(len(common), bool), np.zeros(len(common), bool))
+def _tokens(common: pd.DataFrame, frames: Known, model: Known, same_cache: bool) -> Known:
+    """Compare numbers of tokens and kept positions; `same_cache`: both used one token cache."""
     positions = _by_digest(common, "kept_digest", setting_differs=False)
     other, counted = positions.other, np.ones(len(common), bool)
     for column in ("tokens_total", "tokens_kept"):
@@ -230,14 +216,10 @@ def _tokens(
         counted &= known
         other = other | (known & (first != second).to_numpy())
     # With different frames or weights, different positions are not a separate cause.
+    unknown = ~(positions.same | positions.other)
     other = other & ~frames.other & ~model.other
-    same = positions.same | (counted & same_cache & frames.same & ~_known(common, "kept_digest"))
+    same = positions.same | (counted & same_cache & frames.same & unknown)
     return Known(other, same & ~other)
-
-
-def _known(common: pd.DataFrame, column: str) -> Mask:
-    """(q,) mask of questions where both results have a value in a column."""
-    return _both(common[f"{column}_a"], common[f"{column}_b"])
 
 
 def _both(first: pd.Series, second: pd.Series) -> Mask:
@@ -303,17 +285,12 @@ def causes_of(first: Side, second: Side) -> Causes:
     combined = sorted(found - {*fixed, LEFT})
     return Causes(
         common,
-        _only(merged, "left_only"),
-        _only(merged, "right_only"),
+        merged[merged["where"] == "left_only"].reset_index(drop=True),
+        merged[merged["where"] == "right_only"].reset_index(drop=True),
         (*fixed[:3], *_TITLES.values(), *combined, LEFT),
         factors,
         settings,
     )
-
-
-def _only(merged: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The questions that only one result has."""
-    return merged[merged["where"] == where].reset_index(drop=True)
 
 
 def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray:
@@ -325,7 +302,12 @@ def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray
     stripped = [text.fillna("").astype(str).str.strip() for text in texts]
     same_reply = known_text & (stripped[0] == stripped[1]).to_numpy(bool)
     answered = ~failed_a & ~failed_b
-    reordered = same_reply & score_differs & _reordered(common) & ~factors["prompts"].same
+    # The right option has the same text but another position.
+    moved = _both(common["answer_a"], common["answer_b"])
+    moved &= (common["answer_a"] != common["answer_b"]).to_numpy()
+    moved &= _both(common["answer_text_a"], common["answer_text_b"])
+    moved &= (common["answer_text_a"] == common["answer_text_b"]).to_numpy(bool)
+    reordered = same_reply & score_differs & moved & ~factors["prompts"].same
     causes = np.full(len(common), NOTHING, dtype=object)
     causes[failed_a ^ failed_b] = FAILED
     causes[answered & same_reply & score_differs & ~reordered] = SCORED
@@ -333,22 +315,13 @@ def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray
     others = {name: factors[name].other.copy() for name in FACTORS}
     others["prompts"] |= reordered
     all_same = np.all([factors[name].same for name in FACTORS], axis=0)
-    named = np.array([_name(flags) for flags in zip(*others.values(), strict=True)], dtype=object)
+    named = np.array(
+        [
+            " + ".join(title for title, flag in zip(_TITLES.values(), flags, strict=True) if flag)
+            for flags in zip(*others.values(), strict=True)
+        ],
+        dtype=object,
+    )
     named = np.where(named == NOTHING, np.where(all_same & known_text, SAME_INPUT, LEFT), named)
     causes[other_reply] = named[other_reply]
     return causes
-
-
-def _reordered(common: pd.DataFrame) -> Mask:
-    """(q,) mask of questions whose right option has the same text but another position."""
-    moved = common["answer_a"].notna() & common["answer_b"].notna()
-    moved &= common["answer_a"] != common["answer_b"]
-    words = common["answer_text_a"].notna() & (common["answer_text_a"] == common["answer_text_b"])
-    return np.asarray(moved & words, bool)
-
-
-def _name(flags: Sequence[bool]) -> str:
-    """Join the titles of the factors that differ."""
-    return " + ".join(
-        _TITLES[name] for name, is_other in zip(FACTORS, flags, strict=True) if is_other
-    )

@@ -19,7 +19,7 @@ from scored_answers import (
 )
 
 from jobs.analysis.coverage import cell_scores
-from jobs.explain.command import HowToExplain, explanations
+from jobs.explain.command import explanations
 from jobs.notebook import load_run
 from jobs.report.compare import report_runs
 from jobs.runs.show import compared
@@ -96,8 +96,7 @@ def test_runs_of_one_cell_each_are_compared_and_explained(made, tmp_path):
     title = "mIoU %" if made.name == "charades_sta" else "group score %"
     text = compared([str(full), str(tango)], str(tmp_path))
     assert title in text
-    how = HowToExplain(*CELLS)
-    (found,) = explanations(str(full), str(tango), how)
+    (found,) = explanations(str(full), str(tango), cell=CELLS[0], other_cell=CELLS[1])
     answers = answers_of(made.benchmark, made.replies).set_index("cell")
     column = "score" if made.name == "charades_sta" else "correct"
     means = [answers.loc[name, column].astype(float).mean() for name in CELLS]
