@@ -303,9 +303,10 @@ def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray
     same_reply = known_text & (stripped[0] == stripped[1]).to_numpy(bool)
     answered = ~failed_a & ~failed_b
     # The right option has the same text but another position.
-    moved = _both(common["answer_a"], common["answer_b"])
-    moved &= (common["answer_a"] != common["answer_b"]).to_numpy()
-    moved &= _both(common["answer_text_a"], common["answer_text_b"])
+    moved = _both(common["answer_a"], common["answer_b"]) & _both(
+        common["answer_text_a"], common["answer_text_b"]
+    )
+    moved &= (common["answer_a"] != common["answer_b"]).to_numpy(bool)
     moved &= (common["answer_text_a"] == common["answer_text_b"]).to_numpy(bool)
     reordered = same_reply & score_differs & moved & ~factors["prompts"].same
     causes = np.full(len(common), NOTHING, dtype=object)

@@ -17,8 +17,13 @@ from jobs.config.methods import cell_name
 from jobs.config.overrides import read_recipe
 from jobs.config.recipe import Job, parse_job
 from jobs.config.sections import BenchmarkSection
-from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.vlmevalkit import read_vlmevalkit, table_of, write_vlmevalkit
+from jobs.harness.predictions import (
+    read_lmms_eval,
+    read_vlmevalkit,
+    table_of,
+    write_lmms_eval,
+    write_vlmevalkit,
+)
 from jobs.report.page import write_report
 from jobs.results.answer_columns import AnswerColumns, by_code
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts

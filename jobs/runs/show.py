@@ -162,7 +162,7 @@ def _summary(run: FoundRun) -> RunSummary | None:
 
 
 def _failures(summary: RunSummary, max_width: int | None) -> Iterator[str]:
-    """Why answers failed."""
+    """Reasons of failed answers."""
     reasons = summary.failures.reasons
     if reasons:
         yield f"\n{summary.counts.num_failed} answers failed:"

@@ -75,14 +75,14 @@ class TokenDrawing:
 
     def to_json(self) -> Json:
         """JSON for the page; arrays are base64 of little-endian numbers."""
-        places = "<u2" if math.prod(self.grid) <= 65536 else "<u4"
+        index_type = "<u2" if math.prod(self.grid) <= 65536 else "<u4"
         return {
             "grid": list(self.grid),
             "times": [round(float(time), 4) for time in self.times],
-            "places": places,
-            "kept": _packed(self.kept, places),
+            "index_type": index_type,
+            "kept": _packed(self.kept, index_type),
             "offsets": _packed(self.offsets, "<u4"),
-            "sources": _packed(self.sources, places),
+            "sources": _packed(self.sources, index_type),
             "weights": _packed(self.weights, "<f4"),
             "segments": list(self.segments),
             "static": _packed(self.static, "u1"),

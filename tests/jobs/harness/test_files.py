@@ -28,9 +28,15 @@ from releases import (
     write_parquet,
 )
 
-from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.predictions import answer_rows, replies_of
-from jobs.harness.vlmevalkit import read_vlmevalkit, table_of, write_vlmevalkit
+from jobs.harness.predictions import (
+    answer_rows,
+    read_lmms_eval,
+    read_vlmevalkit,
+    replies_of,
+    table_of,
+    write_lmms_eval,
+    write_vlmevalkit,
+)
 from pipeline.rows import ANSWER
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, NO_REPLY, NOT_LOADED
 

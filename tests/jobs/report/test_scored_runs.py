@@ -136,7 +136,7 @@ def test_the_viewer_counts_right_ones_and_shows_spans_and_scores(made, tmp_path)
         for number, name in enumerate(CELLS):
             found = pages.contents()["columns"][number]
             assert found["right"] == (right["cell"] == name).sum()
-        page = pages.page(0)
+        page = pages.clip(0)
     for question in page["questions"]:
         of_question = answers[answers["question_id"] == question["id"]].set_index("cell")
         for number, name in enumerate(CELLS):

@@ -309,7 +309,7 @@ def test_hostile_texts_are_shown_as_they_are(tab):
     assert page.locator("#app img, #app script").count() == 0
     page.goto(page.url.split("#")[0] + f"#/clip?benchmark=shapes&video={HOSTILE.replace('#', '')}")
     page.reload()
-    expect(page.locator("[role=alert]")).to_contain_text("no run was asked about the clip")
+    expect(page.locator("[role=alert]")).to_contain_text("no run has questions about the clip")
 
 
 def test_what_is_missing_is_said(tab):

@@ -74,7 +74,7 @@ def test_drawings_are_the_plans_that_methods_made(pages):
     assert drawn.saliency.tolist() == plan.drawing.saliency.flatten().tolist()
     assert drawn.missing == ()
     packed = seen.to_json([[]], [None])["drawings"][seen.columns[1][0]]
-    assert unpacked(packed["kept"], packed["places"]).tolist() == plan.indices.tolist()
+    assert unpacked(packed["kept"], packed["index_type"]).tolist() == plan.indices.tolist()
     assert unpacked(packed["weights"], "<f4").tolist() == plan.weights.tolist()
     assert packed["grid"] == [FRAMES, *GRID]
 
