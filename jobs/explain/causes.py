@@ -7,7 +7,7 @@ methods are always compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -41,6 +41,8 @@ _MODEL_KEYS: Mapping[str, Factor] = {
 }
 # Fields of the facts that can only change replies through rounding.
 _ENVIRONMENT = ("dtype", "device", "mode", "git_commit", "float32_products")
+# Prefix of settings of the recipe, which are compared apart from those of the facts.
+_RECIPE = "recipe: "
 _LIBRARIES = ("tango-video", "torch", "transformers", "av", "decord", "torchcodec", "numpy")
 
 
@@ -62,62 +64,49 @@ class Difference:
     factor: Factor | None = None
 
 
-def _model_name(side: Side) -> str | None:
-    """Name of the model; `None` if a harness file uses a name that we do not know."""
-    return side.facts.model if not side.is_import or side.facts.model in MODELS else None
-
-
-def _cell_value(name: str) -> Callable[[Side], Any]:
-    """Read a field of the cell; unknown (`None`) for a harness file unless the user set it."""
-    return lambda side: (
-        None if side.is_import and side.cell.name == side.facts.model else getattr(side.cell, name)
-    )
-
-
-# (key, function that reads the setting, factor); unknown values are `None` or empty.
-_SETTINGS: tuple[tuple[str, Callable[[Side], Any], Factor | None], ...] = (
-    ("model.name", _model_name, "model"),
-    ("model.checkpoint", lambda side: side.facts.checkpoint, "model"),
-    ("model.llm", lambda side: side.facts.llm and asdict(side.facts.llm), "model"),
-    ("benchmark.protocol", lambda side: harness_of(side.cell.protocol), "prompts"),
-    ("model.num_frames", lambda side: side.facts.num_frames, "frames"),
-    ("model.input_size", lambda s: None if s.is_import else s.facts.input_size or "-", "tokens"),
-    ("method.name", _cell_value("method"), "tokens"),
-    ("method.retention", _cell_value("retention"), "tokens"),
-    (
-        "method.layer_shares",
-        lambda side: None if side.is_import else _text(side.cell.layer_shares or "-"),
-        "tokens",
-    ),
-)
-
-
 def differences(first: Side, second: Side) -> list[Difference]:
-    """Settings that are known in both results and differ, the important ones first."""
-    values = [(key, read(first), read(second), factor) for key, read, factor in _SETTINGS]
+    """Settings that are known in both results and differ, those that change the input first."""
+    ours, theirs = _settings(first), _settings(second)
     if first.cell.method == second.cell.method and not (first.is_import or second.is_import):
-        options_a, options_b = first.cell.options, second.cell.options
-        values += [
-            (
-                f"method.{key}",
-                _text(options_a.get(key, "-")),
-                _text(options_b.get(key, "-")),
-                "tokens",
-            )
-            for key in dict.fromkeys([*options_a, *options_b])
-        ]
-    values += _of_recipes(first, second)
-    a, b = first.facts, second.facts
-    values += [(key, getattr(a, key), getattr(b, key), None) for key in _ENVIRONMENT]
-    values += [
-        (f"versions.{key}", a.versions.get(key), b.versions.get(key), None) for key in _LIBRARIES
-    ]
+        options = first.cell.options, second.cell.options
+        for key in {**options[0], **options[1]}:
+            for own, values in zip((ours, theirs), options, strict=True):
+                own[f"method.{key}"] = values.get(key, "-"), "tokens"
     found: dict[str, Difference] = {}
-    for key, one, two, factor in values:
+    for name, (one, factor) in ours.items():
+        key = name.removeprefix(_RECIPE)
+        two, _ = theirs.get(name, (None, None))
         known = all(value is not None and value != "" and value != {} for value in (one, two))
         if known and one != two:
+            if key in ("model.path", "model.revision") and same_weights(first, second) is None:
+                factor = "model"
             found.setdefault(key, Difference(key, _text(one), _text(two), factor))
-    return list(found.values())
+    return sorted(found.values(), key=lambda one: one.factor is None)
+
+
+def _settings(side: Side) -> dict[str, tuple[Any, Factor | None]]:
+    """Settings of a result with the part of the input that each changes; `None` if unknown."""
+    facts, cell, recorded = side.facts, side.cell, not side.is_import
+    has_method = recorded or cell.name != facts.model  # the user can name it for a harness file
+    found: dict[str, tuple[Any, Factor | None]] = {
+        "model.name": (facts.model if recorded or facts.model in MODELS else None, "model"),
+        "model.checkpoint": (facts.checkpoint, "model"),
+        "model.llm": (facts.llm and asdict(facts.llm), "model"),
+        "benchmark.protocol": (harness_of(cell.protocol), "prompts"),
+        "model.num_frames": (facts.num_frames, "frames"),
+        "model.input_size": ((facts.input_size or "-") if recorded else None, "tokens"),
+        "method.name": (cell.method if has_method else None, "tokens"),
+        "method.retention": (cell.retention if has_method else None, "tokens"),
+        "method.layer_shares": (str(cell.layer_shares or "-") if recorded else None, "tokens"),
+    }
+    recipe = dict(dotted(computed_part(side.job))) if side.job else {}
+    for key in sorted(recipe):
+        section, _, name = key.partition(".")
+        if section not in ("method", "methods", "mode"):
+            factor = _MODEL_KEYS.get(name) if section == "model" else None
+            found[_RECIPE + key] = str(recipe[key]), factor
+    found |= {key: (getattr(facts, key), None) for key in _ENVIRONMENT}
+    return found | {f"versions.{key}": (facts.versions.get(key), None) for key in _LIBRARIES}
 
 
 def same_weights(first: Side, second: Side) -> bool | None:
@@ -128,18 +117,6 @@ def same_weights(first: Side, second: Side) -> bool | None:
     if ours.checkpoint and theirs.checkpoint:
         return ours.checkpoint == theirs.checkpoint
     return None
-
-
-def _of_recipes(first: Side, second: Side) -> Iterator[tuple[str, Any, Any, Factor | None]]:
-    """Differences of the resolved recipes in keys that both have."""
-    a, b = (dict(dotted(computed_part(side.job))) if side.job else {} for side in (first, second))
-    for key in sorted(a.keys() & b.keys()):
-        section, _, name = key.partition(".")
-        factor = _MODEL_KEYS.get(name) if section == "model" else None
-        if key in ("model.path", "model.revision") and same_weights(first, second) is None:
-            factor = "model"
-        if section not in ("method", "methods", "mode") and a[key] != b[key]:
-            yield key, _text(a[key]), _text(b[key]), factor
 
 
 def _text(value: object) -> str:

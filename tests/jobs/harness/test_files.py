@@ -128,17 +128,6 @@ def test_columns_are_those_of_vlmevalkit(write, name, columns, tmp_path):
     assert frame["prediction"][1] == NO_REPLY
 
 
-def test_columns_of_longvideobench_are_those_its_rating_uses(tmp_path):
-    benchmark = load("longvideobench", longvideobench_parquet(tmp_path / "root"))
-    path = tmp_path / "predictions.json"
-    write_vlmevalkit(make_answers(benchmark), benchmark, path)
-    row = json.loads(path.read_text())[0]
-    assert (row["index"], row["correct_choice"], row["duration_group"]) == (0, 4, 600)
-    assert row["question_category"] == "S2E"
-    assert eval(row["candidates"])[4] == "naps"
-    assert row["video_path"] == "./videos/long-_1.mp4"
-
-
 def concatenated(root):
     """VLMEvalKit's table of TempCompass, which it makes of its three."""
     tempcompass_vlmevalkit(root)

@@ -9,7 +9,7 @@ from short_training import one_thread, training
 
 from jobs.training.data import frame_batch, labelled_frame
 from jobs.training.model import VisionTrainer
-from jobs.training.stages import FULL, MINUTES, Stage, architecture, learning_rate, recipe_for
+from jobs.training.stages import FULL, MINUTES, architecture, recipe_for
 
 
 def test_less_time_shortens_every_stage():
@@ -18,14 +18,6 @@ def test_less_time_shortens_every_stage():
     assert recipe_for(10 * MINUTES) == FULL
     with pytest.raises(ValueError, match="--minutes"):
         recipe_for(0)
-
-
-def test_rates_warm_up_and_fall():
-    stage = Stage("any", 100, 1.0, warmup=10)
-    rates = [learning_rate(stage, step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1)
-    assert max(rates) == pytest.approx(1.0)
-    assert rates[-1] == pytest.approx(0.03, abs=0.01)
 
 
 class StoppedError(Exception):
