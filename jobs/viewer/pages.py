@@ -327,7 +327,7 @@ class Pages:
             return drawing
         sampling = sets.sampling_of(cell.cache)
         settings = json.dumps(dict(sampling), sort_keys=True) if sampling else ""
-        times = tuple(float(time) for time in drawing.times)
+        times = tuple(drawing.plan.timestamps.tolist())
         return drawing, View(number, clip_of(asked), settings, times)
 
 

@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from jobs.viewer.drawings import TokenDrawing, TokenSets
+from jobs.viewer.drawings import TokenSets
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, clip_of
 from jobs.viewer.links import deep_link
 from jobs.viewer.runs import Runs
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
+from tango_core.combination import Combination
 from tango_core.printable import printable
 
 _WIDTH, _GAP = 132, 6
@@ -93,34 +94,35 @@ class ClipPanels:
             return _sentence(f"The run has no record of the file of {clip[1]}.")
         facts = self._group.facts[0]
         caches = {cell.name: cell.cache for cell in facts.cells if cell.benchmark == clip[0]}
-        drawings: dict[str, TokenDrawing] = {}
+        plans: dict[str, Combination] = {}
         missing: list[str] = []
         for name in cells:
             found = self._sets.drawing(caches.get(name, ""), asked["clip_key"] or "")
             if isinstance(found, str):
                 missing.append(f"{name}: {found}")
             else:
-                drawings[name] = found
-        if not drawings:
+                plans[name] = found.plan
+        if not plans:
             return _sentence(" ".join(missing) or "No cell was named.")
-        first = next(iter(drawings))
-        num_frames = drawings[first].grid[0]
+        first = next(iter(plans))
+        num_frames, rows, columns = plans[first].grid
         shown = np.unique(np.linspace(0, num_frames - 1, positions).round().astype(int)).tolist()
         try:
             sampling = self._sets.sampling_of(caches[first])
-            sprites = self._decoder.sprites(clip_of(asked), sampling, drawings[first].times)
+            sprites = self._decoder.sprites(
+                clip_of(asked), sampling, plans[first].timestamps.tolist()
+            )
             frames = [_frame(sprites, position, num_frames) for position in shown]
         except FramesMissingError as error:
             missing.append(str(error))
-            height = round(_WIDTH * drawings[first].grid[1] / drawings[first].grid[2])
+            height = round(_WIDTH * rows / columns)
             frames = [np.full((height, _WIDTH, 3), _UNKNOWN, np.uint8)] * len(shown)
         parts = []
-        for name, drawing in drawings.items():
-            total = drawing.grid[0] * drawing.tokens_per_frame
-            text = f"{name}: {len(drawing.kept)} of {total} tokens"
+        for name, plan in plans.items():
+            text = f"{name}: {plan.num_kept} of {plan.num_total} tokens"
             text += f", {captions[name]}" if captions and name in captions else ""
             label = html.escape(printable(text))
-            images = "".join(_images(drawing, shown, frames))
+            images = "".join(_images(plan, shown, frames))
             parts.append(f'<div>{label}</div><div role="img" aria-label="{label}">{images}</div>')
         title = html.escape(printable(clip[1]))
         if viewer:
@@ -150,17 +152,17 @@ def _frame(sprites: Sequence[bytes], position: int, num_frames: int) -> Pixels:
     return np.asarray(frame.resize((_WIDTH, round(_WIDTH * height / sprite.width))))
 
 
-def _images(drawing: TokenDrawing, shown: Sequence[int], frames: Sequence[Pixels]) -> Iterator[str]:
+def _images(plan: Combination, shown: Sequence[int], frames: Sequence[Pixels]) -> Iterator[str]:
     """The `<img>` of every frame with the tokens of a method over it."""
-    into = merged_into(drawing).reshape(drawing.grid)
+    into = merged_into(plan).reshape(plan.grid)
     kept = np.zeros(into.shape, bool)
-    kept.ravel()[drawing.kept] = True
+    kept.ravel()[plan.indices.numpy()] = True
     for position, frame in zip(shown, frames, strict=True):
-        at = min(position, drawing.grid[0] - 1)
+        at = min(position, plan.grid[0] - 1)
         data = io.BytesIO()
         Image.fromarray(_over(frame, into[at], kept[at])).save(data, "JPEG", quality=72)
         url = f"data:image/jpeg;base64,{base64.b64encode(data.getvalue()).decode()}"
-        time = f"{drawing.times[at]:.1f} s"
+        time = f"{float(plan.timestamps[at]):.1f} s"
         yield f'<img alt="" title="{time}" style="margin:0 {_GAP}px {_GAP}px 0" src="{url}">'
 
 
@@ -182,16 +184,16 @@ def _over(frame: Pixels, into: npt.NDArray[np.int64], kept: npt.NDArray[np.bool_
     return pixels
 
 
-def merged_into(drawing: TokenDrawing) -> npt.NDArray[np.int64]:
+def merged_into(plan: Combination) -> npt.NDArray[np.int64]:
     """(T * L,) kept token into which each position was merged most; -1 for none."""
-    total = drawing.grid[0] * drawing.tokens_per_frame
-    into = np.full(total, -1, np.int64)
-    if drawing.offsets is None or drawing.sources is None or drawing.weights is None:
-        into[drawing.kept] = np.arange(len(drawing.kept))
+    into = np.full(plan.num_total, -1, np.int64)
+    tokens = np.arange(plan.num_kept)
+    if plan.offsets is None or plan.sources is None or plan.weights is None:
+        into[plan.indices.numpy()] = tokens
         return into
-    tokens = np.repeat(np.arange(len(drawing.kept)), np.diff(drawing.offsets))
-    order = np.argsort(np.abs(drawing.weights), kind="stable")  # the largest weight is written last
-    into[drawing.sources[order]] = tokens[order]
+    tokens = np.repeat(tokens, np.diff(plan.offsets.numpy()))
+    order = np.argsort(np.abs(plan.weights.numpy()), kind="stable")  # the largest is written last
+    into[plan.sources.numpy()[order]] = tokens[order]
     return into
 
 

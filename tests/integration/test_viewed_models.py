@@ -73,9 +73,9 @@ def test_tokens_lie_over_the_frames_that_the_model_saw(name, tmp_path):
     finally:
         decoder.close()
     for drawing, cell in zip(drawings, ("full", "tango r=0.25"), strict=True):
-        time, height, width = drawing.grid
+        time, height, width = drawing.plan.grid
         assert drawing.missing == ()
-        assert len(drawing.kept) == kept[cell]["tokens_kept"]
+        assert drawing.plan.num_kept == kept[cell]["tokens_kept"]
         assert time * height * width == kept[cell]["tokens_total"]
         assert time * FAMILIES[name][2] == SMALL["num_frames"]
         assert len(view.times) == time

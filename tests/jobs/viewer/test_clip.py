@@ -67,25 +67,22 @@ def test_drawings_are_the_plans_that_methods_made(pages):
     seen = pages.seen(0, ALL)
     plan = build_method("tango", retention=0.25).compressor.plan(features_of(0))
     drawn = seen.drawings[seen.columns[1][0]]
-    assert drawn.kept.tolist() == plan.indices.tolist()
-    assert drawn.sources.tolist() == plan.sources.tolist()
-    assert drawn.segments == plan.drawing.segments
-    assert drawn.static.tolist() == plan.drawing.static.flatten().tolist()
-    assert drawn.saliency.tolist() == plan.drawing.saliency.flatten().tolist()
     assert drawn.missing == ()
+    assert drawn.plan.drawing.segments == plan.drawing.segments
     packed = seen.to_json([[]], [None])["drawings"][seen.columns[1][0]]
     assert unpacked(packed["kept"], packed["index_type"]).tolist() == plan.indices.tolist()
     assert unpacked(packed["weights"], "<f4").tolist() == plan.weights.tolist()
+    assert unpacked(packed["sources"], packed["index_type"]).tolist() == plan.sources.tolist()
+    assert unpacked(packed["static"], "u1").tolist() == plan.drawing.static.flatten().tolist()
+    assert unpacked(packed["saliency"], "u1").tolist() == plan.drawing.saliency.flatten().tolist()
     assert packed["grid"] == [FRAMES, *GRID]
 
 
 def test_a_selection_and_all_tokens_have_no_sources(pages):
     seen = pages.seen(0, ALL)
     full, uniform = (seen.drawings[seen.columns[at][0]] for at in (0, 2))
-    assert len(full.kept) == FRAMES * GRID[0] * GRID[1]
-    assert uniform.sources is None
-    places, weights = uniform.sources_of(1)
-    assert (places.tolist(), weights.tolist()) == ([int(uniform.kept[1])], [1.0])
+    assert full.plan.num_kept == FRAMES * GRID[0] * GRID[1]
+    assert uniform.plan.sources is None
 
 
 def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it(pages):
@@ -93,7 +90,7 @@ def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it
     old = seen.drawings[seen.columns[CELLS.index(OLD)][0]]
     assert old.missing == (ONLY_POSITIONS,)
     assert "cache.features: all" in ONLY_POSITIONS
-    assert len(old.kept) == 12
+    assert old.plan.num_kept == 12
 
 
 def test_a_clip_that_is_not_in_a_cache_and_a_cache_that_is_gone_are_told_apart(run, tmp_path):
@@ -200,18 +197,18 @@ def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
     assert unknown.startswith("<p>The run has no record of the file")
 
 
-def test_places_belong_to_the_token_that_takes_most_of_them(pages):
-    seen = pages.seen(0, [1])
-    drawing = seen.drawings[0]
-    into = merged_into(drawing)
-    for place in range(FRAMES * GRID[0] * GRID[1]):
-        best, heaviest = -1, 0.0
-        for token in range(len(drawing.kept)):
-            for source, weight in zip(*drawing.sources_of(token), strict=True):
-                if source == place and abs(weight) > heaviest:
-                    best, heaviest = token, abs(weight)
-        if best >= 0:
-            places, weights = drawing.sources_of(int(into[place]))
-            assert abs(weights[places == place]).max() == pytest.approx(heaviest)
-        else:
-            assert into[place] == -1
+def test_positions_belong_to_the_token_with_their_largest_weight(pages):
+    plan = pages.seen(0, [1]).drawings[0].plan
+    ends = plan.offsets.tolist()
+    merged = [
+        (abs(weight), source, token)
+        for token in range(plan.num_kept)
+        for source, weight in zip(
+            plan.sources[ends[token] : ends[token + 1]].tolist(),
+            plan.weights[ends[token] : ends[token + 1]].tolist(),
+            strict=True,
+        )
+    ]
+    expected = {source: token for _, source, token in sorted(merged)}
+    found = merged_into(plan).tolist()
+    assert found == [expected.get(position, -1) for position in range(plan.num_total)]

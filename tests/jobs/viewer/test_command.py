@@ -77,9 +77,9 @@ def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path
         seen = pages.seen(0, [0, 1])
         drawing = seen.drawings[seen.columns[1][0]]
         assert drawing.missing == ()
-        assert drawing.saliency is not None
+        assert drawing.plan.drawing.saliency is not None
         kept = {answer["tokens_kept"] for q in page["questions"] for answer in [q["answers"]["1"]]}
-        assert kept == {len(drawing.kept)}
+        assert kept == {drawing.plan.num_kept}
 
 
 @pytest.mark.slow
