@@ -53,15 +53,16 @@ def check_method(
     given = dict(options or {})
     asked = given.pop("retention", None)
     takes_retention = "retention" in option_names(method_class(name))
+    is_compressor = issubclass(method_class(name), Compressor)
 
     def build(retention: float) -> Any:
         chosen: dict[str, Any] = {"retention": retention} if takes_retention else {}
         method = build_method(name, **given, **chosen)
-        return method.compressor if method.pruner is None else method.pruner
+        return method.compressor if is_compressor else method.pruner
 
     if asked is not None or not takes_retention:
         # Without an option `retention`, the other options determine the share kept.
-        retentions = [asked or build(1.0).outer_retention]
+        retentions = [build(1.0).outer_retention if asked is None else asked]
         build(retentions[0])
     else:
         wanted = FEW_RETENTIONS if quick else RETENTIONS
@@ -76,7 +77,7 @@ def check_method(
         if not retentions:
             build(max(wanted))  # raises the reason
     report = Report()
-    if issubclass(method_class(name), Compressor):
+    if is_compressor:
         check_compressor(report, build, retentions, quick=quick)
         check_identity(report, build, retentions)
     else:
