@@ -9,6 +9,7 @@
 - `batching.py`: requests of many clips answered together. `prefill.py` and `decoding.py` are the
   two kinds of passes; `arena.py` holds keys and values and chooses
   the token budget.
+- `vllm_qwen.py`: Qwen2.5-VL and Qwen3-VL in vLLM, which no other module imports.
 
 Imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and transformers;
 no family and no checkpoint file. Other engines belong here as modules.
