@@ -21,7 +21,7 @@ from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.v1.engine.llm_engine import LLMEngine
 
 from tango_core.models import load_language_model
-from tango_core.models.language.prefill import additions
+from tango_core.models.language.packed_pass import additions
 from tango_core.models.language.vllm_qwen import clip_inputs, engine_arguments, register
 from tango_core.types import CompressedVideo, Prompt
 
