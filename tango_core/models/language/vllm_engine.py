@@ -28,8 +28,7 @@ from tango_core.compressors.base import LayerPruner
 from tango_core.errors import InputError
 from tango_core.models.base import AnswerSession, LLMShape, ModelSpec
 from tango_core.models.language.engine import Engine
-from tango_core.models.language.prefill import LaidOutRequest
-from tango_core.models.language.prompt import LaidOutPrompt, TextTokens
+from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, TextTokens
 from tango_core.models.placement import resolve_devices
 from tango_core.types import Answer, NotFiniteError
 
