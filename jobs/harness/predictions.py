@@ -219,7 +219,7 @@ def _answer_row(
 
 SUFFIXES = (".tsv", ".json")
 
-# Those that a video's name may end in; an id may hold full stops of its own.
+# Suffixes of video files; ids may contain full stops too.
 _VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
 
 
@@ -241,12 +241,12 @@ def write_vlmevalkit(
 
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
-        benchmark: What the questions are from.
+        benchmark: Benchmark of the questions.
         path: `.tsv` or `.json`; VLMEvalKit expects `<model>_<dataset>`.
-        partial: The run was asked a part of the questions; the file holds only those.
+        partial: Whether the run covers only a part of the questions.
 
     Raises:
-        ValueError: If the suffix is another one, or the answers are not those of one cell.
+        ValueError: If the suffix is not supported, or the answers are not those of one cell.
     """
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
@@ -277,11 +277,11 @@ def read_vlmevalkit(
 
     Args:
         path: `.tsv`, `.json` or `.xlsx` (the last needs openpyxl).
-        benchmark: What the questions are from, with the protocol to read replies by.
-        partial: Skip questions that the file does not hold, instead of counting them failed.
+        benchmark: Benchmark of the questions, with the protocol by which replies are read.
+        partial: Skip questions that the file does not contain, instead of counting them as failed.
 
     Raises:
-        InputError: If the file is damaged or no prediction file of this benchmark, or it is `.xlsx`
+        InputError: If the file is damaged or not a prediction file of this benchmark, or is `.xlsx`
             and openpyxl is not installed.
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
@@ -301,7 +301,7 @@ def read_vlmevalkit(
             raise InputError(f"{where}: index must be a whole number, got {written!r}") from error
         key = _content(row)
         asks = f"{where}: index {index}, which asks {key[0]!r} about {key[1]!r},"
-        # It writes every reply as text, failures as a sentence: an empty field is an empty reply.
+        # VLMEvalKit writes failures as a sentence, so an empty field is an empty reply.
         reply = row["prediction"]
         missing = is_missing(reply) and reply != ""
         logged.append(Logged(asks, index, key, None if missing else str(reply)))
@@ -350,10 +350,10 @@ def write_lmms_eval(
 
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
-        benchmark: What the questions are from.
-        folder: Receives the files; lmms-eval calls it after the model.
-        date: Begins the files' names; now without one.
-        partial: The run was asked a part of the questions; the files hold only those.
+        benchmark: Benchmark of the questions.
+        folder: Receives the files; lmms-eval names it after the model.
+        date: Date in the files' names; `None` for now.
+        partial: Whether the run covers only a part of the questions.
 
     Returns:
         The files.
@@ -371,7 +371,7 @@ def write_lmms_eval(
         row = json.dumps(dict(record.row), indent=2, ensure_ascii=False, default=str)
         prompt = protocol.render(record.question)
         if benchmark.subtitles and protocol.subtitles is not None:
-            # Which lines were shown depends on a video that is not here.
+            # The shown lines depend on the video, which may be missing.
             prompt = protocol.subtitles.render(record.question, "<subtitles>")
         sample = {
             "doc_id": facts.doc_id(record),
@@ -399,12 +399,12 @@ def read_lmms_eval(
 
     Args:
         paths: Files of one run, of all tasks.
-        benchmark: What the questions are from, with the protocol to read replies by.
-        partial: Skip questions that the files do not hold, instead of counting them failed.
+        benchmark: Benchmark of the questions, with the protocol by which replies are read.
+        partial: Skip questions that the files do not contain, instead of counting them as failed.
 
     Raises:
-        ValueError: If a file is not of this benchmark, or a sample is about none of its questions,
-            or may be about several.
+        ValueError: If a file is not of this benchmark, or a sample matches none or several of its
+            questions.
     """
     if not paths:
         raise InputError("no samples files given; lmms-eval writes them with --log_samples")
@@ -438,7 +438,7 @@ def read_lmms_eval(
 
 
 def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
-    """Return what the benchmark states about its tasks.
+    """The benchmark's description of its lmms-eval tasks.
 
     Raises:
         ValueError: If lmms-eval has no such task.

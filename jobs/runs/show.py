@@ -181,12 +181,12 @@ def compared(
     on: On = "common",
     max_width: int | None = None,
 ) -> str:
-    """The cells of several runs in one table, with what must be known about it; nothing is written.
+    """Format the cells of several runs as one table with notes; writes nothing.
 
     Args:
         texts: Runs, as `find_run` takes them.
         root: Directory or URL of runs that are named without one.
-        baselines: What cells are compared with besides `full`.
+        baselines: Methods that cells are compared with besides `full`.
         on: Questions that count; see `jobs.report.compare.report_runs`.
         max_width: Columns of the terminal; `None` for any number.
 
@@ -207,7 +207,7 @@ def compared(
 def replicated(
     texts: Sequence[str], root: str, output: str, *, max_width: int | None = None
 ) -> str:
-    """Write the files about the runs, and return what a terminal shows of them.
+    """Write the comparison of replicates, and return its summary for the terminal.
 
     Args:
         texts: Runs, as `find_run` takes them.

@@ -136,15 +136,8 @@ def test_a_run_is_explained_from_its_caches_alone(tango, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["attention", "recipe.yaml", "--set", "model.name=large"], "choose one of"),
-        (["attention", "missing.yaml"], "cannot read recipe missing.yaml"),
-        (["attention", "recipe.yaml", "--output", "recipe.yaml"], "--output recipe.yaml cannot be"),
-        (["sinks", "recipe.yaml", "--pages", "recipe.yaml"], "--pages recipe.yaml cannot be"),
         (["activations", "recipe.yaml", "--layer", "9"], "it must be from 0 (embeddings) to 3"),
-        (["clusters", "recipe.yaml", "--share", "2"], "--share must be in (0, 1], got 2"),
         (["coverage", "recipe.yaml", "--set", f"methods=[{INSIDE}]"], "plans its tokens before"),
-        (["coverage", "."], ". is not a finished run"),
-        (["evidence", "recipe.yaml"], "only shapes knows which tokens show what a question"),
     ],
 )
 def test_a_mistake_ends_in_one_helpful_line(tango, recipe, arguments, message):

@@ -4,7 +4,6 @@ import csv
 import os
 import re
 import subprocess
-import sys
 import wave
 from pathlib import Path
 
@@ -283,21 +282,6 @@ def test_another_column_that_is_nearly_one_with_a_meaning_is_noted(header, names
     for detail, (written, meant) in zip(details, names.items(), strict=True):
         assert f"column {written!r}" in detail
         assert detail.endswith(f"did you mean {meant!r}?")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"output": Path("x.xlsx")}, r"output must end in \.csv or \.parquet, got 'x\.xlsx'"),
-        ({"jobs": 0}, "jobs must be 1 or larger, got 0"),
-        ({"root": None}, r"benchmark\.root is missing"),
-        ({"split": "tset"}, r"unknown benchmark\.split 'tset'; did you mean 'test'\?"),
-    ],
-)
-def test_mistakes_are_refused_in_one_line(options, message, good):
-    settings = {"benchmark": "mvbench", "root": good, "output": None, "jobs": 1, **options}
-    with pytest.raises(ValueError, match=message):
-        data_check(**settings, console=Console(file=sys.stderr))
 
 
 def test_the_command_says_what_is_missing(tango, tmp_path):

@@ -36,25 +36,6 @@ def test_an_export_from_the_command_line(tango, tmp_path):
     assert (code, out.split()) == (0, ["viewer:", "site/index.html"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nope"], "nope"),
-        ([], "runs holds no finished run"),
-        (["run", "--cache", "nope"], "--cache nope"),
-        (["run", "--pixels", "0"], "--pixels 0: give 1000 or more, or 0 with --export"),
-        (["run", "--export", "run"], "--export run holds other files"),
-        (["run", "--port", "70000"], "70000"),
-    ],
-)
-def test_a_mistake_is_one_line(tango, tmp_path, arguments, said):
-    write_viewed_run(tmp_path, clips=1)
-    code, _, err = tango("view", *arguments)
-    assert code == 2
-    (line,) = err.strip().splitlines()
-    assert said in line
-
-
 def test_the_newest_run_is_shown_where_none_is_named(tmp_path):
     first = write_viewed_run(tmp_path, clips=1, name="b")
     second = write_viewed_run(tmp_path, clips=1, name="a")
