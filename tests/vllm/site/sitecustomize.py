@@ -1,0 +1,12 @@
+"""Declare two operators that the torchvision of the usual index cannot load beside a torch for CPUs.
+
+Python imports this module at its start where the folder is in `PYTHONPATH`. That wheel is built for
+CUDA, its library of operators does not load, and `import torchvision` then fails at the first operator
+that it describes; vLLM's Qwen models import it for the size of a resized image alone.
+"""
+
+import torch
+
+_LIBRARY = torch.library.Library("torchvision", "DEF")
+_LIBRARY.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+_LIBRARY.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
