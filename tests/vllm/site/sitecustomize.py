@@ -1,8 +1,8 @@
-"""Declare two operators that the torchvision of the usual index cannot load beside a torch for CPUs.
+"""Declare operators that torchvision for CUDA does not load beside a torch for CPUs.
 
-Python imports this module at its start where the folder is in `PYTHONPATH`. That wheel is built for
-CUDA, its library of operators does not load, and `import torchvision` then fails at the first operator
-that it describes; vLLM's Qwen models import it for the size of a resized image alone.
+Python imports this module at its start where the folder is in `PYTHONPATH`. The torchvision of the
+usual index is built for CUDA: its library of operators does not load, and `import torchvision` fails
+at the first operator it describes. vLLM's Qwen models import it for the size of a resized image alone.
 """
 
 import torch
