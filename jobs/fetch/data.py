@@ -211,10 +211,9 @@ def make_plan(
         if part.name not in only if only else not part.needed:
             parts.append(PartPlan(part, files, False, 0))
             continue
-        unmatched = part.unmatched(file.path for file in files)
-        if unmatched:
+        if not files:
             raise FetchError(
-                f"{release.repository} has no {unmatched[0]} at revision {hub.revision}; its "
+                f"{release.repository} has no {part.files[0]} at revision {hub.revision}; its "
                 "layout has changed: choose another --revision, or fetch it with `hf download`"
             )
         unneeded: set[str] = set()
