@@ -250,7 +250,8 @@ class TestEncoder:
 class TestReplies:
     def test_tokens_of_another_width_are_refused(self, family, endless):
         video = family.whole(2)
-        wrong = replace(video, tokens=video.tokens[:, :5])
+        extra = None if video.companions is None else video.companions[..., :5]
+        wrong = replace(video, tokens=video.tokens[:, :5], companions=extra)
         with pytest.raises(ValueError, match=rf"width 5, but model {family.name} has"):
             endless.answer(wrong, [family.asked])
 
