@@ -215,7 +215,7 @@ class NativeEngine(Engine):
         model: The language half, with `language_model` (a stock text model) and `lm_head`.
         decode_text: Token ids -> text without special tokens.
         eos_ids: Tokens that end a reply.
-        compiles: Whether layers are compiled for prefill (`kernels.py`).
+        compiles: Whether layers are compiled (`kernels.py`).
 
     Raises:
         ValueError: If the layers use a feature that `LayerLoop` does not support.
@@ -298,7 +298,9 @@ class NativeEngine(Engine):
 
     def clock(self) -> float:
         """Current time in seconds, after all device work has finished."""
-        self.layer_loop.spread.synchronize()
+        for device in self.layer_loop.devices:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
         return time.perf_counter()
 
     def not_finite(self) -> NotFiniteError:

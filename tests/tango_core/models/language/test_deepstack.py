@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
-from without_cache import answered
+from without_cache import answered, run_whole
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.engine import NativeEngine
@@ -131,9 +131,9 @@ def test_the_loop_gives_the_stock_states_exactly(half, engine):
     ).last_hidden_state
     loop = engine.layer_loop
     rows = is_visual.nonzero()[:, 0]
-    found = loop.run(hidden, prompt.positions[:, None], added=Additions(rows, values))
+    found = run_whole(loop, hidden, prompt.positions[:, None], added=Additions(rows, values))
     assert torch.equal(loop.norm(found), expected)
-    bare = loop.norm(loop.run(hidden, prompt.positions[:, None]))
+    bare = loop.norm(run_whole(loop, hidden, prompt.positions[:, None]))
     assert float((bare - expected).abs().max()) > 0.1
 
 
@@ -198,7 +198,8 @@ def test_survivors_of_pruning_inside_keep_their_own_rows(half, engine, layer):
         assert answer.text == str(first)
     is_visual, values = deep_rows(prompt)
     rows = is_visual.nonzero()[:, 0]
-    found = engine.layer_loop.run(
+    found = run_whole(
+        engine.layer_loop,
         hidden[None],
         prompt.positions[:, None],
         pruner=pruner,

@@ -74,13 +74,13 @@ def test_words_that_all_questions_begin_with_are_prefilled_once(
 ):
     prompts = [model.layout.lay_out(video, Prompt("", text)) for text in texts]
     alone = replies(prompts, share_prefix=False)
-    run, lengths = model.engine.layer_loop.run_packed, []
+    run, lengths = model.engine.layer_loop.run, []
 
     def counted(hidden, *arguments, **options):
         lengths.append(len(hidden))
         return run(hidden, *arguments, **options)
 
-    monkeypatch.setattr(model.engine.layer_loop, "run_packed", counted)
+    monkeypatch.setattr(model.engine.layer_loop, "run", counted)
     assert replies(prompts) == alone
     own = sum(len(prompt.question) - num_shared for prompt in prompts)
     assert lengths[0] == prompts[0].prefix_length + num_shared + own

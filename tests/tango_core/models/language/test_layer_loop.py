@@ -6,6 +6,7 @@ from llava_checkpoints import WIDTH
 from rounding import assert_equal_but_for_rounding
 from torch import Tensor
 from transformers import AutoModel, DynamicCache, Qwen2Config
+from without_cache import run_whole
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
@@ -96,7 +97,7 @@ def test_pruners_multiply_in_full_precision_whatever_is_set(layer_loop, hidden, 
     before, matmul.fp32_precision = matmul.fp32_precision, "tf32"
     try:
         RECORDED.clear()
-        layer_loop.run(hidden, gapped, pruner=AsksForPrecision(0.5, 1), visual=SPAN)
+        run_whole(layer_loop, hidden, gapped, pruner=AsksForPrecision(0.5, 1), visual=SPAN)
         assert RECORDED["precision"] == ["ieee"] * 3
         assert matmul.fp32_precision == "tf32"
     finally:
@@ -109,7 +110,7 @@ def test_attention_and_keys_are_those_of_the_layer_before(layer_loop, eager, hid
     stock = eager(
         inputs_embeds=hidden, position_ids=gapped, output_attentions=True, past_key_values=cache
     )
-    layer_loop.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
+    run_whole(layer_loop, hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
     for layer in (1, 3):
         attention, keys, _ = RECORDED[layer]
         torch.testing.assert_close(attention, stock.attentions[layer - 1][0], rtol=1e-4, atol=1e-6)
@@ -120,20 +121,20 @@ def test_attention_and_keys_are_those_of_the_layer_before(layer_loop, eager, hid
 
 @torch.no_grad()
 def test_a_pruner_that_keeps_everything_changes_nothing(layer_loop, hidden, gapped):
-    pruned = layer_loop.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
-    assert torch.equal(pruned, layer_loop.run(hidden, gapped))
+    pruned = run_whole(layer_loop, hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
+    assert torch.equal(pruned, run_whole(layer_loop, hidden, gapped))
 
 
 @torch.no_grad()
 def test_scratch_is_empty_for_every_prompt(layer_loop, hidden, gapped):
     for _ in range(2):
-        layer_loop.run(hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
+        run_whole(layer_loop, hidden, gapped, pruner=Recorder(1.0, 1), visual=SPAN)
         assert RECORDED[1][2] == [1]
 
 
 @torch.no_grad()
 def test_several_prunings_keep_track_of_the_original_tokens(layer_loop, hidden, gapped):
-    output = layer_loop.run(hidden, gapped, pruner=DropOdd(0.5, 0), visual=SPAN)
+    output = run_whole(layer_loop, hidden, gapped, pruner=DropOdd(0.5, 0), visual=SPAN)
     assert RECORDED[0] == (list(range(3, 15)), list(range(12)))
     assert RECORDED[1] == (list(range(3, 9)), [0, 2, 4, 6, 8, 10])
     assert RECORDED[3] == (list(range(3, 6)), [0, 4, 8])
@@ -143,7 +144,7 @@ def test_several_prunings_keep_track_of_the_original_tokens(layer_loop, hidden, 
 @torch.no_grad()
 def test_rows_that_go_on_from_a_prefix_are_those_of_the_whole(layer_loop, hidden, gapped):
     """The prefix, two ways to go on from it, and another sequence, in one pass."""
-    whole = layer_loop.run(hidden, gapped)[0]
+    whole = run_whole(layer_loop, hidden, gapped)[0]
     indices = torch.full((LENGTH,), -1)
     whole_cache, first_cache, second_cache = (
         KeysValues(len(layer_loop.layers), LENGTH) for _ in range(3)
@@ -194,19 +195,14 @@ def test_positions_with_an_axis_of_their_own_are_passed_through(hidden):
     positions = torch.arange(LENGTH).repeat(3, 1, 1)
     positions[1:, :, START : START + NUM_VISUAL] //= 2
     head = torch.nn.Linear(WIDTH, 64, bias=False)
-    layer_loop = LayerLoop(stock, head)
     expected = stock(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
-    # The stock module keeps its eager attention, which needs the mask spelled out.
-    with pytest.raises(ValueError, match="eager attention is causal only with a mask"):
-        layer_loop.run(hidden, positions)
-    mask = torch.full((LENGTH, LENGTH), -torch.inf).triu(1)[None, None]
-    output = layer_loop.run(hidden, positions, mask=mask)
-    torch.testing.assert_close(layer_loop.norm(output), expected.last_hidden_state)
     fused = AutoModel.from_config(config, attn_implementation="sdpa").eval()
     fused.load_state_dict(stock.state_dict())
-    LayerLoop(fused, head).run(hidden, positions, pruner=Recorder(1.0, 1), visual=SPAN)
+    run_whole(LayerLoop(fused, head), hidden, positions, pruner=Recorder(1.0, 1), visual=SPAN)
     torch.testing.assert_close(RECORDED[3][0], expected.attentions[2][0], rtol=1e-4, atol=1e-6)
-    shortened = LayerLoop(fused, head).run(hidden, positions, pruner=DropOdd(0.5, 0), visual=SPAN)
+    shortened = run_whole(
+        LayerLoop(fused, head), hidden, positions, pruner=DropOdd(0.5, 0), visual=SPAN
+    )
     assert shortened.shape[1] == 10
 
 
@@ -227,7 +223,7 @@ def test_a_pruner_that_drops_text_is_refused(layer_loop, hidden, gapped, keep):
             return Pruned(torch.tensor(keep), context.hidden[keep])
 
     with pytest.raises(ValueError, match=r"Wrong at layer 2 must return ascending") as error:
-        layer_loop.run(hidden, gapped, pruner=Wrong(0.5, 2), visual=SPAN)
+        run_whole(layer_loop, hidden, gapped, pruner=Wrong(0.5, 2), visual=SPAN)
     assert "\n" not in str(error.value)
 
 
@@ -238,7 +234,7 @@ def test_a_layer_the_model_does_not_have_is_refused(layer_loop, hidden, gapped):
             raise AssertionError
 
     with pytest.raises(ValueError, match="below the language model's 4 layers, got 4"):
-        layer_loop.run(hidden, gapped, pruner=Late(0.5, 4), visual=SPAN)
+        run_whole(layer_loop, hidden, gapped, pruner=Late(0.5, 4), visual=SPAN)
 
 
 def test_layer_zero_has_no_attention_to_look_at(layer_loop, hidden, gapped):
@@ -249,7 +245,7 @@ def test_layer_zero_has_no_attention_to_look_at(layer_loop, hidden, gapped):
             raise AssertionError
 
     with pytest.raises(ValueError, match="set layer to 1 or larger"):
-        layer_loop.run(hidden, gapped, pruner=Early(0.5, 0), visual=SPAN)
+        run_whole(layer_loop, hidden, gapped, pruner=Early(0.5, 0), visual=SPAN)
 
 
 def test_sliding_windows_are_refused():

@@ -7,6 +7,7 @@ import torch
 from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
 from rounding import assert_equal_but_for_rounding
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
+from without_cache import run_whole
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.attention import use_packed_attention
@@ -185,7 +186,8 @@ class TestEveryPruner:
         self, model, layer_loop, span, sequence, name
     ):
         pruner, length = pruner_of(name), len(sequence) - NEW
-        output = layer_loop.run(
+        output = run_whole(
+            layer_loop,
             sequence[None],
             torch.arange(len(sequence))[None],
             pruner=pruner,
@@ -223,7 +225,9 @@ def test_three_dimensional_positions_are_never_renumbered(layer_loop, span, sequ
 
     length = len(sequence) - NEW
     positions = torch.arange(0, 2 * length, 2).expand(3, 1, -1)
-    Watching().run(sequence[None, :length], positions, pruner=pruner_of("pyramiddrop"), visual=span)
+    run_whole(
+        Watching(), sequence[None, :length], positions, pruner=pruner_of("pyramiddrop"), visual=span
+    )
     assert len(seen) == 4
     assert all(set(later[0, 0].tolist()) < set(positions[0, 0].tolist()) for later in seen[1:])
 
@@ -236,7 +240,8 @@ def test_a_pruner_that_drops_text_is_an_error(layer_loop, span, sequence):
 
     length = len(sequence) - NEW
     with pytest.raises(ValueError, match="Greedy at layer 2 must return ascending positions"):
-        layer_loop.run(
+        run_whole(
+            layer_loop,
             sequence[None, :length],
             torch.arange(length)[None],
             pruner=Greedy(retention=0.5),
