@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import AnswerSession, ClipPrompts, LanguageModel, ModelSpec, OneByOne
-from tango_core.models.language.attention import use_packed_attention
 from tango_core.models.language.batching import (
     BatchSession,
     Reply,
@@ -233,7 +232,6 @@ class NativeEngine(Engine):
         self.layer_loop = LayerLoop(half.language_model, half.lm_head, compiles)
         self.decode_text = decode_text
         self.eos_ids = eos_ids
-        use_packed_attention(half.language_model)
 
     @property
     def layers(self) -> list[Any]:

@@ -1,6 +1,6 @@
 """The language model as one explicit loop over stock layers, with pruning between them.
 
-The layers are called, never changed. Attention probabilities for a pruner are recomputed from the
+The layers are called, never changed but for their attention function (`attention.py`). Attention probabilities for a pruner are recomputed from the
 layer's input and projections (`attention.py`), so the fused attention kernel runs in every layer.
 Models with unsupported attention (other classes, sliding windows) are rejected by the constructor.
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.kernels import can_compile, compile_blocks
-from tango_core.models.language.attention import Attend, raise_if_unsupported
+from tango_core.models.language.attention import IMPLEMENTATION, Attend, raise_if_unsupported
 from tango_core.models.language.pruning import Additions, PrunedRows, VisualSpan, prune_between
 from tango_core.models.placement import follow_weights, moved_to
 from tango_core.ops.transfer import upload
@@ -47,6 +47,7 @@ class LayerLoop:
     def __init__(self, text_model: nn.Module, lm_head: nn.Module, compiles: bool = False) -> None:
         model: Any = text_model
         raise_if_unsupported(model)
+        model.set_attn_implementation(IMPLEMENTATION)
         self.config: Any = model.config
         self.rotary_emb: Any = model.rotary_emb
         self.embed_tokens: Any = model.embed_tokens
@@ -91,8 +92,6 @@ class LayerLoop:
         added: Additions | None = None,
     ) -> Tensor:
         """Run the rows of many sequences through all layers; `attend` separates sequences.
-
-        The layers must attend through it (`use_packed_attention`).
 
         Args:
             hidden: (N, D) embeddings of all rows.

@@ -112,10 +112,6 @@ class TestLayOut:
         )
         assert prompt.spans[1].indices.tolist() == [*video.indices.tolist(), -1]
 
-    def test_renumbered_positions_have_no_gaps(self, language_model, video):
-        prompt = language_model.layout.lay_out(video, Prompt("", "w1"))
-        assert prompt.positions.tolist() == list(range(len(prompt)))
-
     def test_original_positions_are_those_of_the_full_sequence(self, language_model, video):
         full = CompressedVideo(
             torch.zeros(48, WIDTH), torch.arange(48), video.grid, video.timestamps

@@ -93,3 +93,16 @@ class TestFullClip:
 
 def _patches(encoder, pixels):
     return encoder._patches(torch.tensor(pair_frames(pixels, 2)))
+
+
+@pytest.mark.parametrize("rule", ["hf450", "hf5"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_kept_tokens_and_text_of_a_pruned_clip_stay_where_they_were(qwen_checkpoint, rule, grid):
+    model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
+    video = some(grid, math.prod(grid) // 3)
+    prompt = model.layout.lay_out(video, ASKED)
+    left, right = len(prompt.spans[0].ids), len(prompt.question)
+    full = reference_positions(left, grid, right, rule)
+    total = left + math.prod(grid)
+    keep = [*range(left), *(video.indices + left).tolist(), *range(total, total + right)]
+    assert torch.equal(prompt.positions, full[:, keep])
