@@ -21,7 +21,6 @@ import torch
 
 from jobs.estimate.timing import CellRates
 from pipeline.cache.derived import serves
-from pipeline.cache.feature_rows import FEATURE_WRITE_OPTIONS, signals_table, tokens_table
 from pipeline.cache.folders import CacheFolder, count_tokens
 from pipeline.cache.names import TOKENS
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
@@ -32,12 +31,14 @@ from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.engine import LayoutAndEngine
-from tango_core.types import CompressedVideo, Prompt, VisualFeatures
+from tango_core.types import CompressedVideo, Prompt
 
 # Of questions that are tokenised; more of them change a mean by nothing that matters.
 _MOST_QUESTIONS = 20_000
 # Width of the made-up clip: what is kept depends on how many tokens there are, not on their width.
 _WIDTH = 32
+# A file of features without its tensors.
+_FILE_BYTES = 7_400
 # Of SigLIP, whose keys are averaged over heads; where the checkpoint is not on this machine.
 _HEAD_WIDTH, _VISION_WIDTH = 72, 1152
 _CLIP, _NOW, _HASH = ClipIdentity("0" * 20, "a clip", None, "0" * 40), datetime.now(UTC), "0" * 12
@@ -69,25 +70,25 @@ class Counts:
     from_features: int = 0
 
 
-def count(plan: Plan) -> Counts:
-    """Count what a plan will do."""
+def count(plan: Plan, *, questions: bool = True) -> Counts:
+    """Count what a plan will do; without `questions`, these and the answers are counted as 0."""
     there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
     taken = DECODE_VIDEO.taken(there)
     stored = pc.greater(pc.list_value_length(there["stored"]), 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
     missing = {str(one["values"]): int(one["counts"]) for one in lacking}
-    questions = sum(
+    num_questions = sum(
         len(json.loads(text))
         for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
-        for text in batch["questions"].to_pylist()
+        for text in (batch["questions"].to_pylist() if questions else ())
     )
     return Counts(
         clips=plan.clips.num_rows,
         without_file=plan.clips.num_rows - there.num_rows,
         to_encode=_number(taken),
         cached=_number(pc.equal(pc.list_value_length(there["missing"]), 0)),
-        questions=questions,
-        answers=questions * len(plan.methods) if plan.answer else 0,
+        questions=num_questions,
+        answers=num_questions * len(plan.methods) if plan.answer else 0,
         missing={name: missing.get(name, 0) for name in plan.caches},
         from_features=_number(pc.and_not(stored, taken)),
     )
@@ -114,12 +115,12 @@ class CellTokens:
 
     name: str
     cache: str
-    kept: float
-    total: float
-    source: Literal["cache", "measured", "made-up clip"]
-    prompt: float
-    longest: int
-    clip_bytes: float
+    kept: float = 0.0
+    total: float = 0.0
+    source: Literal["cache", "measured", "made-up clip"] = "made-up clip"
+    prompt: float = 0.0
+    longest: int = 0
+    clip_bytes: float = 0.0
 
 
 def expect_tokens(
@@ -146,9 +147,7 @@ def expect_tokens(
     found = []
     for planned in plan.methods:
         video, folder = videos[planned.cache], folders.get(planned.cache)
-        base = CellTokens(
-            planned.name, planned.cache, video.num_kept, video.num_total, "made-up clip", 0, 0, 0
-        )
+        base = CellTokens(planned.name, planned.cache, video.num_kept, video.num_total)
         if folder is not None and (counts := count_tokens(folder)) is not None:
             base = replace(base, kept=counts.kept, total=counts.total, source="cache")
         elif (rates := measured.get(planned.name)) is not None:
@@ -237,14 +236,9 @@ def _clip_bytes(
     companions = rows[:, 1:] if model.companions else None
     stored = replace(video, tokens=rows[:, 0], companions=companions)
     table = to_table(_CLIP, Entry(stored, 1.0, 1.0, 1.0), _NOW, _HASH)
-    return _file_bytes(table, WRITE_OPTIONS) * kept / max(1, video.num_kept)
-
-
-def _file_bytes(table: pa.Table, options: Mapping[str, Any]) -> int:
-    """Of a Parquet file that holds a table alone."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, **options)
-    return int(sink.getvalue().size)
+    pq.write_table(table, sink, **WRITE_OPTIONS)
+    return float(sink.getvalue().size * kept / max(1, video.num_kept))
 
 
 def total_bytes(cells: Sequence[CellTokens], missing: Mapping[str, int]) -> float:
@@ -255,7 +249,7 @@ def total_bytes(cells: Sequence[CellTokens], missing: Mapping[str, int]) -> floa
 def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
     """Bytes that a job adds to its feature store; 0 for a job without one.
 
-    Features lie there uncompressed, so the size follows from the shapes.
+    Features are stored uncompressed, so the size follows from the shapes.
 
     Args:
         plan: What will be done.
@@ -264,49 +258,27 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
     store = plan.features
     if store is None or not store.writes:
         return 0.0
-    wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
-    if not wanted:
-        return 0.0
-    features = _made_up_features(plan.model, encoder)
-    total = 0.0
-    for parts, number in wanted.items():
-        tables = []
-        if TOKENS in parts:
-            tables.append(
-                tokens_table(
-                    _CLIP,
-                    features,
-                    (0, 0),
-                    stored_as=store.cache.dtype,
-                    created_at=_NOW,
-                    cache=_HASH,
-                )
-            )
-        signals = {name: getattr(features, name) for name in sorted(store.signals & set(parts))}
-        if signals:
-            tables.append(
-                signals_table(_CLIP, features, signals, (0, 0), created_at=_NOW, cache=_HASH)
-            )
-        total += number * sum(_file_bytes(table, FEATURE_WRITE_OPTIONS) for table in tables)
-    return total
-
-
-def _made_up_features(model: ModelSpec, encoder: VisionEncoder | None) -> VisualFeatures:
-    """A clip of the model's size with all signals."""
+    model = plan.model
     num_frames, grid = grid_of(model)
-    cells = grid[0] * grid[1]
+    cells = num_frames * grid[0] * grid[1]
     vision: Any = getattr(getattr(encoder, "config", None), "vision_config", None)
     width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
     heads = getattr(vision, "num_attention_heads", None)
-    shape = (num_frames, cells, model.companions, model.llm.hidden_size)
-    dtype = getattr(torch, model.dtype)
-    return VisualFeatures(
-        tokens=torch.zeros(num_frames, cells, model.llm.hidden_size, dtype=dtype),
-        companions=torch.zeros(shape, dtype=dtype) if model.companions else None,
-        grid=grid,
-        timestamps=torch.arange(num_frames, dtype=torch.float64),
-        saliency=torch.zeros(num_frames, cells),
-        attention=torch.zeros(num_frames, cells),
-        keys=torch.zeros(num_frames, cells, width // heads if heads else _HEAD_WIDTH),
-        frame_embeddings=torch.zeros(num_frames, width),
-    )
+    rows = cells * (1 + model.companions)
+    is_int8 = store.cache.dtype == "int8"  # with one scale per row
+    row_bytes = model.llm.hidden_size * (1 if is_int8 else getattr(torch, model.dtype).itemsize)
+    sizes = {
+        TOKENS: rows * (row_bytes + 4 * is_int8) + 4 * cells,  # with one checksum per token
+        "saliency": 4 * cells,
+        "attention": 4 * cells,
+        "keys": 4 * cells * (width // heads if heads else _HEAD_WIDTH),
+        "frame_embeddings": 4 * num_frames * width,
+    }
+    wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
+    total = 0.0
+    for parts, number in wanted.items():
+        signals = store.signals & set(parts)
+        stored = [*signals, *([TOKENS] if TOKENS in parts else [])]
+        num_files = (TOKENS in parts) + bool(signals)
+        total += number * (sum(sizes[name] for name in stored) + num_files * _FILE_BYTES)
+    return total

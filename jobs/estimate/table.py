@@ -9,6 +9,7 @@ from typing import Any
 from jobs.estimate.memory import ActorMemory
 from jobs.estimate.sizes import CellTokens, Counts, total_bytes
 from jobs.estimate.timing import Rates, Timing
+from jobs.report.formatting import Table
 from jobs.units import human_age, human_bytes
 from pipeline.resources.pools import ActorPool, Pools
 
@@ -112,12 +113,12 @@ def _lines(estimate: Estimate) -> Iterator[str]:
             yield f"          it will not start: {one.refused}"
     yield ""
     head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write", "from")
-    rows: list[tuple[str, ...]] = [head]
+    rows = []
     for cell in estimate.cells:
         sizes = map(human_bytes, (cell.clip_bytes, cell.clip_bytes * counts.missing[cell.cache]))
         numbers = (f"{cell.total:.0f}", f"{cell.prompt:.0f}", str(cell.longest))
         rows.append((cell.name, f"{cell.kept:.1f}", *numbers, *sizes, cell.source))
-    yield from _aligned(rows)
+    yield from Table(head, rows).plain(right=set(head[1:-1]))
     yield ""
     yield from _times(estimate)
 
@@ -154,13 +155,3 @@ def _times(estimate: Estimate) -> Iterator[str]:
 def _pool(pool: ActorPool) -> str:
     number = f"[{pool.least}, {pool.most}]" if pool.least != pool.most else str(pool.least)
     return f"{{num_actors: {number}, num_gpus: {pool.num_gpus:g}, num_cpus: {pool.num_cpus:g}}}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as their longest field; the first and the last on the left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(
-            text.ljust(width) if index in (0, len(row) - 1) else text.rjust(width)
-            for index, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()

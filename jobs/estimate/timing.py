@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from jobs.results.facts import FACTS_FILE, JobFacts
+from pipeline.plan import Plan
 from pipeline.progress.parts import AnswerParts
 from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.sizing import UNMEASURED, Work
+from pipeline.stages.declarations import stages_of
 from pipeline.statuses import FAILED
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.local_files import parse_json
 
 if TYPE_CHECKING:
+    from jobs.estimate.memory import ActorMemory
     from jobs.estimate.sizes import CellTokens, Counts
 
 logger = logging.getLogger(__name__)
@@ -33,8 +37,9 @@ _TIMES = (
 )
 _NUMBERS = (*_TIMES, "tokens_kept", "tokens_total", "prompt_tokens")
 _CLIP = ["benchmark", "video_id"]
-# Start of a Ray with its workers and their models on two cores, as pipeline/README.md has it.
-RAY_START_S = 15.0
+# On two cores: start of a Ray with its workers and their models, as pipeline/README.md has it, and
+# of a loop: imports, models, results.
+RAY_START_S, LOOP_START_S = 15.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -65,14 +70,12 @@ class Rates:
         encode_s: Seconds of the vision encoder per clip; likewise.
         cells: Cell name -> what was measured of it.
         runs: Names of the runs.
-        start_s: Wall time of a run in a loop that no clip accounts for: imports, models, results.
     """
 
     decode_s: float | None = None
     encode_s: float | None = None
     cells: Mapping[str, CellRates] = field(default_factory=dict)
     runs: tuple[str, ...] = ()
-    start_s: float | None = None
 
 
 def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rates:
@@ -155,15 +158,7 @@ def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
             values = done.dropna(subset=[name]).drop_duplicates(_CLIP)[name]
             if len(values):
                 once.setdefault(name, float(values.mean()) / 1000)
-        if (start_s := _unaccounted(facts, answers, done)) is not None:
-            once.setdefault("start_s", start_s)
-    return Rates(
-        once.get("decode_video_ms"),
-        once.get("encode_ms"),
-        cells,
-        tuple(names),
-        once.get("start_s"),
-    )
+    return Rates(once.get("decode_video_ms"), once.get("encode_ms"), cells, tuple(names))
 
 
 def _cell(rows: pd.DataFrame) -> CellRates:
@@ -179,22 +174,6 @@ def _cell(rows: pd.DataFrame) -> CellRates:
         tokens_total=float(per_clip["tokens_total"].mean()),
         prompt_tokens=float(rows["prompt_tokens"].mean()),
     )
-
-
-def _unaccounted(facts: JobFacts, answers: pd.DataFrame, done: pd.DataFrame) -> float | None:
-    """Wall time of a loop that no clip accounts for; `None` where more stages overlapped."""
-    if facts.wall_s is None or len(answers) >= _MOST_ROWS:
-        return None
-    per_clip, per_cell = done.drop_duplicates(_CLIP), answers.drop_duplicates(["cell", *_CLIP])
-    others = (
-        per_clip["encode_ms"].sum()
-        + per_cell[["compress_ms", "cache_read_ms"]].sum().sum()
-        + answers[["prefill_ms", "decode_ms"]].sum().sum()
-    )
-    decode_s, others_s = float(per_clip["decode_video_ms"].sum()) / 1000, float(others) / 1000
-    if decode_s + others_s >= facts.wall_s:
-        return None
-    return facts.wall_s - max(decode_s, others_s)
 
 
 @dataclass(frozen=True)
@@ -237,7 +216,7 @@ class Timing:
 
 
 def stage_seconds(
-    counts: Counts, cells: Sequence[CellTokens], rates: Rates
+    counts: Counts, cells: Sequence[CellTokens], rates: Rates, *, answers: bool = True
 ) -> dict[str, float | None]:
     """Busy seconds of every stage that has something to do; `None` where no rate is known.
 
@@ -255,12 +234,15 @@ def stage_seconds(
         caches = {one.cache: known.get(one.name, slowest) for one in cells}
         each = sum(seconds * counts.missing[cache] for cache, seconds in caches.items())
         found["compress"] = None if encode is None else encode + each
-    if counts.answers:
+    if answers:
         asked = [one for one in rates.cells.values() if one.prompt_tokens > 0]
         tokens = sum(one.prompt_tokens for one in asked)
         per_token = sum(one.answer_s for one in asked) / tokens if asked else 0.0
+        mean = tokens / len(asked) if asked else 0.0
         per_clip = sum(
-            rates.cells[one.name].answer_s if one.name in rates.cells else per_token * one.prompt
+            rates.cells[one.name].answer_s
+            if one.name in rates.cells
+            else per_token * (one.prompt or mean)
             for one in cells
         )
         found["answer"] = per_clip * (counts.clips - counts.without_file) if asked else None
@@ -271,12 +253,40 @@ def _times(each: float | None, number: int) -> float | None:
     return None if each is None else each * number
 
 
+def work_of(
+    plan: Plan,
+    counts: Counts,
+    seconds: Mapping[str, float | None],
+    memory: Mapping[str, ActorMemory] | None = None,
+    *,
+    gpus: bool = True,
+) -> Work:
+    """Describe a job's work per stage, from which the sizes of pools are chosen.
+
+    Args:
+        plan: Plan of the job.
+        counts: From `sizes.count`.
+        seconds: From `stage_seconds`; where a rate is missing, default ratios are used for all.
+        memory: Stage -> memory of one of its actors, where it is known.
+        gpus: Whether the actors use GPUs where the cluster has some.
+    """
+    names = [stage.name for stage in stages_of(plan)]
+    known = {name: seconds.get(name, 0.0) for name in names}
+    if None in known.values() or not any(known.values()):
+        known = {name: UNMEASURED[name] * max(1, counts.clips) for name in names}
+    return Work(
+        seconds={name: value or 0.0 for name, value in known.items()},
+        num_clips=counts.clips,
+        actor_bytes={name: one.total for name, one in (memory or {}).items()},
+        gpus=gpus,
+    )
+
+
 def time_job(
     seconds: Mapping[str, float | None],
     pools: Pools | None,
     num_cpus: float,
     *,
-    start_s: float | None = None,
     price_per_hour: float | None = None,
 ) -> Timing:
     """Turn busy seconds into time on the clock.
@@ -286,7 +296,6 @@ def time_job(
         pools: Workers on Ray, where stages overlap as far as there are CPUs; `None` for a loop,
             where the next clip is decoded while one is in work, and all else adds up.
         num_cpus: CPUs of all nodes together.
-        start_s: What a loop takes apart from the clips; `None` if it was not measured.
         price_per_hour: Of all nodes together.
     """
     known = {name: value for name, value in seconds.items() if value is not None}
@@ -299,7 +308,7 @@ def time_job(
     if not unknown and pools is None:
         # A loop decodes in a process of its own beside everything else.
         decode, total = known.get("decode", 0.0), sum(known.values())
-        wall = (max(decode, total - decode) if num_cpus >= 2 else total) + (start_s or 0.0)
+        wall = (max(decode, total - decode) if num_cpus >= 2 else total) + LOOP_START_S
     elif not unknown and pools is not None:
         # Actors reserve no CPU unless the recipe says so, and take turns on those there are.
         on_cpus = [n for n in known if n == "decode" or not getattr(pools, n).num_gpus]

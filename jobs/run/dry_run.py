@@ -24,7 +24,15 @@ from jobs.estimate.memory import (
 )
 from jobs.estimate.sizes import CellTokens, Counts, count, expect_tokens, feature_bytes
 from jobs.estimate.table import Estimate, render
-from jobs.estimate.timing import Rates, first_answers, rates_of, stage_seconds, time_job
+from jobs.estimate.timing import (
+    Rates,
+    Timing,
+    first_answers,
+    rates_of,
+    stage_seconds,
+    time_job,
+    work_of,
+)
 from jobs.run.build import GENERATED, build
 from jobs.run.driver import execute
 from jobs.run.job_facts import Kind
@@ -37,9 +45,8 @@ from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.devices import placed
 from pipeline.resources.pools import ActorPool, Pools
-from pipeline.resources.sizing import UNMEASURED, Work, suggest_pools
+from pipeline.resources.sizing import suggest_pools
 from pipeline.settings import Settings
-from pipeline.stages.declarations import stages_of
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
@@ -96,33 +103,26 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     counts = count(plan)
     rates = _probe(job, locations) if how.probe else earlier_rates(plan, locations.output)
     encoder, language = _halves(plan.model)
-    folders = existing_caches(storage, plan.caches)
-    cells = expect_tokens(plan, language, rates.cells, folders)
-    seconds = stage_seconds(counts, cells, rates)
+    cells = expect_tokens(plan, language, rates.cells, existing_caches(storage, plan.caches))
+    seconds = stage_seconds(counts, cells, rates, answers=counts.answers > 0)
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
     on_ray = choice.executor == "ray"
     nodes = _nodes(locations.address if on_ray else None)
+    # The GPUs of a suggested pool do not depend on the memory of its actors.
     gpus = job.model.device != "cpu"
-    pools = job.pools if not isinstance(job.pools, str) else Pools()
-    if on_ray and isinstance(job.pools, str):  # the GPUs of a pool do not depend on its memory
-        pools = suggest_pools(nodes, _work(plan, counts, seconds, {}, gpus))
-    settings = make_settings(job, locations.address, choice.executor, pools)
+    pools = suggest_pools(nodes, work_of(plan, counts, seconds, gpus=gpus))
+    own = pools if isinstance(job.pools, str) else job.pools
+    settings = make_settings(job, locations.address, choice.executor, own)
     questions = _questions(job, plan, cells, counts)
-    memory = _memory(plan, settings, encoder, language, questions, encodes=counts.to_encode > 0)
-    suggested = suggest_pools(nodes, _work(plan, counts, seconds, memory, gpus))
+    memory = _memory(plan, settings, encoder, language, questions, counts.to_encode > 0)
+    suggested = suggest_pools(nodes, work_of(plan, counts, seconds, memory, gpus=gpus))
     own = suggested if isinstance(job.pools, str) else job.pools
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
-    timings = [
-        time_job(
-            seconds,
-            pools if on_ray else None,
-            num_cpus,
-            start_s=rates.start_s,
-            price_per_hour=how.price_per_hour,
-        )
-        for pools in (own, suggested)
-    ]
+
+    def time(pools: Pools | None) -> Timing:
+        return time_job(seconds, pools, num_cpus, price_per_hour=how.price_per_hour)
+
     return Estimate(
         model=plan.model.name,
         counts=counts,
@@ -131,9 +131,9 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
         rates=rates,
         executor=choice.executor,
         nodes=nodes,
-        timing=timings[0],
+        timing=time(own if on_ray else None),
         pools=suggested,
-        suggested=timings[1] if on_ray else None,
+        suggested=time(suggested) if on_ray else None,
         feature_bytes=feature_bytes(plan, encoder),
     )
 
@@ -191,21 +191,19 @@ def _memory(
         "compress": [] if encoder is None else modules_of(encoder),
         "answer": [] if model is None else [model],
     }
-    # With the local executor both halves of the model are in one process.
-    beside = dict.fromkeys(modules, 0.0)
-    if not on_ray and encodes and plan.answer:
-        beside = {"compress": bytes_of(modules["answer"]), "answer": bytes_of(modules["compress"])}
     found: dict[str, ActorMemory] = {}
-    for stage, half in modules.items():
+    for stage, other in (("compress", "answer"), ("answer", "compress")):
         device = placed(plan.model, settings, stage).device
         pool: ActorPool = getattr(settings.pools, stage) if on_ray else ActorPool()
-        room = room_of(device, pool, beside[stage])
+        # With the local executor both halves of the model are in one process.
+        is_shared = not on_ray and encodes and plan.answer
+        room = room_of(device, pool, bytes_of(modules[other]) if is_shared else 0.0)
         if stage == "compress" and encoder is not None:
             found[stage] = encoder_memory(encoder, device, room)
         elif stage == "answer" and plan.answer:
             found[stage] = language_memory(model, plan.model, questions, device, room)
         if on_ray and room is not None and stage in found:
-            refused = refusal(stage, pool, room, found[stage].weights, half)
+            refused = refusal(stage, pool, room, found[stage].weights, modules[stage])
             found[stage] = replace(found[stage], refused=refused)
     return found
 
@@ -222,26 +220,6 @@ def _questions(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts
         together=max(1, -(-counts.questions // num_clips)) if shares else 1,
         prompts=max(1, counts.answers),
         batch_tokens=1 if alone else None if batch_tokens == "auto" else batch_tokens,
-    )
-
-
-def _work(
-    plan: Plan,
-    counts: Counts,
-    seconds: dict[str, float | None],
-    memory: dict[str, ActorMemory],
-    gpus: bool,
-) -> Work:
-    """Describe the job's work per stage, from which pool sizes are suggested."""
-    names = [stage.name for stage in stages_of(plan)]
-    measured_ = {name: value for name in names if (value := seconds.get(name)) is not None}
-    if len(measured_) < len([name for name in names if name in seconds]):
-        measured_ = {name: UNMEASURED[name] * counts.clips for name in names}
-    return Work(
-        seconds={name: measured_.get(name, 0.0) for name in names},
-        num_clips=counts.clips,
-        actor_bytes={name: one.total for name, one in memory.items()},
-        gpus=gpus,
     )
 
 

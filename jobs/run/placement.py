@@ -10,8 +10,7 @@ from pipeline.executors.choice import Choice, choose
 from pipeline.plan import Plan
 from pipeline.resources.devices import reserves_gpus
 from pipeline.resources.pools import Pools
-from pipeline.resources.sizing import UNMEASURED, AutoPools, Work
-from pipeline.stages.declarations import stages_of
+from pipeline.resources.sizing import AutoPools
 from pipeline.storage.urls import Place
 from tango_core.models import Device
 
@@ -87,7 +86,15 @@ def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
     """
     if not isinstance(job.pools, str):
         return job.pools
-    return AutoPools(work=work_of(plan, earlier_rates(plan, output)))
+    # Slow imports.
+    from jobs.estimate.sizes import CellTokens, count
+    from jobs.estimate.timing import stage_seconds, work_of
+
+    counts = count(plan, questions=False)
+    cells = [CellTokens(method.name, method.cache) for method in plan.methods]
+    rates = earlier_rates(plan, output)
+    seconds = stage_seconds(counts, cells, rates, answers=plan.answer)
+    return AutoPools(work=work_of(plan, counts, seconds, gpus=plan.model.device != "cpu"))
 
 
 def earlier_rates(plan: Plan, output: Place) -> Rates:
@@ -102,25 +109,6 @@ def earlier_rates(plan: Plan, output: Place) -> Rates:
         num_frames=model.frames.num_frames,
         device=device_name(model.device),
     )
-
-
-def work_of(plan: Plan, rates: Rates) -> Work:
-    """Seconds per stage of a plan, from measured rates or from default values."""
-    from jobs.estimate.sizes import count
-
-    counts = count(plan)
-    names = [stage.name for stage in stages_of(plan)]
-    seconds = {name: UNMEASURED[name] * max(1, counts.clips) for name in names}
-    if rates.cells and rates.decode_s is not None and rates.encode_s is not None:
-        compress = sum(one.compress_s or 0.0 for one in rates.cells.values())
-        answer = sum(one.answer_s for one in rates.cells.values()) / len(rates.cells)
-        each = {
-            "decode": rates.decode_s * counts.to_encode,
-            "compress": (rates.encode_s + compress) * counts.to_encode,
-            "answer": answer * len(plan.methods) * counts.clips,
-        }
-        seconds = {name: each[name] for name in names}
-    return Work(seconds, counts.clips, gpus=plan.model.device != "cpu")
 
 
 def device_name(wanted: str) -> str:

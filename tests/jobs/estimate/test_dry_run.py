@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -200,15 +199,3 @@ def test_rates_are_the_time_that_was_spent():
     assert found.cells[facts.cells[0].name].answer_s == pytest.approx(spent / 1000 / len(clips))
     mean = answers.drop_duplicates("video_id")["decode_video_ms"].mean()
     assert found.decode_s == pytest.approx(mean / 1000)
-    # A loop decodes beside the other stages; what neither takes is its start.
-    once, per_cell = (answers.drop_duplicates(keys) for keys in ("video_id", ["cell", "video_id"]))
-    decode_s = once["decode_video_ms"].sum() / 1000
-    others_s = (
-        once["encode_ms"].sum()
-        + per_cell[["compress_ms", "cache_read_ms"]].sum().sum()
-        + answers[["prefill_ms", "decode_ms"]].sum().sum()
-    ) / 1000
-    for wall_s, start_s in ((100.0, 100 - max(decode_s, others_s)), (decode_s + others_s, None)):
-        assert rates_of([(replace(facts, wall_s=wall_s), answers)]).start_s == (
-            start_s if start_s is None else pytest.approx(start_s)
-        )
