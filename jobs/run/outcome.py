@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -18,7 +18,6 @@ from pipeline.progress.answers import AnswerWriter
 from pipeline.redaction import redacted
 from pipeline.rows import Result, Row
 from pipeline.statuses import FAILED, has_failed, is_failed
-from tango_core.types import VideoItem
 
 FAILURE = pa.schema(
     [
@@ -28,12 +27,13 @@ FAILURE = pa.schema(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobResult:
-    """Facts and counts of a finished job.
+    """Counts and failures of one attempt of a job, updated with every clip.
 
     Attributes:
-        facts: Facts of the run.
+        num_caches: Number of token caches in which every clip is looked up.
+        facts: Facts of the run; set when it is finished.
         num_clips: Clips processed in this attempt.
         num_failed_clips: Number of these clips with any failure.
         num_decoded: Decoded clips.
@@ -43,9 +43,11 @@ class JobResult:
         num_answered: Successful answers.
         num_missing: Planned answers that were missing in the run's files at the end, and for which
             failed rows were added.
+        failures: Rows of `FAILURE`.
     """
 
-    facts: JobFacts
+    num_caches: int
+    facts: JobFacts = field(init=False)
     num_clips: int = 0
     num_failed_clips: int = 0
     num_decoded: int = 0
@@ -54,62 +56,38 @@ class JobResult:
     num_computed: int = 0
     num_answered: int = 0
     num_missing: int = 0
-
-
-class Outcome:
-    """Counts and failures of one attempt, updated with every clip.
-
-    Args:
-        num_caches: Number of token caches in which every clip is looked up.
-
-    Attributes:
-        failures: Rows of `FAILURE`.
-    """
-
-    def __init__(self, num_caches: int) -> None:
-        self.failures: list[Row] = []
-        self._num_caches = num_caches
-        names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
-        self._counts = dict.fromkeys((*names, "missing"), 0)
+    failures: list[Row] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         """Count a finished clip (`rows.RESULT`)."""
         self.failures += _failures(result)
-        counts = self._counts
-        counts["clips"] += 1
-        counts["failed_clips"] += has_failed(result)
-        counts["decoded"] += is_decoded(result)
-        counts["encoded"] += result.encode_ms is not None
-        counts["answered"] += sum(not is_failed(answer) for answer in result.answers)
+        self.num_clips += 1
+        self.num_failed_clips += has_failed(result)
+        self.num_decoded += is_decoded(result)
+        self.num_encoded += result.encode_ms is not None
+        self.num_answered += sum(not is_failed(answer) for answer in result.answers)
         if result.status == "ok":
-            counts["hits"] += self._num_caches - result.num_misses
-            counts["computed"] += result.num_computed
+            self.num_hits += self.num_caches - result.num_misses
+            self.num_computed += result.num_computed
 
     def add_missing(self, answers: Sequence[Row]) -> None:
         """Count planned answers that are missing in the run's files."""
         self.failures += [_failure(answer, None) for answer in answers]
-        self._counts["missing"] += len(answers)
+        self.num_missing += len(answers)
 
     def work(self) -> WorkCounts:
         """The counts for the run's facts."""
-        counts = self._counts
-        return WorkCounts(
-            counts["decoded"], counts["encoded"], counts["computed"], counts["answered"]
-        )
+        return WorkCounts(self.num_decoded, self.num_encoded, self.num_computed, self.num_answered)
 
-    def result(self, facts: JobFacts) -> JobResult:
-        """Combine the counts with the facts of the run."""
-        return JobResult(facts, **{f"num_{name}": count for name, count in self._counts.items()})
+    def counts(self) -> dict[str, int]:
+        """All counts by their names."""
+        return {name: n for name, n in vars(self).items() if name.startswith("num_")}
 
 
 def _failures(result: Result) -> list[Row]:
     """One row for a failed clip, or one for each of its failed answers."""
     path = redacted(result.path)
-    about = {
-        "benchmark": result.benchmark,
-        "video_id": result.video_id,
-        "path": path,
-    }
+    about = {"benchmark": result.benchmark, "video_id": result.video_id, "path": path}
     if result.status != "ok":
         return [{**about, "status": result.status, "error": result.error}]
     return [_failure(answer, path) for answer in result.answers if answer["status"] in FAILED]
@@ -126,9 +104,7 @@ _MAX_LISTED = 5
 _WHY = "no answer was found at the end of the run; run again with --resume"
 
 
-def add_missing(
-    job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter
-) -> tuple[list[Row], int]:
+def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> list[Row]:
     """Compare the written answers with the job, and add a failed row for each missing one.
 
     Without these rows the tables would count fewer questions and show no failure.
@@ -140,21 +116,12 @@ def add_missing(
         writer: The writer; all answers have been flushed.
 
     Returns:
-        The added rows, and the number of answers that the job has.
+        The added rows.
     """
     planned = {method.name: method for method in plan.methods}
-    num_questions = 0
-
-    def counted() -> Iterator[tuple[str, VideoItem]]:
-        nonlocal num_questions
-        for benchmark, item in items_of(job, built):
-            num_questions += len(item.questions)
-            yield benchmark, item
-
-    missing = writer.missing(counted(), list(planned))
-    num_answers = num_questions * len(planned)
+    missing = writer.missing(items_of(job, built), list(planned))
     if not missing:
-        return [], num_answers
+        return []
     from pipeline.stages.answer_rows import unanswered  # loads the language models' code
 
     rows = [
@@ -181,4 +148,4 @@ def add_missing(
     )
     writer.add(rows)
     writer.flush()
-    return rows, num_answers
+    return rows

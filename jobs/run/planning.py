@@ -58,19 +58,11 @@ def make_plan(
             model does not support a method.
     """
     try:
-        profile = job.mode == "profile"
-        features = (
-            None
-            if profile
-            else open_store(
-                cache_root,
-                built.model,
-                job.cache.features,
-                job.cache.feature_dtype,
-                fill=not answer,
-                clock=clock,
-            )
-        )
+        profile, wanted = job.mode == "profile", job.cache
+        features = None
+        if not profile:
+            stored = (wanted.features, wanted.feature_dtype)
+            features = open_store(cache_root, built.model, *stored, fill=not answer, clock=clock)
         methods, compressors, caches = plan_methods(
             built.methods, built.model, cache_root, clock, features.cache if features else None
         )
@@ -87,15 +79,14 @@ def make_plan(
         )
     except (UserError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error
+    named = f"benchmark.name {', '.join(built.benchmarks)}"
     if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
         raise RecipeError(
-            f"benchmark.name {', '.join(built.benchmarks)}: no clip has a question; add a "
-            "questions.csv or questions.jsonl, or only fill the cache with `tango precompute`"
+            f"{named}: no clip has a question; add a questions.csv or questions.jsonl, or only "
+            "fill the cache with `tango precompute`"
         )
     if clips.num_rows == 0 and not continued and job.shard is None:
-        raise RecipeError(
-            f"benchmark.name {', '.join(built.benchmarks)}: no clips found; check benchmark.root"
-        )
+        raise RecipeError(f"{named}: no clips found; check benchmark.root")
     return Plan(
         model=built.model,
         methods=methods,
@@ -196,6 +187,11 @@ class ShardCount:
             self._questions[position % self._number] += len(item.questions)
             if position % self._number == self._index:
                 yield item
+
+    @property
+    def num_questions(self) -> int:
+        """Questions of this shard, once all clips have been listed."""
+        return self._questions[self._index]
 
     def sizes(self) -> tuple[ShardSize, ...]:
         """Sizes of all shards once all clips have been listed; empty for an unsharded job."""

@@ -96,18 +96,12 @@ def find_run(run: str, output: Place, *, open_storage: OpenStorage = Storage.at)
     Raises:
         RecipeError: If there is no such run.
     """
-    for candidate in [place(run)] if is_url(run) else [Path(run), output / run]:
+    candidates = [place(run)] if is_url(run) else [Path(run), output / run]
+    for candidate in candidates:
         if open_storage(candidate).exists(JOB_FILE):
             return candidate
-    raise no_run(run, output)
-
-
-def no_run(run: str, output: Place) -> RecipeError:
-    """The error for a run that does not exist."""
-    if is_url(run):
-        return RecipeError(f"--resume {run}: no job.yaml found; give the URL of a run directory")
-    return RecipeError(
-        f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
+    raise RecipeError(
+        f"--resume {run}: no run directory with a job.yaml: {' or '.join(map(str, candidates))}"
     )
 
 
