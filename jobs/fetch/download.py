@@ -9,10 +9,11 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TypedDict, Unpack
 
@@ -23,6 +24,7 @@ from rich.console import Console
 from jobs.fetch.hub import FetchError, RemoteFile, Repository, size_of
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
+from pipeline.redaction import redacted
 
 STATE = ".tango-get"
 
@@ -57,10 +59,10 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._path = root / STATE / "files.jsonl"
-        self._checked: dict[str, tuple[str, int, int]] = {}
+        self._checked: dict[str, list[object]] = {}
         for line in read_lines(self._path):
             if isinstance(line, list) and len(line) == 4:
-                self._checked[str(line[0])] = (str(line[1]), int(line[2]), int(line[3]))
+                self._checked[str(line[0])] = line[1:]
 
     def download(self, file: RemoteFile) -> Download | None:
         """The download of a file; `None` if it is in its place.
@@ -75,8 +77,8 @@ class Folder:
         partial = self.root / STATE / "parts" / f"{file.digest}-{place}.part"
         if not target.exists():
             return Download(file, partial, target)
+        digest, *known = self._checked.get(file.path, [""])
         stat = target.stat()
-        digest, *known = self._checked.get(file.path, ("", 0, 0))
         if known == [stat.st_size, stat.st_mtime_ns]:
             return None if digest == file.digest else Download(file, partial, target)
         if not file.matches(target):
@@ -90,10 +92,8 @@ class Folder:
     def add(self, file: RemoteFile, target: Path) -> None:
         """Record that a file is complete and has been checked."""
         stat = target.stat()
-        self._checked[file.path] = (file.digest, stat.st_size, stat.st_mtime_ns)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as output:
-            output.write(json.dumps([file.path, *self._checked[file.path]]) + "\n")
+        self._checked[file.path] = [file.digest, stat.st_size, stat.st_mtime_ns]
+        append_line(self._path, [file.path, *self._checked[file.path]])
 
 
 class Options(TypedDict, total=False):
@@ -117,30 +117,41 @@ def fetch_files(
     downloads: Sequence[Download],
     root: Path,
     console: Console,
+    statement: Iterable[str],
     *,
     room: int,
-    on_start: Callable[[], object],
-    on_file: Callable[[Download], object],
+    is_done: bool,
+    on_start: Callable[[], object] = lambda: None,
+    on_file: Callable[[Download], object] = lambda download: None,
     **options: Unpack[Options],
 ) -> bool:
-    """Check access and free space, ask, then fetch files in threads; the first error ends all.
+    """Print the plan, check access and free space, ask, then fetch; the first error ends all.
 
     Args:
-        repository: Where they are.
+        repository: Where the files are.
         downloads: In the order in which they are started.
         root: Folder that receives them, and is used by one download at a time.
         console: Where the question is asked, and bars are drawn if it is a terminal.
+        statement: Lines that describe the plan.
         room: Bytes that the disk must have free.
+        is_done: Whether nothing is left to do.
         on_start: Called in this thread before the first file.
         on_file: Called in this thread with every file that is in its place.
         options: As in `Options`.
 
     Returns:
-        Whether it was done: `False` for a dry run, or if the answer is no.
+        Whether all is there: `False` for a dry run, or if the answer is no.
 
     Raises:
         FetchError: The first error.
     """
+    show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
+    for line in statement:
+        show(redacted(line))
+    if is_done:
+        if not options.get("dry_run"):
+            show("all of it is here")
+        return not options.get("dry_run")
     missing = human_bytes(total_missing(downloads))
     if downloads:
         repository.raise_if_closed(downloads[-1].file.path)
@@ -156,7 +167,7 @@ def fetch_files(
         if not (sys.stdin.isatty() and console.is_terminal):
             raise FetchError("nothing was fetched: there is no terminal to ask on; add --yes")
         if not typer.confirm(f"Fetch {missing}?", default=False):
-            console.print("nothing was fetched")
+            show("nothing was fetched")
             return False
     leaves_behind(
         "downloaded files are kept, continue with: " + shlex.join(["tango", *sys.argv[1:]])
@@ -182,7 +193,7 @@ def fetch_files(
             raise
         pool.shutdown()
         disable_progress_bars()
-    console.print(f"fetched {missing}, every file has the hub's checksum", highlight=False)
+    show(f"fetched {missing}, every file has the hub's checksum")
     return True
 
 
@@ -196,15 +207,14 @@ def _reserved(folder: Path) -> Iterator[None]:
     try:
         (folder / STATE).mkdir(parents=True, exist_ok=True)
         lock = (folder / STATE / "lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise FetchError(
+            f"another process downloads to {folder}; wait for its end, or stop it"
+        ) from None
     except OSError as error:
         raise FetchError(f"cannot write to {folder}: {error.strerror}") from None
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FetchError(
-                f"another process downloads to {folder}; wait for its end, or stop it"
-            ) from None
         yield
 
 
@@ -216,9 +226,7 @@ def total_missing(downloads: Sequence[Download]) -> int:
 def free_bytes(path: Path) -> int:
     """Free bytes on the disk of an existing or future directory."""
     path = path.absolute()
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
+    return shutil.disk_usage(next(one for one in (path, *path.parents) if one.exists())).free
 
 
 def path_below(root: Path, name: str, source: str) -> Path:
@@ -244,10 +252,16 @@ def path_below(root: Path, name: str, source: str) -> Path:
 
 
 def read_lines(path: Path) -> Iterator[object]:
-    """JSON values of a file with one per line; a torn last line counts as not written."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    for line in text.splitlines():
+    """JSON values of a file with one per line; a torn line counts as not written."""
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             yield json.loads(line)
         except ValueError:
             continue
+
+
+def append_line(path: Path, value: object) -> None:
+    """Append a JSON value; a torn line before it stays a line of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as output:
+        output.write(f"\n{json.dumps(value)}")

@@ -24,8 +24,7 @@ from tango_core.hub_errors import HUB_ERRORS, TransportError, reason_of
 
 Kind = Literal["dataset", "model"]
 
-_TRIES = 6
-_FIRST_WAIT_S = 1.0
+_WAITS_S = (1.0, 2.0, 4.0, 8.0, 16.0)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -117,32 +116,31 @@ class Repository:
             FetchError: If the hub does not give it, the bytes are wrong, or the disk is full.
         """
         partial.parent.mkdir(parents=True, exist_ok=True)
-        for _ in range(2):
-            with self._errors(partial):
-                try:
-                    self._receive(file, partial, stop)
-                    if file.matches(partial):
-                        move(partial, target)
-                        return
-                except OSError as error:
-                    if error.errno not in _DISK_FULL:
-                        raise
-                    raise FetchError(
-                        f"no room for {file.path} ({human_bytes(file.size)}) in {target.parent}: "
-                        f"{error.strerror}; {human_bytes(size_of(partial))} of it are kept, make "
-                        "room and give the same command again"
-                    ) from None
+        with self._errors(partial):
+            try:
+                self._receive(file, partial, stop)
+                is_right = file.matches(partial)
+                if is_right:
+                    move(partial, target)
+            except OSError as error:
+                if error.errno not in _DISK_FULL:
+                    raise
+                raise FetchError(
+                    f"no room for {file.path} ({human_bytes(file.size)}) in {target.parent}: "
+                    f"{error.strerror}; {human_bytes(size_of(partial))} of it are kept, make "
+                    "room and give the same command again"
+                ) from None
+        if not is_right:
             partial.unlink()
-        raise FetchError(
-            f"{self.name}: {file.path} does not have the checksum that the hub states "
-            f"({file.digest[:12]}), twice; a proxy may change it, or it has just been replaced: "
-            "try again later"
-        )
+            raise FetchError(
+                f"{self.name}: {file.path} does not have the checksum that the hub states "
+                f"({file.digest[:12]}); a proxy may change it, or it has just been replaced: "
+                "give the same command again"
+            )
 
     def _receive(self, file: RemoteFile, partial: Path, stop: threading.Event) -> None:
         """Append what is missing; the client gives up at server errors and reset connections."""
-        failures = 0
-        while True:
+        for wait in (*_WAITS_S, None):
             if size_of(partial) > file.size:
                 partial.unlink()
             start = max(0, size_of(partial))
@@ -161,9 +159,7 @@ class Repository:
                 return
             except TransportError as error:
                 status = getattr(getattr(error, "response", None), "status_code", 500)
-                failures = failures + 1 if size_of(partial) <= start else 1
-                wait = _FIRST_WAIT_S * 2 ** (failures - 1)
-                if status < 500 or failures >= _TRIES or stop.wait(wait):
+                if status < 500 or wait is None or stop.wait(wait):
                     raise
 
     def _url(self, path: str) -> str:
@@ -196,7 +192,6 @@ class _PartialFile(io.BufferedWriter):
         self._stop = stop
 
     def write(self, data: Any) -> int:
-        """Append bytes."""
         if self._stop.is_set():
             raise FetchError("stopped, because another file failed")
         return super().write(data)
@@ -212,7 +207,4 @@ def move(source: Path, target: Path) -> None:
 
 def size_of(path: Path) -> int:
     """Bytes of a file; -1 if there is none."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1
+    return path.stat().st_size if path.exists() else -1

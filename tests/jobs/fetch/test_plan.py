@@ -8,7 +8,7 @@ from rich.console import Console
 
 from jobs.fetch import data, download
 from jobs.fetch.data import data_get, make_plan
-from jobs.fetch.hub import FetchError, Repository
+from jobs.fetch.hub import FetchError
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
 from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
 
@@ -133,21 +133,6 @@ def test_a_benchmark_without_a_release_names_those_with_one(tmp_path):
         ValueError, match="longvideobench, lvbench, mlvu, mvbench, tempcompass, videomme"
     ):
         data_get("shapes", tmp_path, Console(quiet=True))
-
-
-def test_bytes_of_a_part_that_is_not_asked_for_now_stay(server, tmp_path):
-    server.publish("datasets/MLVU/MVLU", mlvu_on_the_hub(tmp_path / "hub"))
-    root, release = tmp_path / "out", benchmark_class("mlvu").releases[0]
-    *_, video = make_plan(
-        Repository("MLVU/MVLU", "dataset", "main"), release, root, [], keep=False, jobs=1
-    ).downloads
-    old = video.partial.with_name(f"{'0' * 64}-{'1' * 12}.part")
-    for path in (video.partial, old):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"some")
-    assert output_of("mlvu", root, only=["annotations"], yes=True)[0] == 0
-    assert video.partial.read_bytes() == b"some"
-    assert not old.exists()
 
 
 def test_a_file_of_the_users_is_not_overwritten(server, hub, tmp_path):
