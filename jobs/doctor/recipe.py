@@ -102,7 +102,7 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
     import ray
     import torch
 
-    from jobs.run.placement import executor_of
+    from jobs.run.build import executor_of
     from pipeline.executors.cluster import connected
     from tango_core.models.placement import resolve_device
 

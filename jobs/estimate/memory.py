@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from jobs.estimate.sizes import grid_of
+from jobs.estimate.work import grid_of
 from pipeline.resources.gpu_memory import raise_if_no_room, room_on, spread_weights
 from pipeline.resources.pools import ActorPool
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder

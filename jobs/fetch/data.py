@@ -12,8 +12,17 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.data_check.check import data_check
-from jobs.fetch.download import Download, Folder, Options, fetch_files, free_bytes, total_missing
-from jobs.fetch.hub import FetchError, RemoteFile, Repository
+from jobs.fetch.hub import (
+    Download,
+    FetchError,
+    Folder,
+    Options,
+    RemoteFile,
+    Repository,
+    fetch_files,
+    free_bytes,
+    total_missing,
+)
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes

@@ -13,15 +13,17 @@ from huggingface_hub.utils import disable_progress_bars
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.fetch.download import (
+from jobs.fetch.hub import (
     Download,
+    FetchError,
     Folder,
     Options,
+    RemoteFile,
+    Repository,
     fetch_files,
     free_bytes,
     total_missing,
 )
-from jobs.fetch.hub import FetchError, RemoteFile, Repository
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
 from tango_core.errors import InputError

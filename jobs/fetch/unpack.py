@@ -21,8 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from jobs.fetch.download import STATE, append_line, path_below, read_lines
-from jobs.fetch.hub import FetchError, RemoteFile, move, size_of
+from jobs.fetch.hub import (
+    STATE,
+    FetchError,
+    RemoteFile,
+    append_line,
+    move,
+    path_below,
+    read_lines,
+    size_of,
+)
 from jobs.units import human_bytes
 from tango_core.benchmarks.releases import archive_of
 

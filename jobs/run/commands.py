@@ -20,11 +20,9 @@ from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
 from jobs.run.driver import execute
 from jobs.run.interrupt_message import all_answers_are_there, works_on
-from jobs.run.job_facts import Kind
-from jobs.run.json_events import JsonEvents
 from jobs.run.locations import Locations
-from jobs.run.outcome import JobResult
-from jobs.run.progress import Display
+from jobs.run.outcome import JobResult, Kind
+from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
 from jobs.tracking.events import is_events_file
 from jobs.tracking.live import LiveRun

@@ -14,18 +14,13 @@ from typing import Protocol
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.estimate.sizes import count
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
-from jobs.run.build import BuiltJob
-from jobs.run.job_facts import Kind, facts_of_job
+from jobs.run.build import BuiltJob, ShardCount, executor_of, make_plan, make_settings, pools_of
 from jobs.run.locations import Locations
-from jobs.run.outcome import FAILURE, JobResult, add_missing
-from jobs.run.placement import executor_of, pools_of
-from jobs.run.planning import ShardCount, make_plan, make_settings
+from jobs.run.outcome import FAILURE, JobResult, Kind, add_missing, facts_of_job
 from jobs.run.progress import JobProgress
-from jobs.run.run_dirs import claim
-from jobs.run.run_identity import claim_caches
+from jobs.run.run_dirs import claim, claim_caches
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
 from pipeline.executors.cluster import raise_if_unreachable
@@ -195,6 +190,8 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
     """Choose executor and pools; log the choice and what the job will do."""
+    from jobs.estimate.work import count  # loads pandas
+
     counts = count(plan, questions=False)
     logger.info(
         "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache"

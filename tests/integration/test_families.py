@@ -18,7 +18,7 @@ from rich.console import Console
 
 from jobs.analysis.attention import analyze_sinks
 from jobs.config.recipe import parse_job
-from jobs.estimate.sizes import expect_tokens
+from jobs.estimate.work import expect_tokens
 from jobs.report.compare import compared_runs, report_runs
 from jobs.report.notes import control_notes
 from tango_core import build_method, decode_frames, load_encoder, load_language_model

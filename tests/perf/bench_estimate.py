@@ -26,9 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from jobs_for_tests import job, run
 from timing import about_machine
 
-from jobs.estimate.table import Estimate
 from jobs.results.summary import read_answers
-from jobs.run.dry_run import DryRun, estimate_job
+from jobs.run.dry_run import DryRun, Estimate, estimate_job
 from jobs.run.locations import Locations
 
 RESULTS = Path(__file__).parent / "results"

@@ -84,7 +84,7 @@ def test_help_and_a_missing_file_do_not_wait_for_heavy_imports(ends, line):
         ("jobs.config.recipe.expand_method", KeyError),
         ("tango_core.compressors.checked_options", TypeError),
         ("jobs.run.build.describe_model", ValueError),
-        ("jobs.run.planning.plan_methods", AssertionError),
+        ("jobs.run.build.plan_methods", AssertionError),
     ],
 )
 def test_an_error_of_the_package_shows_its_traceback(tango, monkeypatch, tmp_path, function, error):

@@ -9,7 +9,7 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 from jobs_for_tests import job, run
 
-from jobs.estimate.timing import rates_of
+from jobs.estimate.work import rates_of
 from jobs.results.summary import read_answers
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations

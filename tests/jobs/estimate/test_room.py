@@ -9,8 +9,7 @@ import torch
 from jobs_for_tests import job
 
 from jobs.estimate.memory import Questions, encoder_memory, language_memory, refusal, room_of
-from jobs.estimate.table import render
-from jobs.run.dry_run import DryRun, estimate_job
+from jobs.run.dry_run import DryRun, estimate_job, render
 from jobs.run.locations import Locations
 from jobs.units import human_bytes
 from pipeline.resources.gpu_memory import keep_to_share, spread_weights

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.estimate.sizes import CellTokens, Counts
-from jobs.estimate.timing import (
+from jobs.estimate.work import (
     LOOP_START_S,
     RAY_START_S,
     CellRates,
+    CellTokens,
+    Counts,
     Rates,
     stage_seconds,
     time_job,

@@ -6,7 +6,8 @@ import pytest
 from hub_releases import longvideobench_on_the_hub, mlvu_on_the_hub, tarred, zipped
 from rich.console import Console
 
-from jobs.fetch import data, download
+from jobs.fetch import data
+from jobs.fetch import hub as hub_module
 from jobs.fetch.data import data_get, make_plan
 from jobs.fetch.hub import FetchError
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
@@ -73,7 +74,7 @@ def test_room_for_what_comes_and_for_what_is_unpacked_meanwhile(server, hub, tmp
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_comes(monkeypatch, server, tmp_path):
     server.publish("datasets/longvideobench/LongVideoBench", longvideobench_on_the_hub(tmp_path))
-    monkeypatch.setattr(download, "free_bytes", lambda _: 10_000)
+    monkeypatch.setattr(hub_module, "free_bytes", lambda _: 10_000)
     root = tmp_path / "out"
     with pytest.raises(FetchError, match=r"has 10\.0 kB free, but this takes 67\.. MB"):
         data_get("longvideobench", root, Console(quiet=True), yes=True)

@@ -1,29 +1,302 @@
-"""Seconds per clip that earlier runs measured, and the time of every stage from them."""
+"""Work and time of a job: clips, tokens and bytes of a plan, measured rates, and time per stage.
+
+What a compressor keeps may depend on the clip, so a cache or an earlier run knows best. Where
+neither exists, the compressor runs on a made-up clip of the model's own size: exact for methods
+with a fixed budget, near for the others.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
 
 from jobs.results.facts import FACTS_FILE, JobFacts
+from pipeline.cache.derived import serves
+from pipeline.cache.folders import CacheFolder, count_tokens
+from pipeline.cache.names import TOKENS
+from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.plan import Plan
 from pipeline.progress.parts import AnswerParts
 from pipeline.resources.pools import ActorPool, Pools
 from pipeline.resources.sizing import UNMEASURED, Work
-from pipeline.stages.declarations import stages_of
+from pipeline.rows import clips_in, questions_of, subtitles_of
+from pipeline.stages.declarations import DECODE_VIDEO, stages_of
 from pipeline.statuses import FAILED
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
+from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
+from tango_core.compressors.contract.inputs import make_clip
 from tango_core.local_files import parse_json
+from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.language.engine import LayoutAndEngine
+from tango_core.types import CompressedVideo, Prompt
 
 if TYPE_CHECKING:
     from jobs.estimate.memory import ActorMemory
-    from jobs.estimate.sizes import CellTokens, Counts
+
+
+# Of questions that are tokenised; more of them change a mean by nothing that matters.
+_MOST_QUESTIONS = 20_000
+# Width of the made-up clip: what is kept depends on how many tokens there are, not on their width.
+_WIDTH = 32
+# A file of features without its tensors.
+_FILE_BYTES = 7_400
+# Of SigLIP, whose keys are averaged over heads; where the checkpoint is not on this machine.
+_HEAD_WIDTH, _VISION_WIDTH = 72, 1152
+_CLIP, _NOW, _HASH = ClipIdentity("0" * 20, "a clip", None, "0" * 40), datetime.now(UTC), "0" * 12
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a plan holds.
+
+    Attributes:
+        clips: All of them.
+        without_file: Clips whose file is missing; they fail at once.
+        to_encode: Clips that are decoded and encoded: some cache lacks them, and the feature store
+            does not hold what that cache needs.
+        cached: Clips that every cache holds.
+        questions: About clips that have a file.
+        answers: Questions times methods; 0 for a job that only fills caches.
+        missing: Cache name -> clips that it lacks.
+        from_features: Clips of which token sets are computed from stored features.
+    """
+
+    clips: int
+    without_file: int
+    to_encode: int
+    cached: int
+    questions: int
+    answers: int
+    missing: dict[str, int]
+    from_features: int = 0
+
+
+def count(plan: Plan, *, questions: bool = True) -> Counts:
+    """Count what a plan will do; without `questions`, these and the answers are counted as 0."""
+    there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
+    taken = DECODE_VIDEO.taken(there)
+    stored = pc.greater(pc.list_value_length(there["stored"]), 0)
+    lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
+    missing = {str(one["values"]): int(one["counts"]) for one in lacking}
+    num_questions = sum(
+        len(json.loads(text))
+        for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
+        for text in (batch["questions"].to_pylist() if questions else ())
+    )
+    return Counts(
+        clips=plan.clips.num_rows,
+        without_file=plan.clips.num_rows - there.num_rows,
+        to_encode=_number(taken),
+        cached=_number(pc.equal(pc.list_value_length(there["missing"]), 0)),
+        questions=num_questions,
+        answers=num_questions * len(plan.methods) if plan.answer else 0,
+        missing={name: missing.get(name, 0) for name in plan.caches},
+        from_features=_number(pc.and_not(stored, taken)),
+    )
+
+
+def _number(chosen: Any) -> int:
+    return int(pc.sum(chosen).as_py() or 0)
+
+
+@dataclass(frozen=True)
+class CellTokens:
+    """What one method is expected to make of a clip.
+
+    Attributes:
+        name: Of the cell.
+        cache: Name of the cache that its compressor fills.
+        kept: Visual tokens of a clip that are kept, mean.
+        total: The same before compression.
+        source: Where `kept` comes from.
+        prompt: Tokens of a prompt, mean over the questions; 0 where nothing is answered.
+        longest: Tokens of the longest prompt.
+        clip_bytes: Bytes of a clip in the cache.
+    """
+
+    name: str
+    cache: str
+    kept: float = 0.0
+    total: float = 0.0
+    source: Literal["cache", "measured", "made-up clip"] = "made-up clip"
+    prompt: float = 0.0
+    longest: int = 0
+    clip_bytes: float = 0.0
+
+
+def expect_tokens(
+    plan: Plan,
+    language_model: LayoutAndEngine | None,
+    measured: Mapping[str, CellRates],
+    folders: Mapping[str, CacheFolder],
+) -> tuple[CellTokens, ...]:
+    """Work out the tokens of every method of a plan.
+
+    Args:
+        plan: What will be done.
+        language_model: On the device `meta`, for the text around the clip; `None` if it cannot be
+            described here, then prompts are visual tokens alone.
+        measured: Cell name -> what earlier runs measured.
+        folders: Cache name -> the cache, where it exists.
+    """
+    num_frames, grid = grid_of(plan.model)
+    clip = make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH)
+    videos = {name: one.compress(clip) for name, one in plan.compressors.items()}
+    store = plan.features
+    stored = {TOKENS, *store.signals} if store and store.writes else set[str]()
+    texts = _text_lengths(plan, language_model, videos)
+    found = []
+    for planned in plan.methods:
+        video, folder = videos[planned.cache], folders.get(planned.cache)
+        base = CellTokens(planned.name, planned.cache, video.num_kept, video.num_total)
+        if folder is not None and (counts := count_tokens(folder)) is not None:
+            base = replace(base, kept=counts.kept, total=counts.total, source="cache")
+        elif (rates := measured.get(planned.name)) is not None:
+            base = replace(
+                base, kept=rates.tokens_kept, total=rates.tokens_total, source="measured"
+            )
+        if texts:
+            visual = base.kept
+            if language_model is not None:
+                # The newline tokens that a model adds do not depend on the words.
+                laid_out = language_model.layout.lay_out(
+                    _as_wide(plan.model, video), Prompt(before="", after="?")
+                )
+                visual += laid_out.num_visual - video.num_kept
+            base = replace(
+                base,
+                prompt=visual + sum(texts) / len(texts),
+                longest=round(visual + max(texts)),
+            )
+        if not serves(plan.compressors[planned.cache], stored):  # else computed when asked for
+            base = replace(base, clip_bytes=_clip_bytes(plan.model, video, base.kept, folder))
+        found.append(base)
+    return tuple(found)
+
+
+def grid_of(model: ModelSpec) -> tuple[int, tuple[int, int]]:
+    """Frames and (H, W) of a clip's tokens; of a model whose grid follows the clip, the largest."""
+    if model.grid is not None:
+        return model.frames.num_frames, model.grid
+    frames = model.frames
+    cells = (frames.max_pixels or frames.multiple**2) // frames.multiple**2
+    height = max(1, int((cells * 9 / 16) ** 0.5))  # of a wide video
+    return max(1, frames.num_frames // 2), (height, max(1, cells // height))
+
+
+def _text_lengths(
+    plan: Plan, language_model: LayoutAndEngine | None, videos: Mapping[str, CompressedVideo]
+) -> list[int]:
+    """Tokens of the text of every question; of very many, of those of evenly spread clips."""
+    if not plan.answer or not plan.methods:
+        return []
+    step = max(1, -(-plan.clips.num_rows // _MOST_QUESTIONS))
+    clips = clips_in(plan.clips.take(list(range(0, plan.clips.num_rows, step))))
+    asked = [(clip, question) for clip in clips for question in questions_of(clip)]
+    if language_model is None:
+        return [0] if asked else []
+    video = _as_wide(plan.model, videos[plan.methods[0].cache])
+    lengths = []
+    for clip, question in asked[:: max(1, -(-len(asked) // _MOST_QUESTIONS))]:
+        subtitles = subtitles_of(clip)
+        # The end of the last cue stands for the length of a video that is not opened yet.
+        cues = cues_of_srt(subtitles.text or "") if subtitles else []
+        end_s = max((cue.end_ms for cue in cues), default=0) / 1000
+        watched = Watched(plan.model.frames.num_frames, end_s)
+        prompt = plan.protocols[clip.benchmark].prompt(question, subtitles, watched)
+        laid_out = language_model.layout.lay_out(video, prompt)
+        lengths.append(len(laid_out) - laid_out.num_visual)
+    return lengths
+
+
+def _as_wide(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
+    """The same positions with tokens as wide as the language model; no memory is taken."""
+    width = model.llm.hidden_size
+    tokens, companions = torch.zeros(1).expand(video.num_kept, width), None
+    if model.companions:
+        companions = torch.zeros(1).expand(video.num_kept, model.companions, width)
+    return replace(video, tokens=tokens, companions=companions)
+
+
+def _clip_bytes(
+    model: ModelSpec, video: CompressedVideo, kept: float, folder: CacheFolder | None
+) -> float:
+    """Bytes of a clip in the cache: what is there already, else a file as the cache writes it.
+
+    Args:
+        model: Whose tokens.
+        video: What is kept of the made-up clip.
+        kept: Tokens that are expected.
+        folder: The cache, if it exists.
+    """
+    if folder is not None and folder.num_clips:
+        return folder.num_bytes / folder.num_clips
+    generator = torch.Generator().manual_seed(0)
+    shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
+    rows = torch.randn(shape, generator=generator).to(getattr(torch, model.dtype))
+    companions = rows[:, 1:] if model.companions else None
+    stored = replace(video, tokens=rows[:, 0], companions=companions)
+    table = to_table(_CLIP, Entry(stored, 1.0, 1.0, 1.0), _NOW, _HASH)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **WRITE_OPTIONS)
+    return float(sink.getvalue().size * kept / max(1, video.num_kept))
+
+
+def total_bytes(cells: Sequence[CellTokens], missing: Mapping[str, int]) -> float:
+    """Bytes that all caches will grow by; methods that share a cache count once."""
+    return sum({one.cache: one.clip_bytes * missing[one.cache] for one in cells}.values())
+
+
+def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
+    """Bytes that a job adds to its feature store; 0 for a job without one.
+
+    Features are stored uncompressed, so the size follows from the shapes.
+
+    Args:
+        plan: What will be done.
+        encoder: On the device `meta`, for the widths of signals; `None` if it cannot be described.
+    """
+    store = plan.features
+    if store is None or not store.writes:
+        return 0.0
+    model = plan.model
+    num_frames, grid = grid_of(model)
+    cells = num_frames * grid[0] * grid[1]
+    vision: Any = getattr(getattr(encoder, "config", None), "vision_config", None)
+    width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
+    heads = getattr(vision, "num_attention_heads", None)
+    rows = cells * (1 + model.companions)
+    is_int8 = store.cache.dtype == "int8"  # with one scale per row
+    row_bytes = model.llm.hidden_size * (1 if is_int8 else getattr(torch, model.dtype).itemsize)
+    sizes = {
+        TOKENS: rows * (row_bytes + 4 * is_int8) + 4 * cells,  # with one checksum per token
+        "saliency": 4 * cells,
+        "attention": 4 * cells,
+        "keys": 4 * cells * (width // heads if heads else _HEAD_WIDTH),
+        "frame_embeddings": 4 * num_frames * width,
+    }
+    wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
+    total = 0.0
+    for parts, number in wanted.items():
+        signals = store.signals & set(parts)
+        stored = [*signals, *([TOKENS] if TOKENS in parts else [])]
+        num_files = (TOKENS in parts) + bool(signals)
+        total += number * (sum(sizes[name] for name in stored) + num_files * _FILE_BYTES)
+    return total
+
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +309,7 @@ _TIMES = (
     *("cache_read_ms", "prefill_ms", "decode_ms"),
 )
 _NUMBERS = (*_TIMES, "tokens_kept", "tokens_total", "prompt_tokens")
-_CLIP = ["benchmark", "video_id"]
+_CLIP_NAME = ["benchmark", "video_id"]
 # On two cores: start of a Ray with its workers and their models, as pipeline/README.md has it, and
 # of a loop: imports, models, results.
 RAY_START_S, LOOP_START_S = 15.0, 8.0
@@ -85,7 +358,7 @@ def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rate
         output: Directory or URL of runs.
         model: Name of the model; runs of another one do not count.
         num_frames: Frames per clip.
-        device: The processor in words (`jobs.run.placement.device_name`); times of another one do
+        device: The processor in words (`jobs.run.build.device_name`); times of another one do
             not count.
 
     Returns:
@@ -155,7 +428,7 @@ def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
             cells.setdefault(str(cell), _cell(rows))
         done = answers[answers["cache"] == "miss"]
         for name in ("decode_video_ms", "encode_ms"):
-            values = done.dropna(subset=[name]).drop_duplicates(_CLIP)[name]
+            values = done.dropna(subset=[name]).drop_duplicates(_CLIP_NAME)[name]
             if len(values):
                 once.setdefault(name, float(values.mean()) / 1000)
     return Rates(once.get("decode_video_ms"), once.get("encode_ms"), cells, tuple(names))
@@ -163,7 +436,7 @@ def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
 
 def _cell(rows: pd.DataFrame) -> CellRates:
     """The rates of one method's answers."""
-    per_clip = rows.drop_duplicates(_CLIP)
+    per_clip = rows.drop_duplicates(_CLIP_NAME)
     compress = per_clip.loc[per_clip["cache"] == "miss", "compress_ms"].mean()
     # Sums over the questions of a clip are the time spent: each carries its share.
     spent = rows[["prefill_ms", "decode_ms"]].sum().sum() + per_clip["cache_read_ms"].sum()
