@@ -10,7 +10,6 @@ import pytest
 from pipeline.runtime.child import Child
 
 MACHINE = (
-    "python",
     "packages",
     "accelerators",
     "CPUs",
@@ -39,7 +38,7 @@ def one_child(kept_child, tmp_path, monkeypatch):
     """Commands of this test use that process, in the test's directory, and leave it running."""
     kept_child.call(os.chdir, tmp_path, timeout_s=60, about="one_child")
     monkeypatch.setattr(kept_child, "close", lambda: None)
-    monkeypatch.setattr("jobs.doctor.checks.Child", lambda: kept_child)
+    monkeypatch.setattr("jobs.doctor.command.Child", lambda: kept_child)
 
 
 @pytest.fixture
