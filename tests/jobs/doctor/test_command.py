@@ -121,11 +121,3 @@ def test_without_a_valid_recipe_the_machine_is_checked(doctor):
     assert mark == "problem"
     assert "nothing.yaml" in text
     assert tuple(found) == ("recipe", *MACHINE, "Ray")
-
-
-def test_changes_need_a_recipe(tango):
-    code, _, err = tango("doctor", "--set", "method.retention=0.2")
-    assert code == 2
-    assert err == (
-        "tango: --set method.retention=0.2 changes a recipe; name one: tango doctor RECIPE\n"
-    )

@@ -168,27 +168,6 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--probe"], "--probe has no effect without --dry-run"),
-        (
-            ["--probe", "--price-per-hour", "2"],
-            "--probe, --price-per-hour has no effect without --dry-run",
-        ),
-        (["--dry-run", "--price-per-hour", "inf"], "'--price-per-hour'"),  # inf is no JSON
-        (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
-        (["--dry-run", "--continue"], "leave out --resume and --continue"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(tango, recipe, tmp_path, options, message):
-    (tmp_path / "recipe.yaml").write_text(recipe().to_yaml())
-    code, _, err = tango("sweep", "recipe.yaml", *options)
-    assert code == 2
-    (line,) = err.splitlines()
-    assert message in line
-
-
 def test_rates_are_the_time_that_was_spent():
     facts = facts_of(cell("full"), cell("topk", 0.1), run_id="one")
     answers = pd.DataFrame(fake_answers(facts, num_clips=6))

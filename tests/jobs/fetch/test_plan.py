@@ -116,26 +116,6 @@ def test_annotations_alone_can_be_read_afterwards(server, tmp_path):
     assert (code, "all of it is here" in text) == (0, True)
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"only": ["video"]}, "--only 'video' is no part of MLVU/MVLU: annotations, videos"),
-        ({"repository": "a/b"}, "--repository 'a/b' is none of mlvu's: MLVU/MVLU, sy1998/"),
-    ],
-)
-def test_wrong_options(server, tmp_path, how, said):
-    with pytest.raises(ValueError, match="is no") as error:
-        data_get("mlvu", tmp_path, Console(quiet=True), **how)
-    assert said in str(error.value)
-
-
-def test_a_benchmark_without_a_release_names_those_with_one(tmp_path):
-    with pytest.raises(
-        ValueError, match="longvideobench, lvbench, mlvu, mvbench, tempcompass, videomme"
-    ):
-        data_get("shapes", tmp_path, Console(quiet=True))
-
-
 def test_a_file_of_the_users_is_not_overwritten(server, hub, tmp_path):
     server.publish(NAME, FILES)
     (tmp_path / "json").mkdir()

@@ -9,16 +9,6 @@ from jobs.submit.head import Head, HeadError, dashboard_url
 from pipeline.errors import ClusterError
 
 
-def test_an_address_for_drivers_is_refused(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(HeadError, match="--address is missing"):
-        dashboard_url(None)
-    with pytest.raises(HeadError, match="is not the address of a dashboard"):
-        dashboard_url("ray://head:10001")
-    monkeypatch.setenv("RAY_ADDRESS", "https://head")
-    assert dashboard_url(None) == "https://head"
-
-
 @pytest.mark.parametrize(
     ("address", "url"),
     [
