@@ -7,20 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-import torch
 from rich.console import Console
 
 from jobs import exit_codes
 from jobs.config.sections import DecodeSection
-from jobs.memory import available_memory
 from jobs.report.formatting import milliseconds
-from jobs.units import human_bytes
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import VideoCache
 from tango_core.ask import VideoAnswer, VideoChat
-from tango_core.errors import InputError
-from tango_core.models.base import ModelSpec
-from tango_core.models.placement import resolve_device
 
 # Displayed name of every stage of `VideoAnswer.latency_ms`.
 _STAGE_NAMES = {
@@ -70,7 +64,6 @@ def ask(
     options = [option for given in choices for option in given.split("|")]
     of_model = {k: v for k, v in (model_options or {}).items() if v is not None}
     chat = VideoChat(model, path, **of_model)
-    raise_if_too_many_frames(chat.spec, available_memory()[1])
     with _local(video) as local:
         answer = chat.ask(
             local,
@@ -89,34 +82,6 @@ def ask(
     for warning in (*answer.warnings, *([chat.spec.note] if chat.spec.note else [])):
         say(f"note: {warning}", style="dim")
     return exit_codes.of(answer.status != "unparsed")
-
-
-def raise_if_too_many_frames(spec: ModelSpec, free_bytes: int) -> None:
-    """Raise if the frames do not fit into the free memory of this machine.
-
-    The estimate covers the pixels and, on the CPU, the tokens twice, because encoding copies them
-    once.
-
-    Args:
-        spec: The model.
-        free_bytes: Free memory.
-
-    Raises:
-        ValueError: If the estimate exceeds the free memory.
-    """
-    tokens = 0.0
-    if spec.grid is not None and resolve_device(spec.device).type == "cpu":
-        height, width = spec.grid
-        itemsize = getattr(torch, spec.dtype).itemsize
-        tokens = 2.0 * height * width * spec.llm.hidden_size * itemsize
-    most = spec.frames.most_frames(free_bytes, tokens)
-    if most is not None and spec.frames.num_frames > most:
-        needed = spec.frames.num_frames * (spec.frames.least_frame_bytes() + tokens)
-        raise InputError(
-            f"--num-frames {spec.frames.num_frames}: the frames of the clip take "
-            f"{human_bytes(needed)} or more, and {human_bytes(free_bytes)} of memory are free; "
-            f"give {most} or less"
-        )
 
 
 def _local(video: str) -> AbstractContextManager[str]:

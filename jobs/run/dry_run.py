@@ -20,8 +20,6 @@ from jobs.estimate.memory import (
     Questions,
     encoder_memory,
     language_memory,
-    refusal,
-    room_of,
 )
 from jobs.estimate.work import (
     CellTokens,
@@ -56,7 +54,6 @@ from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
-from tango_core.models.placement import bytes_of, modules_of
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +117,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     own = pools if isinstance(job.pools, str) else job.pools
     settings = make_settings(job, locations.address, choice.executor, own)
     questions = _questions(job, plan, cells, counts)
-    memory = _memory(plan, settings, encoder, language, questions, counts.to_encode > 0)
+    memory = _memory(plan, settings, encoder, language, questions)
     suggested = suggest_pools(nodes, work_of(plan, counts, seconds, memory, gpus=gpus))
     own = suggested if isinstance(job.pools, str) else job.pools
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
@@ -186,30 +183,17 @@ def _memory(
     encoder: VisionEncoder | None,
     language: LayoutAndEngine | None,
     questions: Questions,
-    encodes: bool,
 ) -> dict[str, ActorMemory]:
     """Stage -> estimated memory of one of its actors, for stages where it is known."""
-    on_ray = settings.executor == "ray"
-    engine = language.engine if language is not None else None
-    model = engine.model if isinstance(engine, NativeEngine) else None
-    modules = {
-        "compress": [] if encoder is None else modules_of(encoder),
-        "answer": [] if model is None else [model],
-    }
     found: dict[str, ActorMemory] = {}
-    for stage, other in (("compress", "answer"), ("answer", "compress")):
-        device = placed(plan.model, settings, stage).device
-        pool: ActorPool = getattr(settings.pools, stage) if on_ray else ActorPool()
-        # With the local executor both halves of the model are in one process.
-        is_shared = not on_ray and encodes and plan.answer
-        room = room_of(device, pool, bytes_of(modules[other]) if is_shared else 0.0)
-        if stage == "compress" and encoder is not None:
-            found[stage] = encoder_memory(encoder, device, room)
-        elif stage == "answer" and plan.answer:
-            found[stage] = language_memory(model, plan.model, questions, device, room)
-        if on_ray and room is not None and stage in found:
-            refused = refusal(stage, pool, room, found[stage].weights, modules[stage])
-            found[stage] = replace(found[stage], refused=refused)
+    if encoder is not None:
+        device = placed(plan.model, settings, "compress").device
+        found["compress"] = encoder_memory(encoder, device)
+    if plan.answer:
+        engine = language.engine if language is not None else None
+        model = engine.model if isinstance(engine, NativeEngine) else None
+        device = placed(plan.model, settings, "answer").device
+        found["answer"] = language_memory(model, plan.model, questions, device)
     return found
 
 
@@ -336,11 +320,7 @@ def _lines(estimate: Estimate) -> Iterator[str]:
     for name, one in estimate.memory.items():
         parts = {"weights": one.weights, "activations": one.activations, "keys and values": one.kv}
         words = ", ".join(f"{word} {human_bytes(size)}" for word, size in parts.items() if size)
-        but = ", but" if one.room is not None and one.total > one.room else ","
-        room = "" if one.room is None else f"{but} it may have {human_bytes(one.room)}"
-        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words}){room}"
-        if one.refused is not None:
-            yield f"          it will not start: {one.refused}"
+        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words})"
     yield ""
     head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write", "from")
     rows = []

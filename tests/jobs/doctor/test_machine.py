@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from doctor_results import result_in_a_new_process, result_of
 
 from jobs.doctor import checks
-from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames, decoder_versions
+from tango_core.video import DecoderUnavailableError, decoder_versions
 
 
 @pytest.fixture
@@ -135,15 +133,6 @@ def test_an_unknown_decoder_is_a_problem():
     result = result_of(checks.video_decoder, "vlc")
     assert result.status == "problem"
     assert "unknown decoder 'vlc'; choose one of" in result.text
-
-
-def test_neighbouring_frames_are_not_taken_for_the_right_ones():
-    with checks.grey_clip() as (path, levels):
-        frames = decode_frames(str(path), FrameSpec(num_frames=6))
-    assert checks.frames_match(frames, levels)
-    shifted = replace(frames, timestamps=frames.timestamps + 1)
-    assert not checks.frames_match(shifted, np.append(levels, 0))
-    assert not checks.frames_match(replace(frames, timestamps=frames.timestamps[[0] * 6]), levels)
 
 
 @pytest.mark.slow
