@@ -1,20 +1,14 @@
-"""`tango ask`: answer one question about a user's video."""
+"""What `tango ask` prints, and where its video comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Any
 
-from rich.console import Console
-
-from jobs import exit_codes
 from jobs.config.sections import DecodeSection
 from jobs.report.formatting import milliseconds
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import VideoCache
-from tango_core.ask import VideoAnswer, VideoChat
+from tango_core.ask import VideoAnswer
 
 # Displayed name of every stage of `VideoAnswer.latency_ms`.
 _STAGE_NAMES = {
@@ -26,70 +20,12 @@ _STAGE_NAMES = {
 }
 
 
-def ask(
-    video: str,
-    question: str,
-    *,
-    choices: Sequence[str] = (),
-    model: str = "tiny",
-    path: str | None = None,
-    method: str = "tango",
-    retention: float | None = None,
-    clip: tuple[float, float] | None = None,
-    max_new_tokens: int | None = None,
-    model_options: Mapping[str, Any] | None = None,
-    method_options: Mapping[str, Any] | None = None,
-    console: Console,
-) -> int:
-    """Answer and print; returns 0, or 1 if the reply does not name an option.
-
-    Args:
-        video: File, directory of frames, or the URL of one in a store.
-        question: The question.
-        choices: Options; `"a|b"` means two options.
-        model: See `VideoChat`.
-        path: See `VideoChat`.
-        method: See `VideoChat.ask`.
-        retention: See `VideoChat.ask`.
-        clip: Start and end in seconds; `None` for the whole video.
-        max_new_tokens: See `VideoChat.ask`.
-        model_options: See `VideoChat`; `None` values are ignored.
-        method_options: Other options of the method.
-        console: Where to print.
-
-    Raises:
-        ValueError: If an option is wrong.
-        FileNotFoundError: If the video or the checkpoint is missing.
-    """
-    options = [option for given in choices for option in given.split("|")]
-    of_model = {k: v for k, v in (model_options or {}).items() if v is not None}
-    chat = VideoChat(model, path, **of_model)
-    with _local(video) as local:
-        answer = chat.ask(
-            local,
-            question,
-            options,
-            method=method,
-            retention=retention,
-            clip=clip,
-            max_new_tokens=max_new_tokens,
-            **(method_options or {}),
-        )
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(reply(answer))
-    share = "" if answer.retention is None else f" r={answer.retention:g}"
-    say(f"{answer.method}{share}: {cost(answer)}", style="dim")
-    for warning in (*answer.warnings, *([chat.spec.note] if chat.spec.note else [])):
-        say(f"note: {warning}", style="dim")
-    return exit_codes.of(answer.status != "unparsed")
-
-
-def _local(video: str) -> AbstractContextManager[str]:
+def local_video(video: str) -> AbstractContextManager[str]:
     """A local path of the video; a video in a store is fetched and cached."""
     if not is_url(video):
         return nullcontext(video)
-    kept = DecodeSection()
-    return VideoCache(kept.video_cache, kept.video_cache_gib).fetched(video, "")
+    cache = DecodeSection()
+    return VideoCache(cache.video_cache, cache.video_cache_gib).fetched(video, "")
 
 
 def reply(answer: VideoAnswer) -> str:
@@ -102,7 +38,8 @@ def reply(answer: VideoAnswer) -> str:
 
 
 def cost(answer: VideoAnswer) -> str:
-    """Tokens and times in one line."""
+    """Method, tokens and times in one line."""
+    asked = "" if answer.retention is None else f" r={answer.retention:g}"
     share = 100 * answer.tokens_kept / answer.tokens_total
     times = [
         f"{word} {milliseconds(answer.latency_ms[stage])}"
@@ -110,6 +47,6 @@ def cost(answer: VideoAnswer) -> str:
         if stage in answer.latency_ms
     ]
     return (
-        f"{answer.tokens_kept} of {answer.tokens_total} visual tokens ({share:.1f} %); "
-        f"ms: {', '.join(times)}"
+        f"{answer.method}{asked}: {answer.tokens_kept} of {answer.tokens_total} visual tokens "
+        f"({share:.1f} %); ms: {', '.join(times)}"
     )

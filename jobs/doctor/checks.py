@@ -15,11 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import psutil
 from packaging.requirements import Requirement
 
-from jobs.memory import available_memory
 from jobs.units import human_bytes
-from pipeline.resources.cgroups import CGROUPS, num_cpus
+from pipeline.resources.cgroups import CGROUPS, num_cpus, number
 from pipeline.storage import Storage
 
 if TYPE_CHECKING:
@@ -139,6 +139,20 @@ def cpus(cgroups: Path = CGROUPS) -> CheckResult:
     if ours < total:
         return ok(f"{ours} of the machine's {total}: the limit of this container or process")
     return ok(f"{total}")
+
+
+def available_memory(cgroups: Path = CGROUPS) -> tuple[int, int]:
+    """(total, available) bytes; of the container if that has a limit."""
+    machine = psutil.virtual_memory()
+    total, available = int(machine.total), int(machine.available)
+    for limit_file, used_file in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        limit, used = number(cgroups / limit_file), number(cgroups / used_file)
+        if limit is not None and used is not None and limit < total:
+            return int(limit), min(available, max(0, int(limit - used)))
+    return total, available
 
 
 def memory() -> CheckResult:
