@@ -1,8 +1,7 @@
 """Work and time of a job: clips, tokens and bytes of a plan, measured rates, and time per stage.
 
-What a compressor keeps may depend on the clip, so a cache or an earlier run knows best. Where
-neither exists, the compressor runs on a made-up clip of the model's own size: exact for methods
-with a fixed budget, near for the others.
+What a compressor keeps may depend on the clip, so it runs on a made-up clip of the model's size:
+exact for methods with a fixed budget, near for the others.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -24,7 +23,6 @@ import torch
 
 from jobs.results.facts import FACTS_FILE, JobFacts
 from pipeline.cache.derived import serves
-from pipeline.cache.folders import CacheFolder, count_tokens
 from pipeline.cache.names import TOKENS
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.plan import Plan
@@ -121,7 +119,6 @@ class CellTokens:
         cache: Name of the cache that its compressor fills.
         kept: Visual tokens of a clip that are kept, mean.
         total: The same before compression.
-        source: Where `kept` comes from.
         prompt: Tokens of a prompt, mean over the questions; 0 where nothing is answered.
         longest: Tokens of the longest prompt.
         clip_bytes: Bytes of a clip in the cache.
@@ -131,26 +128,18 @@ class CellTokens:
     cache: str
     kept: float = 0.0
     total: float = 0.0
-    source: Literal["cache", "measured", "made-up clip"] = "made-up clip"
     prompt: float = 0.0
     longest: int = 0
     clip_bytes: float = 0.0
 
 
-def expect_tokens(
-    plan: Plan,
-    language_model: LayoutAndEngine | None,
-    measured: Mapping[str, CellRates],
-    folders: Mapping[str, CacheFolder],
-) -> tuple[CellTokens, ...]:
+def expect_tokens(plan: Plan, language_model: LayoutAndEngine | None) -> tuple[CellTokens, ...]:
     """Work out the tokens of every method of a plan.
 
     Args:
         plan: What will be done.
         language_model: On the device `meta`, for the text around the clip; `None` if it cannot be
             described here, then prompts are visual tokens alone.
-        measured: Cell name -> what earlier runs measured.
-        folders: Cache name -> the cache, where it exists.
     """
     num_frames, grid = grid_of(plan.model)
     clip = make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH)
@@ -160,30 +149,21 @@ def expect_tokens(
     texts = _text_lengths(plan, language_model, videos)
     found = []
     for planned in plan.methods:
-        video, folder = videos[planned.cache], folders.get(planned.cache)
-        base = CellTokens(planned.name, planned.cache, video.num_kept, video.num_total)
-        if folder is not None and (counts := count_tokens(folder)) is not None:
-            base = replace(base, kept=counts.kept, total=counts.total, source="cache")
-        elif (rates := measured.get(planned.name)) is not None:
-            base = replace(
-                base, kept=rates.tokens_kept, total=rates.tokens_total, source="measured"
-            )
+        video = videos[planned.cache]
+        cell = CellTokens(planned.name, planned.cache, video.num_kept, video.num_total)
         if texts:
-            visual = base.kept
+            visual = video.num_kept
             if language_model is not None:
                 # The newline tokens that a model adds do not depend on the words.
                 laid_out = language_model.layout.lay_out(
                     _as_wide(plan.model, video), Prompt(before="", after="?")
                 )
-                visual += laid_out.num_visual - video.num_kept
-            base = replace(
-                base,
-                prompt=visual + sum(texts) / len(texts),
-                longest=round(visual + max(texts)),
-            )
+                visual = laid_out.num_visual
+            mean, longest = sum(texts) / len(texts), max(texts)
+            cell = replace(cell, prompt=visual + mean, longest=visual + longest)
         if not serves(plan.compressors[planned.cache], stored):  # else computed when asked for
-            base = replace(base, clip_bytes=_clip_bytes(plan.model, video, base.kept, folder))
-        found.append(base)
+            cell = replace(cell, clip_bytes=_clip_bytes(plan.model, video))
+        found.append(cell)
     return tuple(found)
 
 
@@ -231,19 +211,8 @@ def _as_wide(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
     return replace(video, tokens=tokens, companions=companions)
 
 
-def _clip_bytes(
-    model: ModelSpec, video: CompressedVideo, kept: float, folder: CacheFolder | None
-) -> float:
-    """Bytes of a clip in the cache: what is there already, else a file as the cache writes it.
-
-    Args:
-        model: Whose tokens.
-        video: What is kept of the made-up clip.
-        kept: Tokens that are expected.
-        folder: The cache, if it exists.
-    """
-    if folder is not None and folder.num_clips:
-        return folder.num_bytes / folder.num_clips
+def _clip_bytes(model: ModelSpec, video: CompressedVideo) -> float:
+    """Bytes of the made-up clip in a file as the cache writes it."""
     generator = torch.Generator().manual_seed(0)
     shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
     rows = torch.randn(shape, generator=generator).to(getattr(torch, model.dtype))
@@ -252,7 +221,7 @@ def _clip_bytes(
     table = to_table(_CLIP, Entry(stored, 1.0, 1.0, 1.0), _NOW, _HASH)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **WRITE_OPTIONS)
-    return float(sink.getvalue().size * kept / max(1, video.num_kept))
+    return float(sink.getvalue().size)
 
 
 def total_bytes(cells: Sequence[CellTokens], missing: Mapping[str, int]) -> float:
@@ -308,7 +277,7 @@ _TIMES = (
     *("decode_video_ms", "encode_ms", "compress_ms"),
     *("cache_read_ms", "prefill_ms", "decode_ms"),
 )
-_NUMBERS = (*_TIMES, "tokens_kept", "tokens_total", "prompt_tokens")
+_NUMBERS = (*_TIMES, "prompt_tokens")
 _CLIP_NAME = ["benchmark", "video_id"]
 # On two cores: start of a Ray with its workers and their models, as pipeline/README.md has it, and
 # of a loop: imports, models, results.
@@ -322,15 +291,11 @@ class CellRates:
     Attributes:
         compress_s: Seconds of its compressor per clip; `None` if it came from the cache.
         answer_s: Seconds of all questions of a clip, reading the cache included.
-        tokens_kept: Visual tokens of a clip, mean.
-        tokens_total: The same before compression.
         prompt_tokens: Tokens of a prompt, mean.
     """
 
     compress_s: float | None
     answer_s: float
-    tokens_kept: float
-    tokens_total: float
     prompt_tokens: float
 
 
@@ -443,8 +408,6 @@ def _cell(rows: pd.DataFrame) -> CellRates:
     return CellRates(
         compress_s=None if pd.isna(compress) else float(compress) / 1000,
         answer_s=float(spent) / 1000 / len(per_clip),
-        tokens_kept=float(per_clip["tokens_kept"].mean()),
-        tokens_total=float(per_clip["tokens_total"].mean()),
         prompt_tokens=float(rows["prompt_tokens"].mean()),
     )
 

@@ -43,7 +43,6 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import Kind
 from jobs.run.run_dirs import new_run_dir
 from jobs.units import human_age, human_bytes
-from pipeline.cache.folders import existing_caches
 from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.devices import placed
@@ -105,7 +104,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     counts = count(plan)
     rates = _probe(job, locations) if how.probe else earlier_rates(plan, locations.output)
     encoder, language = _halves(plan.model)
-    cells = expect_tokens(plan, language, rates.cells, existing_caches(storage, plan.caches))
+    cells = expect_tokens(plan, language)
     seconds = stage_seconds(counts, cells, rates, answers=counts.answers > 0)
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
@@ -322,13 +321,13 @@ def _lines(estimate: Estimate) -> Iterator[str]:
         words = ", ".join(f"{word} {human_bytes(size)}" for word, size in parts.items() if size)
         yield f"memory:   {human_bytes(one.total)} per {name} actor ({words})"
     yield ""
-    head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write", "from")
+    head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write")
     rows = []
     for cell in estimate.cells:
         sizes = map(human_bytes, (cell.clip_bytes, cell.clip_bytes * counts.missing[cell.cache]))
         numbers = (f"{cell.total:.0f}", f"{cell.prompt:.0f}", str(cell.longest))
-        rows.append((cell.name, f"{cell.kept:.1f}", *numbers, *sizes, cell.source))
-    yield from Table(head, rows).plain(right=set(head[1:-1]))
+        rows.append((cell.name, f"{cell.kept:.1f}", *numbers, *sizes))
+    yield from Table(head, rows).plain(right=set(head[1:]))
     yield ""
     yield from _times(estimate)
 

@@ -242,7 +242,7 @@ def test_planning_counts_all_four_rows_of_a_token(made, tmp_path):
     pixels = {"max_pixels": 1600, "min_pixels": 1600}
     recipe = recipe_of(made, "qwen3", [{"name": "full"}], model=pixels)
     _, run_dir = run(recipe, tmp_path)
-    (cell,) = expect_tokens(plan_of(recipe, tmp_path / "elsewhere"), None, {}, {})
+    (cell,) = expect_tokens(plan_of(recipe, tmp_path / "elsewhere"), None)
     (file, *_) = (tmp_path / "cache").glob("*-full-*/*.parquet")
     kept = answers_of(run_dir)["tokens_kept"].iloc[0]
     assert cell.kept == pytest.approx(kept, rel=0.3)

@@ -20,15 +20,13 @@ from pipeline.resources.pools import ActorPool, Pools
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(
-    CellTokens(name, cache, 50, 100, "measured", prompt, 120, 1000.0)
+    CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
     for name, cache, prompt in (("a", "one", 100.0), ("b", "two", 200.0))
 )
 
 
 def rates(**cells):
-    made = {
-        name: CellRates(0.5, seconds, 50, 100, tokens) for name, (seconds, tokens) in cells.items()
-    }
+    made = {name: CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
     return Rates(0.2, 1.0, made, ("run",))
 
 
