@@ -2,9 +2,7 @@ import pytest
 import yaml
 from llava_checkpoints import build_llava, save_llava
 
-from jobs.config.identity import job_digest
 from jobs.config.recipe import Job, RecipeError, load_job, parse_job
-from jobs.run.build import model_of
 from tango_core.compressors.options import raise_if_no_share
 
 RECIPE = {
@@ -64,32 +62,6 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
     assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
 
 
-def test_what_a_prompt_holds_is_part_of_a_job_s_identity():
-    """A run under another rule is another run, though its tokens come from the same cache."""
-    plain = job_digest(parse(model={"name": "qwen3-vl-8b"}))
-    for option in ({"empty_blocks": "drop"}, {"outer_marks": True}, {"companions": "anchor"}):
-        assert job_digest(parse(model={"name": "qwen3-vl-8b", **option})) != plain
-
-
-def test_compiled_kernels_make_another_run_as_another_device_does():
-    """Older runs, which know no such key, are those without it."""
-    plain, off = (parse(model={"name": "tiny", **one}) for one in ({}, {"compile": False}))
-    on = parse(model={"name": "tiny", "compile": True})
-    assert "compile" not in yaml.safe_load(plain.to_yaml())["model"]
-    assert parse_job(yaml.safe_load(on.to_yaml()), "again") == on
-    assert job_digest(plain) == job_digest(off) != job_digest(on)
-    assert job_digest(plain) != job_digest(parse(model={"name": "tiny", "device": "cpu"}))
-    assert [model_of(job).compile for job in (plain, off, on)] == [False, False, True]
-
-
-def test_the_engine_may_be_named_and_there_is_one():
-    """Older runs, which know no such key, are those of the same engine."""
-    assert job_digest(parse(engine="native")) == job_digest(parse())
-    assert "engine" not in yaml.safe_load(parse().to_yaml())
-    with pytest.raises(RecipeError, match="engine: input should be 'native', got 'vllm'"):
-        parse(engine="vllm")
-
-
 def test_a_list_of_values_stands_for_one_method_per_value():
     job = Job(
         benchmarks=parse().all_benchmarks,
@@ -122,17 +94,6 @@ def test_two_methods_that_would_be_shown_as_one_are_an_error():
     message = r"one\.methods:Mine and other\.methods:Mine would both be shown as 'Mine'; rename"
     with pytest.raises(RecipeError, match=message):
         parse_job({"benchmark": {"name": "shapes"}, "methods": methods}, "test")
-
-
-def test_a_feature_store_changes_no_answer_and_eight_bits_do():
-    """A run may be continued with the store or without it."""
-    plain = parse()
-    stored = parse(cache={"features": "all"})
-    rounded = parse(cache={"features": "all", "feature_dtype": "int8"})
-    assert "cache" not in yaml.safe_load(plain.to_yaml()), "older runs have no such key"
-    assert parse_job(yaml.safe_load(rounded.to_yaml()), "again") == rounded
-    assert job_digest(plain) == job_digest(stored)
-    assert job_digest(plain) != job_digest(rounded)
 
 
 def test_a_checkpoint_is_a_name_of_a_model(recipe, tmp_path):
