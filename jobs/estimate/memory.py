@@ -15,7 +15,7 @@ from torch import nn
 
 from jobs.estimate.work import grid_of
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
-from tango_core.models.language import arena
+from tango_core.models.language import batching
 from tango_core.models.placement import bytes_of, modules_of
 from tango_core.models.towers.frame_batches import largest_batch
 
@@ -106,17 +106,17 @@ def language_memory(
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     weights = bytes_of([model]) if model is not None else _parameters(shape) * itemsize
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * itemsize
-    per_row = arena.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
+    per_row = batching.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
     batch_tokens = asked.batch_tokens
     if batch_tokens is None:
         on_gpu = device != "cpu" and (device != "auto" or torch.cuda.is_available())
-        on_cpu = arena.on_cpu(int(_layer(shape) * itemsize))
-        batch_tokens = arena.on_gpu(0, per_token + per_row) if on_gpu else on_cpu
+        on_cpu = batching.on_cpu(int(_layer(shape) * itemsize))
+        batch_tokens = batching.on_gpu(0, per_token + per_row) if on_gpu else on_cpu
     need = asked.longest + asked.reply
-    held = arena.held_tokens(batch_tokens, need, asked.together, asked.prompts)
+    held = batching.held_tokens(batch_tokens, need, asked.together, asked.prompts)
     prompts = held // need
     # Prompts that share a prefix compute it once; what they have of their own is short.
-    passes = -(-prompts // min(asked.together, arena.MAX_BATCH))
+    passes = -(-prompts // min(asked.together, batching.MAX_BATCH))
     return ActorMemory(
         weights=weights,
         activations=passes * asked.longest * per_row + 4.0 * shape.vocab_size * prompts,

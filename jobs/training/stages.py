@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,20 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import LlavaOnevisionConfig
 
-from jobs.training.data import (
+from jobs.training.curriculum import (
     QUESTIONS_PER_CLIP,
-    TOKENS_PER_FRAME,
-    Batch,
     CurriculumDataset,
-    FrameBatches,
     MakeSample,
     Packed,
     Phase,
-    PromptAndReply,
     QuestionSampler,
-    Sample,
     StepSamples,
     pack,
+)
+from jobs.training.data import (
+    TOKENS_PER_FRAME,
+    Batch,
+    FrameBatches,
     synthetic_sample,
     token_targets,
     training_clip,
@@ -39,7 +39,6 @@ from jobs.training.model import (
     LanguageTrainer,
     RenderedSamples,
     VisionTrainer,
-    accuracy_by_type,
     fit_projector,
     patch_states,
     synthetic_tokens,
@@ -49,10 +48,8 @@ from tango_core.benchmarks.shapes.render import render
 from tango_core.errors import InputError
 from tango_core.models.tiny import tiny_config
 
-Metrics = dict[str, float]
-"""Metric values by name."""
-ReportProgress = Callable[[str, int, int, Metrics], None]
-"""Called with stage, step, number of steps, and mean metrics since the last call."""
+ReportProgress = Callable[[str, int, int, float], None]
+"""Called with stage, step, number of steps, and mean loss since the last call."""
 
 # Maximum number of prefetched batches.
 _PREPARED = 8
@@ -81,7 +78,7 @@ def run_stage(
     stage: Stage,
     model: nn.Module,
     batches: Dataset[Any],
-    loss_of: Callable[[Any, int], tuple[Tensor, Metrics]],
+    loss_of: Callable[[Any, int], Tensor],
     directory: Path,
     report: ReportProgress,
     state: dict[str, Any] | None = None,
@@ -92,12 +89,12 @@ def run_stage(
         stage: Length and learning rate.
         model: Model whose parameters with `requires_grad` are trained.
         batches: Batches by step, prepared in another process.
-        loss_of: Returns the loss of a batch at a step and metrics to report.
-        directory: Holds `<stage>.pt` and `<stage>.jsonl`.
+        loss_of: Returns the loss of a batch at a step.
+        directory: Holds `<stage>.pt`.
         report: Called at every checkpoint.
         state: Additional values to save and restore, modified in place by `loss_of`.
     """
-    path, log = directory / f"{stage.name}.pt", directory / f"{stage.name}.jsonl"
+    path = directory / f"{stage.name}.pt"
     state = {} if state is None else state
     optimizer = _optimizer(model, stage.rate)
     first = 0
@@ -107,7 +104,6 @@ def run_stage(
         optimizer.load_state_dict(saved["optimizer"])
         state.update(saved["state"])
         first = saved["step"]
-    _truncate_log(log, first)
     loader: DataLoader[Any] = DataLoader(
         batches,
         batch_size=None,
@@ -116,30 +112,28 @@ def run_stage(
         prefetch_factor=_PREPARED,
     )
     model.train()
-    since_report: list[Metrics] = []
+    losses: list[float] = []
     for step, batch in enumerate(loader, start=first):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(stage, step)
-        loss, metrics = loss_of(batch, step)
+        loss = loss_of(batch, step)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        since_report.append({"loss": float(loss.detach()), **metrics})
+        losses.append(float(loss.detach()))
         done = step + 1
         if done % stage.every == 0 or done == stage.steps:
-            means = mean_metrics(since_report)
-            since_report = []
-            with log.open("a") as lines:
-                lines.write(json.dumps({"step": done, **means}) + "\n")
             content = {
                 "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(),
                 "state": state,
                 "step": done,
             }
-            save_atomically(content, path)
-            report(stage.name, done, stage.steps, means)
+            torch.save(content, path.with_suffix(".tmp"))
+            os.replace(path.with_suffix(".tmp"), path)
+            report(stage.name, done, stage.steps, fmean(losses))
+            losses.clear()
     model.eval()
 
 
@@ -149,30 +143,6 @@ def learning_rate(stage: Stage, step: int) -> float:
         return stage.rate * (step + 1) / stage.warmup
     progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
     return stage.rate * (0.03 + 0.97 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
-
-
-def _truncate_log(log: Path, step: int) -> None:
-    """Delete the lines that a stopped training wrote after its last checkpoint."""
-    if log.is_file():
-        lines = log.read_text().splitlines(keepends=True)
-        log.write_text("".join(one for one in lines if json.loads(one)["step"] <= step))
-
-
-def mean_metrics(steps: list[Metrics]) -> Metrics:
-    """Mean of every metric over the steps where it is not NaN."""
-    means = {}
-    for name in dict.fromkeys(key for one in steps for key in one):
-        values = [one[name] for one in steps if name in one and not math.isnan(one[name])]
-        if values:
-            means[name] = sum(values) / len(values)
-    return means
-
-
-def save_atomically(content: object, path: Path) -> None:
-    """Write a file atomically."""
-    temporary = path.with_suffix(".tmp")
-    torch.save(content, temporary)
-    os.replace(temporary, path)
 
 
 def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
@@ -250,7 +220,7 @@ FULL = Recipe(
     language=Stage("drawn", steps=1400, rate=2e-3),
     joint=Stage("seen", steps=1000, rate=1e-3, warmup=50),
 )
-"""The recipe of the shipped weights. The names of stages are those of files and MLflow metrics."""
+"""The recipe of the shipped weights. The names of stages are those of files."""
 
 
 def recipe_for(minutes: float) -> Recipe:
@@ -262,14 +232,15 @@ def recipe_for(minutes: float) -> Recipe:
     if not minutes > 0:
         raise InputError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
-    vision, digits, repeat, language, joint = (_shorten(stage, share) for stage in FULL.stages)
+    vision, digits, repeat, language, joint = (
+        replace(
+            stage,
+            steps=max(1, round(share * stage.steps)),
+            warmup=max(1, round(share * stage.warmup)),
+        )
+        for stage in FULL.stages
+    )
     return Recipe(vision, digits, repeat, language, joint, FULL.fit_frames)
-
-
-def _shorten(stage: Stage, share: float) -> Stage:
-    """Copy of a stage with a share of its steps."""
-    steps, warmup = (max(1, round(share * number)) for number in (stage.steps, stage.warmup))
-    return replace(stage, steps=steps, warmup=warmup)
 
 
 def architecture() -> LlavaOnevisionConfig:
@@ -330,8 +301,7 @@ class Training:
         vision.requires_grad_(False)
         torch.manual_seed(self.seed)
         states, targets = self._fitting_frames(vision, language)
-        projector, explained = fit_projector(architecture(), vision, states, targets)
-        self.report("projector", 1, 1, {"explained": explained})
+        projector = fit_projector(architecture(), vision, states, targets)
         trainer = JointTrainer(projector, language)
 
         def loss_of(batch: StepSamples, packed: Packed, step: int) -> Any:
@@ -345,11 +315,11 @@ class Training:
 
     def _on_frames(self, stage: Stage, trainer: VisionTrainer, seed: int, plates: float) -> None:
         """Run a stage on labelled frames."""
+        batches = FrameBatches(seed, FRAME_BATCH, plates)
 
-        def loss_of(batch: Batch, step: int) -> tuple[Tensor, Metrics]:
+        def loss_of(batch: Batch, step: int) -> Tensor:
             return trainer.loss(batch)
 
-        batches = FrameBatches(seed, FRAME_BATCH, plates)
         run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
 
     def _on_questions(
@@ -364,17 +334,18 @@ class Training:
         """Run a stage on questions about clips."""
         state: dict[str, Any] = {"known": {}}
 
-        def step_loss(batch: StepSamples, step: int) -> tuple[Tensor, Metrics]:
-            sampler = QuestionSampler(state, batch.kinds)
+        def step_loss(batch: StepSamples, step: int) -> Tensor:
+            sampler = QuestionSampler(state, batch.phase.kinds)
             rng = np.random.default_rng((seed, step, 2))
+            number, share = QUESTIONS_PER_CLIP[batch.num_frames], batch.phase.open_share
             packed = pack(
-                [_choose(batch, sample, sampler, rng) for sample in batch.samples],
+                [sampler.choose(sample, number, share, rng) for sample in batch.samples],
                 batch.num_frames * TOKENS_PER_FRAME,
                 batch.increment,
             )
             loss, by_kind = loss_of(batch, packed, step)
             sampler.update(by_kind)
-            return loss, accuracy_by_type(by_kind)
+            return loss
 
         batches = CurriculumDataset(phases, make_sample, seed, stage.steps)
         run_stage(stage, trainer, batches, step_loss, self.directory, self.report, state)
@@ -390,17 +361,3 @@ class Training:
             states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
             targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
         return torch.cat(states), torch.stack(targets)
-
-
-def _choose(
-    batch: StepSamples, sample: Sample, sampler: QuestionSampler, rng: np.random.Generator
-) -> list[PromptAndReply]:
-    """Choose a clip's questions and present some of them without options."""
-    chosen = []
-    for one in sampler.choose(sample, QUESTIONS_PER_CLIP[batch.num_frames], rng):
-        if one.open_prompts and rng.random() < batch.open_share:
-            prompt = one.open_prompts[int(rng.integers(len(one.open_prompts)))]
-            chosen.append((one.kind, prompt, one.open_reply))
-        else:
-            chosen.append((one.kind, one.prompt, one.reply))
-    return chosen

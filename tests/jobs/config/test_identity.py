@@ -28,6 +28,7 @@ OTHER = [
     {"decode": {"decoder": "pyav"}},
     {"cache": {"features": "all", "feature_dtype": "int8"}},
     {"controls": True},
+    {"engine": "vllm"},
     *({"model": {"name": "tiny", **one}} for one in ({"num_frames": 4}, {"compile": True})),
     {"model": {"name": "tiny", "device": "cpu"}},
 ]
@@ -70,3 +71,4 @@ def test_the_jobs_of_one_recipe_have_one_digest():
 def test_compiled_kernels_are_an_option_of_the_model():
     models = ({"name": "tiny", **one} for one in ({}, {"compile": False}, {"compile": True}))
     assert [model_of(job(model=one)).compile for one in models] == [False, False, True]
+    assert [model_of(job(engine=one)).engine for one in ("native", "vllm")] == ["native", "vllm"]
