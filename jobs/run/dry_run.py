@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import torch
+import yaml
 from rich.console import Console
 
 from jobs.config.recipe import Job
@@ -25,7 +26,6 @@ from jobs.estimate.work import (
     CellTokens,
     Counts,
     Rates,
-    Timing,
     count,
     expect_tokens,
     feature_bytes,
@@ -46,7 +46,7 @@ from jobs.units import human_age, human_bytes
 from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.devices import placed
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import Pools
 from pipeline.resources.sizing import suggest_pools
 from pipeline.settings import Settings
 from tango_core.errors import UserError
@@ -80,17 +80,18 @@ def dry_run(
     """Print the estimate of each job; returns exit code 0."""
     estimates = [estimate_job(job, kind, locations, how) for job in jobs]
     if how.as_json:
-        plain = [one.to_json() for one in estimates]
-        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=2))
+        print(json.dumps(estimates[0] if len(estimates) == 1 else estimates, indent=2))
     else:
         for one in estimates:
-            console.print(f"\n{one.model}", markup=False, highlight=False)
-            console.print(render(one), markup=False, highlight=False, soft_wrap=True)
+            text = f"\n{one['model']}\n{render(one)}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Estimate:
-    """Estimate the time and memory that a job needs.
+def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> dict[str, Any]:
+    """Estimate the time and memory that a job needs, as plain data.
+
+    Times are in seconds, sizes in bytes; `None` stands for what is not known.
 
     Args:
         job: The recipe.
@@ -121,22 +122,25 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     own = suggested if isinstance(job.pools, str) else job.pools
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
 
-    def time(pools: Pools | None) -> Timing:
-        return time_job(seconds, pools, num_cpus, price_per_hour=how.price_per_hour)
+    def time(pools: Pools | None) -> dict[str, Any]:
+        timing = time_job(seconds, pools, num_cpus, price_per_hour=how.price_per_hour)
+        stages = [{**asdict(stage), "wall_s": stage.wall_s} for stage in timing.stages]
+        return {**asdict(timing), "stages": stages}
 
-    return Estimate(
-        model=plan.model.name,
-        counts=counts,
-        cells=cells,
-        memory=memory,
-        rates=rates,
-        executor=choice.executor,
-        nodes=nodes,
-        timing=time(own if on_ray else None),
-        pools=suggested,
-        suggested=time(suggested) if on_ray else None,
-        feature_bytes=feature_bytes(plan, encoder),
-    )
+    return {
+        "model": plan.model.name,
+        "counts": asdict(counts),
+        "prompt_tokens": round(sum(one.prompt * counts.questions for one in cells)),
+        "cache_bytes": round(total_bytes(cells, counts.missing)),
+        "feature_bytes": round(feature_bytes(plan, encoder)),
+        "methods": [asdict(one) for one in cells],
+        "actor_bytes": {name: {**asdict(one), "total": one.total} for name, one in memory.items()},
+        "measured_in": list(rates.runs),
+        "executor": choice.executor,
+        "nodes": [dict(node) for node in nodes],
+        "time": time(own if on_ray else None),
+        "suggested": {"pools": asdict(suggested), "time": time(suggested) if on_ray else None},
+    }
 
 
 def _probe(job: Job, locations: Locations) -> Rates:
@@ -227,140 +231,56 @@ def _nodes(address: str | None) -> list[dict[str, float]]:
     ]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a job will take.
-
-    Attributes:
-        model: Its name.
-        counts: Clips and questions.
-        cells: Tokens and cache bytes of every method.
-        memory: Stage -> memory of one of its actors, as far as it is known.
-        rates: What the times are made of.
-        executor: `"ray"` or `"local"`.
-        nodes: What there is to run on.
-        timing: With the recipe's pools, or with the suggested ones if it says `auto`.
-        pools: Pools that are suggested for these nodes.
-        suggested: Time with those; `None` in a loop.
-        feature_bytes: Bytes that the feature store grows by.
-    """
-
-    model: str
-    counts: Counts
-    cells: tuple[CellTokens, ...]
-    memory: Mapping[str, ActorMemory]
-    rates: Rates
-    executor: str
-    nodes: Sequence[Mapping[str, float]]
-    timing: Timing
-    pools: Pools
-    suggested: Timing | None
-    feature_bytes: float = 0.0
-
-    @property
-    def prompt_tokens(self) -> float:
-        """Tokens of all prompts of all methods."""
-        return sum(one.prompt * self.counts.questions for one in self.cells)
-
-    @property
-    def cache_bytes(self) -> float:
-        """Bytes that the token caches grow by."""
-        return total_bytes(self.cells, self.counts.missing)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data; times in seconds, sizes in bytes, `null` for what is not known."""
-        return {
-            "model": self.model,
-            "counts": asdict(self.counts),
-            "prompt_tokens": round(self.prompt_tokens),
-            "cache_bytes": round(self.cache_bytes),
-            "feature_bytes": round(self.feature_bytes),
-            "methods": [asdict(one) for one in self.cells],
-            "actor_bytes": {
-                name: {**asdict(one), "total": one.total} for name, one in self.memory.items()
-            },
-            "measured_in": list(self.rates.runs),
-            "executor": self.executor,
-            "nodes": [dict(node) for node in self.nodes],
-            "time": _timing(self.timing),
-            "suggested": {
-                "pools": asdict(self.pools),
-                "time": None if self.suggested is None else _timing(self.suggested),
-            },
-        }
-
-
-def render(estimate: Estimate) -> str:
-    """The same for a terminal."""
+def render(estimate: Mapping[str, Any]) -> str:
+    """Format an estimate for a terminal."""
     return "\n".join(_lines(estimate))
 
 
-def _timing(timing: Timing) -> dict[str, Any]:
-    """Plain data of one timing."""
-    stages = [{**asdict(stage), "wall_s": stage.wall_s} for stage in timing.stages]
-    return {**asdict(timing), "stages": stages}
-
-
-def _lines(estimate: Estimate) -> Iterator[str]:
-    counts = estimate.counts
-    lacking = f", {counts.without_file} without a file" if counts.without_file else ""
-    stored = (
-        f", {counts.from_features} of these from stored features" if counts.from_features else ""
-    )
-    yield (
-        f"clips:    {counts.clips} ({counts.to_encode} to encode, {counts.cached} cached{stored}"
-        f"{lacking})"
-    )
-    yield f"answers:  {counts.answers} ({counts.questions} questions)"
-    yield f"tokens:   {estimate.prompt_tokens:,.0f} in prompts"
-    features = estimate.feature_bytes
-    beside = f", and {human_bytes(features)} of features" if features else ""
-    yield f"cache:    {human_bytes(estimate.cache_bytes)} to write{beside}"
-    for name, one in estimate.memory.items():
-        parts = {"weights": one.weights, "activations": one.activations, "keys and values": one.kv}
-        words = ", ".join(f"{word} {human_bytes(size)}" for word, size in parts.items() if size)
-        yield f"memory:   {human_bytes(one.total)} per {name} actor ({words})"
+def _lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    counts = estimate["counts"]
+    clips = [f"{counts['to_encode']} to encode", f"{counts['cached']} cached"]
+    if counts["from_features"]:
+        clips.append(f"{counts['from_features']} of these from stored features")
+    if counts["without_file"]:
+        clips.append(f"{counts['without_file']} without a file")
+    yield f"clips:    {counts['clips']} ({', '.join(clips)})"
+    yield f"answers:  {counts['answers']} ({counts['questions']} questions)"
+    yield f"tokens:   {estimate['prompt_tokens']:,} in prompts"
+    features = human_bytes(estimate["feature_bytes"])
+    beside = f", and {features} of features" if estimate["feature_bytes"] else ""
+    yield f"cache:    {human_bytes(estimate['cache_bytes'])} to write{beside}"
+    for name, parts in estimate["actor_bytes"].items():
+        words = {"weights": "weights", "activations": "activations", "kv": "keys and values"}
+        sizes = [f"{words[part]} {human_bytes(parts[part])}" for part in words if parts[part]]
+        yield f"memory:   {human_bytes(parts['total'])} per {name} actor ({', '.join(sizes)})"
     yield ""
     head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write")
     rows = []
-    for cell in estimate.cells:
-        sizes = map(human_bytes, (cell.clip_bytes, cell.clip_bytes * counts.missing[cell.cache]))
-        numbers = (f"{cell.total:.0f}", f"{cell.prompt:.0f}", str(cell.longest))
-        rows.append((cell.name, f"{cell.kept:.1f}", *numbers, *sizes))
+    for cell in estimate["methods"]:
+        numbers = [f"{cell[name]:.0f}" for name in ("total", "prompt", "longest")]
+        number = counts["missing"][cell["cache"]]
+        sizes = [human_bytes(cell["clip_bytes"] * times) for times in (1, number)]
+        rows.append((cell["name"], f"{cell['kept']:.1f}", *numbers, *sizes))
     yield from Table(head, rows).plain(right=set(head[1:]))
     yield ""
-    yield from _times(estimate)
-
-
-def _times(estimate: Estimate) -> Iterator[str]:
-    timing = estimate.timing
-    if timing.unknown:
+    timing, on_ray = estimate["time"], estimate["executor"] == "ray"
+    if timing["unknown"]:
+        stages = ", ".join(timing["unknown"])
         yield (
-            f"time:     not known: no earlier run measured {', '.join(timing.unknown)} with this "
-            "model, frames and device; add --probe to measure ten clips now"
+            f"time:     not known: no earlier run measured {stages} with this model, frames and "
+            "device; add --probe to measure ten clips now"
         )
     else:
-        for stage in timing.stages:
-            mark = "  <- the slowest" if stage.name == timing.bottleneck else ""
-            yield (
-                f"{stage.name + ':':<9} {human_age(stage.wall_s)} in {stage.workers:g} "
-                f"worker(s){mark}"
-            )
-        assert timing.wall_s is not None
-        how = "on Ray" if estimate.executor == "ray" else "in a loop"
-        yield f"time:     {human_age(timing.wall_s)} {how}, from {', '.join(estimate.rates.runs)}"
-        if timing.cost is not None:
-            yield f"cost:     {timing.cost:.2f}"
-    if estimate.executor != "ray":
-        return
-    gain = estimate.suggested
-    after = "" if gain is None or gain.wall_s is None else f" ({human_age(gain.wall_s)})"
-    pools = estimate.pools  # as a recipe writes them
-    actors = f"compress: {_pool(pools.compress)}, answer: {_pool(pools.answer)}"
-    written = f"{{decode: {{num_cpus: {pools.decode.num_cpus:g}}}, {actors}}}"
-    yield f"pools:    {written}{after}; `pools: auto` uses such"
-
-
-def _pool(pool: ActorPool) -> str:
-    number = f"[{pool.least}, {pool.most}]" if pool.least != pool.most else str(pool.least)
-    return f"{{num_actors: {number}, num_gpus: {pool.num_gpus:g}, num_cpus: {pool.num_cpus:g}}}"
+        for stage in timing["stages"]:
+            mark = "  <- the slowest" if stage["name"] == timing["bottleneck"] else ""
+            time = f"{human_age(stage['wall_s'])} in {stage['workers']:g} worker(s)"
+            yield f"{stage['name'] + ':':<9} {time}{mark}"
+        how = f"{'on Ray' if on_ray else 'in a loop'}, from {', '.join(estimate['measured_in'])}"
+        yield f"time:     {human_age(timing['wall_s'])} {how}"
+        if timing["cost"] is not None:
+            yield f"cost:     {timing['cost']:.2f}"
+    if on_ray:
+        gain, pools = estimate["suggested"]["time"], estimate["suggested"]["pools"]
+        after = "" if gain["wall_s"] is None else f" ({human_age(gain['wall_s'])})"
+        written = yaml.safe_dump(pools, default_flow_style=True, width=10_000, sort_keys=False)
+        yield f"pools:    {written.strip()}{after}; `pools: auto` uses such"

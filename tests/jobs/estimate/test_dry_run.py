@@ -41,7 +41,7 @@ def recipe(shapes):
 def estimate(one, output, *, kind="sweep", cache=None, **how):
     """The JSON of a dry run."""
     found = estimate_job(one, kind, Locations(output, cache), DryRun(**how))
-    return json.loads(json.dumps(found.to_json()))
+    return json.loads(json.dumps(found))
 
 
 def written_bytes(folder):
