@@ -19,7 +19,7 @@ from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
 from jobs.run.driver import execute
-from jobs.run.interrupt_message import all_answers_are_there, works_on
+from jobs.run.interrupt_message import all_answers_are_in, works_on
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult, Kind
 from jobs.run.progress import Display, JsonEvents
@@ -136,7 +136,7 @@ def run_job(
             if kind == "precompute":
                 lines = _finish_caches(done, folder, locations)
             else:
-                all_answers_are_there()
+                all_answers_are_in(run_dir)
                 summary, lines = _finish_answers(done, folder, run_dir, display)
             if folder != staging:
                 shutil.copytree(folder, staging, dirs_exist_ok=True)
