@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TextIO
 
@@ -270,14 +270,7 @@ class JsonEvents:
 
     def _progress(self, event: str = "progress") -> None:
         stages = {
-            stage: {
-                "expected": state.expected,
-                "started": state.count.started,
-                "finished": state.count.finished,
-                "failed": state.count.failed,
-                "waiting": state.waiting,
-                "busy_s": round(state.count.busy_s, 3),
-            }
+            stage: {"expected": state.expected, "waiting": state.waiting, **asdict(state.count)}
             for stage, state in self._board.states().items()
         }
         self._write(
