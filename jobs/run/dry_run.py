@@ -280,7 +280,11 @@ def _lines(estimate: Mapping[str, Any]) -> Iterator[str]:
         if timing["cost"] is not None:
             yield f"cost:     {timing['cost']:.2f}"
     if on_ray:
-        gain, pools = estimate["suggested"]["time"], estimate["suggested"]["pools"]
+        gain, suggested = estimate["suggested"]["time"], estimate["suggested"]["pools"]
+        pools = {
+            name: {key: value for key, value in pool.items() if value}
+            for name, pool in suggested.items()
+        }
         after = "" if gain["wall_s"] is None else f" ({human_age(gain['wall_s'])})"
         written = yaml.safe_dump(pools, default_flow_style=True, width=10_000, sort_keys=False)
         yield f"pools:    {written.strip()}{after}; `pools: auto` uses such"
