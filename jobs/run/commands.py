@@ -27,7 +27,7 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.run.progress import Display
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
-from jobs.tracking.events import is_events_file
+from jobs.tracking.events import EVENTS_FILE
 from jobs.tracking.live import LiveRun
 from jobs.tracking.server import default_tracking_uri, is_remote
 from pipeline.metrics import JobBoard
@@ -300,7 +300,7 @@ def staging_of(run_dir: Place) -> Iterator[Path]:
     the run when the job ends without an error.
     """
     with local_copy(
-        run_dir, lambda name: name == JOB_FILE or is_events_file(name), is_events_file
+        run_dir, lambda name: name in (JOB_FILE, EVENTS_FILE), lambda name: name == EVENTS_FILE
     ) as folder:
         yield folder
 
@@ -308,7 +308,7 @@ def staging_of(run_dir: Place) -> Iterator[Path]:
 @contextmanager
 def results_of(run_dir: Place, staging: Path) -> Iterator[Path]:
     """A local copy of a run; files written to it are uploaded and copied to `staging`."""
-    with local_copy(run_dir, lambda name: not is_events_file(name)) as folder:
+    with local_copy(run_dir, lambda name: name != EVENTS_FILE) as folder:
         yield folder
         if folder != staging:
             shutil.copytree(folder, staging, dirs_exist_ok=True)
