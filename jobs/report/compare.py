@@ -43,7 +43,7 @@ from jobs.results.outcomes import compare_cells
 from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
 from jobs.results.reduction import Reduction, questions_asked, reduce_runs
 from jobs.results.replies import FailureList, FailureReason, are_ranked, rule_notes, unread_notes
-from jobs.results.run_summary import RunsSummary, RunSummary
+from jobs.results.run_summary import RunSummary
 from jobs.results.summary import save_summary, summarize_reduced
 from pipeline.progress.parts import Digests
 from pipeline.storage import Storage
@@ -258,7 +258,6 @@ def _write_comparison(
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
-    summary: RunSummary | RunsSummary
     if len(runs) == 1 and runs[0].group.shards:  # write what the unsharded job would write
         facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
     else:
@@ -277,16 +276,18 @@ def _write_comparison(
 
 def _summary(
     runs: Sequence[LoadedRun], cells: Sequence[CellSummary], facts: JobFacts
-) -> RunsSummary:
+) -> RunSummary:
     """Summarise several runs."""
     reasons: dict[tuple[str, str], FailureReason] = {}
     for run in runs:
         for reason in run.reduction.measurements.failures():
             add_reason(reasons, reason)
-    return RunsSummary(
+    return RunSummary(
         run_id=facts.run_id,
         kind=facts.kind,
         runs=tuple(facts.run_id for run in runs for facts in run.group.facts),
+        model=facts.model,
+        mode=facts.mode,
         note=facts.note,
         skipped=facts.skipped,
         counts=QuestionCounts.total(run.summary.counts for run in runs),

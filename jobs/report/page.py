@@ -40,7 +40,7 @@ from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.replies import are_ranked, rule_notes, unread_notes
-from jobs.results.run_summary import RunsSummary, RunSummary
+from jobs.results.run_summary import RunSummary
 from jobs.results.summary import write_summary
 from jobs.viewer.links import list_link
 from pipeline.storage import Storage
@@ -129,7 +129,7 @@ def strips(
     return found
 
 
-def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
+def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
     """Everything needed to reproduce the run besides the job: versions, devices, options."""
     clips_per_s = summary.throughput.clips_per_s
     known = {
@@ -152,7 +152,7 @@ def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple
     return [(name, value) for name, value in {**known, **options}.items() if value]
 
 
-def _peak_memory(summary: RunSummary | RunsSummary) -> str:
+def _peak_memory(summary: RunSummary) -> str:
     """Peak memory and the stage that used it."""
     if summary.peak_gib is None:
         return ""
@@ -207,7 +207,7 @@ def write_report(
 
 
 def render_html(
-    summary: RunSummary | RunsSummary,
+    summary: RunSummary,
     facts: JobFacts,
     *,
     jobs: Mapping[str, str],
@@ -278,7 +278,7 @@ def _joined(*parts: str) -> str:
     return " \N{MIDDLE DOT} ".join(part for part in parts if part)
 
 
-def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
+def _cards(summary: RunSummary) -> list[tuple[str, str]]:
     """Names and values of the key figures at the top of the page."""
     if len(summary.cells) == 1:
         (cell,) = summary.cells
@@ -292,7 +292,7 @@ def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
     else:
         cards = [("cells", f"{len(summary.cells)}")]
     counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
-    clips = "clips, summed over runs" if isinstance(summary, RunsSummary) else "clips"
+    clips = "clips, summed over runs" if summary.runs else "clips"
     cards += [
         (clips, f"{counts.num_clips:,}"),
         *([("questions", f"{counts.num_different:,}")] if counts.num_different else []),
