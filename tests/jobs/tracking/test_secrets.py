@@ -64,7 +64,8 @@ def test_yaml_stays_yaml_without_its_comments(tmp_path, style):
     ("name", "text", "clean"),
     [
         ("facts.json", f'{{"a": {NUMBER}, "b":    NaN}}', None),
-        ("job.yaml", f"# a\na:   {NUMBER}  # b\nb: .nan\n", None),
+        ("job.yaml", f"# a\na:   {NUMBER}  # b\nb: .nan\n", f"a: {NUMBER}\nb: .nan\n"),
+        ("job.yaml", "# a\na:   1  # b\nb: .nan\n", None),
         ("a.png", WORDS, None),
         (
             "job.yaml",
