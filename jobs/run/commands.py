@@ -24,7 +24,7 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult, Kind
 from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
-from jobs.tracking.events import is_events_file
+from jobs.tracking.events import EVENTS_FILE
 from jobs.tracking.live import LiveRun
 from jobs.tracking.server import default_tracking_uri, is_remote
 from pipeline.metrics import JobBoard
@@ -116,7 +116,7 @@ def run_job(
     with (
         # The recipe and the metrics recorded for MLflow; for a local run, the run directory.
         local_copy(
-            run_dir, lambda name: name == JOB_FILE or is_events_file(name), is_events_file
+            run_dir, lambda name: name in (JOB_FILE, EVENTS_FILE), lambda name: name == EVENTS_FILE
         ) as staging,
         LiveRun(staging, uri, kind, every_s=job.tracking.every_s, board=board) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
@@ -132,7 +132,7 @@ def run_job(
             board=board,
         )
         summary = None
-        with local_copy(run_dir, lambda name: not is_events_file(name)) as folder:
+        with local_copy(run_dir, lambda name: name != EVENTS_FILE) as folder:
             if kind == "precompute":
                 lines = _finish_caches(done, folder, locations)
             else:

@@ -169,7 +169,7 @@ class Running:
                 ("uuid.uuid4", self.uuid4),
                 ("pipeline.stages.decode._child", lambda memory_gib: InlineChild()),
                 ("pipeline.storage.leases.process", table),
-                ("jobs.tracking.mlflow_runs.process", table),
+                ("jobs.tracking.runs.process", table),
                 ("jobs.tracking.live.EventFile", SimulatedEvents),
                 ("jobs.tracking.live.Sender", SimulatedSender),
                 ("pipeline.storage.leases.process", table),
