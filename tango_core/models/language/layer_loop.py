@@ -1,8 +1,9 @@
 """The language model as one explicit loop over stock layers, with pruning between them.
 
-The layers are called, never changed but for their attention function (`attention.py`). Attention probabilities for a pruner are recomputed from the
-layer's input and projections (`attention.py`), so the fused attention kernel runs in every layer.
-Models with unsupported attention (other classes, sliding windows) are rejected by the constructor.
+The layers are called, never changed but for their attention function (`attention.py`). Attention
+probabilities for a pruner are recomputed from the layer's input and projections, so the fused
+attention kernel runs in every layer. Models with unsupported attention (other classes, sliding
+windows) are rejected by the constructor.
 
 The caller computes the positions. Any shape whose last axis is the sequence works: (N,) for Qwen2,
 (3, N) for the multimodal rotary embedding of Qwen2.5-VL.
