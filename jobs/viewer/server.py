@@ -6,18 +6,16 @@ are rejected, which protects against DNS rebinding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
 from jobs.viewer.pages import NoSuchPieceError, Pages
@@ -40,21 +38,11 @@ _HEADERS = {
 }
 
 
-class _Headers:
-    """Middleware that adds security headers to every response."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                extra = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                kept = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
-                message = {**message, "headers": [*kept, *extra]}
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
+async def _with_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Add security headers to a response."""
+    response = await call_next(request)
+    response.headers.update(_HEADERS)
+    return response
 
 
 def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
@@ -104,21 +92,18 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(_Headers),
+            Middleware(BaseHTTPMiddleware, dispatch=_with_headers),
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
         ],
         exception_handlers={
-            ValueError: _error_reply(400),
-            NoSuchPieceError: _error_reply(404),
-            FramesMissingError: _error_reply(404),
+            ValueError: _error_reply,
+            NoSuchPieceError: _error_reply,
+            FramesMissingError: _error_reply,
         },
     )
 
 
-def _error_reply(status: int) -> Callable[[Request, Any], Response]:
-    """Exception handler whose response is the error message."""
-
-    def answer(request: Request, error: Exception) -> Response:
-        return PlainTextResponse(" ".join(str(error).split()), status)
-
-    return answer
+def _error_reply(request: Request, error: Exception) -> Response:
+    """The error message as a response."""
+    status = 404 if isinstance(error, NoSuchPieceError | FramesMissingError) else 400
+    return PlainTextResponse(" ".join(str(error).split()), status)

@@ -15,7 +15,6 @@ from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id
 from jobs.viewer.command import opened
 from jobs.viewer.drawings import ONLY_POSITIONS
 from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError, nearest_to
-from jobs.viewer.pages import NoSuchPieceError
 from jobs.viewer.panels import ClipPanels, merged_into
 from tango_core.compressors import build_method
 
@@ -78,13 +77,6 @@ def test_drawings_are_the_plans_that_methods_made(pages):
     assert packed["grid"] == [FRAMES, *GRID]
 
 
-def test_a_selection_and_all_tokens_have_no_sources(pages):
-    seen = pages.seen(0, ALL)
-    full, uniform = (seen.drawings[seen.columns[at][0]] for at in (0, 2))
-    assert full.plan.num_kept == FRAMES * GRID[0] * GRID[1]
-    assert uniform.plan.sources is None
-
-
 def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it(pages):
     seen = pages.seen(0, ALL)
     old = seen.drawings[seen.columns[CELLS.index(OLD)][0]]
@@ -126,11 +118,6 @@ def test_a_damaged_entry_is_a_sentence(run, tmp_path):
     assert len(list(cache.glob("*.parquet"))) == 4, "who looks on removes nothing"
 
 
-def test_an_unknown_clip_is_named(pages):
-    with pytest.raises(NoSuchPieceError, match="no clip 99"):
-        pages.clip(99)
-
-
 def test_frames_are_those_of_the_video(pages, decoder):
     seen = pages.seen(0, ALL)
     assert len(seen.views) == 1
@@ -141,16 +128,6 @@ def test_frames_are_those_of_the_video(pages, decoder):
     assert image.width * image.height / FRAMES <= 4_000
     # The video counts its frames, so no two of them are alike.
     assert all(abs(frames[at] - frames[at + 1]).mean() > 1 for at in range(FRAMES - 1))
-
-
-def test_what_was_decoded_is_kept_up_to_a_bound(video, tmp_path):
-    decoder = FrameDecoder(pixels=2_000, num_cached=1)
-    try:
-        clips = [Clip(str(video), bounds, "") for bounds in (None, (0.0, 2.0))]
-        made = [decoder.sprites(clip, {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) for clip in clips]
-        assert decoder.sprites(clips[1], {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) is made[1]
-    finally:
-        decoder.close()
 
 
 def test_many_frames_are_several_pictures(video):
