@@ -11,8 +11,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.viewer.frames import FrameDecoder, FramesMissingError
-from jobs.viewer.pages import Pages, View
+from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
+from jobs.viewer.pages import Pages
 from jobs.viewer.server import POLICY, SITE
 from tango_core.errors import InputError
 
@@ -92,7 +92,7 @@ def _pictures(folder: Path, name: str, view: View, decoder: FrameDecoder | None)
     if decoder is None:
         return _NO_FRAMES
     try:
-        made = view.sprites(decoder)
+        made = decoder.sprites(view)
     except FramesMissingError as error:
         return str(error)
     names = [f"frames/{name}-{part}.jpg" for part in range(len(made))]

@@ -15,7 +15,7 @@ from typing import Any
 from jobs.results.facts import CellFacts
 from jobs.results.quantities import Json
 from jobs.viewer.drawings import TokenDrawing, TokenSets
-from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, clip_of
+from jobs.viewer.frames import PER_SPRITE, View, view_of
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, SHOWN, STATUSES, QuestionIndex
 from pipeline.redaction import redacted
 from tango_core.benchmarks.scoring.spans import span_text
@@ -35,36 +35,6 @@ _MOST_VALUES = 60
 
 class NoSuchPieceError(LookupError):
     """The runs have no such clip or piece of data."""
-
-
-@dataclass(frozen=True)
-class View:
-    """Frames shared by several token sets of a clip.
-
-    Attributes:
-        column: Index of the first column with these frames.
-        clip: Source of the frames.
-        sampling: Settings by which the frames were sampled, as JSON; "" if unknown.
-        times: (T,) times in seconds.
-    """
-
-    column: int
-    clip: Clip
-    sampling: str
-    times: tuple[float, ...]
-
-    @property
-    def num_sprites(self) -> int:
-        """Number of pictures into which the frames are combined."""
-        return -(-len(self.times) // PER_SPRITE)
-
-    def sprites(self, decoder: FrameDecoder) -> list[bytes]:
-        """Decode the frames and combine them into pictures.
-
-        Raises:
-            FramesMissingError: If the frames cannot be decoded.
-        """
-        return decoder.sprites(self.clip, json.loads(self.sampling or "null"), self.times)
 
 
 @dataclass(frozen=True)
@@ -284,7 +254,7 @@ class Pages:
         """
         asked, benchmark = self._asked(clip), self._names(clip)["benchmark"]
         drawings: list[TokenDrawing] = []
-        views: dict[tuple[object, ...], View] = {}
+        views: list[View] = []
         read: dict[tuple[int, str], tuple[int, int] | str] = {}
         found: dict[int, tuple[int, int] | str] = {}
         for number in columns:
@@ -295,32 +265,29 @@ class Pages:
                 continue
             name = (column.group, cell.cache)
             if name not in read:
-                one = self._token_set(number, cell, asked.get(column.group))
+                one = self._token_set(column.group, cell, asked.get(column.group))
                 if isinstance(one, str):
                     read[name] = one
                 else:
                     drawing, view = one
                     drawings.append(drawing)
-                    key = (view.clip, view.sampling, view.times)
-                    views.setdefault(key, view)
-                    read[name] = len(drawings) - 1, list(views).index(key)
+                    views += [] if view in views else [view]
+                    read[name] = len(drawings) - 1, views.index(view)
             found[number] = read[name]
-        return Seen(tuple(drawings), tuple(views.values()), found)
+        return Seen(tuple(drawings), tuple(views), found)
 
     def _token_set(
-        self, number: int, cell: CellFacts, asked: dict[str, Any] | None
+        self, group: int, cell: CellFacts, asked: dict[str, Any] | None
     ) -> tuple[TokenDrawing, View] | str:
         """A token set and its frames, or the reason why it is missing."""
         if asked is None:
             return NO_WORDS
-        sets = self._sets[self.index.runs.columns[number].group]
+        sets = self._sets[group]
         drawing = sets.drawing(cell.cache, asked["clip_key"] or "")
         if isinstance(drawing, str):
             return drawing
-        sampling = sets.sampling_of(cell.cache)
-        settings = json.dumps(dict(sampling), sort_keys=True) if sampling else ""
-        times = tuple(drawing.plan.timestamps.tolist())
-        return drawing, View(number, clip_of(asked), settings, times)
+        times = drawing.plan.timestamps.tolist()
+        return drawing, view_of(asked, sets.sampling_of(cell.cache), times)
 
 
 def _question(

@@ -65,9 +65,13 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
             limit = f"give numbers from 0 to {num_columns - 1} with commas"
             raise InputError(f"columns {given!r}: {limit}")
         seen = pages.seen(number, dict.fromkeys(columns))
+        # A column names its frames, so that a picture is found without the other columns.
+        first = {
+            at[1]: one for one, at in reversed(seen.columns.items()) if not isinstance(at, str)
+        }
         urls = [
-            [f"frames/{number}/{view.column}/{part}.jpg" for part in range(view.num_sprites)]
-            for view in seen.views
+            [f"frames/{number}/{first[at]}/{part}.jpg" for part in range(view.num_sprites)]
+            for at, view in enumerate(seen.views)
         ]
         return JSONResponse(seen.to_json(urls, [None] * len(urls)))
 
@@ -78,7 +82,7 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
         seen = pages.seen(request.path_params["clip"], [column])
         if not seen.views:
             raise FramesMissingError(str(seen.columns[column]))
-        made = seen.views[0].sprites(decoder)
+        made = decoder.sprites(seen.views[0])
         if part >= len(made):
             raise NoSuchPieceError(f"there are {len(made)} pictures")
         return Response(made[part], media_type="image/jpeg")

@@ -68,7 +68,7 @@ def test_tokens_lie_over_the_frames_that_the_model_saw(name, tmp_path):
         with opened([folder]) as pages:
             seen = pages.seen(0, [0, 1])
             (view,) = seen.views
-            pictures = view.sprites(decoder)
+            pictures = decoder.sprites(view)
             drawings = [seen.drawings[seen.columns[at][0]] for at in (0, 1)]
     finally:
         decoder.close()

@@ -276,10 +276,8 @@ def _require_valid(context: LayerContext, pruned: Pruned) -> None:
     require(set(text) <= set(keep), f"{where}: text tokens are dropped")
     require(len(keep) > len(text), f"{where}: no visual token is left")
     shape, dtype = (len(keep), dim), context.hidden.dtype
-    require(
-        pruned.hidden.shape == shape, f"{where}: hidden is {(*pruned.hidden.shape,)}, not {shape}"
-    )
-    require(pruned.hidden.dtype == dtype, f"{where}: hidden is {pruned.hidden.dtype}, not {dtype}")
+    found = (*pruned.hidden.shape,), pruned.hidden.dtype
+    require(found == (shape, dtype), f"{where}: hidden is {found}, not {(shape, dtype)}")
     require(bool(pruned.hidden.isfinite().all()), f"{where}: hidden holds NaN or infinite values")
     is_text = torch.isin(pruned.keep, torch.tensor(text, dtype=torch.int64))
     same = torch.equal(pruned.hidden[is_text], context.hidden[text])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import shutil
 
 import numpy as np
@@ -14,7 +15,7 @@ from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id
 
 from jobs.viewer.command import opened
 from jobs.viewer.drawings import ONLY_POSITIONS
-from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError, nearest_to
+from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, View, nearest_to
 from jobs.viewer.panels import ClipPanels, merged_into
 from tango_core.compressors import build_method
 
@@ -121,7 +122,7 @@ def test_a_damaged_entry_is_a_sentence(run, tmp_path):
 def test_frames_are_those_of_the_video(pages, decoder):
     seen = pages.seen(0, ALL)
     assert len(seen.views) == 1
-    (picture,) = seen.views[0].sprites(decoder)
+    (picture,) = decoder.sprites(seen.views[0])
     image = Image.open(io.BytesIO(picture))
     assert image.height % FRAMES == 0
     frames = np.asarray(image).reshape(FRAMES, -1, image.width, 3).astype(float)
@@ -134,7 +135,8 @@ def test_many_frames_are_several_pictures(video):
     decoder = FrameDecoder(pixels=2_000)
     try:
         times = [at / 10 for at in range(PER_SPRITE + 3)]
-        made = decoder.sprites(Clip(str(video), None, ""), {"num_frames": len(times)}, times)
+        sampling = json.dumps({"num_frames": len(times)})
+        made = decoder.sprites(View(str(video), None, "", sampling, tuple(times)))
         heights = [Image.open(io.BytesIO(one)).height for one in made]
         assert len(heights) == 2
         assert heights[1] * PER_SPRITE == heights[0] * 3
@@ -150,7 +152,7 @@ def test_pairs_of_frames_show_the_nearest_one():
 
 def test_a_video_that_is_gone_is_a_sentence_with_its_name(decoder):
     with pytest.raises(FramesMissingError, match=r"cannot be decoded: .*nowhere/x\.mp4"):
-        decoder.sprites(Clip("/nowhere/x.mp4", None, ""), {"num_frames": 4}, [0.0])
+        decoder.sprites(View("/nowhere/x.mp4", None, "", '{"num_frames": 4}', (0.0,)))
 
 
 def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
