@@ -179,7 +179,7 @@ def check_result(
         kept, plan = compressor.compress(features), compressor.plan(features)
         arrays = ("indices", "offsets", "sources", "weights")
         copies: dict[str, Any] = {
-            name: torch.from_numpy(value.cpu().numpy().copy())  # as storage does
+            name: torch.from_numpy(value.numpy().copy())  # as storage does
             for name in arrays
             if (value := getattr(plan, name)) is not None
         }
