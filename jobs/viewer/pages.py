@@ -8,11 +8,10 @@ reads no text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.results.facts import CellFacts
 from jobs.results.quantities import Json
 from jobs.viewer.drawings import TokenDrawing, TokenSets
 from jobs.viewer.frames import PER_SPRITE, View, view_of
@@ -38,43 +37,22 @@ class NoSuchPieceError(LookupError):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Token sets and frames of a clip for the selected columns.
+class TokenView:
+    """A token set with the frames that it is drawn over."""
 
-    Attributes:
-        drawings: Distinct token sets.
-        views: Distinct sets of frames.
-        columns: Per column index, the indices of its drawing and view, or the reason why there is
-            none.
-    """
+    drawing: TokenDrawing
+    view: View
 
-    drawings: tuple[TokenDrawing, ...]
-    views: tuple[View, ...]
-    columns: dict[int, tuple[int, int] | str]
-
-    def to_json(self, urls: Sequence[Sequence[str]], missing: Sequence[str | None]) -> Json:
-        """Convert to JSON for the page.
+    def to_json(self, urls: Sequence[str], missing: str | None = None) -> Json:
+        """JSON for the page.
 
         Args:
-            urls: URLs of the pictures of every view.
-            missing: Reason why a view has no pictures; `None` if it has.
+            urls: URLs of the pictures.
+            missing: Reason why there are no pictures; `None` if there are.
         """
-        return {
-            "drawings": [drawing.to_json() for drawing in self.drawings],
-            "views": [
-                {
-                    "times": [round(time, 4) for time in view.times],
-                    "per": PER_SPRITE,
-                    "urls": list(own),
-                    "missing": why,
-                }
-                for view, own, why in zip(self.views, urls, missing, strict=True)
-            ],
-            "columns": {
-                str(number): {"missing": at} if isinstance(at, str) else {"at": list(at)}
-                for number, at in self.columns.items()
-            },
-        }
+        times = [round(time, 4) for time in self.view.times]
+        view = {"times": times, "per": PER_SPRITE, "urls": list(urls), "missing": missing}
+        return {"drawing": self.drawing.to_json(), "view": view}
 
 
 class Pages:
@@ -246,48 +224,27 @@ class Pages:
         rows = self.index.rows("SELECT * FROM asked WHERE clip = ? ORDER BY grp", [clip])
         return {row["grp"]: {**row, "questions": json.loads(row["questions"])} for row in rows}
 
-    def seen(self, clip: int, columns: Iterable[int]) -> Seen:
-        """Token sets and frames of a clip for some columns; each is read once.
+    def tokens(self, clip: int, number: int) -> TokenView | str:
+        """Token set and frames of a clip for a column, or the reason why they are missing.
 
         Raises:
-            NoSuchPieceError: If there is no such clip.
+            NoSuchPieceError: If there is no such clip or column.
         """
-        asked, benchmark = self._asked(clip), self._names(clip)["benchmark"]
-        drawings: list[TokenDrawing] = []
-        views: list[View] = []
-        read: dict[tuple[int, str], tuple[int, int] | str] = {}
-        found: dict[int, tuple[int, int] | str] = {}
-        for number in columns:
-            column = self.index.runs.columns[number]
-            cell: CellFacts | None = column.cells.get(benchmark)
-            if cell is None:
-                found[number] = f"This cell was not run on {benchmark}."
-                continue
-            name = (column.group, cell.cache)
-            if name not in read:
-                one = self._token_set(column.group, cell, asked.get(column.group))
-                if isinstance(one, str):
-                    read[name] = one
-                else:
-                    drawing, view = one
-                    drawings.append(drawing)
-                    views += [] if view in views else [view]
-                    read[name] = len(drawings) - 1, views.index(view)
-            found[number] = read[name]
-        return Seen(tuple(drawings), tuple(views), found)
-
-    def _token_set(
-        self, group: int, cell: CellFacts, asked: dict[str, Any] | None
-    ) -> tuple[TokenDrawing, View] | str:
-        """A token set and its frames, or the reason why it is missing."""
+        columns = self.index.runs.columns
+        if number >= len(columns):
+            raise NoSuchPieceError(f"there is no column {number}; there are {len(columns)}")
+        column, benchmark = columns[number], self._names(clip)["benchmark"]
+        if benchmark not in column.cells:
+            return f"This cell was not run on {benchmark}."
+        cache, asked = column.cells[benchmark].cache, self._asked(clip).get(column.group)
         if asked is None:
             return NO_WORDS
-        sets = self._sets[group]
-        drawing = sets.drawing(cell.cache, asked["clip_key"] or "")
+        sets = self._sets[column.group]
+        drawing = sets.drawing(cache, asked["clip_key"] or "")
         if isinstance(drawing, str):
             return drawing
         times = drawing.plan.timestamps.tolist()
-        return drawing, view_of(asked, sets.sampling_of(cell.cache), times)
+        return TokenView(drawing, view_of(asked, sets.sampling_of(cache), times))
 
 
 def _question(

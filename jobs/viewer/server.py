@@ -52,37 +52,27 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
         pages: Provides the data.
         decoder: Decodes the frames.
     """
-    num_columns = len(pages.index.runs.columns)
 
     def data(request: Request) -> Response:
         return JSONResponse(pages.piece(**request.path_params))
 
     def tokens(request: Request) -> Response:
-        number = request.path_params["clip"]
-        given = request.query_params.get("columns", "")
-        columns = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
-        if not columns or max(columns) >= num_columns:
-            limit = f"give numbers from 0 to {num_columns - 1} with commas"
-            raise InputError(f"columns {given!r}: {limit}")
-        seen = pages.seen(number, dict.fromkeys(columns))
-        # A column names its frames, so that a picture is found without the other columns.
-        first = {
-            at[1]: one for one, at in reversed(seen.columns.items()) if not isinstance(at, str)
-        }
-        urls = [
-            [f"frames/{number}/{first[at]}/{part}.jpg" for part in range(view.num_sprites)]
-            for at, view in enumerate(seen.views)
-        ]
-        return JSONResponse(seen.to_json(urls, [None] * len(urls)))
+        clip, found = request.path_params["clip"], {}
+        for column in map(_number, request.query_params.get("columns", "").split(",")):
+            one = pages.tokens(clip, column)
+            if isinstance(one, str):
+                found[column] = {"missing": one}
+            else:
+                parts = range(one.view.num_sprites)
+                found[column] = one.to_json([f"frames/{clip}/{column}/{at}.jpg" for at in parts])
+        return JSONResponse(found)
 
     def frames(request: Request) -> Response:
-        column, part = request.path_params["column"], request.path_params["part"]
-        if column >= num_columns:
-            raise NoSuchPieceError(f"there is no column {column}")
-        seen = pages.seen(request.path_params["clip"], [column])
-        if not seen.views:
-            raise FramesMissingError(str(seen.columns[column]))
-        made = decoder.sprites(seen.views[0])
+        part = request.path_params["part"]
+        found = pages.tokens(request.path_params["clip"], request.path_params["column"])
+        if isinstance(found, str):
+            raise FramesMissingError(found)
+        made = decoder.sprites(found.view)
         if part >= len(made):
             raise NoSuchPieceError(f"there are {len(made)} pictures")
         return Response(made[part], media_type="image/jpeg")
@@ -105,6 +95,13 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
             FramesMissingError: _error_reply,
         },
     )
+
+
+def _number(text: str) -> int:
+    """Parse the number of a column."""
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"columns={text!r}: give numbers with commas")
+    return int(text)
 
 
 def _error_reply(request: Request, error: Exception) -> Response:

@@ -19,8 +19,6 @@ from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, Vie
 from jobs.viewer.panels import ClipPanels, merged_into
 from tango_core.compressors import build_method
 
-ALL = range(len(CELLS))
-
 
 @pytest.fixture(scope="module")
 def video():
@@ -64,12 +62,11 @@ def test_the_page_has_questions_options_answers_and_times(pages):
 
 
 def test_drawings_are_the_plans_that_methods_made(pages):
-    seen = pages.seen(0, ALL)
+    drawn = pages.tokens(0, 1).drawing
     plan = build_method("tango", retention=0.25).compressor.plan(features_of(0))
-    drawn = seen.drawings[seen.columns[1][0]]
     assert drawn.missing == ()
     assert drawn.plan.drawing.segments == plan.drawing.segments
-    packed = seen.to_json([[]], [None])["drawings"][seen.columns[1][0]]
+    packed = drawn.to_json()
     assert unpacked(packed["kept"], packed["index_type"]).tolist() == plan.indices.tolist()
     assert unpacked(packed["weights"], "<f4").tolist() == plan.weights.tolist()
     assert unpacked(packed["sources"], packed["index_type"]).tolist() == plan.sources.tolist()
@@ -79,8 +76,7 @@ def test_drawings_are_the_plans_that_methods_made(pages):
 
 
 def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it(pages):
-    seen = pages.seen(0, ALL)
-    old = seen.drawings[seen.columns[CELLS.index(OLD)][0]]
+    old = pages.tokens(0, CELLS.index(OLD)).drawing
     assert old.missing == (ONLY_POSITIONS,)
     assert "cache.features: all" in ONLY_POSITIONS
     assert old.plan.num_kept == 12
@@ -88,12 +84,9 @@ def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it
 
 def test_a_clip_that_is_not_in_a_cache_and_a_cache_that_is_gone_are_told_apart(run, tmp_path):
     with opened([run]) as pages:
-        assert "does not hold this clip" in pages.seen(3, [0]).columns[0]
+        assert "does not hold this clip" in pages.tokens(3, 0)
     with opened([run], cache=str(tmp_path)) as pages:
-        assert (
-            f"is not in {tmp_path}. Name its directory with --cache"
-            in pages.seen(0, [0]).columns[0]
-        )
+        assert f"is not in {tmp_path}. Name its directory with --cache" in pages.tokens(0, 0)
 
 
 def test_caches_that_were_moved_with_their_run_are_found_beside_it(run, tmp_path):
@@ -102,7 +95,7 @@ def test_caches_that_were_moved_with_their_run_are_found_beside_it(run, tmp_path
     shutil.move(run.parent / "cache", tmp_path / "away")
     try:
         with opened([moved / "run"]) as pages:
-            assert isinstance(pages.seen(0, [1]).columns[1], tuple)
+            assert not isinstance(pages.tokens(0, 1), str)
     finally:
         shutil.move(tmp_path / "away", run.parent / "cache")
 
@@ -115,14 +108,14 @@ def test_a_damaged_entry_is_a_sentence(run, tmp_path):
         data[len(data) // 2] ^= 0xFF
         entry.write_bytes(bytes(data))
     with opened([tmp_path / "copy/run"], cache=str(tmp_path / "copy/cache")) as pages:
-        assert "damaged" in pages.seen(0, [1]).columns[1]
+        assert "damaged" in pages.tokens(0, 1)
     assert len(list(cache.glob("*.parquet"))) == 4, "who looks on removes nothing"
 
 
 def test_frames_are_those_of_the_video(pages, decoder):
-    seen = pages.seen(0, ALL)
-    assert len(seen.views) == 1
-    (picture,) = decoder.sprites(seen.views[0])
+    views = {pages.tokens(0, column).view for column in range(len(CELLS))}
+    assert len(views) == 1
+    (picture,) = decoder.sprites(views.pop())
     image = Image.open(io.BytesIO(picture))
     assert image.height % FRAMES == 0
     frames = np.asarray(image).reshape(FRAMES, -1, image.width, 3).astype(float)
@@ -177,7 +170,7 @@ def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
 
 
 def test_positions_belong_to_the_token_with_their_largest_weight(pages):
-    plan = pages.seen(0, [1]).drawings[0].plan
+    plan = pages.tokens(0, 1).drawing.plan
     ends = plan.offsets.tolist()
     merged = [
         (abs(weight), source, token)
