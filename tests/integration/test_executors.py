@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
-from pipeline.resources.pools import PoolError
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
 
@@ -108,17 +107,6 @@ def parse_equal_cpus():
     from pipeline.resources.pools import ActorPool, Pools, TaskPool
 
     return Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
-
-
-def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(
-    shapes, tmp_path, local_ray
-):
-    from pipeline.resources.pools import ActorPool, Pools
-
-    plan = plan_of(job(shapes, limit=1), tmp_path)
-    settings = Settings(pools=Pools(answer=ActorPool(num_gpus=1)))
-    with pytest.raises(PoolError, match=r"1 answer actor.*lower pools\.answer"):
-        next(run_plan(plan, settings))
 
 
 def test_filling_the_cache_answers_nothing(shapes, tmp_path):
