@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from pipeline.rows import bounds, source_columns, source_of
+from pipeline.clips import bounds
+from pipeline.rows import source_columns, source_of
 from pipeline.storage.seal import digest_of
 from tango_core.errors import InputError
 from tango_core.types import CompressedVideo

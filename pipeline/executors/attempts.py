@@ -11,11 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from pipeline.clips import Clip
 from pipeline.errors import DeviceError
-from pipeline.metrics import StageBoard
+from pipeline.metrics import Record, StageBoard, Stream
 from pipeline.resources.node_usage import UsageBoard
-from pipeline.rows import Clip
-from pipeline.streams import Record, Stream
 
 MAX_ATTEMPTS = 3
 
@@ -85,7 +84,7 @@ class BoundedAttempts:
     is processed alone in further attempts.
 
     Args:
-        stage: Function on a stream of clips (`streams.stream_of`); passes failed clips on.
+        stage: Function on a stream of clips (`metrics.stream_of`); passes failed clips on.
         failure: Status of clips that are given up.
         ledger: Ledger shared by all workers of the stage.
         where: Host and GPU, for messages.

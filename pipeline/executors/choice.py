@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool
 from pipeline.settings import Executor
 
 Wanted = Literal["auto", "ray", "local"]

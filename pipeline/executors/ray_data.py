@@ -28,6 +28,7 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pipeline.clips import Stage, stages_of
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import JobLedger
 from pipeline.executors.cluster import living_nodes
@@ -37,10 +38,9 @@ from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, preflight
-from pipeline.rows import Clip, Result
+from pipeline.rows import Result, clips_in, filled, output_of, results_in
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
-from pipeline.stages.declarations import Stage, filled, stages_of
 from tango_core.code_identity import modules_to_send
 
 # Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
@@ -125,8 +125,7 @@ def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Result]:
         return
     # Prefetching would hold every block back until the next one is finished.
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        for row in block.to_pylist():
-            yield Result(**row) if plan.answer else filled(Clip(**row))
+        yield from results_in(block) if plan.answer else map(filled, clips_in(block))
 
 
 def _reason(error: RayError) -> str:
@@ -175,7 +174,7 @@ def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
             dataset = own if dataset is None else dataset.union(own)
         if dataset is not None:
             dataset = _append(dataset, stage, plan, settings, ledger, batch_size)
-        columns = stage.output
+        columns = output_of(stage)
     return _passed_on(dataset, waiting, columns)
 
 

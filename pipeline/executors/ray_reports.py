@@ -16,6 +16,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util import metrics as ray_metrics
 
+from pipeline.clips import Pools
 from pipeline.metrics import (
     ANSWERS,
     BUSY,
@@ -31,7 +32,7 @@ from pipeline.metrics import (
     StageBoard,
 )
 from pipeline.resources.node_usage import UsageReader
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool
 from pipeline.rows import Result
 
 if TYPE_CHECKING:
@@ -125,10 +126,10 @@ class DriverReport:
             found = self._num_caches - row.num_misses
             _count(TOKEN_SETS, "source", {"cache": found, "computed": row.num_computed})
         for answer in row.answers:
-            instrument(ANSWERS).inc(1, {"status": answer["status"]})
-            names = {"total": "tokens_total", "kept": "tokens_kept"}
-            names |= {"prompt": "prompt_tokens", "new": "new_tokens"}
-            _count(TOKENS, "kind", {kind: answer[name] for kind, name in names.items()})
+            instrument(ANSWERS).inc(1, {"status": answer.status})
+            tokens = {"total": answer.tokens_total, "kept": answer.tokens_kept}
+            tokens |= {"prompt": answer.prompt_tokens, "new": answer.new_tokens}
+            _count(TOKENS, "kind", tokens)
 
 
 def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None:

@@ -13,17 +13,16 @@ from typing import Any
 import pyarrow as pa
 import ray
 
+from pipeline.clips import Stage
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.executors.ray_reports import WorkerReport, usage_reader
-from pipeline.metrics import Metered
+from pipeline.metrics import Metered, stream_of
 from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
-from pipeline.rows import clips_in, to_table
+from pipeline.rows import clips_in, output_of, to_table
 from pipeline.runtime.clock import Ticker
 from pipeline.runtime.process import leave_at_once
-from pipeline.stages.declarations import Stage
-from pipeline.streams import stream_of
 
 LOST_GPU = 70
 """Exit code of a worker that can no longer use its GPU."""
@@ -36,12 +35,12 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
         stage: The stage.
         ledger: Handle of the actor that counts clips; `None` where nobody asks.
     """
-    function = stage.load()
+    function, output = stage.load(), output_of(stage)
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
         report = WorkerReport(ledger, usage_reader())
         run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
-        done = to_table(run(clips_in(block)), stage.output)
+        done = to_table(run(clips_in(block)), output)
         report.flush()
         report.usage()
         return done
@@ -77,7 +76,7 @@ class StageActor:
         # Beside the clips, one of which may take minutes.
         Ticker(self._report.usage, USAGE_EVERY_S, "tango-usage").start()
         self._run = Metered(bounded, stage.name, self._report)
-        self._schema = stage.output
+        self._schema = output_of(stage)
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Put the rows of a block through the stage.

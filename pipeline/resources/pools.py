@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tango_core.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.clips import Pools
 
 
 class PoolError(InputError):
@@ -86,21 +90,6 @@ class ActorPool:
     def num_threads(self) -> int:
         """CPU threads for torch in one actor."""
         return max(1, int(self.num_cpus))
-
-
-@dataclass(frozen=True)
-class Pools:
-    """All pools of a job, by the names of the stages; never part of the cache identity.
-
-    Attributes:
-        decode: CPU tasks.
-        compress: Actors with the vision encoder.
-        answer: Actors with the language model.
-    """
-
-    decode: TaskPool = field(default_factory=TaskPool)
-    compress: ActorPool = field(default_factory=ActorPool)
-    answer: ActorPool = field(default_factory=ActorPool)
 
 
 def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequence[str]) -> None:

@@ -20,12 +20,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from pipeline.errors import WorkerError
-from pipeline.runtime.background import is_lasting
+from pipeline.runtime.background import in_lasting_thread
 from pipeline.runtime.child_main import STARTUP_LIMIT_S
 
 T = TypeVar("T")
@@ -157,21 +158,15 @@ class Child:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        # The kernel's parent-death signal is tied to the thread that started the process.
-        parent = os.getpid() if is_lasting(threading.current_thread()) else 0
         program = [sys.executable, "-m", "pipeline.runtime.child_main"]
         name = f"the child process ({' '.join(program)})"
         for _ in range(_STARTS):
             ours, theirs = Pipe()
-            arguments = [str(theirs.fileno()), str(self._memory_gib or 0), str(parent)]
+            arguments = [str(theirs.fileno()), str(self._memory_gib or 0), str(os.getpid())]
             try:
                 with theirs:
-                    process = subprocess.Popen(
-                        program + arguments,
-                        stdin=subprocess.DEVNULL,
-                        env=environment,
-                        pass_fds=(theirs.fileno(),),
-                    )
+                    start = partial(_popen, program + arguments, environment, theirs.fileno())
+                    process = in_lasting_thread(start).result()
             except OSError as error:
                 ours.close()
                 raise ChildStartError(f"cannot start {' '.join(program)}: {error}") from error
@@ -236,3 +231,11 @@ class Child:
         if process is not None:
             process.kill()
             process.wait()
+
+
+def _popen(
+    command: list[str], environment: dict[str, str], descriptor: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(descriptor,)
+    )

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
-from pipeline.rows import Clip, one_line, source_columns
+from pipeline.clips import DAMAGED, DECODE_VIDEO, Clip, one_line
+from pipeline.rows import source_columns
 from pipeline.runtime.child import Child, ChildStartError, CrashError
-from pipeline.stages.declarations import DECODE_VIDEO
-from pipeline.statuses import DAMAGED
 from pipeline.storage.faults import store_fault
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import ChangedError, VideoCache, changed

@@ -105,7 +105,8 @@ def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, mon
 
 def parse_equal_cpus():
     """Pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
-    from pipeline.resources.pools import ActorPool, Pools, TaskPool
+    from pipeline.clips import Pools
+    from pipeline.resources.pools import ActorPool, TaskPool
 
     return Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
 
@@ -113,7 +114,8 @@ def parse_equal_cpus():
 def test_pools_that_cannot_be_scheduled_are_refused_before_anything_starts(
     shapes, tmp_path, local_ray
 ):
-    from pipeline.resources.pools import ActorPool, Pools
+    from pipeline.clips import Pools
+    from pipeline.resources.pools import ActorPool
 
     plan = plan_of(job(shapes, limit=1), tmp_path)
     settings = Settings(pools=Pools(answer=ActorPool(num_gpus=1)))

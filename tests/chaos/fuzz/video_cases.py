@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 
-from pipeline.rows import Clip
+from pipeline.clips import Clip
 from pipeline.runtime.child import Child, CrashError
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.progress.answers import AnswerWriter
-from pipeline.rows import Row
+from pipeline.rows import AnswerRow
 from pipeline.storage import Storage
 from pipeline.storage.leases import EXPIRES_S, Holder, Lease
 from pipeline.storage.objects import ObjectStore
@@ -72,7 +72,7 @@ def _delete_but_facts(self: Storage, name: str) -> None:
         _delete(self, name)
 
 
-def _no_missing(*args: Any) -> tuple[list[Row], int]:
+def _no_missing(*args: Any) -> tuple[list[AnswerRow], int]:
     job, built = args[:2]
     from jobs.run.planning import items_of
 

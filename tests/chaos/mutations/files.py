@@ -22,9 +22,9 @@ from pipeline.cache.rows import (
 )
 from pipeline.cache.shards import KEYS, Shards, shard_name
 from pipeline.cache.tokens import Entry, TokenCache
+from pipeline.clips import bounds
 from pipeline.executors import attempts
 from pipeline.progress.answers import AnswerWriter
-from pipeline.rows import Row, bounds
 from pipeline.storage import Storage
 from pipeline.storage.seal import DAMAGE, DamagedFileError, SealedTable
 from tests.chaos.mutations import Mutation
@@ -151,7 +151,7 @@ def _first_number(self: AnswerWriter, table: pa.Table) -> None:
     write_sealed(table, self.storage, f"part-{self._next:05d}-{'0' * 12}.parquet", self._run)
 
 
-def _unbounded(self: attempts.BoundedAttempts, rows: Iterable[Row]) -> Iterator[Row]:
+def _unbounded(self: attempts.BoundedAttempts, rows: Iterable[Any]) -> Iterator[Any]:
     return self._stage(rows)
 
 

@@ -137,12 +137,12 @@ class Running:
         work: Callable[[JobT], DoneT],
         most: int,
         room: Callable[[JobT], int],
-    ) -> Generator[tuple[JobT, DoneT | Exception]]:
+    ) -> Generator[tuple[JobT, Future[DoneT]]]:
         """As beside a GPU in every second order of things, but by the thread that has its turn."""
         if self.schedule.order % 2 == 0:
-            yield from done_ahead(jobs, work, most, room)
+            yield from done_ahead(jobs, work, 0, room)
             return
-        ahead: deque[tuple[JobT, DoneT | Exception]] = deque()
+        ahead: deque[tuple[JobT, Future[DoneT]]] = deque()
         for job in jobs:
             ahead += done_ahead([job], work, 0, room)
             while len(ahead) > room(job):
@@ -176,7 +176,10 @@ class Running:
                 # In a store several clips are read at once, by threads that would take turns;
                 # in a loop the next clip is decoded by one.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
-                ("pipeline.executors.local._ahead", lambda rows: rows()),
+                (
+                    "pipeline.executors.local.done_ahead",
+                    lambda jobs, work, most, room: done_ahead(jobs, work, 0, room),
+                ),
                 ("pipeline.stages.answer.done_ahead", self.done_ahead),
                 ("pipeline.stages.compress.Writers", self.writers_of_token_sets),
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.clips import Pools
 from pipeline.executors.choice import LOOP_UP_TO, choose
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool
 
 SEVERAL = Pools(answer=ActorPool(num_actors=2))
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Pools
 from pipeline.resources.devices import device_of, doubts, placed, reserves_gpus
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool
 from pipeline.settings import Settings
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from tango_core.models import describe_model
 
 STAGES = ("decode", "compress", "answer")

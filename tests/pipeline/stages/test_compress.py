@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from pipeline.stages.declarations import COMPRESS_VIDEO
+from pipeline.clips import COMPRESS_VIDEO
 from tango_core.compressors.baselines import Full
 
 

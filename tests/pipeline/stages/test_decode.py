@@ -9,7 +9,8 @@ import pytest
 from clips import clip
 from numbered_videos import numbers_of, write_folder
 
-from pipeline.rows import Clip, source_of
+from pipeline.clips import Clip
+from pipeline.rows import source_of
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec, decode_frames
 

@@ -10,8 +10,8 @@ from types import MethodType
 
 import pytest
 
+from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import DeviceError
-from pipeline.stages.declarations import COMPRESS_VIDEO
 from pipeline.stages.threads import Writers
 from pipeline.storage.objects import NoConnectionError
 
