@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.names import TOKENS, held_by
-from pipeline.cache.tokens import TokenCache
 from pipeline.clips import DECODE_VIDEO, Clip, clip_of
 from pipeline.methods import PlannedMethod
 from pipeline.progress.resume import Continued

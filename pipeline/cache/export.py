@@ -81,7 +81,7 @@ def _good_clips(
         problem = None
         try:
             if location.key not in seen:
-                stored = folder.row(location.entry, in_shard=location.shard is not None)
+                stored = folder.row(location.entry, in_shard=bool(location.shard))
                 assert isinstance(stored, StoredClip)
                 seen.add(location.key)
                 yield stored

@@ -17,11 +17,11 @@ from functools import partial
 import torch
 
 from pipeline.cache.derived import derived, on_device, serves
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
-from pipeline.cache.tokens import TokenCache
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
 from pipeline.methods import PlannedMethod
 from pipeline.rows import AnswerRow, Result, result_of

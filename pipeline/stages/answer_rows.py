@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.cache.fingerprint import canonical_json, digest
-from pipeline.cache.tokens import Entry
+from pipeline.cache.rows import Entry
 from pipeline.clips import ANSWER_QUESTIONS, DAMAGED, Clip
 from pipeline.methods import PlannedMethod
 from pipeline.rows import AnswerRow

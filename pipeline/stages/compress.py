@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from pipeline.cache.derived import derived, serves
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry, identity_of
-from pipeline.cache.tokens import TokenCache
 from pipeline.clips import COMPRESS_VIDEO, Clip
 from pipeline.errors import DeviceError
 from pipeline.rows import source_of

@@ -12,7 +12,7 @@ import pytest
 from filled_caches import files_of, fill, key_of, path_of
 
 from jobs.units import human_bytes
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.directory import TokenCache
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.directory import TokenCache
 from pipeline.clips import ANSWER_QUESTIONS, stages_of
 from pipeline.executors import local
 from pipeline.rows import clips_in

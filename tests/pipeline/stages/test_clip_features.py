@@ -8,10 +8,10 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache import feature_rows
+from pipeline.cache import rows
 from pipeline.cache.derived import on_device
-from pipeline.cache.feature_rows import quantise
 from pipeline.cache.names import SIGNALS
+from pipeline.cache.rows import quantise
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.resources.pools import PoolError
 from pipeline.rows import clips_in
@@ -192,7 +192,7 @@ def test_tokens_are_rounded_once_whoever_reads_them(shapes, tmp_path, monkeypatc
         calls.append(tokens.shape)
         return quantise(tokens)
 
-    monkeypatch.setattr(feature_rows, "quantise", counted)
+    monkeypatch.setattr(rows, "quantise", counted)
     compressed(planned(shapes, tmp_path, UNIFORM, features="all", feature_dtype="int8"))
     assert len(calls) == 1
 

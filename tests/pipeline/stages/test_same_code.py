@@ -12,7 +12,7 @@ from jobs_for_tests import job, plan_of
 from methods_as_files import own_method
 from ray import cloudpickle
 
-from pipeline.cache.tokens import open_cache
+from pipeline.cache.directory import open_cache
 from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import WorkerError
 from pipeline.settings import Settings
