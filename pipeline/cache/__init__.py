@@ -1,6 +1,6 @@
 """Caches of token sets, and of features from which token sets can be computed.
 
-`rows.py` defines and checks the rows of both kinds of entry, `names.py` their names, and `shards.py`
+`rows.py` defines and checks rows of both kinds of entry, `names.py` their names, and `shards.py`
 files with many entries. `directory.py` holds the base of all caches and the token cache,
 `features.py` the feature cache; `derived.py` computes token sets from stored features.
 `folders.py`, `compact.py`, `removal.py` and `export.py` maintain caches; `fingerprint.py` computes

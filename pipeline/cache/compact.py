@@ -16,7 +16,6 @@ from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from pipeline.cache.folders import CacheFolder, brief, written_at
@@ -25,7 +24,7 @@ from pipeline.cache.rows import CacheError
 from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-from pipeline.storage.objects import PARALLEL
+from pipeline.storage.objects import PARALLEL, Stored
 from tango_core.errors import InputError
 
 R = TypeVar("R")
@@ -57,7 +56,7 @@ def compact_cache(
     shards = folder.cache.shards
     shards.refresh()
     in_shards = shards.by_key()
-    entries = {entry_of(str(file.base_name)): file for file in folder.singles}
+    entries = {entry_of(file.name): file for file in folder.singles}
     # Shard by shard, so that only a few footers stay in memory.
     doubles = sorted(entries.keys() & in_shards.keys(), key=lambda entry: in_shards[entry])
     finish = partial(_read_back_and_remove, folder)
@@ -76,11 +75,11 @@ def compact_cache(
         write_index(folder.storage, shards.keys_by_shard(names), hash_of(folder.storage))
 
 
-def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
+def _batches(files: list[Stored]) -> Iterator[list[Stored]]:
     """Group files into shards, oldest first; a single remaining file is not merged."""
-    batch: list[pafs.FileInfo] = []
+    batch: list[Stored] = []
     size = 0
-    for file in sorted(files, key=lambda file: (written_at(file) or _START, file.base_name)):
+    for file in sorted(files, key=lambda file: (written_at(file) or _START, file.name)):
         batch.append(file)
         size += file.size
         if size >= SHARD_BYTES or len(batch) == MAX_CLIPS:
@@ -91,14 +90,14 @@ def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
 
 
 def _write_shard(
-    folder: CacheFolder, batch: list[pafs.FileInfo], clock: Clock
+    folder: CacheFolder, batch: list[Stored], clock: Clock
 ) -> Iterator[tuple[str, str | None]]:
     """Write one shard, read it back, and remove its source files."""
     assert folder.cache is not None
     cache, storage = folder.cache, folder.storage
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
-    entries = [entry_of(str(file.base_name)) for file in batch]
+    entries = [entry_of(file.name) for file in batch]
     moved: list[str] = []
     with (
         storage.writing(name) as sink,

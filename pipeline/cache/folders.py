@@ -13,14 +13,13 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-import pyarrow.fs as pafs
-
 from pipeline.cache.directory import MANIFEST, TokenCache, read_columns, read_manifest, read_row
 from pipeline.cache.features import FeatureCache, is_of_features
 from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
 from pipeline.cache.rows import CacheError, FeatureRow, StoredClip
 from pipeline.cache.shards import INDEX, Shards, is_shard, shard_time, tombstone_of
 from pipeline.storage import Storage
+from pipeline.storage.objects import Stored
 from tango_core.errors import InputError, MissingFileError
 
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
@@ -74,7 +73,7 @@ class CacheFolder:
     storage: Storage
     cache: TokenCache | FeatureCache | None
     problem: str
-    files: tuple[pafs.FileInfo, ...]
+    files: tuple[Stored, ...]
     by_footers: bool = False
     is_closed: bool = False
 
@@ -89,41 +88,40 @@ class CacheFolder:
         return isinstance(self.cache, FeatureCache)
 
     @cached_property
-    def singles(self) -> tuple[pafs.FileInfo, ...]:
+    def singles(self) -> tuple[Stored, ...]:
         """The files with one entry each, by name."""
         return self._named(lambda name: is_entry_file(name) and not _is_plan(entry_of(name)))
 
     @cached_property
-    def old_plans(self) -> tuple[pafs.FileInfo, ...]:
+    def old_plans(self) -> tuple[Stored, ...]:
         """Files that hold only plans, which earlier releases stored and this one never reads."""
         singles = self._named(lambda name: is_entry_file(name) and _is_plan(entry_of(name)))
-        keys = self.index.keys_by_shard(file.base_name for file in self.shards)
-        full = [f for f in self.shards if all(map(_is_plan, keys.get(f.base_name, ("",))))]
+        keys = self.index.keys_by_shard(file.name for file in self.shards)
+        full = [f for f in self.shards if all(map(_is_plan, keys.get(f.name, ("",))))]
         return (*singles, *full)
 
     @cached_property
-    def shards(self) -> tuple[pafs.FileInfo, ...]:
+    def shards(self) -> tuple[Stored, ...]:
         """The files with many entries each, by age."""
         return self._named(is_shard)
 
     @property
-    def entries(self) -> tuple[pafs.FileInfo, ...]:
+    def entries(self) -> tuple[Stored, ...]:
         """All files with entries."""
         return (*self.singles, *self.shards)
 
     @property
-    def leftovers(self) -> tuple[pafs.FileInfo, ...]:
+    def leftovers(self) -> tuple[Stored, ...]:
         """Unfinished files of killed or running writers, and files that a power failure emptied."""
         return tuple(
             file
             for file in self.files
-            if _ASIDE.fullmatch(file.base_name)
-            or (file.size == 0 and is_entry_file(file.base_name))
+            if _ASIDE.fullmatch(file.name) or (file.size == 0 and is_entry_file(file.name))
         )
 
-    def tombstones_of(self, shards: Iterable[pafs.FileInfo]) -> tuple[pafs.FileInfo, ...]:
+    def tombstones_of(self, shards: Iterable[Stored]) -> tuple[Stored, ...]:
         """The tombstones of some shards' entries."""
-        names = {file.base_name for file in shards}
+        names = {file.name for file in shards}
         return self._named(lambda name: (tombstone := tombstone_of(name)) and tombstone[0] in names)
 
     @cached_property
@@ -131,14 +129,14 @@ class CacheFolder:
         """What is in the shards; their footers are read."""
         index = self.cache.shards if self.cache else Shards(self.storage)
         if self.shards:
-            names = [file.base_name for file in self.files]
+            names = [file.name for file in self.files]
             index.refresh(name for name in names if not (self.by_footers and name == INDEX))
         return index
 
     @cached_property
     def locations(self) -> tuple[EntryLocation, ...]:
         """Locations of all entries, by name; an entry may be both in a file and in a shard."""
-        singles = (EntryLocation(entry_of(file.base_name)) for file in self.singles)
+        singles = (EntryLocation(entry_of(file.name)) for file in self.singles)
         sharded = (
             EntryLocation(entry, name)
             for entry, name in self.index.by_key().items()
@@ -202,10 +200,10 @@ class CacheFolder:
         with suppress(FileNotFoundError):
             self.storage.delete(name)
 
-    def _named(self, is_wanted: Callable[[str], object]) -> tuple[pafs.FileInfo, ...]:
+    def _named(self, is_wanted: Callable[[str], object]) -> tuple[Stored, ...]:
         """The non-empty files with certain names, by name."""
-        found = (file for file in self.files if file.size > 0 and is_wanted(file.base_name))
-        return tuple(sorted(found, key=lambda file: str(file.base_name)))
+        found = (file for file in self.files if file.size > 0 and is_wanted(file.name))
+        return tuple(sorted(found, key=lambda file: file.name))
 
 
 def find_caches(
@@ -276,12 +274,11 @@ def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
     return CacheFolder(name, folder, cache, problem, files, by_footers)
 
 
-def written_at(file: pafs.FileInfo) -> datetime | None:
+def written_at(file: Stored) -> datetime | None:
     """When the newest entry of a file was written; `None` if the file system has no times."""
-    if is_shard(file.base_name):
-        return shard_time(file.base_name)
-    time: datetime | None = file.mtime
-    return time
+    if is_shard(file.name):
+        return shard_time(file.name)
+    return file.modified
 
 
 def brief(error: CacheError, folder: CacheFolder) -> str:

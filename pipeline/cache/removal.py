@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import pyarrow.fs as pafs
-
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.folders import CacheFolder, written_at
 from pipeline.cache.shards import INDEX
+from pipeline.storage.objects import Stored
 from tango_core.errors import InputError
 
 # A live writer needs seconds for a file.
@@ -29,7 +28,7 @@ class Removal:
     """
 
     folder: CacheFolder
-    files: tuple[pafs.FileInfo, ...]
+    files: tuple[Stored, ...]
     reason: str
     whole: bool = False
 
@@ -41,7 +40,7 @@ class Removal:
     def apply(self) -> None:
         """Remove the files, and the directory of a whole cache if nothing else is in it."""
         for file in self.files:
-            self.folder.remove(file.base_name)
+            self.folder.remove(file.name)
         if self.whole:  # not empty if other people's files are in it, or a job writes to it again
             self.folder.storage.remove_if_empty()
 
@@ -70,7 +69,7 @@ def plan_removals(
     removals: list[Removal] = []
     kept: list[CacheFolder] = []
     for folder in (folder for folder in folders if folder.cache):
-        left = tuple(f for f in folder.leftovers if f.mtime and now - f.mtime > LEFTOVER_AGE)
+        left = tuple(f for f in folder.leftovers if f.modified and now - f.modified > LEFTOVER_AGE)
         idle = None if older_than is None else _idle(folder, now)
         if whole or (older_than is not None and idle is not None and idle > older_than):
             reason = (
@@ -92,9 +91,9 @@ def plan_removals(
     return removals
 
 
-def _manifest(folder: CacheFolder) -> tuple[pafs.FileInfo, ...]:
+def _manifest(folder: CacheFolder) -> tuple[Stored, ...]:
     """The manifest, and the index of the shards."""
-    return tuple(file for file in folder.files if file.base_name in (MANIFEST, INDEX))
+    return tuple(file for file in folder.files if file.name in (MANIFEST, INDEX))
 
 
 def _idle(folder: CacheFolder, now: datetime) -> timedelta:
@@ -108,7 +107,7 @@ def _idle(folder: CacheFolder, now: datetime) -> timedelta:
 
 def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
     """The oldest clips of all caches together, as many as must be removed."""
-    clips: list[tuple[datetime, str, CacheFolder, pafs.FileInfo]] = []
+    clips: list[tuple[datetime, str, CacheFolder, Stored]] = []
     for folder in folders:
         for file in set(folder.entries) - set(folder.old_plans):
             time = written_at(file)
@@ -116,7 +115,7 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
                 raise InputError(_no_times(folder))
             clips.append((time, file.path, folder, file))
     surplus = sum(clip[-1].size for clip in clips) - max_bytes
-    going: dict[str, list[pafs.FileInfo]] = {}
+    going: dict[str, list[Stored]] = {}
     for _, _, folder, file in sorted(clips, key=lambda clip: clip[:2]):
         if surplus <= 0:
             break

@@ -8,14 +8,14 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import ray
 
 from pipeline.clips import Stage
 from pipeline.errors import DeviceError
-from pipeline.executors.attempts import BoundedAttempts
+from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.executors.ray_reports import WorkerReport, usage_reader
 from pipeline.metrics import Metered, stream_of
 from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
@@ -71,7 +71,8 @@ class StageActor:
 
         with room_for(stage.name, pool, arguments.get("model")):
             run = stream_of(stage.load()(**arguments))
-        bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
+        attempts = cast("AttemptLedger", _RemoteLedger(ledger))
+        bounded = BoundedAttempts(run, stage.failure, attempts, _where())
         self._report = WorkerReport(ledger, usage_reader())
         # Beside the clips, one of which may take minutes.
         Ticker(self._report.usage, USAGE_EVERY_S, "tango-usage").start()
@@ -98,22 +99,14 @@ def _where() -> str:
     return f"on {socket.gethostname()}" + (f", GPU {gpus}" if gpus else "")
 
 
-class _LedgerInRay:
-    """The ledger, as the workers see it."""
+class _RemoteLedger:
+    """Calls an `AttemptLedger` in a Ray actor.
+
+    It waits for every call, so that a crash on the next clip is not counted for this one as well.
+    """
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def begin(self, key: str) -> int:
-        return int(ray.get(self._actor.begin.remote(key)))
-
-    def end(self, key: str) -> None:
-        # Wait for the call, so that a crash on the next clip is not counted for this one as well.
-        ray.get(self._actor.end.remote(key))
-
-    def note(self, key: str, reason: str) -> None:
-        ray.get(self._actor.note.remote(key, reason))
-
-    def why(self, key: str) -> str | None:
-        reason: str | None = ray.get(self._actor.why.remote(key))
-        return reason
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *arguments: ray.get(getattr(self._actor, name).remote(*arguments))

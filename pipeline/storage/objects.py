@@ -23,11 +23,14 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from pipeline.redaction import redacted
 from tango_core.errors import InputError, MissingFileError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -372,6 +375,11 @@ class ObjectStore:
             return None
         return found if found.is_file else None
 
+    def size(self, path: str) -> int:
+        """Size of an object in bytes; 0 if it does not exist."""
+        found = self.stat(path)
+        return found.size if found else 0
+
     def age_s(self, path: str) -> float | None:
         """Seconds since an object was written, by the store's clock; `None` if unknown."""
         return self._do("look at", path, lambda fs: _age_s(fs, self.scheme, path))
@@ -392,7 +400,7 @@ class ObjectStore:
             return b""
         return bytes(self._do("read", path, lambda fs: fs.cat_file(path, start=start, end=stop)))
 
-    def opened(self, path: str) -> io.RawIOBase:
+    def opened(self, path: str) -> pa.NativeFile:
         """An object to read parts of.
 
         Raises:
@@ -401,7 +409,10 @@ class ObjectStore:
         found = self.stat(path)
         if found is None:
             raise MissingFileError(f"{self.url(path)}: it is not there")
-        return Ranges(partial(self.read_range, path), found.size)
+        import pyarrow as pa
+
+        ranges = Ranges(partial(self.read_range, path), found.size)
+        return pa.PythonFile(ranges, mode="r")
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         """Write an object."""

@@ -106,7 +106,7 @@ def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     """Removes the files before the shard is in place."""
     from pipeline.cache import compact
 
-    entries = [file.base_name.removesuffix(".parquet") for file in batch]
+    entries = [file.name.removesuffix(".parquet") for file in batch]
     tables = {entry: compact._read(folder, entry) for entry in entries}
     for entry in entries:
         folder.remove(file_of(entry))

@@ -278,7 +278,7 @@ def _written(one: Any) -> float:
     """Seconds since the start of the world at which a file of a listing was written."""
     from tests.chaos.simulator.world import START
 
-    written = one.get("LastModified") if isinstance(one, dict) else one.mtime
+    written = one.get("LastModified") if isinstance(one, dict) else one.modified
     return (written - START).total_seconds() if written is not None else 0.0
 
 

@@ -29,7 +29,7 @@ def test_a_file_written_in_pieces_is_there_when_it_is_whole(tmp_path, kind):
     assert storage.read("a") == b"one two"
     with pytest.raises(InterruptedError):
         write_half(storage)
-    assert [info.base_name for info in storage.files()] == ["a"]
+    assert [info.name for info in storage.files()] == ["a"]
 
 
 def test_a_file_url_is_a_local_path(tmp_path):
