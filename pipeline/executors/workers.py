@@ -1,6 +1,6 @@
-"""The stages as Ray's workers run them: on Arrow blocks.
+"""Run stages on Arrow blocks in Ray's workers.
 
-A worker imports this module, so it imports little: a worker that decodes loads no torch.
+Every worker imports this module, so it must not import torch, which decode workers do not need.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ LOST_GPU = 70
 
 
 def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
-    """Make of a stage that is a function one on Arrow blocks.
+    """Convert a stage that is a function to a function on Arrow blocks.
 
     Args:
         stage: The stage.
-        ledger: Handle of the actor that counts clips; `None` where nobody asks.
+        ledger: Handle of the actor that counts clips; `None` for no reports.
     """
     function, output = stage.load(), output_of(stage)
 
@@ -50,16 +50,16 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
 
 
 class StageActor:
-    """A stage that is a class, on Arrow blocks, with a bound on the attempts at one clip.
+    """Runs a stage that is a class on Arrow blocks, with a limit on the attempts at one clip.
 
     Args:
         stage: The stage.
-        arguments: Of its class.
+        arguments: Arguments of its class.
         ledger: Handle of the actor that counts attempts and clips.
-        pool: Of the actor.
+        pool: Pool of the actor.
 
     Raises:
-        PoolError: If its GPU has no room for its half of the model.
+        PoolError: If its half of the model does not fit into the GPU's memory.
     """
 
     def __init__(
@@ -74,21 +74,21 @@ class StageActor:
         attempts = cast("AttemptLedger", _RemoteLedger(ledger))
         bounded = BoundedAttempts(run, stage.failure, attempts, _where())
         self._report = WorkerReport(ledger, usage_reader())
-        # Beside the clips, one of which may take minutes.
+        # In a thread, because one clip may take minutes.
         Ticker(self._report.usage, USAGE_EVERY_S, "tango-usage").start()
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = output_of(stage)
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Put the rows of a block through the stage.
+        """Run the stage on the clips of a block.
 
-        A process whose GPU is lost ends here: Ray starts another one and repeats the block there,
-        and the ledger bounds how often. An exception would end the whole job instead.
+        A process whose GPU is unusable exits: Ray starts another one and repeats the block there,
+        and the ledger limits how often. An exception would end the whole job instead.
         """
         try:
             done = to_table(self._run(clips_in(block)), self._schema)
         except DeviceError:
-            leave_at_once(LOST_GPU)  # in order it could not: that waits for the GPU
+            leave_at_once(LOST_GPU)  # a normal exit would wait for the GPU
         self._report.flush()
         return done
 

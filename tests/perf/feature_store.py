@@ -83,7 +83,7 @@ class Stored:
 
 def size_of(cache: TokenCache | FeatureCache) -> int:
     """Bytes of all entries of a cache."""
-    return sum(file.size for file in cache.storage.files() if file.base_name.endswith(".parquet"))
+    return sum(file.size for file in cache.storage.files() if file.name.endswith(".parquet"))
 
 
 def milliseconds(run: Callable[[], object]) -> float:

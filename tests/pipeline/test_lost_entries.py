@@ -73,7 +73,7 @@ def test_entries_that_were_removed_after_the_plan_are_computed_again(shapes, tmp
     plan = plan_of(recipe, tmp_path / "cache")
     for folder in find_caches(tmp_path / "cache"):
         for file in folder.singles:
-            folder.remove(file.base_name)
+            folder.remove(file.name)
     attempts = []
 
     def attempt(left, settings):

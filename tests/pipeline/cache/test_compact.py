@@ -125,13 +125,13 @@ def test_shards_are_cut_by_size_and_oldest_first(tmp_path, monkeypatch):
     compact(tmp_path)
     (folder,) = find_caches(str(tmp_path))
     first, second = folder.shards
-    assert [p.key for p in folder.locations if p.shard == first.base_name] == sorted(
+    assert [p.key for p in folder.locations if p.shard == first.name] == sorted(
         map(key_of, (4, 5, 6))
     )
-    assert {p.key for p in folder.locations if p.shard == second.base_name} == set(
+    assert {p.key for p in folder.locations if p.shard == second.name} == set(
         map(key_of, (1, 2, 3))
     )
-    assert [file.base_name for file in folder.singles] == [f"{key_of(0)}.parquet"]
+    assert [file.name for file in folder.singles] == [f"{key_of(0)}.parquet"]
     oldest, newest = folder.written
     assert now - oldest.timestamp() == pytest.approx(4 * 86400, abs=2)
     assert now - newest.timestamp() == pytest.approx(0, abs=2)

@@ -47,7 +47,7 @@ def export(tmp_path, form, destination="out"):
     (folder,) = find_caches(str(tmp_path / "caches"))
     reported = []
     export_cache(folder, str(tmp_path / destination), form, lambda *line: reported.append(line))
-    assert sorted(reported) == [(file.base_name, None) for file in folder.entries]
+    assert sorted(reported) == [(file.name, None) for file in folder.entries]
     return tmp_path / destination
 
 

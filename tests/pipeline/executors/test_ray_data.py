@@ -142,7 +142,7 @@ def test_a_stage_on_blocks_gives_a_row_of_its_schema_for_each_row(plans, local_r
     on_block = task(DECODE_VIDEO)
     assert on_block.__name__ == "decode_video"
     block = on_block(plan.clips.slice(0, 1), **DECODE_VIDEO.arguments(plan, Settings()))
-    assert block.schema == DECODE_VIDEO.output
+    assert block.schema == output_of(DECODE_VIDEO)
     assert block["status"].to_pylist() == ["ok"]
 
 
