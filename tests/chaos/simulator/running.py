@@ -114,10 +114,13 @@ class Running:
         return [one for one in found if _written(one) <= then]
 
     def strike(self, fault: Fault, process: Process, what: str) -> None:
-        """Let a fault happen."""
-        from tests.chaos.simulator.striking import strike
-
-        strike(self, fault, process, what)
+        """Let a fault happen, and note it if it did."""
+        if fault.awaits(what):
+            self.world.faults.setdefault(self.world.steps + 1, []).append(fault)
+        elif fault.strike(self, process):
+            self.world.struck.append(fault)
+            if self.world.trace is not None:
+                self.world.trace.append(f"      {'':8s} {process.name:12s} *** {fault}")
 
     def work(self, what: str, seconds: float) -> str:
         """Some work of the process that has its turn."""
