@@ -310,3 +310,17 @@ def test_everything_else_sees_clips_in_shards_as_well_as_in_files(tmp_path):
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 5
     query = f"select video_id from '{cache.storage.root}/*.parquet' order by 1"
     assert duckdb.sql(query).fetchall() == [(f"video-{number}",) for number in range(5)]
+
+
+def test_each_shard_is_asked_once_for_all_of_its_clips(tmp_path, monkeypatch):
+    """Clips that are in a shard and in files of their own when their cache is compacted."""
+    numbers = range(40)
+    for start in numbers[::5]:
+        fill(tmp_path, range(start, start + 5))
+        compact(tmp_path)
+    cache = fill(tmp_path, numbers)
+    read, held = [], pq.read_metadata
+    monkeypatch.setattr(pq, "read_metadata", lambda file: read.append(file) or held(file))
+    assert sorted(compact(tmp_path)) == sorted((f"{key_of(n)}.parquet", None) for n in numbers)
+    assert len(files_of(cache, "*.parquet")) == 8
+    assert len(read) <= 8 + 8, "once to list what is in them, once to read them back"

@@ -47,11 +47,6 @@ def test_a_plan_has_the_stages_that_its_clips_need(plans, local_ray, name, expec
     assert ("Union" in shown) == (name in ("mixed", "fill"))
 
 
-def test_a_plan_without_clips_is_nothing(plans, local_ray):
-    plan = plans["cold"]
-    assert built(replace(plan, clips=plan.clips.slice(0, 0))) is None
-
-
 def test_pools_are_those_of_the_settings(plans, local_ray):
     pools = Pools(TaskPool(0.5), ActorPool(2, num_cpus=0.25), ActorPool(3, num_cpus=0.125))
     operator, found = built(plans["cold"], pools)._logical_plan.dag, {}
@@ -101,14 +96,6 @@ def test_hits_are_answered_in_large_batches(plans, local_ray, clips, actors, exp
     plan = replace(plans["warm"], clips=pa.concat_tables([rows] * clips))
     dataset = built(plan, Pools(answer=ActorPool(actors)))
     assert batch_sizes(dataset) == {"AnswerQuestions": expected}
-
-
-@pytest.mark.parametrize("name", ["cold", "mixed"])
-def test_clips_that_are_encoded_are_handed_on_in_small_batches(plans, local_ray, name):
-    """Ray holds rows back until there are enough for a batch; and it wants a number beside GPUs."""
-    gpu = ActorPool(1, num_gpus=0.5)
-    found = batch_sizes(built(plans[name], Pools(compress=gpu, answer=gpu)))
-    assert (found["CompressVideo"], found["AnswerQuestions"]) == (8, 8)
 
 
 def test_hits_beside_clips_that_are_encoded_are_few_blocks(plans, local_ray):
