@@ -6,7 +6,6 @@ The schemas are those of Ray's blocks and of the answer files.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
@@ -214,11 +213,9 @@ def results_in(table: pa.Table) -> Iterator[Result]:
 
 
 def source_of(row: Mapping[str, Any]) -> ClipSource | None:
-    """Duration and frame height of the original file; `None` if unknown (null or NaN)."""
+    """Duration and frame height of the original file; `None` if unknown."""
     duration, height = row.get("duration_s"), row.get("frame_height")
-    if duration is None or height is None or math.isnan(duration) or math.isnan(height):
-        return None
-    return ClipSource(float(duration), int(height))
+    return None if duration is None or height is None else ClipSource(duration, height)
 
 
 def source_columns(source: ClipSource | None) -> dict[str, Any]:

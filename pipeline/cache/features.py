@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from pipeline.cache.directory import KIND, MANIFEST, CacheDirectory
-from pipeline.cache.names import TOKENS, entry_name, file_of, held_by, signals_part, split
+from pipeline.cache.names import (
+    SIGNALS,
+    TOKENS,
+    entry_name,
+    file_of,
+    held_by,
+    signals_part,
+    split,
+)
 from pipeline.cache.rows import (
     FEATURE_WRITE_OPTIONS,
     FEATURES_SCHEMA,
@@ -143,25 +151,18 @@ class FeatureCache(CacheDirectory):
             CacheError: If a signal is in none of the parts.
         """
         row = self._row(key, remove_damaged)
-        if row.tokens is None:
+        content = dict(row.content)
+        if TOKENS not in content:
             raise FeaturesDamagedError(f"{self.storage.path(file_of(key))} holds no tokens")
-        signals = dict(row.signals)
         for part in parts:
-            if part != TOKENS and held_by([part]) & needs - signals.keys():
-                signals |= self._row(entry_name(key, part), remove_damaged).signals
-        if absent := sorted(needs - signals.keys()):
+            if part != TOKENS and held_by([part]) & needs - content.keys():
+                content = {**self._row(entry_name(key, part), remove_damaged).content, **content}
+        if absent := sorted(needs - content.keys()):
             raise CacheError(f"{self.storage.path(file_of(key))} has no {', '.join(absent)}")
+        content = {name: one for name, one in content.items() if name not in set(SIGNALS) - needs}
         model: Any = self.settings.get("model")
-        features = VisualFeatures(
-            tokens=row.tokens,
-            grid=row.grid,
-            timestamps=row.timestamps,
-            sinks=row.sinks,
-            source=row.source,
-            companions=row.companions,
-            anchored=isinstance(model, dict) and model.get("companions") == "anchor",
-            **{name: signals[name] for name in sorted(needs)},
-        )
+        anchored = isinstance(model, dict) and model.get("companions") == "anchor"
+        features = VisualFeatures(**content, anchored=anchored)
         return ReadFeatures(features, row.clip, row.decode_video_ms, row.encode_ms)
 
     def _row(self, entry: str, remove_damaged: bool) -> FeatureRow:

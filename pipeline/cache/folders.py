@@ -23,7 +23,8 @@ from pipeline.storage.objects import Stored
 from tango_core.errors import InputError, MissingFileError
 
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
-_ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
+# Unfinished files, and files with plans, which an earlier release stored and this one never reads.
+_UNUSED = re.compile(rf"\.[0-9a-f]{{32}}\.tmp|[0-9a-f]{{20}}-{PLAN}\.parquet")
 _READERS = 8
 
 
@@ -90,15 +91,7 @@ class CacheFolder:
     @cached_property
     def singles(self) -> tuple[Stored, ...]:
         """The files with one entry each, by name."""
-        return self._named(lambda name: is_entry_file(name) and not _is_plan(entry_of(name)))
-
-    @cached_property
-    def old_plans(self) -> tuple[Stored, ...]:
-        """Files that hold only plans, which earlier releases stored and this one never reads."""
-        singles = self._named(lambda name: is_entry_file(name) and _is_plan(entry_of(name)))
-        keys = self.index.keys_by_shard(file.name for file in self.shards)
-        full = [f for f in self.shards if all(map(_is_plan, keys.get(f.name, ("",))))]
-        return (*singles, *full)
+        return self._named(lambda name: is_entry_file(name) and not _UNUSED.fullmatch(name))
 
     @cached_property
     def shards(self) -> tuple[Stored, ...]:
@@ -112,11 +105,11 @@ class CacheFolder:
 
     @property
     def leftovers(self) -> tuple[Stored, ...]:
-        """Unfinished files of killed or running writers, and files that a power failure emptied."""
+        """Unfinished files of writers, files that a power failure emptied, and unused ones."""
         return tuple(
             file
             for file in self.files
-            if _ASIDE.fullmatch(file.name) or (file.size == 0 and is_entry_file(file.name))
+            if _UNUSED.fullmatch(file.name) or (file.size == 0 and is_entry_file(file.name))
         )
 
     def tombstones_of(self, shards: Iterable[Stored]) -> tuple[Stored, ...]:
@@ -140,7 +133,7 @@ class CacheFolder:
         sharded = (
             EntryLocation(entry, name)
             for entry, name in self.index.by_key().items()
-            if not _is_plan(entry)
+            if split(entry)[1] != PLAN
         )
         return tuple(sorted((*singles, *sharded)))
 
@@ -194,7 +187,7 @@ class CacheFolder:
         Raises:
             ValueError: If the file is not named like one of a cache: another program may own it.
         """
-        ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _ASIDE.fullmatch(name)
+        ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _UNUSED.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):
             raise InputError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
@@ -288,10 +281,6 @@ def brief(error: CacheError, folder: CacheFolder) -> str:
         text = text[len(folder.storage.root) :].partition(" ")[2]
         text = re.sub(r"^clip \S+ ", "", text)
     return text
-
-
-def _is_plan(entry: str) -> bool:
-    return split(entry)[1] == PLAN
 
 
 @dataclass(frozen=True)

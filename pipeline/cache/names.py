@@ -2,7 +2,7 @@
 
     KEY                      a token set, or in a feature cache all tokens of a clip
     KEY-attention-saliency   in a feature cache, signals of a clip
-    KEY-plan                 written by earlier releases, and not read any more
+    KEY-plan                 written by earlier releases; never read, removed by `tango cache gc`
 
 An entry with a file of its own is `<entry>.parquet`; a shard names the entries that it holds. So
 one listing says what there is of every clip, and nothing is opened for it.

@@ -76,16 +76,12 @@ def plan_removals(
                 "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
             )
             tombstones = folder.tombstones_of(folder.shards)
-            others = (*folder.old_plans, *tombstones, *left, *_manifest(folder))
-            files = tuple({file.path: file for file in (*folder.entries, *others)}.values())
-            removals.append(Removal(folder, files, reason, whole=True))
+            others = (*tombstones, *left, *_manifest(folder))
+            removals.append(Removal(folder, (*folder.entries, *others), reason, whole=True))
             continue
         kept.append(folder)
         if left:
-            removals.append(Removal(folder, left, "leftovers of killed writers"))
-        if folder.old_plans:
-            plans = (*folder.old_plans, *folder.tombstones_of(folder.old_plans))
-            removals.append(Removal(folder, plans, "plans, which this release does not read"))
+            removals.append(Removal(folder, left, "leftovers of killed writers or old releases"))
     if max_bytes is not None:
         removals += _oldest(kept, max_bytes)
     return removals
@@ -109,7 +105,7 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
     """The oldest clips of all caches together, as many as must be removed."""
     clips: list[tuple[datetime, str, CacheFolder, Stored]] = []
     for folder in folders:
-        for file in set(folder.entries) - set(folder.old_plans):
+        for file in folder.entries:
             time = written_at(file)
             if time is None:
                 raise InputError(_no_times(folder))

@@ -27,7 +27,7 @@ from pipeline.clips import bounds
 from pipeline.rows import source_columns, source_of
 from pipeline.storage.seal import digest_of
 from tango_core.errors import InputError
-from tango_core.types import ClipSource, CompressedVideo
+from tango_core.types import CompressedVideo
 
 if TYPE_CHECKING:  # caches are listed without torch
     from torch import Tensor
@@ -196,26 +196,15 @@ class FeatureRow:
 
     Attributes:
         clip: Which clip it belongs to.
-        tokens: (T, L, D) in the encoder's dtype; `None` for an entry that holds only signals.
-        companions: (T, L, E, D); `None` if the model has none.
-        signals: (T, ...) tensors by name.
-        grid: (H, W).
-        timestamps: (T,) float64 seconds.
-        sinks: See `VisualFeatures`.
-        source: The original file; `None` if unknown.
+        content: The arguments of `VisualFeatures` that it holds; an entry with signals has no
+            `tokens`.
         decode_video_ms: Time to decode the clip, in milliseconds; the column `decode_ms`.
         encode_ms: Time of the vision encoder.
         table: The row.
     """
 
     clip: ClipIdentity
-    tokens: Tensor | None
-    companions: Tensor | None
-    signals: Mapping[str, Tensor]
-    grid: tuple[int, int]
-    timestamps: Tensor
-    sinks: tuple[int, ...]
-    source: ClipSource | None
+    content: Mapping[str, Any]
     decode_video_ms: float
     encode_ms: float
     table: pa.Table
@@ -360,27 +349,20 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
     small = table.drop_columns([TOKENS])
     row = _the_row(small, key, cache)
     _raise_unless_sealed(small, cache)
-    tokens = companions = None
+    height, width = row["grid"]
+    content = {
+        "grid": (height, width),
+        "timestamps": torch.tensor(row["timestamps"], dtype=torch.float64),
+        "sinks": tuple(row["sinks"]),
+        "source": source_of(row),
+    }
+    for name in SIGNALS:
+        if row[name] is not None:
+            content[name] = _tensor(row[name], row[f"{name}_dtype"], row[f"{name}_shape"])
     if row["shape"] is not None:
         tokens, companions = _parted(_feature_tokens(table, row), axes=2)
-    height, width = row["grid"]
-    return FeatureRow(
-        clip=identity_of(row),
-        tokens=tokens,
-        companions=companions,
-        signals={
-            name: _tensor(row[name], row[f"{name}_dtype"], row[f"{name}_shape"])
-            for name in SIGNALS
-            if row[name] is not None
-        },
-        grid=(height, width),
-        timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
-        sinks=tuple(row["sinks"]),
-        source=source_of(row),
-        decode_video_ms=row["decode_ms"],
-        encode_ms=row["encode_ms"],
-        table=table,
-    )
+        content |= {TOKENS: tokens, "companions": companions}
+    return FeatureRow(identity_of(row), content, row["decode_ms"], row["encode_ms"], table)
 
 
 def quantise(tokens: Tensor) -> Levels:

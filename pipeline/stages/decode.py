@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import socket
 import time
@@ -84,7 +83,7 @@ def decode_video(
                     decode_frames,
                     local,
                     spec,
-                    _bounds(clip),
+                    clip.bounds,
                     timeout_s=timeout_s,
                     about=path,
                     what="decoder",
@@ -232,17 +231,6 @@ def _changed(clip: Clip) -> str:
 def _child(memory_gib: float) -> Child:
     """The child process of this worker, started with the first clip."""
     return Child(memory_gib=memory_gib)
-
-
-def _bounds(clip: Clip) -> tuple[float, float] | None:
-    """Bounds in seconds; a missing bound (null or NaN) is open."""
-    start, end = (
-        None if value is None or math.isnan(value) else float(value)
-        for value in (clip.clip_start, clip.clip_end)
-    )
-    if start is None and end is None:
-        return None
-    return start or 0.0, math.inf if end is None else end
 
 
 def _one_line(error: Exception, path: str) -> str:

@@ -220,10 +220,6 @@ class Ranges(io.RawIOBase):
         """Always."""
         return True
 
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
     def tell(self) -> int:
         """Position of the next read."""
         return self._at
@@ -240,16 +236,6 @@ class Ranges(io.RawIOBase):
         data = self._read_range(self._at, stop)
         self._at += len(data)
         return data
-
-    def readall(self) -> bytes:
-        """Read all remaining bytes."""
-        return self.read()
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 @dataclass(frozen=True)
@@ -285,8 +271,6 @@ class ObjectStore:
         scheme: `s3`, `gs`, `hf`, `memory` or another one that fsspec supports.
         patience: Retry policy of all operations.
     """
-
-    type_name = "object store"
 
     def __init__(self, scheme: str, patience: Patience = PATIENCE) -> None:
         self.scheme, self.patience = scheme, patience

@@ -129,7 +129,6 @@ def _compared(out: Clip, shown: Sequence[Shown], case: VideoCase) -> str:
     # Where a packet does not decode, the others are still what their times say.
     if case.clip is not None or numbers == INTACT or len(shown) < 48:
         return ""
-    [frame for frame in shown if frame.time_s is not None]
     orders = [list(shown)]
     if all(frame.time_s is not None for frame in shown):
         in_time = sorted(shown, key=lambda f: f.time_s or 0)

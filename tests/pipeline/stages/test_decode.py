@@ -46,15 +46,6 @@ def test_bounds_are_honoured():
     assert numbers_of(pixels_of(result)) == [24, 27, 30, 34, 37, 41, 44, 48]
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "first", "last"),
-    [(None, 1.0, 0, 24), (4.0, None, 96, 119), (float("nan"), float("nan"), 0, 119)],
-)
-def test_a_missing_bound_is_open(start, end, first, last):
-    numbers = numbers_of(pixels_of(decode(row(clip("closed_gop.mp4"), start, end))))
-    assert (numbers[0], numbers[-1]) == (first, last)
-
-
 def test_a_frame_folder_is_a_video(tmp_path):
     result = decode(row(write_folder(tmp_path / "frames", 8)))
     assert numbers_of(pixels_of(result)) == list(range(1, 9))
