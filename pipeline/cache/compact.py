@@ -30,7 +30,7 @@ from tango_core.errors import InputError
 R = TypeVar("R")
 
 SHARD_BYTES = 256 * 10**6
-# Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
+# Every clip adds 1.3 kB to the footer, which readers must read completely.
 MAX_CLIPS = 2000
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -58,16 +58,16 @@ class EntryLocation:
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """One cache as one listing shows it.
+    """One cache, as found by one directory listing.
 
     Attributes:
         name: Name of the directory.
         storage: The directory.
-        cache: Opened by its manifest; `None` if that cannot be trusted.
-        problem: Why it cannot; empty if it can.
+        cache: The cache; `None` if its manifest is missing or wrong.
+        problem: Why the cache cannot be opened; empty if it can.
         files: All files in the directory, including those of other programs.
         by_footers: Whether the footers of all shards are read, instead of an index of them.
-        is_closed: Whether this user must not list it.
+        is_closed: Whether this user has no permission to list it.
     """
 
     name: str
@@ -80,7 +80,7 @@ class CacheFolder:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The manifest's content; empty if it cannot be trusted."""
+        """The manifest's content; empty if the cache cannot be opened."""
         return self.cache.settings if self.cache else {}
 
     @property
@@ -90,12 +90,12 @@ class CacheFolder:
 
     @cached_property
     def singles(self) -> tuple[Stored, ...]:
-        """The files with one entry each, by name."""
+        """The files that hold one entry each, by name."""
         return self._named(lambda name: is_entry_file(name) and not _UNUSED.fullmatch(name))
 
     @cached_property
     def shards(self) -> tuple[Stored, ...]:
-        """The files with many entries each, by age."""
+        """The files that hold many entries each, by age."""
         return self._named(is_shard)
 
     @property
@@ -119,7 +119,7 @@ class CacheFolder:
 
     @cached_property
     def index(self) -> Shards:
-        """What is in the shards; their footers are read."""
+        """The shards with the keys of their entries."""
         index = self.cache.shards if self.cache else Shards(self.storage)
         if self.shards:
             names = [file.name for file in self.files]
@@ -248,7 +248,7 @@ def existing_caches(root: str | Storage, names: Iterable[str]) -> dict[str, Cach
 
 
 def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
-    """One listing and the manifest; a directory without permission does not hide the others."""
+    """List a directory and open its cache; errors are recorded as its problem."""
     folder = root.child(name)
     try:
         files = tuple(folder.files())
@@ -268,14 +268,14 @@ def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
 
 
 def written_at(file: Stored) -> datetime | None:
-    """When the newest entry of a file was written; `None` if the file system has no times."""
+    """Time of the newest entry in a file; `None` if the file system has no times."""
     if is_shard(file.name):
         return shard_time(file.name)
     return file.modified
 
 
 def brief(error: CacheError, folder: CacheFolder) -> str:
-    """What is wrong with an entry, without its location."""
+    """Description of a damaged entry, without its location."""
     text = str(error)
     if text.startswith(folder.storage.root):
         text = text[len(folder.storage.root) :].partition(" ")[2]
@@ -290,7 +290,7 @@ class TokenCounts:
     Attributes:
         kept: Mean number of kept tokens.
         total: Mean number before compression.
-        num_clips: Number of clips that were read for it.
+        num_clips: Number of clips over which the means are taken.
     """
 
     kept: float

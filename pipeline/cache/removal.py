@@ -12,7 +12,7 @@ from pipeline.cache.shards import INDEX
 from pipeline.storage.objects import Stored
 from tango_core.errors import InputError
 
-# A live writer needs seconds for a file.
+# A running writer finishes a file within seconds.
 LEFTOVER_AGE = timedelta(hours=1)
 
 
@@ -22,9 +22,9 @@ class Removal:
 
     Attributes:
         folder: The cache.
-        files: Clips and leftovers; the manifest is among them with `whole`.
+        files: Files to remove, including the manifest if `whole`.
         reason: Why they can be removed.
-        whole: Whether the directory is removed with them.
+        whole: Whether the whole cache is removed, with its directory.
     """
 
     folder: CacheFolder
@@ -34,14 +34,14 @@ class Removal:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that become free."""
+        """Bytes that are freed."""
         return sum(file.size for file in self.files)
 
     def apply(self) -> None:
-        """Remove the files, and the directory of a whole cache if nothing else is in it."""
+        """Remove the files, and the directory of a whole cache if it is empty then."""
         for file in self.files:
             self.folder.remove(file.name)
-        if self.whole:  # not empty if other people's files are in it, or a job writes to it again
+        if self.whole:  # other programs may keep files there, or a job may write to it again
             self.folder.storage.remove_if_empty()
 
 
@@ -73,7 +73,7 @@ def plan_removals(
         idle = None if older_than is None else _idle(folder, now)
         if whole or (older_than is not None and idle is not None and idle > older_than):
             reason = (
-                "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
+                "whole cache" if idle is None else f"whole cache, {idle.days} days without a write"
             )
             tombstones = folder.tombstones_of(folder.shards)
             others = (*tombstones, *left, *_manifest(folder))
@@ -88,12 +88,12 @@ def plan_removals(
 
 
 def _manifest(folder: CacheFolder) -> tuple[Stored, ...]:
-    """The manifest, and the index of the shards."""
+    """The manifest and the index of the shards, if they exist."""
     return tuple(file for file in folder.files if file.name in (MANIFEST, INDEX))
 
 
 def _idle(folder: CacheFolder, now: datetime) -> timedelta:
-    """How long nothing was written to a cache."""
+    """Time since the last write to a cache."""
     times = [written_at(file) for file in folder.entries or _manifest(folder)]
     known = [time for time in times if time is not None]
     if not known:
@@ -102,7 +102,7 @@ def _idle(folder: CacheFolder, now: datetime) -> timedelta:
 
 
 def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
-    """The oldest clips of all caches together, as many as must be removed."""
+    """Remove the oldest entries of all caches until the rest has at most `max_bytes`."""
     clips: list[tuple[datetime, str, CacheFolder, Stored]] = []
     for folder in folders:
         for file in folder.entries:
@@ -123,8 +123,8 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
 
 
 def _no_times(folder: CacheFolder) -> str:
-    """What to do where a file system does not say when its files were written."""
+    """Error message for a file system without modification times."""
     return (
-        f"{folder.storage.root}: this file system keeps no times, so nothing is older than "
-        "anything else; remove caches by --name"
+        f"{folder.storage.root}: this file system has no modification times, so "
+        "the age of entries is unknown; remove caches by --name"
     )

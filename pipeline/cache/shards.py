@@ -1,8 +1,8 @@
 """Many clips in one Parquet file, for object stores and quick listings.
 
-`shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order;
-its name says when the newest of them was written. A shard never changes: a clip in it that turned
-out to be damaged gets a tombstone, a small file beside the shard, `<shard>.<key>.gone`.
+`shard-<time>-<random>.parquet` holds a row group per clip; its footer lists their keys in
+order, and its name contains the time of the newest clip. A shard never changes: if a clip in it is
+damaged, a small file beside the shard, `<shard>.<key>.gone`, marks it as removed (a tombstone).
 
 In an object store an index file lists the clips of all shards, so that a job is planned with one
 request instead of one per shard. It is written after the shards and is only an optimisation: the
@@ -30,37 +30,37 @@ from tango_core.errors import InputError, MissingFileError
 logger = logging.getLogger(__name__)
 
 KEYS = "tango_clip_keys"
-# Not called `.parquet`: readers of `*.parquet` take that for clips.
+# Not `.parquet`, because readers of `*.parquet` expect clips.
 INDEX = "shards.index"
 _SHARD = re.compile(r"shard-(\d{8}T\d{6})-[0-9a-f]{8}\.parquet")
 _TOMBSTONE = re.compile(r"(shard-\d{8}T\d{6}-[0-9a-f]{8}\.parquet)\.([^.]+)\.gone")
-# One takes about 13 kB of memory per clip.
+# Footers in memory; each takes about 13 kB per clip.
 _FOOTERS = 4
 _TIME = "%Y%m%dT%H%M%S"
 
 
 def is_shard(name: str) -> bool:
-    """Whether a file is named like a shard."""
+    """Whether a file name is that of a shard."""
     return _SHARD.fullmatch(name) is not None
 
 
 def tombstone_of(name: str) -> tuple[str, str] | None:
-    """Shard and key of a tombstone; `None` if the file is of another kind."""
+    """Shard and key that a tombstone marks; `None` for other files."""
     found = _TOMBSTONE.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 
 def shard_name(newest: datetime) -> str:
-    """A new name.
+    """Name for a new shard.
 
     Args:
-        newest: When the newest clip of the shard was written, with its time zone.
+        newest: Time of the newest clip in the shard, with its time zone.
     """
     return f"shard-{newest.astimezone(UTC):{_TIME}}-{uuid.uuid4().hex[:8]}.parquet"
 
 
 def shard_time(name: str) -> datetime:
-    """When the newest clip of a shard was written."""
+    """Time of the newest clip in a shard, from its name."""
     return datetime.strptime(name.split("-")[1], _TIME).replace(tzinfo=UTC)
 
 

@@ -76,7 +76,7 @@ def connected(
         # In a lasting thread, because Ray's processes end with the thread that started them.
         within(start_timeout_s, partial(_connect, address))
     except TimeoutError as error:
-        what = f"the cluster at --address {address} let nobody in" if address else _NOT_STARTED
+        what = f"the cluster at --address {address} accepted no driver" if address else _NOT_STARTED
         raise ClusterError(
             f"{what} within cluster.start_timeout_s = {start_timeout_s:g} s; raise it, use "
             "executor: local, or look into the logs of Ray (/tmp/ray/session_latest/logs)"
