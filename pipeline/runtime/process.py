@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
-import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
+
+import psutil
 
 
 def host() -> str:
@@ -63,26 +64,13 @@ def _stat(pid: int, field: int) -> str:
 
 
 def end_descendants() -> None:
-    """Kill all descendants of this process, such as decode children and its own Ray (on Linux).
+    """Kill all descendants of this process, such as decode children and its own Ray.
 
     Ray's agents are no descendants; they exit within about a minute after their parents.
     """
-    below = {os.getpid()}
-    parents = _parents()
-    while more := {child for child, parent in parents.items() if parent in below} - below:
-        below |= more
-    for child in below - {os.getpid()}:
-        with suppress(OSError):
-            os.kill(child, signal.SIGKILL)
-
-
-def _parents() -> dict[int, int]:
-    """Process id -> id of its parent; empty if unknown."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, IndexError, ValueError):
-            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    return found
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            child.kill()
 
 
 def leave_at_once(code: int) -> NoReturn:
