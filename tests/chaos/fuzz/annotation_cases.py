@@ -15,9 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.predictions import answer_rows
-from jobs.harness.vlmevalkit import read_vlmevalkit, write_vlmevalkit
+from jobs.harness.predictions import (
+    answer_rows,
+    read_lmms_eval,
+    read_vlmevalkit,
+    write_lmms_eval,
+    write_vlmevalkit,
+)
 from tango_core.benchmarks import build_benchmark
 from tests.chaos.fuzz.cases import Outcome
 from tests.chaos.fuzz.commands import RefusedError, WrongEndError, tango, told
