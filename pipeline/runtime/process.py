@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
-
-import psutil
 
 
 def host() -> str:
@@ -18,7 +17,7 @@ def host() -> str:
 
 
 def user() -> str:
-    """Name of the current user; empty for a user id without a name, as in containers."""
+    """Name of who runs this; empty for a user id without a name, as containers have."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -31,9 +30,9 @@ def pid() -> int:
 
 
 def machine() -> str:
-    """Id of this boot of the machine and of the container; empty if unknown.
+    """This start of this machine and this container; empty where the system does not say.
 
-    Process ids are comparable only if it is the same.
+    Process ids may be compared only where it is the same.
     """
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -43,20 +42,20 @@ def machine() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine exists and is no zombie."""
+    """Whether a process of this machine is there and is not only waiting to be collected."""
     return _stat(pid, 0) not in ("", "Z", "X")
 
 
 def started(pid: int) -> str:
-    """Start time of a process of this machine in clock ticks; empty if unknown.
+    """When a process of this machine started, in the kernel's ticks; empty where it is not known.
 
-    Together with it a process id is unique, although ids are reused.
+    A process id is given to another process sooner or later; with this beside it, it is not.
     """
     return _stat(pid, 19)
 
 
 def _stat(pid: int, field: int) -> str:
-    """A field after the process name in `/proc/PID/stat`; empty if there is none."""
+    """A field behind the name of a process in its `/proc` entry; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
     except (OSError, IndexError):
@@ -64,15 +63,29 @@ def _stat(pid: int, field: int) -> str:
 
 
 def end_descendants() -> None:
-    """Kill all descendants of this process, such as decode children and its own Ray.
+    """Kill every process below this one: decode children, uploads, a Ray of our own (on Linux).
 
-    Ray's agents are no descendants; they exit within about a minute after their parents.
+    Ray's agents are not children of ours; they notice the end of their parents, but look for them
+    for a minute.
     """
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            child.kill()
+    below = {os.getpid()}
+    parents = _parents()
+    while more := {child for child, parent in parents.items() if parent in below} - below:
+        below |= more
+    for child in below - {os.getpid()}:
+        with suppress(OSError):
+            os.kill(child, signal.SIGKILL)
+
+
+def _parents() -> dict[int, int]:
+    """Process id -> that of its parent; empty where the system does not say."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError, ValueError):
+            found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    return found
 
 
 def leave_at_once(code: int) -> NoReturn:
-    """Exit immediately, without flushing buffers or waiting for threads."""
+    """End this process without another step of its own, buffers and threads included."""
     os._exit(code)
