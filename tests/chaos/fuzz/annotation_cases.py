@@ -27,7 +27,6 @@ from tests.chaos.fuzz.cases import Outcome
 from tests.chaos.fuzz.commands import RefusedError, WrongEndError, tango, told
 from tests.chaos.fuzz.damage import apply, draw
 from tests.chaos.fuzz.values import damaged_text, mutated
-from tests.fixtures import newer_releases as n
 from tests.fixtures import releases as r
 
 _WHOLE = 40
@@ -41,11 +40,11 @@ _RELEASES: tuple[tuple[str, Callable[[Path], Path]], ...] = (
     ("mlvu", r.mlvu_lmms_eval),
     ("mvbench", r.mvbench_main),
     ("mvbench", r.mvbench_cut),
-    ("tempcompass", n.tempcompass_release),
-    ("tempcompass", n.tempcompass_authors),
-    ("tempcompass", n.tempcompass_vlmevalkit),
-    ("lvbench", n.lvbench_authors),
-    ("lvbench", n.lvbench_release),
+    ("tempcompass", r.tempcompass_release),
+    ("tempcompass", r.tempcompass_authors),
+    ("tempcompass", r.tempcompass_vlmevalkit),
+    ("lvbench", r.lvbench_authors),
+    ("lvbench", r.lvbench_release),
 )
 _OWN = [
     {"video": "a.mp4", "question": "What?", "options": ["a", "b"], "answer": "a", "start": 0.5}

@@ -9,9 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from exported_answers import COMPARED, make_answers
-from layouts import EVERY
-from newer_releases import tempcompass_release, tempcompass_vlmevalkit
 from releases import (
+    EVERY,
     MLVU_ROWS,
     VIDEOMME_ROWS,
     load,
@@ -22,6 +21,8 @@ from releases import (
     mlvu_vlmevalkit,
     mvbench_cut,
     mvbench_main,
+    tempcompass_release,
+    tempcompass_vlmevalkit,
     videomme_release,
     videomme_vlmevalkit,
     write_json,

@@ -68,7 +68,7 @@ FULL, PRUNED = RIGHT["full"], RIGHT[TANGO]
         ({"status": "decode_failed"}, lambda by: by["full"]["status"] == "decode_failed"),
         ({"column": OLD, "status": "unparsed"}, lambda by: by[OLD]["status"] == "unparsed"),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_filters_find_the_questions_with_such_answers(run, find, given, expected):
     wanted = [question for question, by in answers_of(run).items() if expected(by)]
