@@ -54,7 +54,7 @@ $(READY): infra/constraints.txt pyproject.toml
 	@touch $(READY)
 
 demo: $(READY)  ## Sweep five methods over generated clips and print the table
-	@$(BIN)/python -m jobs.demo
+	$(BIN)/tango sweep jobs/recipes/shapes_demo.yaml --limit 40
 
 test: $(READY)  ## Run the test suite on the CPU, without its slow tests
 	@$(PYTEST) -m 'not gpu and not slow and not system'

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from jobs.analysis.attention import few_clips
 from jobs.analysis.clips import JobClips
-from jobs.analysis.figures import heat_map, label, legend, mark, plain_log
+from jobs.analysis.figures import label, legend, plain_log
 from jobs.analysis.page import Page, as_text, finish
 from jobs.config.recipe import Job, RecipeError
 from jobs.report.theme import Theme, new_figure
@@ -24,7 +24,7 @@ from tango_core.analysis.activations import (
     ActivationStudy,
     GroupActivations,
 )
-from tango_core.analysis.sinks import SinkReport, SinkRule
+from tango_core.analysis.sinks import SinkRule
 from tango_core.errors import InputError, UserError
 from tango_core.models.towers.trace import raise_if_no_layer
 
@@ -128,7 +128,7 @@ def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Pag
         findings,
         notes,
         figures={
-            "norms": partial(_norms_by_layer, groups, report.chosen, report.ranks),
+            "norms": partial(_norms_by_layer, groups),
             "activations": partial(_activation_bars, groups, layers),
         },
         tables={
@@ -138,11 +138,9 @@ def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Pag
     )
 
 
-def _norms_by_layer(
-    groups: Groups, chosen: Sequence[int], ranks: SinkReport, theme: Theme
-) -> Figure:
-    """Norms of both groups over the layers, and the positions of the first group."""
-    figure, (curves, place) = new_figure((10.8, 4.2), theme, columns=2)
+def _norms_by_layer(groups: Groups, theme: Theme) -> Figure:
+    """Norms of both groups over the layers."""
+    figure, (curves,) = new_figure((7.2, 4.2), theme)
     for (name, group), colour in zip(groups.items(), theme.series[1::-1], strict=True):
         layers = np.arange(len(group.norms))
         low, high = group.low.numpy(), group.high.numpy()
@@ -154,17 +152,6 @@ def _norms_by_layer(
     title = "Norms along the layers; band: all positions"
     label(curves, theme, title, "layer (0: embeddings)", "norm of a patch")
     legend(curves, theme, loc="best")
-    height, width = ranks.grid
-    heat_map(
-        figure,
-        place,
-        100 * np.array(ranks.rank_mean).reshape(height, width) / (height * width),
-        theme,
-        title=f"Where: {next(iter(groups))}",
-        scale="mean rank by attn (% of all positions)",
-        colours="viridis_r",
-    )
-    mark(place, chosen[:20], width)
     return figure
 
 

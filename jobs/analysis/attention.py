@@ -11,7 +11,6 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from rich.console import Console
 
 from jobs.analysis.clips import JobClips
@@ -185,41 +184,24 @@ def _mean_maps(reports: Mapping[str, SignalReport], theme: Theme) -> Figure:
 
 
 def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
-    """Per signal: maps of the mean rank and its spread, and a scatter plot of both."""
-    figure, panels = new_figure((13.2, 4.1 * len(reports)), theme, rows=len(reports), columns=3)
-    for row, report in enumerate(reports):
-        name, (height, width) = SIGNAL_NAMES[report.score], report.grid
-        total = height * width
-        mean = 100 * np.array(report.rank_mean) / total
-        spread = 100 * np.array(report.rank_spread) / total
-        left, middle, right = panels[3 * row : 3 * row + 3]
-        for panel, values, what in ((left, mean, "mean rank"), (middle, spread, "spread of it")):
-            heat_map(
-                figure,
-                panel,
-                values.reshape(height, width),
-                theme,
-                title=f"{name}: {what}",
-                scale="% of all positions",
-                colours="viridis_r",
-            )
-            mark(panel, report.sinks, width)
-        corner = 100 * report.rule.max_mean_rank, 100 * report.rule.max_spread
-        right.add_patch(
-            Rectangle((0, 0), *corner, facecolor=theme.series[1], alpha=0.18, linewidth=0)
+    """Per signal: maps of the mean rank and of its spread, with the sinks numbered."""
+    figure, panels = new_figure((9.4, 4.1 * len(reports)), theme, rows=len(reports), columns=2)
+    parts = [
+        (report, values, what)
+        for report in reports
+        for values, what in ((report.rank_mean, "mean rank"), (report.rank_spread, "spread of it"))
+    ]
+    for (report, values, what), panel in zip(parts, panels, strict=True):
+        heat_map(
+            figure,
+            panel,
+            100 * np.reshape(values, report.grid) / len(values),
+            theme,
+            title=f"{SIGNAL_NAMES[report.score]}: {what}",
+            scale="% of all positions",
+            colours="viridis_r",
         )
-        by_chance = 100 / 12**0.5  # standard deviation of uniform ranks
-        right.axhline(by_chance, **dashed(theme))
-        right.text(
-            99, by_chance + 0.5, "random ranks", ha="right", fontsize=8, color=theme.foreground
-        )
-        is_sink = np.isin(np.arange(total), report.sinks)
-        right.scatter(mean, spread, s=14, color=theme.series[0], linewidths=0)
-        right.scatter(mean[is_sink], spread[is_sink], s=34, color=theme.series[1])
-        right.set_xlim(0, 100)
-        right.set_ylim(0, max(34, 1.05 * spread.max()))
-        title = f"{name}: {len(report.sinks)} sink(s) in the shaded corner"
-        label(right, theme, title, "mean rank (% of all positions)", "spread (%)")
+        mark(panel, report.sinks, report.grid[1])
     return figure
 
 

@@ -188,27 +188,19 @@ def _cluster_maps(clip: ClusteredClip, theme: Theme) -> Figure:
 
 
 def _fragmentation_figure(clusters: pd.DataFrame, theme: Theme) -> Figure:
-    """Pieces per cluster, and share of tokens in the largest piece, without and with ST-RoPE."""
-    figure, (counts, parts) = new_figure((10.8, 3.9), theme, columns=2)
+    """Share of the clusters by their number of pieces, without and with ST-RoPE."""
+    figure, (panel,) = new_figure((7.2, 3.9), theme)
     places = np.arange(1, _MOST_PIECES + 1)
     for row, (name, title) in enumerate(_TITLES.items()):
-        own, colour = clusters[clusters["features"] == name], theme.series[1 - row]
-        pieces = own["pieces"].clip(upper=_MOST_PIECES)
-        shares = 100 * pieces.value_counts(normalize=True).reindex(places, fill_value=0)
-        known = f"{title}: {own['pieces'].mean():.2f} pieces on average"
-        counts.bar(places + 0.4 * row - 0.2, shares, width=0.38, color=colour, label=known)
-        inside = np.sort(own["largest"].to_numpy())[::-1]
-        along = 100 * (np.arange(len(inside)) + 1) / len(inside)
-        parts.plot(along, 100 * inside, color=colour, linewidth=1.8, label=title)
-    counts.set_xticks(places, [*map(str, places[:-1]), f"{_MOST_PIECES}+"])
-    x = "connected pieces of a cluster"
-    label(counts, theme, "Pieces per cluster", x, "clusters (%)", grid="y")
-    parts.set_ylim(0, 103)
-    parts.set_xlim(0, 100)
-    title, x = "How much of a cluster is in one piece", "clusters, the most connected first (%)"
-    label(parts, theme, title, x, "tokens in the largest piece (%)", grid="y")
-    legend(counts, theme, loc="upper right")
-    legend(parts, theme, loc="lower left")
+        pieces = clusters.loc[clusters["features"] == name, "pieces"]
+        shares = pieces.clip(upper=_MOST_PIECES).value_counts(normalize=True)
+        percent = 100 * shares.reindex(places, fill_value=0)
+        known = f"{title}: {pieces.mean():.2f} pieces on average"
+        at, colour = places + 0.4 * row - 0.2, theme.series[1 - row]
+        panel.bar(at, percent, width=0.38, color=colour, label=known)
+    panel.set_xticks(places, [*map(str, places[:-1]), f"{_MOST_PIECES}+"])
+    label(panel, theme, "", "connected pieces of a cluster", "clusters (%)", grid="y")
+    legend(panel, theme, loc="upper right")
     return figure
 
 

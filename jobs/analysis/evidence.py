@@ -334,25 +334,19 @@ def _survival_curves(rows: pd.DataFrame, theme: Theme) -> Figure:
 
 
 def _by_bin(known: pd.DataFrame, theme: Theme) -> Figure:
-    """Accuracy, and share of questions, per bin of surviving shares."""
-    figure, (left, right) = new_figure((11.6, 5.4), theme, columns=2)
+    """Accuracy per bin of surviving shares."""
+    figure, (panel,) = new_figure((7.6, 5.4), theme)
     series = {str(name): _accuracies(bins_of(own)) for name, own in known.groupby("series")}
-    draw_series(left, series, theme)
+    draw_series(panel, series, theme)
     total = bins_of(known)
     pooled = np.array(_accuracies(total)).reshape(-1, 2).T
-    left.plot(*pooled, "o-", color=theme.foreground, linewidth=2.6, zorder=5, label="all cells")
-    places = np.arange(len(BINS))
-    bars = right.bar(places, 100 * total["number"] / len(known), width=0.7, color=theme.series[5])
-    numbers = [f"{number:,}" for number in total["number"]]
-    right.bar_label(bars, numbers, fontsize=8.5, color=theme.foreground)
-    left.set_ylim(0, 103)
-    for panel, title, y in (
-        (left, "Accuracy", "accuracy (%) on what all tokens answer"),
-        (right, "Questions", "questions of all cells (%)"),
-    ):
-        panel.set_xticks(places, list(BINS), fontsize=8.5)
-        label(panel, theme, title, "object's tokens that survive", y, grid="y")
-    legend_below(figure, left, theme)
+    panel.plot(*pooled, "o-", color=theme.foreground, linewidth=2.6, zorder=5, label="all cells")
+    panel.set_ylim(0, 103)
+    numbers = [f"{name}\n{number:,}" for name, number in total["number"].items()]
+    panel.set_xticks(np.arange(len(BINS)), numbers, fontsize=8.5)
+    x = "object's tokens that survive, and number of questions"
+    label(panel, theme, x=x, y="accuracy (%) on what all tokens answer", grid="y")
+    legend_below(figure, panel, theme)
     return figure
 
 

@@ -154,8 +154,6 @@ def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
     Args:
         tracking_uri: MLflow server or store.  [default: sqlite beside RUN]
     """
-    from jobs.results.facts import JobFacts
-    from jobs.tracking.events import has_events
     from jobs.tracking.server import TrackingError, default_tracking_uri
     from jobs.tracking.upload import log_run
 
@@ -163,8 +161,6 @@ def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
     uri = tracking_uri or default_tracking_uri(where.parent)
     try:
         with local_copy(where, sent=lambda name: False) as folder:
-            if not has_events(folder):
-                JobFacts.load(folder)
             log_run(folder, uri)
     except TrackingError as error:
         raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error

@@ -16,7 +16,7 @@ remainder is reported as unexplained.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -302,11 +302,6 @@ def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
             "The remainder has several possible causes; runs of this version record prompts, "
             "frames, kept tokens and weights for every answer."
         )
-
-
-def by_cause(explanation: Explanation) -> Mapping[str, Share]:
-    """Map titles to the causes that have at least one question."""
-    return {share.cause: share for share in explanation.shares if share.questions}
 
 
 PUBLISHED = "published"

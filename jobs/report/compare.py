@@ -10,20 +10,17 @@ from jobs.report.formatting import latex_notes, markdown_notes
 from jobs.report.gallery import gallery
 from jobs.report.notes import (
     On,
-    answers_in,
+    cell_notes,
     common_questions,
     control_notes,
-    few_clips_notes,
-    incomplete_group_notes,
     lost_answers_notes,
     question_notes,
     raise_if_none,
     right_wrong,
     shown_notes,
-    skipped_notes,
 )
 from jobs.report.page import REPORT_FILE, render_html, write_report
-from jobs.report.shards import RunGroup, grouped, joined
+from jobs.report.shards import RunGroup, grouped, merged
 from jobs.report.tables.breakdowns import (
     all_scores,
     breakdowns_csv,
@@ -34,7 +31,7 @@ from jobs.report.tables.breakdowns import (
 from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown, grid_markdown
 from jobs.report.tables.confusion import confusion_markdown, confusion_table
 from jobs.report.tables.paper import paper_table
-from jobs.results.baselines import full_index, unpaired_notes, with_baselines
+from jobs.results.baselines import full_index, with_baselines
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import RightWrong
 from jobs.results.facts import JOB_FILE, JobFacts
@@ -42,8 +39,8 @@ from jobs.results.measurements import add_reason, sorted_reasons
 from jobs.results.outcomes import compare_cells
 from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
 from jobs.results.reduction import Reduction, questions_asked, reduce_runs
-from jobs.results.replies import FailureList, FailureReason, are_ranked, rule_notes, unread_notes
-from jobs.results.run_summary import RunsSummary, RunSummary
+from jobs.results.replies import FailureList, FailureReason, are_ranked
+from jobs.results.run_summary import RunSummary
 from jobs.results.summary import save_summary, summarize_reduced
 from pipeline.progress.parts import Digests
 from pipeline.storage import Storage
@@ -110,8 +107,8 @@ def compared_runs(
     about_questions, only = _common(groups, on)
     runs = tuple(_load(group, only, confusion or "") for group in groups)
     if len(runs) == 1 and not groups[0].shards:
-        found = answers_in(runs[0].summary.cells)
-        about_questions = lost_answers_notes(runs[0].facts, found, run_dirs)
+        num_found = sum(cell.counts.num_questions for cell in runs[0].summary.cells)
+        about_questions = lost_answers_notes(runs[0].facts, num_found, run_dirs)
     pairs = _pairs(runs)
     cells = _paired_cells(pairs) if across else [cell for _, cell in pairs]
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
@@ -119,12 +116,7 @@ def compared_runs(
         *(note for run in runs for note in run.group.notes()),
         *about_questions,
         *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
-        *skipped_notes(run.facts for run in runs),
-        *unread_notes(cells),
-        *unpaired_notes(cells),
-        *(few_clips_notes(cells) if are_ranked(cells) else []),
-        *incomplete_group_notes(cells),
-        *rule_notes(cells),
+        *cell_notes(cells, [run.facts for run in runs]),
     )
     return ComparedRuns(runs, tuple(cells), notes)
 
@@ -258,7 +250,6 @@ def _write_comparison(
 ) -> Path:
     """Write summary, plots and page of all cells together; returns the page's path."""
     facts = _facts(runs)
-    summary: RunSummary | RunsSummary
     if len(runs) == 1 and runs[0].group.shards:  # write what the unsharded job would write
         facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
     else:
@@ -277,16 +268,18 @@ def _write_comparison(
 
 def _summary(
     runs: Sequence[LoadedRun], cells: Sequence[CellSummary], facts: JobFacts
-) -> RunsSummary:
+) -> RunSummary:
     """Summarise several runs."""
     reasons: dict[tuple[str, str], FailureReason] = {}
     for run in runs:
         for reason in run.reduction.measurements.failures():
             add_reason(reasons, reason)
-    return RunsSummary(
+    return RunSummary(
         run_id=facts.run_id,
         kind=facts.kind,
         runs=tuple(facts.run_id for run in runs for facts in run.group.facts),
+        model=facts.model,
+        mode=facts.mode,
         note=facts.note,
         skipped=facts.skipped,
         counts=QuestionCounts.total(run.summary.counts for run in runs),
@@ -298,22 +291,15 @@ def _summary(
 
 def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
     """Facts of all runs together."""
-    first = runs[0].facts
     every = [run.facts for run in runs]
-    return replace(
-        first,
+    return merged(
+        every,
         run_id=f"comparison of {len(runs)} runs",
         kind="comparison",
-        model=joined(facts.model for facts in every),
         cells=tuple(cell for facts in every for cell in facts.cells),
-        mode=first.mode if len({facts.mode for facts in every}) == 1 else "throughput",
-        wall_s=None,
+        mode=every[0].mode if len({facts.mode for facts in every}) == 1 else "throughput",
         started_at="",
         note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
-        git_commit=joined(facts.git_commit for facts in every),
-        skipped=tuple(dict.fromkeys(entry for facts in every for entry in facts.skipped)),
-        caches=tuple(dict.fromkeys(cache for facts in every for cache in facts.caches)),
-        device=joined(facts.device for facts in every),
         peak_gib=None,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from jobs.report.formatting import shortened
-from jobs.report.theme import Theme, new_figure
+from jobs.report.theme import Style, Theme, legend, new_figure, title
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import Family, GroupDifference
 from jobs.results.replicates import ReplicatedCell
@@ -30,7 +31,6 @@ _WIDTH = 11.0
 # Margin at both ends of the scale, as a share of its range.
 _MARGIN = 0.06
 
-Line = Literal["-", ":", ""]
 Colours = Mapping[float, str]
 Series = Callable[[CellSummary], str]
 
@@ -84,23 +84,28 @@ def forest_plot(family: Family, series: Series, theme: Theme) -> Figure:
     columns = min(MOST_COLUMNS, len(panels_of))
     rows = math.ceil(len(panels_of) / columns)
     band = max(0.25, 0.09 * len(retentions) + 0.1)  # inches per value
-    height = 0.8 + rows * (0.65 + band * (len(values) + 1))
-    width = _WIDTH if columns > 2 else 7.6
-    figure, panels = new_figure((width, height), theme, rows=rows, columns=columns)
-    scale = _scale(family)
-    for at, (panel, (name, members)) in enumerate(zip(panels, panels_of.items(), strict=False)):
-        _panel_forest(panel, members, list(values), retentions, colours, theme)
-        title = shortened(name, _LONGEST_TITLE if columns > 2 else 2 * _LONGEST_TITLE)
-        panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground, fontsize=10)
+    size = (_WIDTH if columns > 2 else 7.6, 0.8 + rows * (0.65 + band * (len(values) + 1)))
+    figure, panels = new_figure(size, theme, rows=rows, columns=columns, used=len(panels_of))
+    scale, headline = _scale(family), metric_title(family.members[0].cell, family.metric)
+    longest = _LONGEST_TITLE if columns > 2 else 2 * _LONGEST_TITLE
+    names = [f"{shortened(value, _LONGEST_VALUE)}  {n:,}" for value, n in values.items()]
+    for at, (panel, (name, members)) in enumerate(zip(panels, panels_of.items(), strict=True)):
+        _panel_forest(panel, members, list(values), colours, theme)
+        title(panel, shortened(name, longest), theme, fontsize=10)
         panel.set_xlim(*scale)
-        names = [f"{shortened(value, _LONGEST_VALUE)}  {n:,}" for value, n in values.items()]
         panel.set_yticks(range(len(values) + 1), [*names, "all"] if at % columns == 0 else [])
         if at + columns >= len(panels_of):
-            title = metric_title(members[0].cell, family.metric)
-            panel.set_xlabel(f"{title}: difference in points")
-    for panel in panels[len(panels_of) :]:
-        panel.set_visible(False)
-    _legend(figure, colours, theme)
+            panel.set_xlabel(f"{headline}: difference in points")
+    ink: Style = {"color": theme.foreground, "markersize": 5, "linestyle": ""}
+    handles = {
+        **{f"{100 * share:g} %": Style(marker="o", color=own) for share, own in colours.items()},
+        "p < 0.05 (Holm)": {**ink, "marker": "o"},
+        "not": {**ink, "marker": "o", "markerfacecolor": theme.background},
+        "too few clips": {**ink, "linestyle": ":"},
+        "all questions": {**ink, "marker": "D"},
+    }
+    lines = {text: Line2D([], [], **{"markersize": 5, **own}) for text, own in handles.items()}
+    legend(figure, lines, theme, fontsize=9, columnspacing=1.3, handletextpad=0.5)
     return figure
 
 
@@ -128,51 +133,39 @@ def _panel_forest(
     panel: Axes,
     members: Sequence[GroupDifference],
     values: Sequence[str],
-    retentions: Sequence[float],
     colours: Colours,
     theme: Theme,
 ) -> None:
     """Draw the panel of one series."""
-    rows = {value: row for row, value in enumerate(values)}
-    step = 0.74 / max(1, len(retentions))
-    shifts = {
-        retention: (at - (len(retentions) - 1) / 2) * step
-        for at, retention in enumerate(retentions)
-    }
+    step, middle = 0.74 / max(1, len(colours)), (len(colours) - 1) / 2
+    shifts = {share: (at - middle) * step for at, share in enumerate(colours)}
     for row in range(1, len(values), 2):
         panel.axhspan(row - 0.5, row + 0.5, color=theme.foreground, alpha=0.05, linewidth=0)
     panel.axhline(len(values) - 0.5, color=theme.grid, linewidth=0.9)
     panel.axvline(0, color=theme.foreground, linewidth=0.9, dashes=(4, 3))
-    cells = {member.cell.retention_requested: member.cell for member in members}
-    differences = [
-        _Mark(m.paired, rows[m.value] + shifts[share], colours[share], m.survives)
-        for m in members
-        if m.value in rows
-        for share in (m.cell.retention_requested,)
-    ]
-    whole = [
-        _Mark(cell.versus_full.paired, len(values) + shifts[share], colours[share], True)
-        for share, cell in cells.items()
-        if cell.versus_full and cell.versus_full.paired
-    ]
+    differences, whole = [], {}
+    for member in members:
+        share, versus = member.cell.retention_requested, member.cell.versus_full
+        if member.value in values:
+            at = values.index(member.value) + shifts[share]
+            differences.append(_Mark(member.paired, at, colours[share], member.survives))
+        if versus and versus.paired:
+            at = len(values) + shifts[share]
+            whole[share] = _Mark(versus.paired, at, colours[share], True)
     _draw(panel, differences, "o", theme)
-    _draw(panel, whole, "D", theme)
+    _draw(panel, list(whole.values()), "D", theme)
     panel.set_ylim(len(values) + 0.5, -0.5)
     panel.grid(axis="x", color=theme.grid, linewidth=0.6)
 
 
 def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, theme: Theme) -> None:
     """Draw all intervals and points in a few calls; single calls take ten times as long."""
-    for line in ("-", ":"):
+    lines: tuple[Literal["-", ":"], ...] = ("-", ":")
+    for line in lines:
         own = [mark for mark in marks if mark.paired.too_few_clips == (line == ":")]
-        panel.hlines(
-            [mark.at for mark in own],
-            [100 * mark.paired.low for mark in own],
-            [100 * mark.paired.high for mark in own],
-            colors=[mark.colour for mark in own],
-            linewidths=1.3,
-            linestyles=line,
-        )
+        low, high = ([100 * getattr(m.paired, end) for m in own] for end in ("low", "high"))
+        at, colours = [mark.at for mark in own], [mark.colour for mark in own]
+        panel.hlines(at, low, high, colors=colours, linewidths=1.3, linestyles=line)
     panel.scatter(
         [100 * mark.paired.difference for mark in marks],
         [mark.at for mark in marks],
@@ -182,41 +175,6 @@ def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, theme: Theme) -> None
         edgecolors=[mark.colour for mark in marks],
         linewidths=1.1,
         zorder=3,
-    )
-
-
-def _legend(figure: Figure, colours: Colours, theme: Theme) -> None:
-    """Draw the legend of colours, filled points, dotted intervals and diamonds."""
-
-    def handle(label: str, marker: str, colour: str, face: str, line: Line) -> Line2D:
-        return Line2D(
-            [],
-            [],
-            linestyle=line,
-            marker=marker,
-            color=colour,
-            markerfacecolor=face,
-            markersize=5,
-            label=label,
-        )
-
-    ink = theme.foreground
-    handles = [
-        *(handle(f"{100 * share:g} %", "o", one, one, "-") for share, one in colours.items()),
-        handle("p < 0.05 (Holm)", "o", ink, ink, ""),
-        handle("not", "o", ink, theme.background, ""),
-        handle("too few clips", "", ink, ink, ":"),
-        handle("all questions", "D", ink, ink, ""),
-    ]
-    figure.legend(
-        handles=handles,
-        loc="outside upper left",
-        ncols=len(handles),
-        frameon=False,
-        labelcolor=theme.foreground,
-        fontsize=9,
-        columnspacing=1.3,
-        handletextpad=0.5,
     )
 
 
@@ -238,41 +196,35 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
     pruned = [one for one in found if not one.cell.is_baseline]
     methods = [one for one in pruned if one.cell.method not in CONTROLS] or pruned
     shares = sorted({one.cell.retention_requested for one in methods})
-    pruned = [one for one in pruned if one.cell.retention_requested in shares]
-    benchmarks = list(dict.fromkeys(one.cell.benchmark for one in pruned))
-    heights = [len(_series(pruned, name)) for name in benchmarks]
+    rows: dict[str, dict[str, list[float]]] = {}  # benchmark -> series -> means
+    for one in pruned:
+        if one.cell.retention_requested in shares:
+            names = rows.setdefault(one.cell.benchmark, {})
+            names.setdefault(one.cell.series, []).append(one.mean)
+    heights = [len(names) for names in rows.values()]
     size = (2.6 + _COLUMN * len(shares), sum(1.1 + _ROW * height for height in heights))
     figure, panels = new_figure(
-        size, theme, rows=len(benchmarks), columns=len(shares), height_ratios=heights
+        size, theme, rows=len(rows), columns=len(shares), height_ratios=heights
     )
-    for row, benchmark in enumerate(benchmarks):
+    for row, (benchmark, means) in enumerate(rows.items()):
         own = [one for one in found if one.cell.benchmark == benchmark]
-        names = _series(pruned, benchmark)
+        # The best one last, so that it is on top in the plot.
+        order = sorted(means, key=lambda name: fmean(means[name]))
+        label = f"{headline_title([one.cell for one in own])} (%)"
         for column, share in enumerate(shares):
             panel = panels[row * len(shares) + column]
-            _panel(panel, own, names, share, theme)
-            panel.set_xlabel(f"{headline_title([one.cell for one in own])} (%)")
-            panel.set_yticks(range(len(names)))
+            _panel_replicates(panel, own, order, share, theme)
+            panel.set_xlabel(label)
+            panel.set_yticks(range(len(order)))
             panel.set_yticklabels(
-                [] if column else [shortened(name, _LONGEST_NAME) for name in names], fontsize=8
+                [] if column else [shortened(name, _LONGEST_NAME) for name in order], fontsize=8
             )
-            title = f"{100 * share:g} %" if column else f"{benchmark}, {100 * share:g} %"
-            panel.set_title(
-                title, loc="left", fontweight="bold", color=theme.foreground, fontsize=10
-            )
+            text = f"{100 * share:g} %" if column else f"{benchmark}, {100 * share:g} %"
+            title(panel, text, theme, fontsize=10)
     return figure
 
 
-def _series(cells: Sequence[ReplicatedCell], benchmark: str) -> list[str]:
-    """Names of the methods, best last, so that it is on top in the plot."""
-    by_name: dict[str, list[float]] = {}
-    for one in cells:
-        if one.cell.benchmark == benchmark:
-            by_name.setdefault(one.cell.series, []).append(one.mean)
-    return sorted(by_name, key=lambda name: sum(by_name[name]) / len(by_name[name]))
-
-
-def _panel(
+def _panel_replicates(
     panel: Axes,
     cells: Sequence[ReplicatedCell],
     names: Sequence[str],
@@ -284,20 +236,13 @@ def _panel(
         if one.cell.is_baseline:
             panel.axvline(100 * one.mean, color=theme.foreground, linestyle="--", linewidth=0.9)
         elif one.cell.retention_requested == share:
-            at = names.index(one.cell.series)
-            values = [100 * value for value in one.values]
+            at, values = names.index(one.cell.series), [100 * value for value in one.values]
             control = one.cell.method in CONTROLS
             colour = theme.series[7] if control else theme.series[0]
+            face = "none" if control else colour
             panel.hlines(at, min(values), max(values), color=colour, linewidth=1.2, alpha=0.6)
-            panel.plot(
-                values,
-                [at] * len(values),
-                "o",
-                color=colour,
-                markerfacecolor="none" if control else colour,
-                markersize=4,
-                linestyle="none",
-            )
+            style: Style = {"markerfacecolor": face, "markersize": 4, "linestyle": "none"}
+            panel.plot(values, [at] * len(values), "o", color=colour, **style)
     panel.set_ylim(-0.7, len(names) - 0.3)
     panel.grid(axis="y", color=theme.grid, linewidth=0.5)
     panel.xaxis.set_major_locator(MaxNLocator(4))

@@ -23,15 +23,7 @@ from jobs.report.formatting import (
     percent,
     times,
 )
-from jobs.report.notes import (
-    answers_in,
-    answers_of_run,
-    control_notes,
-    few_clips_notes,
-    incomplete_group_notes,
-    lost_answers_notes,
-    skipped_notes,
-)
+from jobs.report.notes import answers_of_run, cell_notes, control_notes, lost_answers_notes
 from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import all_scores, breakdowns
 from jobs.report.tables.cells import baseline_names, labels, tables_of_cells
@@ -39,8 +31,8 @@ from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.replies import are_ranked, rule_notes, unread_notes
-from jobs.results.run_summary import RunsSummary, RunSummary
+from jobs.results.replies import are_ranked
+from jobs.results.run_summary import RunSummary
 from jobs.results.summary import write_summary
 from jobs.viewer.links import list_link
 from pipeline.storage import Storage
@@ -111,27 +103,28 @@ def strips(
     lowest = min((one.low for one in drawn), default=0.0)
     span = max(max((one.high for one in drawn), default=1.0) - lowest, 0.01)
     whole = [cell for cell in (*cells, *page) if cell.is_baseline]
-
-    def position(share: float) -> float:
-        return round(4 + 92 * (share - lowest) / span, 1)
-
     found: list[dict[str, float | None] | None] = []
     for cell in cells:
-        full = next((one.headline for one in whole if comparable(one, cell)), None)
         score = cell.headline
-        ends = {} if score is None else {**vars(score), "full": full.value if full else None}
-        drawn_at = {
-            end: None if ends[end] is None else position(ends[end])
-            for end in ("low", "high", "value", "full")
-            if ends
-        }
-        found.append(drawn_at or None)
+        if score is None:
+            found.append(None)
+            continue
+        full = next((one.headline for one in whole if comparable(one, cell)), None)
+        ends = {"low": score.low, "high": score.high, "value": score.value}
+        at = {**ends, "full": full.value if full else None}
+        found.append(
+            {
+                name: None if share is None else round(4 + 92 * (share - lowest) / span, 1)
+                for name, share in at.items()
+            }
+        )
     return found
 
 
-def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
+def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
     """Everything needed to reproduce the run besides the job: versions, devices, options."""
     clips_per_s = summary.throughput.clips_per_s
+    owner = f" of the {summary.peak_of}" if summary.peak_of else ""
     known = {
         "run": facts.run_id,
         "started": facts.started_at,
@@ -140,7 +133,7 @@ def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple
         "code": facts.git_commit,
         "caches": ", ".join(facts.caches),
         "clips per second": f"{clips_per_s:.3g}" if clips_per_s else "",
-        "peak memory": _peak_memory(summary),
+        "peak memory": "" if summary.peak_gib is None else f"{summary.peak_gib:.2f} GiB{owner}",
         "float32 products": ", ".join(f"{k} {v}" for k, v in facts.float32_products.items()),
         **facts.versions,
     }
@@ -150,14 +143,6 @@ def provenance(facts: JobFacts, summary: RunSummary | RunsSummary) -> list[tuple
         if cell.options
     }
     return [(name, value) for name, value in {**known, **options}.items() if value]
-
-
-def _peak_memory(summary: RunSummary | RunsSummary) -> str:
-    """Peak memory and the stage that used it."""
-    if summary.peak_gib is None:
-        return ""
-    owner = f" of the {summary.peak_of}" if summary.peak_of else ""
-    return f"{summary.peak_gib:.2f} GiB{owner}"
 
 
 REPORT_FILE = "report.html"
@@ -181,23 +166,16 @@ def write_report(
     """
     facts = JobFacts.load(run_dir)
     summary = summary or write_summary(run_dir)
-    job = run_dir / JOB_FILE
-    ranked = [
-        *few_clips_notes(summary.cells),
-        *control_notes(summary.cells, answers_of_run(run_dir, summary.cells), run_dir),
-    ]
+    cells, job = summary.cells, run_dir / JOB_FILE
+    notes = lost_answers_notes(facts, sum(c.counts.num_questions for c in cells), [run_dir])
+    notes += cell_notes(cells, [facts])
+    if are_ranked(cells):
+        notes += control_notes(cells, answers_of_run(run_dir, cells), run_dir)
     page = render_html(
         summary,
         facts,
         jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
-        notes=[
-            *lost_answers_notes(facts, answers_in(summary.cells), [run_dir]),
-            *skipped_notes([facts]),
-            *unread_notes(summary.cells),
-            *incomplete_group_notes(summary.cells),
-            *(ranked if are_ranked(summary.cells) else []),
-            *rule_notes(summary.cells),
-        ],
+        notes=notes,
         clips=clips,
         plots_in=run_dir / "plots",
         viewer=viewer_of(run_dir),
@@ -207,7 +185,7 @@ def write_report(
 
 
 def render_html(
-    summary: RunSummary | RunsSummary,
+    summary: RunSummary,
     facts: JobFacts,
     *,
     jobs: Mapping[str, str],
@@ -232,19 +210,24 @@ def render_html(
     if plots_in is not None:
         save_plots({**plots, **forests}, plots_in)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
+    about = (facts.kind, facts.run_id, facts.started_at, facts.device)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     environment.filters |= _FILTERS
     return environment.get_template("report.html.j2").render(
         title=f"{facts.run_id} - tango",
         heading=f"{', '.join(benchmarks)} with {facts.model}",
-        subtitle=_joined(facts.kind, facts.run_id, facts.started_at, facts.device),
+        subtitle=" \N{MIDDLE DOT} ".join(filter(None, about)),
         note=facts.note,
         cards=_cards(summary),
         others=baseline_names(cells),
         profile=facts.mode == "profile",
         headline=headline_title(cells),
         harness=any(cell.harness is not None for cell in cells),
-        macro=_macro_groups(cells),
+        macro=", ".join(
+            dict.fromkeys(
+                facts_of(c.benchmark).macro_group or "" for c in cells if c.macro is not None
+            )
+        ),
         groups=[
             (title, list(zip(labels(members), members, strips(members, cells), strict=True)))
             for title, members in tables_of_cells(cells)
@@ -267,18 +250,7 @@ def render_html(
     )
 
 
-def _macro_groups(cells: Sequence[CellSummary]) -> str:
-    """Names of the groups over which the benchmarks macro-average, or ""."""
-    names = [facts_of(c.benchmark).macro_group for c in cells if c.macro is not None]
-    return ", ".join(dict.fromkeys(name for name in names if name))
-
-
-def _joined(*parts: str) -> str:
-    """Join non-empty strings with middle dots."""
-    return " \N{MIDDLE DOT} ".join(part for part in parts if part)
-
-
-def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
+def _cards(summary: RunSummary) -> list[tuple[str, str]]:
     """Names and values of the key figures at the top of the page."""
     if len(summary.cells) == 1:
         (cell,) = summary.cells
@@ -292,7 +264,7 @@ def _cards(summary: RunSummary | RunsSummary) -> list[tuple[str, str]]:
     else:
         cards = [("cells", f"{len(summary.cells)}")]
     counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
-    clips = "clips, summed over runs" if isinstance(summary, RunsSummary) else "clips"
+    clips = "clips, summed over runs" if summary.runs else "clips"
     cards += [
         (clips, f"{counts.num_clips:,}"),
         *([("questions", f"{counts.num_different:,}")] if counts.num_different else []),

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -20,13 +19,26 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from jobs.report.difference_plots import Series, caption_of, forest_plot
 from jobs.report.formatting import milliseconds, shortened
 from jobs.report.tables.cells import labels, tables_of_cells
-from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
+from jobs.report.theme import (
+    LIGHT,
+    Style,
+    Theme,
+    handles_of,
+    legend,
+    legend_above,
+    new_figure,
+    note,
+    png,
+    title,
+)
 from jobs.results.cell_summary import CellSummary, headline_title
 from jobs.results.comparisons import families_of
 from jobs.results.replies import are_ranked
 from tango_core.metrics import ACCURACY, Estimate
 
 _LETTERS_PER_INCH = 11.5
+# A cell and its headline.
+_Scored = tuple[CellSummary, Estimate]
 
 
 def score_plot(
@@ -43,60 +55,45 @@ def score_plot(
     Returns:
         The figure; `None` if no cell has a headline metric.
     """
-    scored = [cell for cell in cells if cell.headline is not None]
-    benchmarks = list(dict.fromkeys(cell.benchmark for cell in scored))
-    if not benchmarks:
+    by_benchmark: dict[str, list[_Scored]] = {}
+    for cell in cells:
+        if cell.headline is not None:
+            by_benchmark.setdefault(cell.benchmark, []).append((cell, cell.headline))
+    if not by_benchmark:
         return None
-    columns = min(2, len(benchmarks))
-    rows = -(-len(benchmarks) // columns)
+    columns = min(2, len(by_benchmark))
+    rows = -(-len(by_benchmark) // columns)
     width = 7.6 if columns == 1 else 11.0
     longest = max(map(len, styles), default=0)
-    legend_columns = max(1, min(6, int(width * _LETTERS_PER_INCH / (longest + 8))))
-    height = 0.3 + 3.6 * rows + 0.22 * -(-(1 + len(styles)) // legend_columns)
-    figure, panels = new_figure((width, height), theme, rows, columns)
-    for panel, benchmark in zip(panels, benchmarks, strict=False):
-        own = [cell for cell in scored if cell.benchmark == benchmark]
+    fitting = max(1, min(6, int(width * _LETTERS_PER_INCH / (longest + 8))))
+    height = 0.3 + 3.6 * rows + 0.22 * -(-(1 + len(styles)) // fitting)
+    figure, panels = new_figure((width, height), theme, rows, columns, used=len(by_benchmark))
+    for panel, (benchmark, own) in zip(panels, by_benchmark.items(), strict=True):
         _panel_score(panel, own, series, styles, theme)
-        panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
-    for panel in panels[len(benchmarks) :]:
-        panel.set_visible(False)
-    handles: dict[str, Artist] = {}
-    for panel in panels[: len(benchmarks)]:
-        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(str(name), handle)
-    if handles:
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside lower center",
-            ncols=min(legend_columns, len(handles)),
-            frameon=False,
-            labelcolor=theme.foreground,
-        )
+        title(panel, benchmark, theme)
+    if handles := handles_of(panels):
+        most = min(fitting, len(handles))
+        legend(figure, handles, theme, loc="outside lower center", ncols=most)
     return figure
 
 
 def _panel_score(
-    panel: Axes, cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
+    panel: Axes, cells: Sequence[_Scored], series: Series, styles: Styles, theme: Theme
 ) -> None:
     """Draw one benchmark: the baseline `full` as a band, the other cells as points."""
-    for cell, score in _scored(cells):
+    dashed: Style = {"color": theme.foreground, "linewidth": 1.2, "dashes": (5, 3), "label": "full"}
+    members: dict[str, list[_Scored]] = {}
+    for cell, score in cells:
         if cell.is_baseline:
-            low, high = 100 * score.low, 100 * score.high
-            panel.axhspan(low, high, color=theme.foreground, alpha=0.07, linewidth=0)
-            panel.axhline(
-                100 * score.value,
-                color=theme.foreground,
-                linewidth=1.2,
-                dashes=(5, 3),
-                label="full",
-            )
-    pruned = [(cell, score) for cell, score in _scored(cells) if not cell.is_baseline]
-    retentions = sorted({cell.retention_requested for cell, _ in pruned})
-    members: dict[str, list[tuple[CellSummary, Estimate]]] = {}
-    for cell, score in pruned:
-        members.setdefault(series(cell), []).append((cell, score))
+            ends = 100 * score.low, 100 * score.high
+            panel.axhspan(*ends, color=theme.foreground, alpha=0.07, linewidth=0)
+            panel.axhline(100 * score.value, **dashed)
+        else:
+            members.setdefault(series(cell), []).append((cell, score))
+    shares = {cell.retention_requested for own in members.values() for cell, _ in own}
+    retentions = sorted(shares)
     step = min(0.16, 0.66 / max(1, len(members)))
+    point: Style = {"markersize": 7, "markeredgecolor": theme.background, "markeredgewidth": 0.7}
     for index, (name, found) in enumerate(members.items()):
         colour, marker = styles[name]
         own = sorted(found, key=lambda pair: pair[0].retention_requested)
@@ -106,29 +103,19 @@ def _panel_score(
         below = [100 * (score.value - score.low) for _, score in own]
         above = [100 * (score.high - score.value) for _, score in own]
         panel.plot(x, y, color=colour, linewidth=1, alpha=0.45)
-        panel.errorbar(
-            x,
-            y,
-            yerr=(below, above),
-            fmt=marker,
-            markersize=7,
-            color=colour,
-            markeredgecolor=theme.background,
-            markeredgewidth=0.7,
-            elinewidth=1.4,
-            capsize=0,
-            label=name,
-        )
+        line: Style = {
+            "color": colour,
+            "fmt": marker,
+            "elinewidth": 1.4,
+            "capsize": 0,
+            "label": name,
+        }
+        panel.errorbar(x, y, yerr=(below, above), **line, **point)
     panel.set_xticks(range(len(retentions)), [f"{100 * share:g} %" for share in retentions])
     panel.set_xlim(-0.6, max(len(retentions), 1) - 0.4)
     panel.set_xlabel("visual tokens asked for")
-    panel.set_ylabel(f"{headline_title(cells)} (%)")
+    panel.set_ylabel(f"{headline_title([cell for cell, _ in cells])} (%)")
     panel.grid(axis="y", color=theme.grid, linewidth=0.7)
-
-
-def _scored(cells: Sequence[CellSummary]) -> list[tuple[CellSummary, Estimate]]:
-    """The cells with a known headline metric, and its value."""
-    return [(cell, cell.headline) for cell in cells if cell.headline is not None]
 
 
 # Stages whose time depends on the method; the vision tower processes every frame in any case.
@@ -178,10 +165,7 @@ COSTS: tuple[tuple[str, Cost], ...] = (
 
 
 def pareto(
-    cells: Sequence[CellSummary],
-    series: Callable[[CellSummary], str],
-    styles: Styles,
-    theme: Theme,
+    cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
 ) -> Figure | None:
     """Headline metric over time and over tokens, with Pareto fronts; one row per benchmark.
 
@@ -195,39 +179,30 @@ def pareto(
         The figure; `None` if no benchmark has two cells with a cost.
     """
     scored = [cell for cell in cells if cell.headline is not None]
-    benchmarks = [
-        name
-        for name in dict.fromkeys(cell.benchmark for cell in scored)
-        if any(len(_points(scored, name, cost)) > 1 for _, cost in COSTS)
-    ]
-    if not benchmarks:
+    rows = []
+    for benchmark in dict.fromkeys(cell.benchmark for cell in scored):
+        own = [cell for cell in scored if cell.benchmark == benchmark]
+        points = [[(cell, value) for cell in own if (value := cost(cell))] for _, cost in COSTS]
+        if max(map(len, points)) > 1:
+            rows.append((benchmark, headline_title(own), points))
+    if not rows:
         return None
-    rows = len(benchmarks)
-    figure, panels = new_figure((11.0, 0.3 + 3.8 * rows), theme, rows=rows, columns=len(COSTS))
-    for row, benchmark in enumerate(benchmarks):
-        for column, (label, cost) in enumerate(COSTS):
-            panel = panels[row * len(COSTS) + column]
-            _panel_pareto(panel, _points(scored, benchmark, cost), series, styles, theme)
+    size = (11.0, 0.3 + 3.8 * len(rows))
+    figure, panels = new_figure(size, theme, rows=len(rows), columns=len(COSTS))
+    for row, (benchmark, headline, points) in enumerate(rows):
+        own_panels = panels[row * len(COSTS) :]
+        for panel, own_points, (label, _) in zip(own_panels, points, COSTS, strict=False):
+            _panel_pareto(panel, own_points, series, styles, theme)
             panel.set_xlabel(label)
-            if not column:
-                panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
-                own = [cell for cell in scored if cell.benchmark == benchmark]
-                panel.set_ylabel(f"{headline_title(own)} (%)")
+        title(own_panels[0], benchmark, theme)
+        own_panels[0].set_ylabel(f"{headline} (%)")
     return figure
-
-
-def _points(
-    cells: Sequence[CellSummary], benchmark: str, cost: Cost
-) -> list[tuple[CellSummary, float]]:
-    """The cells of a benchmark with a positive cost, and that cost."""
-    own = [(cell, cost(cell)) for cell in cells if cell.benchmark == benchmark]
-    return [(cell, value) for cell, value in own if value]
 
 
 def _panel_pareto(
     panel: Axes,
     points: Sequence[tuple[CellSummary, float]],
-    series: Callable[[CellSummary], str],
+    series: Series,
     styles: Styles,
     theme: Theme,
 ) -> None:
@@ -245,25 +220,23 @@ def _panel_pareto(
         panel.vlines(cost, low, high, color=colour, linewidth=1, alpha=0.28)
         panel.plot(cost, value, marker, color=colour, markersize=5, markeredgewidth=0, alpha=0.9)
     front = pareto_front(values) if are_ranked(cell for cell, _ in points) else []
-    panel.plot(
-        [values[index][0] for index in front],
-        [values[index][1] for index in front],
-        color=theme.foreground,
-        linewidth=1.1,
-        drawstyle="steps-post",
-        alpha=0.7,
-        zorder=1,
-    )
-    panel.scatter(
-        [values[index][0] for index in front],
-        [values[index][1] for index in front],
-        s=72,
-        facecolors="none",
-        edgecolors=theme.foreground,
-        linewidths=1.1,
-        zorder=3,
-    )
-    _name(panel, [(points[index][0].name, values[index]) for index in front], theme)
+    places = [values[index] for index in front]
+    x, y = [cost for cost, _ in places], [value for _, value in places]
+    ink, step = theme.foreground, Style(drawstyle="steps-post", alpha=0.7, zorder=1)
+    panel.plot(x, y, color=ink, linewidth=1.1, **step)
+    panel.scatter(x, y, s=72, facecolors="none", edgecolors=ink, linewidths=1.1, zorder=3)
+    # Number the points of the front, and list their names in the emptiest corner of the panel.
+    shown = []
+    for number, (index, at) in enumerate(zip(front, places, strict=True), 1):
+        corner: Style = {"xytext": (-6, 6), "ha": "right", "va": "baseline", "fontsize": 8}
+        note(panel, f"{number}", at, theme, **corner)
+        shown.append(f"{number}  {shortened(points[index][0].name, LONGEST_FRONT_NAME)}")
+    if len(shown) > MOST_NAMED:
+        shown = [*shown[: MOST_NAMED - 1], f"and {len(shown) - MOST_NAMED + 1} more"]
+    box: Style = {"facecolor": theme.background, "edgecolor": theme.grid, "alpha": 0.85}
+    where: Style = {"transform": panel.transAxes, "ha": "right", "va": "bottom", "fontsize": 8}
+    text = "\n".join(shown)
+    panel.text(0.98, 0.04, text, multialignment="left", color=ink, bbox=box, **where)
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -271,89 +244,36 @@ def _panel_pareto(
     panel.grid(color=theme.grid, linewidth=0.6)
 
 
-def _name(panel: Axes, front: Sequence[tuple[str, tuple[float, float]]], theme: Theme) -> None:
-    """Number the points of a front, and list their names in the emptiest corner of the panel."""
-    for number, (_, at) in enumerate(front, 1):
-        panel.annotate(
-            f"{number}",
-            at,
-            xytext=(-6, 6),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-            color=theme.foreground,
-        )
-    shown = [
-        f"{number}  {shortened(name, LONGEST_FRONT_NAME)}"
-        for number, (name, _) in enumerate(front, 1)
-    ]
-    if len(shown) > MOST_NAMED:
-        shown = [*shown[: MOST_NAMED - 1], f"and {len(shown) - MOST_NAMED + 1} more"]
-    panel.text(
-        0.98,
-        0.04,
-        "\n".join(shown),
-        transform=panel.transAxes,
-        ha="right",
-        va="bottom",
-        multialignment="left",
-        fontsize=8,
-        color=theme.foreground,
-        bbox={"facecolor": theme.background, "edgecolor": theme.grid, "alpha": 0.85},
-    )
-
-
 STACKED = ("vision", "compress", "prefill", "decode")
 LONGEST_NAME = 44
 
 
 def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
-    """Stacked bars of median milliseconds per stage, one bar per cell.
+    """Stacked bars of median milliseconds per stage, one bar per cell; `None` if nothing was timed.
 
     Args:
         cells: Cells of one run or of several.
         theme: Colours.
-
-    Returns:
-        The figure; `None` if nothing was timed.
     """
     timed = [cell for cell in cells if any(stage in cell.latency_ms for stage in STACKED)]
-    if not timed:
-        return None
-    figure, groups = _bars(timed, theme)
+    stages = [stage for stage in STACKED if any(stage in cell.latency_ms for cell in timed)]
     colours = dict(zip(STACKED, theme.series, strict=False))
-    stages = {
-        stage: colour
-        for stage, colour in colours.items()
-        if any(stage in cell.latency_ms for cell in timed)
-    }
-    longest = 1.0
-    for panel, own in groups:
+
+    def draw(panel: Axes, own: Sequence[CellSummary]) -> float:
         ends = [0.0] * len(own)
-        for stage, colour in stages.items():
+        style: Style = {"height": 0.68, "edgecolor": theme.background, "linewidth": 0.8}
+        for stage in stages:
             widths = [cell.p50(stage) or 0.0 for cell in own]
-            panel.barh(
-                range(len(own)),
-                widths,
-                left=ends,
-                height=0.68,
-                color=colour,
-                edgecolor=theme.background,
-                linewidth=0.8,
-                label=stage,
-            )
+            style |= {"color": colours[stage], "label": stage}
+            panel.barh(range(len(own)), widths, left=ends, **style)
             ends = [end + width for end, width in zip(ends, widths, strict=True)]
         for row, (end, cell) in enumerate(zip(ends, own, strict=True)):
             cached = "" if "vision" in cell.latency_ms else "  (vision from cache)"
             note(panel, milliseconds(end) + cached, (end, row), theme)
-        longest = max(longest, *ends)
-    for panel, _ in groups:
-        panel.set_xlim(0, longest * 1.2)
-    groups[-1][0].set_xlabel(
-        "median milliseconds: vision and compress per clip, prefill and decode per question"
-    )
-    legend_above(figure, groups[0][0], theme)
-    return figure
+        return max(1.0, *ends)
+
+    label = "median milliseconds: vision and compress per clip, prefill and decode per question"
+    return _bars(timed, draw, label, 1.2, theme)
 
 
 def token_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
@@ -366,56 +286,60 @@ def token_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     Returns:
         The figure; `None` if no cell prunes or none has recorded its kept tokens.
     """
-    pruned = [
-        cell for cell in cells if not cell.is_baseline and cell.equivalent_retention is not None
-    ]
-    if not pruned:
-        return None
-    figure, groups = _bars(pruned, theme)
-    largest = 0.0
-    for panel, own in groups:
+    ring: Style = {"s": 62, "facecolors": "none", "edgecolors": theme.foreground, "linewidths": 1.3}
+
+    def draw(panel: Axes, own: Sequence[CellSummary]) -> float:
         rows = range(len(own))
         asked = [100 * cell.retention_requested for cell in own]
         real = [100 * (cell.equivalent_retention or 0.0) for cell in own]
         panel.hlines(rows, asked, real, color=theme.series[1], linewidth=2.2, alpha=0.6)
-        panel.scatter(
-            asked,
-            rows,
-            s=62,
-            facecolors="none",
-            edgecolors=theme.foreground,
-            linewidths=1.3,
-            label="asked for",
-        )
+        panel.scatter(asked, rows, label="asked for", **ring)
         panel.scatter(real, rows, s=26, color=theme.series[1], zorder=3, label="really kept")
         for row, (left, right) in enumerate(zip(asked, real, strict=True)):
             text = f"{right:.2f} %  ({100 * (right / left - 1):+.1f} %)"
             note(panel, text, (max(left, right), row), theme)
-        largest = max(largest, *asked, *real)
-    for panel, _ in groups:
-        panel.set_xlim(0, largest * 1.24)
-    groups[-1][0].set_xlabel(
-        "% of all visual tokens, averaged over the layers of the language model"
-    )
-    legend_above(figure, groups[0][0], theme)
-    return figure
+        return max(*asked, *real)
+
+    known = (cell for cell in cells if cell.equivalent_retention is not None)
+    pruned = [cell for cell in known if not cell.is_baseline]
+    label = "% of all visual tokens, averaged over the layers of the language model"
+    return _bars(pruned, draw, label, 1.24, theme)
 
 
 def _bars(
-    cells: Sequence[CellSummary], theme: Theme
-) -> tuple[Figure, list[tuple[Axes, list[CellSummary]]]]:
-    """Create one panel per table of cells, with one row per cell from top to bottom."""
-    titles, parts = zip(*tables_of_cells(cells), strict=True)
-    height = 1.1 + sum(0.45 + 0.3 * len(part) for part in parts)
-    figure, panels = new_figure(
-        (9.6, height), theme, rows=len(parts), height_ratios=[len(part) + 1 for part in parts]
-    )
-    for title, panel, part in zip(titles, panels, parts, strict=True):
-        panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground)
+    cells: Sequence[CellSummary],
+    draw: Callable[[Axes, Sequence[CellSummary]], float],
+    label: str,
+    room: float,
+    theme: Theme,
+) -> Figure | None:
+    """One panel per table of cells on one scale, with one row per cell from top to bottom.
+
+    Args:
+        cells: Cells; `None` is returned if there are none.
+        draw: Draws the rows of a panel and returns the largest value.
+        label: Of the scale.
+        room: End of the scale, in largest values.
+        theme: Colours.
+    """
+    if not cells:
+        return None
+    tables = tables_of_cells(cells)
+    height = 1.1 + sum(0.45 + 0.3 * len(part) for _, part in tables)
+    ratios = [len(part) + 1 for _, part in tables]
+    figure, panels = new_figure((9.6, height), theme, rows=len(tables), height_ratios=ratios)
+    largest = 0.0
+    for panel, (name, part) in zip(panels, tables, strict=True):
+        title(panel, name, theme)
         panel.set_yticks(range(len(part)), [shortened(text, LONGEST_NAME) for text in labels(part)])
         panel.set_ylim(len(part) - 0.4, -0.6)
         panel.grid(axis="x", color=theme.grid, linewidth=0.7)
-    return figure, list(zip(panels, parts, strict=True))
+        largest = max(largest, draw(panel, part))
+    for panel in panels:
+        panel.set_xlim(0, largest * room)
+    panels[-1].set_xlabel(label)
+    legend_above(figure, panels[0], theme)
+    return figure
 
 
 # File names of the same plot: if all headline metrics are accuracies, and otherwise.

@@ -14,6 +14,7 @@ from jobs.report.formatting import (
     DASH,
     Table,
     corrected_p,
+    difference_with_interval,
     markdown_notes,
     percent,
     points,
@@ -22,6 +23,7 @@ from jobs.report.shards import told_apart
 from jobs.report.theme import LIGHT, png
 from jobs.results.cell_summary import headline_title
 from jobs.results.facts import JOB_FILE
+from jobs.results.quantities import Comparison
 from jobs.results.replicates import (
     Agreement,
     ReplicatedCell,
@@ -31,7 +33,7 @@ from jobs.results.replicates import (
 )
 from pipeline.storage import Storage
 from tango_core.errors import InputError
-from tango_core.metrics import Comparison
+from tango_core.metrics import Comparison as ScoreDifference
 
 TABLE_FILE = "replicates.md"
 NUMBERS_FILE = "replicates.csv"
@@ -74,7 +76,7 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
         raise InputError("the runs share no cell of a method or a control")
     names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
-    storage.write(NUMBERS_FILE, numbers_csv(found, names).encode())
+    storage.write(NUMBERS_FILE, _numbers(found, names).encode())
     storage.write(FIGURE_FILE, png(replicates_figure(found, LIGHT)))
     sentences = tuple(_sentence(found, level) for level in agreements(found))
     page = _page(found, names, sentences, _left_out(runs, found))
@@ -88,21 +90,13 @@ def _recipe(run_dir: Path) -> dict[str, Any]:
     return read_recipe(path) if path.is_file() else {}
 
 
-def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:
+def _table(found: Sequence[ReplicatedCell]) -> str:
     """Markdown table, one row per cell: value per run, mean, spread, differences, verdicts."""
     number = len(found[0].cells)
     header = (
-        "benchmark",
-        "method",
-        "asked %",
-        "kept %",
+        *("benchmark", "method", "asked %", "kept %"),
         *(f"run {index + 1}" for index in range(number)),
-        "mean",
-        "SD",
-        "vs full",
-        "vs best control",
-        "p (Holm)",
-        "better in",
+        *("mean", "SD", "vs full", "vs best control", "p (Holm)", "better in"),
     )
     rows = [
         (
@@ -114,7 +108,7 @@ def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:
             percent(one.mean),
             percent(one.spread, 2),
             points(one.versus_full.difference if one.versus_full else None),
-            _versus_control(one),
+            difference_with_interval(Comparison(one.versus_control)),
             corrected_p(one.p_value),
             f"{one.verdicts.count('better')} of {number}" if one.control else DASH,
         )
@@ -123,8 +117,12 @@ def replicates_markdown(found: Sequence[ReplicatedCell]) -> str:
     return Table(header, rows, text_columns=2).markdown()
 
 
-def numbers_csv(found: Sequence[ReplicatedCell], names: Sequence[str]) -> str:
+def _numbers(found: Sequence[ReplicatedCell], names: Sequence[str]) -> str:
     """The table as CSV, unrounded; shares in [0, 1], differences in [-1, 1]."""
+
+    def ends(versus: ScoreDifference | None) -> list[float | None]:
+        return [getattr(versus, name, None) for name in ("difference", "low", "high")]
+
     header = (
         *("benchmark", "cell", "method", "metric", "retention_requested", "equivalent_retention"),
         *names,
@@ -136,12 +134,8 @@ def numbers_csv(found: Sequence[ReplicatedCell], names: Sequence[str]) -> str:
         (
             *(one.cell.benchmark, one.cell.name, one.cell.method, one.cell.metric),
             *(one.cell.retention_requested, one.kept, *one.values, one.mean, one.spread),
-            *_ends(one.versus_full),
-            one.control,
-            *_ends(one.versus_control),
-            one.p_value,
-            one.verdict,
-            *one.verdicts,
+            *(*ends(one.versus_full), one.control, *ends(one.versus_control)),
+            *(one.p_value, one.verdict, *one.verdicts),
         )
         for one in found
     ]
@@ -169,7 +163,7 @@ def _page(
         "\n".join(listed),
         "\n".join(said),
         f"![{title} by run and method]({FIGURE_FILE})",
-        replicates_markdown(found),
+        _table(found),
         about,
         *markdown_notes(notes),
     ]
@@ -238,20 +232,3 @@ def _sentence(found: Sequence[ReplicatedCell], level: Agreement) -> str:
 def _names(cells: Sequence[ReplicatedCell]) -> str:
     """Names of the cells' series."""
     return ", ".join(one.cell.series for one in cells)
-
-
-def _versus_control(one: ReplicatedCell) -> str:
-    """Difference to the best control in points, with its interval."""
-    versus = one.versus_control
-    if versus is None:
-        return DASH
-    if versus.too_few_clips:
-        return f"{points(versus.difference)} (too few clips)"
-    return f"{points(versus.difference)} ({points(versus.low)} to {points(versus.high)})"
-
-
-def _ends(versus: Comparison | None) -> tuple[float | None, float | None, float | None]:
-    """Difference and both ends of its interval; `None`s without a comparison."""
-    if versus is None:
-        return None, None, None
-    return versus.difference, versus.low, versus.high

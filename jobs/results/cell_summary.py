@@ -27,7 +27,6 @@ from jobs.results.quantities import (
     fields_to_plain,
     from_plain,
     mapped,
-    measured_from_json,
     with_counts,
 )
 from tango_core.benchmarks import facts_of
@@ -216,10 +215,10 @@ class CellSummary:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, run_id: str, model: str) -> CellSummary:
         """Read a cell of a run's `summary.json`."""
-        measured = measured_from_json(data)
+        counts = from_plain(QuestionCounts, data)
         scores = mapped(estimate_from_json, data.get("scores") or {}, 1)
         if not scores and data.get("accuracy") is not None:  # before there were other metrics
-            asked = measured["counts"].num_scored or measured["counts"].num_questions
+            asked = counts.num_scored or counts.num_questions
             scores[ACCURACY.name] = estimate_of(data["accuracy"], data["accuracy_ci95"], asked)
         by = {ACCURACY.name: data.get("accuracy_by") or {}, **(data.get("scores_by") or {})}
         named = {
@@ -230,11 +229,11 @@ class CellSummary:
         return from_plain(
             cls,
             {**data, **named},
-            **measured,
+            counts=counts,
+            throughput=from_plain(Throughput, data.get("throughput") or {}),
             scores=scores,
             scores_by=mapped(estimate_from_json, {name: own for name, own in by.items() if own}, 3),
             cross=mapped(estimate_from_json, named["accuracy_cross"] or {}, 4),
-            readings=Readings.from_json(data.get("readings") or {}),
             versus_full=None if versus is None else Comparison.from_json(versus),
             run_id=run_id,
             model=model,

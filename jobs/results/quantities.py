@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from tango_core.errors import InputError
 from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Estimate
 
@@ -53,7 +57,7 @@ def with_counts(data: Json) -> Json:
 
 
 def from_plain(cls: type[Instance], data: Mapping[str, Any], **read: Any) -> Instance:
-    """Build a dataclass from the keys of a file.
+    """Build a dataclass from the keys of a file, and those that it holds.
 
     Keys that the class does not know are ignored; one that is absent or null means the default.
 
@@ -63,16 +67,22 @@ def from_plain(cls: type[Instance], data: Mapping[str, Any], **read: Any) -> Ins
         **read: Fields that are read already.
 
     Raises:
-        KeyError: If a key without a default is missing.
+        InputError: If a key without a default is missing, or a value is of another kind.
     """
-    keys = getattr(cls, "JSON_KEYS", {})
-    found = {}
-    for one in fields(cls):
-        key = keys.get(one.name, one.name)
-        required = one.default is MISSING and one.default_factory is MISSING
-        if one.name not in read and (required or data.get(key) is not None):
-            found[one.name] = data[key]
-    return cls(**found, **read)
+    names = {key: name for name, key in getattr(cls, "JSON_KEYS", {}).items()}
+    known = {names.get(key, key): value for key, value in data.items() if value is not None}
+    try:
+        found: Instance = _adapter(cls).validate_python({**known, **read})
+        return found
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: {first['msg']}") from None
+
+
+@cache
+def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
 
 
 # Group of the questions -> its value -> a metric there.
@@ -199,12 +209,7 @@ class Readings:
     """
 
     rules: Mapping[str, int] = field(default_factory=dict)
-    unread_examples: Sequence[str] = ()
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Readings:
-        """Read the part of a `summary.json`; empty for files of earlier versions."""
-        return cls(data.get("rules") or {}, tuple(data.get("unread_examples") or ()))
+    unread_examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -274,17 +279,6 @@ def _difference_from_json(data: Mapping[str, Any]) -> ScoreDifference:
     absent: Json = dict.fromkeys((one.name for one in fields(ScoreDifference)), 0)
     absent |= {"too_few_clips": False, "detectable_difference": None}
     return from_plain(ScoreDifference, {**absent, **data}, low=low, high=high)
-
-
-def measured_from_json(data: Mapping[str, Any]) -> Json:
-    """The fields that a run and a cell have in common, by name."""
-    latencies = data.get("latency_ms") or {}
-    return {
-        "counts": from_plain(QuestionCounts, data),
-        "latency_ms": {stage: from_plain(LatencyStats, own) for stage, own in latencies.items()},
-        "cache": from_plain(CacheCounts, data.get("cache") or {}),
-        "throughput": from_plain(Throughput, data.get("throughput") or {}),
-    }
 
 
 def estimate_from_json(entry: Mapping[str, Any]) -> Estimate:

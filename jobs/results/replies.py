@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from jobs.results.quantities import from_plain
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from jobs.results.cell_summary import CellSummary
@@ -88,12 +86,3 @@ class FailureList:
     def of(cls, reasons: Sequence[FailureReason]) -> FailureList:
         """The first reasons of all, which are in order."""
         return cls(tuple(reasons[:MAX_REASONS]), max(0, len(reasons) - MAX_REASONS))
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> FailureList:
-        """Read what a summary holds."""
-        reasons = (
-            from_plain(FailureReason, one, examples=tuple(one.get("examples") or ()))
-            for one in data.get("reasons") or ()
-        )
-        return cls(tuple(reasons), data.get("num_more") or 0)

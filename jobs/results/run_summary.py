@@ -1,4 +1,4 @@
-"""The summaries of one run and of several runs, and their form in `summary.json`."""
+"""The summary of a run, or of several runs side by side, and its form in `summary.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from jobs.results.quantities import (
     Throughput,
     fields_to_plain,
     from_plain,
-    measured_from_json,
     with_counts,
 )
 from jobs.results.replies import FailureList
@@ -24,11 +23,12 @@ from jobs.results.replies import FailureList
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """The numbers of one run: its totals and its cells.
+    """The numbers of one run, or of several side by side: totals and cells.
 
     Attributes:
-        run_id: Name of the run directory.
-        kind: The command that made it.
+        run_id: Name of the run directory, or a title such as `"comparison of 2 runs"`.
+        kind: The command that made it; `"comparison"` for several runs.
+        runs: Names of the runs that are compared; empty for one run.
         model: Entry of `MODELS`.
         mode: `"throughput"` or `"profile"`.
         note: A sentence shown with every result.
@@ -49,6 +49,7 @@ class RunSummary:
     # In the order of the keys of `summary.json`.
     run_id: str
     kind: str = ""
+    runs: tuple[str, ...] = ()
     model: str
     mode: str = "throughput"
     note: str = ""
@@ -69,7 +70,9 @@ class RunSummary:
         The top level also holds the fields of the cell that the run is about, if there is one.
         """
         run = with_counts(fields_to_plain(self))
-        cells = run.pop("cells")
+        if self.runs:
+            return {**run, "cells": [cell.to_json_with_run() for cell in self.cells]}
+        cells, _ = run.pop("cells"), run.pop("runs")
         cell = main_cell(self.cells, self.kind)
         if len(self.cells) == 1 and cell is not None:
             run = {**cell.to_json(), **run}
@@ -88,57 +91,12 @@ class RunSummary:
         return from_plain(
             cls,
             data,
-            **measured_from_json(data),
+            counts=from_plain(QuestionCounts, data),
+            throughput=from_plain(Throughput, data.get("throughput") or {}),
             cells=tuple(
                 CellSummary.from_json(cell, run_id=run_id, model=model) for cell in data["cells"]
             ),
-            skipped=tuple(from_plain(SkippedMethod, own) for own in data.get("left_out") or ()),
-            failures=FailureList.from_json(data.get("failures") or {}),
-            work=from_plain(WorkCounts, data["work"]) if data.get("work") else None,
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunsSummary:
-    """The numbers of several runs side by side.
-
-    Attributes:
-        run_id: Title, e.g. `"comparison of 2 runs"`.
-        kind: `"comparison"`.
-        runs: Names of the run directories.
-        note: The notes of all runs.
-        skipped: Methods that a model cannot run.
-        counts: Sums over the runs.
-        cache: Sums over the runs.
-        cells: The cells of all runs.
-        throughput: Unknown: the runs need not have been made on one machine.
-        latency_ms: Unknown, for the same reason.
-        peak_gib: Unknown, for the same reason.
-        peak_of: Unknown.
-        failures: Why answers failed, over all runs.
-    """
-
-    JSON_KEYS: ClassVar[Mapping[str, str]] = {"skipped": "left_out"}
-    peak_gib: ClassVar[None] = None
-    peak_of: ClassVar[None] = None
-
-    # In the order of the keys of `summary.json`.
-    run_id: str
-    kind: str
-    runs: tuple[str, ...]
-    note: str
-    skipped: tuple[SkippedMethod, ...]
-    counts: QuestionCounts
-    cache: CacheCounts
-    throughput: Throughput = field(default_factory=Throughput)
-    latency_ms: Latencies = field(default_factory=dict)
-    failures: FailureList = field(default_factory=FailureList)
-    cells: tuple[CellSummary, ...]
-
-    def to_json(self) -> Json:
-        """Plain data for `summary.json`."""
-        cells = [cell.to_json_with_run() for cell in self.cells]
-        return {**with_counts(fields_to_plain(self)), "cells": cells}
 
 
 def main_cell(cells: Sequence[CellSummary], kind: str) -> CellSummary | None:

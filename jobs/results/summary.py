@@ -17,7 +17,7 @@ from jobs.results.outcomes import Bits, Outcomes, compare_cells
 from jobs.results.quantities import QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.replies import FailureList
-from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
+from jobs.results.run_summary import RunSummary, main_cell
 from pipeline.clips import FAILED
 from pipeline.progress.answers import read_answers as read_all
 from pipeline.storage import Storage
@@ -104,7 +104,7 @@ def write_summary(run_dir: Path) -> RunSummary:
     return summary
 
 
-def save_summary(summary: RunSummary | RunsSummary, folder: Path) -> None:
+def save_summary(summary: RunSummary, folder: Path) -> None:
     """Write `summary.json` into a directory."""
     text = json.dumps(summary.to_json(), indent=2, allow_nan=False)
     Storage.at(folder).write(SUMMARY_FILE, f"{text}\n".encode())

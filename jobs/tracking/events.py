@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from pipeline.redaction import redacted, redacted_inside
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "tracking"
-EVENTS = "events.jsonl"
+EVENTS_FILE = "tracking/events.jsonl"
+"""The file, relative to a run directory."""
 
 Event = dict[str, Any]
 
@@ -30,19 +29,18 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._warned = False
+        self._warned = self._begun = False
 
     def write(self, event: Mapping[str, Any]) -> None:
         """Append one event."""
         line = json.dumps(redacted_inside(event), default=lambda it: redacted(str(it))) + "\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a+b") as file:
-                size = file.seek(0, os.SEEK_END)
-                if size:  # a killed driver may have left an incomplete line
-                    file.seek(-1, os.SEEK_END)
-                    line = line if file.read() == b"\n" else f"\n{line}"
-                file.write(line.encode())
+            # A killed driver may have left an incomplete line; an empty one is skipped.
+            line = line if self._begun or not self.path.is_file() else f"\n{line}"
+            with self.path.open("a") as file:
+                file.write(line)
+            self._begun = True
         except OSError as error:
             if not self._warned:
                 logger.warning("%s: cannot record events for MLflow: %s", self.path, error)
@@ -70,20 +68,10 @@ def read_events(path: Path, offset: int = 0) -> Iterator[tuple[Event, int]]:
                 yield event, offset
 
 
-def has_events(run_dir: Path) -> bool:
-    """Whether a run directory holds the events of a job."""
-    return (run_dir / FOLDER / EVENTS).is_file()
-
-
-def is_events_file(name: str) -> bool:
-    """Whether a path relative to a run directory is its events file."""
-    return name == f"{FOLDER}/{EVENTS}"
-
-
 def last_steps(run_dir: Path) -> dict[str, int]:
     """Metric -> largest step of its live samples."""
     steps: dict[str, int] = {}
-    for event, _ in read_events(run_dir / FOLDER / EVENTS):
+    for event, _ in read_events(run_dir / EVENTS_FILE):
         for name in event.get("metrics", ()):
             steps[name] = max(steps.get(name, 0), int(event.get("step", 0)))
     return steps

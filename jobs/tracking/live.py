@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from jobs.tracking.events import EVENTS, FOLDER, EventFile
-from jobs.tracking.mlflow_runs import Driver
-from jobs.tracking.numbers import Cell, RunningNumbers
+from jobs.tracking.events import EVENTS_FILE, EventFile
+from jobs.tracking.numbers import RunningNumbers
+from jobs.tracking.runs import this_driver
 from jobs.tracking.server import TrackingError, default_tracking_uri, first_line, raise_if_wrong
 from jobs.tracking.upload import RunUpload
 from pipeline.metrics import JobBoard
@@ -77,7 +77,7 @@ class LiveRun:
         self._home = home_of(run_dir.absolute())
         self._run_dir, self._command, self._every_s = run_dir, command, every_s
         self._board, self._clock = board or JobBoard(), clock
-        self._events = EventFile(run_dir / FOLDER / EVENTS)
+        self._events = EventFile(run_dir / EVENTS_FILE)
         self._lock = threading.RLock()
         self._sender: Sender | None = None
         self._ticker: Repeated | None = None
@@ -110,9 +110,7 @@ class LiveRun:
             plan: Plan of the job.
             finished: Number of clips that earlier attempts finished.
         """
-        cells: list[Cell] = [
-            (benchmark, method.name) for benchmark in plan.protocols for method in plan.methods
-        ]
+        cells = [(name, method.name) for name in plan.protocols for method in plan.methods]
         self._board.plan(plan)
         self._numbers = RunningNumbers(self._board, cells if plan.answer else [])
         self._num_caches, self._before = len(plan.caches), finished
@@ -120,7 +118,7 @@ class LiveRun:
         self._write(
             "start",
             command=self._command,
-            driver=Driver.this().to_tag(),
+            driver=this_driver(),
             directory=str(self._home),
             num_clips=plan.clips.num_rows + finished,
         )
@@ -135,9 +133,7 @@ class LiveRun:
 
     def stopped(self) -> None:
         """Stop sampling and write a last sample; see `Observer`."""
-        if self._ticker:
-            self._ticker.stop()
-            self._ticker = None
+        if self._stop_ticker():
             self.sample()
 
     def sample(self) -> None:
@@ -163,11 +159,7 @@ class LiveRun:
         sender, self._sender = self._sender, None
         if sender is None:
             return
-        if self._ticker:
-            self._ticker.stop(
-                wait=False
-            )  # waiting could deadlock on a lock of the interrupted thread
-            self._ticker = None
+        self._stop_ticker(wait=False)  # waiting could deadlock on a lock of the interrupted thread
         self.sample()
         self._write_end(status, redacted(reason))
         sender.end(_END_WITHIN_S[status])
@@ -217,11 +209,16 @@ class LiveRun:
         if now - self._sampled >= 0.9 * max(self._every_s, grown_s):
             self.sample()
 
+    def _stop_ticker(self, *, wait: bool = True) -> bool:
+        """Stop the sampling thread; whether it was at work."""
+        ticker, self._ticker = self._ticker, None
+        if ticker:
+            ticker.stop(wait=wait)
+        return ticker is not None
+
     def _release(self) -> None:
         """Stop the sampling and the uploading thread."""
-        if self._ticker:
-            self._ticker.stop()
-            self._ticker = None
+        self._stop_ticker()
         if self._sender:
             self._sender.abandon()
             self._sender = None

@@ -8,13 +8,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from jobs.report.formatting import Table, estimate_percent, interval, percent
 from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
 from jobs.results.run_summary import RunSummary
+from jobs.tracking.runs import MAX_TAG
 from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
 from pipeline.runtime import process
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 FIGURES = "figures"
 """Folder of an MLflow run with the figures of its description."""
 PREDICTIONS = "predictions.json"
-MAX_TAG = 5000
-"""Maximum length of a tag in MLflow's stores."""
+TABLE_MARK = json.dumps([{"path": PREDICTIONS, "type": "table"}])
+"""Tag that makes MLflow's evaluation view show the file as a table."""
 MAX_REPLIES = 500
 """Maximum number of rows per cell in a table of replies, which the UI loads completely."""
 _MAX_ROWS = 60
@@ -44,9 +46,7 @@ def cell_metrics(cell: CellSummary) -> dict[str, float]:
     versus = cell.versus_full or Comparison()
     metrics: dict[str, float | None] = {
         **run_metrics(cell),
-        f"{cell.metric}_answered": cell.answered,
-        f"{cell.metric}_macro": cell.macro,
-        f"{cell.metric}_harness": cell.harness,
+        **{f"{cell.metric}_{n}": getattr(cell, n) for n in ("answered", "macro", "harness")},
         "versus_full/ttft_speedup": versus.ttft_speedup,
         "versus_full/speedup_to_first_token": versus.first_token_speedup,
         "retention/requested": cell.retention_requested,
@@ -60,12 +60,12 @@ def cell_metrics(cell: CellSummary) -> dict[str, float]:
     if versus.paired:
         for name in ("difference", "p_value", "detectable_difference"):
             metrics[f"versus_full/{name}"] = getattr(versus.paired, name)
-    for name, estimate in cell.scores.items():
-        metrics[name] = estimate.value
-        metrics[f"{name}_low"], metrics[f"{name}_high"] = estimate.low, estimate.high
     for name, paired in versus.also.items():
         metrics[f"versus_full/{name}_difference"] = paired.difference
         metrics[f"versus_full/{name}_p_value"] = paired.p_value
+    for name, estimate in cell.scores.items():
+        ends = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        metrics |= ends
     for name, groups in cell.scores_by.items():
         for group, values in groups.items():
             for value, found in values.items():
@@ -229,10 +229,9 @@ def job_tags(job: object, kind: str) -> dict[str, str]:
     )
 
 
-def _benchmarks_of(recipe: Mapping[str, object]) -> list[Mapping[str, object]]:
+def _benchmarks_of(recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The benchmark sections of a recipe."""
-    many = recipe.get("benchmarks")
-    sections = [recipe.get("benchmark"), *(many if isinstance(many, Sequence) else ())]
+    sections = [recipe.get("benchmark"), *(recipe.get("benchmarks") or ())]
     return [section for section in sections if isinstance(section, Mapping) and section]
 
 
@@ -259,12 +258,10 @@ def _subject(facts: JobFacts, cells: Sequence[CellFacts]) -> dict[str, str]:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Join names without duplicates."""
     return ", ".join(dict.fromkeys(names))
 
 
 def _filled(values: Mapping[str, str]) -> dict[str, str]:
-    """Drop empty values."""
     return {key: value for key, value in values.items() if value}
 
 
@@ -339,22 +336,18 @@ def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
 
 def _table(cells: Sequence[CellSummary]) -> str:
     """Markdown table with one row per cell."""
-    rows = [
-        f"| cell | {headline_title(cells)} | 95 % interval | tokens kept | questions |",
-        "|---|---|---|---|---|",
-    ]
-    alone = have_one_headline(cells)
+    rows = []
     for cell in cells[:_MAX_ROWS]:
-        score = cell.headline
-        value = f"{100 * score.value:.1f} %" if score else ""
-        value += "" if alone else f" {metric_title(cell)}"
-        interval = f"{100 * score.low:.1f} to {100 * score.high:.1f}" if score else ""
-        kept = "" if cell.retention_actual is None else f"{100 * cell.retention_actual:.1f} %"
-        name = f"{cell.benchmark}: {cell.name}".replace("|", "\\|")
-        rows.append(f"| {name} | {value} | {interval} | {kept} | {cell.counts.num_questions} |")
+        value = f"{estimate_percent(cell.headline)} %" if cell.headline else ""
+        value += "" if have_one_headline(cells) else f" {metric_title(cell)}"
+        kept = "" if cell.retention_actual is None else f"{percent(cell.retention_actual)} %"
+        name, asked = f"{cell.benchmark}: {cell.name}", str(cell.counts.num_questions)
+        rows.append((name, value, interval(cell.headline), kept, asked))
+    header = ("cell", headline_title(cells), "95 % interval", "tokens kept", "questions")
+    text = Table(header, rows, text_columns=5).markdown()
     if len(cells) > _MAX_ROWS:
-        rows.append(f"\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one.")
-    return "\n".join(rows)
+        text += f"\n\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one."
+    return text
 
 
 def read_replies(run_dir: Path) -> pd.DataFrame | None:

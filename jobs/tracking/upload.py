@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,26 +19,24 @@ from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.tracking import shown
-from jobs.tracking.events import EVENTS, FOLDER, Event, has_events, last_steps, read_events
-from jobs.tracking.mlflow_runs import (
+from jobs.tracking.events import EVENTS_FILE, Event, last_steps, read_events
+from jobs.tracking.runs import (
     CELL_TAG,
     DIRECTORY_TAG,
     DRIVER_TAG,
-    MAX_METRICS,
     NOTE_TAG,
-    PAGE,
     PARENT_TAG,
-    Driver,
     MlflowRuns,
     Point,
     ReportingClient,
-    nothing,
+    driver_runs,
     shown_name,
+    this_driver,
 )
 from jobs.tracking.server import (
     TrackingError,
     default_tracking_uri,
-    experiment_id,
+    is_remote,
     mlflow_client,
     raise_if_wrong,
     tracking_errors,
@@ -56,55 +54,87 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "tango"
 _DIED = "the driver died before it could record an end"
+# Points that are sent at once.
+_POINTS = 1000
 # Pauses in seconds before retries, if a server has responded before.
 _RETRY_PAUSES_S = (2.0, 5.0, 10.0)
 _FILES = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", FAILURES_FILE)
 _FOLDERS = ("answers", "plots")
 
 
-class EventUpload:
-    """Uploads new events of a run directory to its MLflow run.
+class RunUpload:
+    """Uploads one run to one store; every step can be repeated.
 
     Args:
-        runs: Access to the MLflow runs.
-        run_dir: The run directory.
+        run_dir: The run directory, or a local copy of it.
+        tracking_uri: MLflow server or store.
+        clock: Clock for the dates of metrics.
+        progress: Called after every completed request.
+        runs: Access to the MLflow runs; `None` to connect with the first upload.
 
     Attributes:
         run: Id of the MLflow run; empty until it is created.
     """
 
-    def __init__(self, runs: MlflowRuns, run_dir: Path) -> None:
-        self.runs, self._run_dir = runs, run_dir
-        self.run = ""
-        self._offset = 0
-        self.state: Event = {}  # the last start or end
-        self.last_ms: int | None = None
+    def __init__(
+        self,
+        run_dir: Path,
+        tracking_uri: str,
+        clock: Clock = SYSTEM_CLOCK,
+        progress: Callable[[], None] = lambda: None,
+        runs: MlflowRuns | None = None,
+    ) -> None:
+        self._run_dir, self._uri = run_dir, tracking_uri
+        self._clock, self._progress, self._runs = clock, progress, runs
+        self._home = home_of(run_dir.absolute())
+        self.run, self._offset = "", 0
+        self._state: Event = {}  # the last start or end
+        self._last_ms: int | None = None
 
-    def send(self) -> None:
-        """Upload all events since the last call, with metrics in as few requests as possible."""
-        points: list[Point] = []
-        shown = self.state
-        reached = start = self._offset
-        for event, reached in read_events(self._run_dir / FOLDER / EVENTS, start):
-            self.last_ms, kind = int(event["time"]), event.get("kind")
-            if kind == "sample":
-                when = self.last_ms, int(event.get("step", 0))
-                points += [(key, value, *when) for key, value in event["metrics"].items()]
-            elif kind in ("start", "end"):
-                if kind == "start":
-                    self._start(event)
-                self.state = event
-            if len(points) >= MAX_METRICS:
-                self._flush(points)
-                points, self._offset = [], reached
-        self._flush(points)
-        if self.state is not shown and self.run:
-            self._show_state()
-        self._offset = reached
+    @property
+    def runs(self) -> MlflowRuns:
+        """Access to the MLflow runs; the first use connects to the store."""
+        if self._runs is None:
+            client = ReportingClient(mlflow_client(self._uri), self._progress)
+            found = client.get_experiment_by_name(EXPERIMENT)
+            if found is None:
+                root = self._home.parent / "mlartifacts"  # a server has a place of its own
+                place = root.absolute().as_uri() if isinstance(root, Path) else str(root)
+                experiment = client.create_experiment(
+                    EXPERIMENT, artifact_location=None if is_remote(self._uri) else place
+                )
+            else:
+                experiment = found.experiment_id
+            self._runs = MlflowRuns(client, str(experiment), self._run_dir.name)
+        return self._runs
 
-    def _flush(self, points: Sequence[Point]) -> None:
-        if points and self.run:
-            self.runs.log(self.run, metrics=points, tags={})
+    def events(self) -> str:
+        """Upload new events of the job; returns the id of its MLflow run.
+
+        Raises:
+            TrackingError: If the store is unavailable or refuses them.
+        """
+        with tracking_errors():
+            runs, points, before = self.runs, list[Point](), self._state
+            reached = self._offset
+            for event, reached in read_events(self._run_dir / EVENTS_FILE, self._offset):
+                self._last_ms, kind = int(event["time"]), event.get("kind")
+                if kind == "sample":
+                    when = self._last_ms, int(event.get("step", 0))
+                    points += [(key, value, *when) for key, value in event["metrics"].items()]
+                elif kind in ("start", "end"):
+                    if kind == "start":
+                        self._start(event)
+                    self._state = event
+                if self.run and len(points) >= _POINTS:
+                    runs.log(self.run, metrics=points)
+                    points, self._offset = [], reached
+            if self.run and points:
+                runs.log(self.run, metrics=points)
+            if self.run and self._state is not before:
+                self._show_state()
+            self._offset = reached
+            return self.run
 
     def _start(self, event: Event) -> None:
         """Create or find the MLflow run."""
@@ -127,52 +157,12 @@ class EventUpload:
 
     def _show_state(self) -> None:
         """Set the status of the MLflow run from the last start or end event."""
-        event = self.state
+        event = self._state
         if event["kind"] == "start":
             self.runs.run_on(self.run, str(event.get("driver", "")))
         else:
             reason = str(event.get("reason", ""))
             self.runs.end(self.run, str(event["status"]), int(event["time"]), reason)
-
-
-class RunUpload:
-    """Uploads one run to one store; every step can be repeated.
-
-    Args:
-        run_dir: The run directory, or a local copy of it.
-        tracking_uri: MLflow server or store.
-        clock: Clock for the dates of metrics.
-        progress: Called after every completed request.
-    """
-
-    def __init__(
-        self,
-        run_dir: Path,
-        tracking_uri: str,
-        clock: Clock = SYSTEM_CLOCK,
-        progress: Callable[[], None] = nothing,
-    ) -> None:
-        self._run_dir, self._uri = run_dir, tracking_uri
-        self._clock, self._progress = clock, progress
-        self._events: EventUpload | None = None
-
-    def events(self) -> EventUpload:
-        """Upload new events of the job.
-
-        Raises:
-            TrackingError: If the store is unavailable or refuses them.
-        """
-        with tracking_errors():
-            if self._events is None:
-                client = ReportingClient(mlflow_client(self._uri), self._progress)
-                home = home_of(self._run_dir.absolute())
-                root = home.parent / "mlartifacts"
-                root_uri = root.absolute().as_uri() if isinstance(root, Path) else str(root)
-                experiment = experiment_id(client, EXPERIMENT, self._uri, root_uri)
-                runs = MlflowRuns(client, experiment, self._run_dir.name)
-                self._events = EventUpload(runs, self._run_dir)
-            self._events.send()
-            return self._events
 
     def end_dead_runs(self) -> None:
         """End MLflow runs with status RUNNING whose driver on this machine is dead.
@@ -181,25 +171,20 @@ class RunUpload:
         missing results.
         """
         with tracking_errors():
-            runs = self.events().runs
-            for run in runs.client.search_runs(
-                [runs.experiment], "attributes.status = 'RUNNING'", max_results=PAGE
-            ):
-                driver = Driver.read(run.data.tags.get(DRIVER_TAG, ""))
-                if driver is None or driver.runs_here() is not False:
-                    continue
-                run_dir = Path(run.data.tags.get(DIRECTORY_TAG, ""))
-                complete = (run_dir / FACTS_FILE).is_file()
-                status, reason = ("FINISHED", "") if complete else ("KILLED", _DIED)
-                runs.end(str(run.info.run_id), status, None, reason)
+            for run in self.runs.search("attributes.status = 'RUNNING'"):
+                if driver_runs(run.data.tags.get(DRIVER_TAG, "")) is False:
+                    folder = Path(run.data.tags.get(DIRECTORY_TAG, ""))
+                    complete = (folder / FACTS_FILE).is_file()
+                    status, reason = ("FINISHED", "") if complete else ("KILLED", _DIED)
+                    self.runs.end(str(run.info.run_id), status, None, reason)
 
-    def _end_if_dead(self, events: EventUpload) -> None:
+    def _end_if_dead(self) -> None:
         """Mark a run without results as KILLED, unless its driver still runs on any machine."""
-        driver = Driver.read(str(events.state.get("driver", "")))
-        if events.state.get("kind") != "start" or driver is None or driver.runs_here():
+        driver = str(self._state.get("driver", ""))
+        if self._state.get("kind") != "start" or not driver or driver_runs(driver):
             return
-        if Lease(Storage.at(home_of(self._run_dir)), self._clock).living() is None:
-            events.runs.end(events.run, "KILLED", events.last_ms, _DIED)
+        if Lease(Storage.at(self._home), self._clock).living() is None:
+            self.runs.end(self.run, "KILLED", self._last_ms, _DIED)
 
     def everything(self) -> str:
         """Upload remaining events and all results; returns the id of the MLflow run.
@@ -211,31 +196,26 @@ class RunUpload:
             TrackingError: If the store is unavailable or refuses the run.
             InputError: If a file of the run is damaged.
         """
-        only_events = has_events(self._run_dir) and not (self._run_dir / FACTS_FILE).is_file()
+        has_events = (self._run_dir / EVENTS_FILE).is_file()
+        only_events = has_events and not (self._run_dir / FACTS_FILE).is_file()
         results = None if only_events else Results(self._run_dir, self._clock)
         pauses = iter(_RETRY_PAUSES_S)
         while True:
             try:
                 with tracking_errors():
-                    events = self.events()
+                    self.events()
                     if results is not None:
-                        return results.upload(events.runs)
-                    self._end_if_dead(events)
-                    return events.run
+                        return results.upload(self.runs)
+                    self._end_if_dead()
+                    return self.run
             except TrackingError:
-                pause_s = next(pauses, None) if self._events else None
+                pause_s = next(pauses, None) if self._runs else None
                 if pause_s is None:
                     raise
                 time.sleep(pause_s)
 
 
-def log_run(
-    run_dir: Path,
-    tracking_uri: str | None = None,
-    *,
-    clock: Clock = SYSTEM_CLOCK,
-    progress: Callable[[], None] = nothing,
-) -> str:
+def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SYSTEM_CLOCK) -> str:
     """Upload a run directory; repeating it updates the same MLflow runs.
 
     Events that the store has not received are uploaded first, then the results. A run with one
@@ -248,7 +228,6 @@ def log_run(
             job, and with `job.yaml` unless it was imported.
         tracking_uri: MLflow server or store; `None` for the SQLite store next to the run.
         clock: Clock for the dates of metrics.
-        progress: Called after every completed request.
 
     Returns:
         The id of the MLflow run (of the parent).
@@ -260,7 +239,7 @@ def log_run(
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
     raise_if_wrong(uri)
-    return RunUpload(run_dir, uri, clock, progress).everything()
+    return RunUpload(run_dir, uri, clock).everything()
 
 
 class Results:
@@ -274,24 +253,17 @@ class Results:
     def __init__(self, run_dir: Path, clock: Clock) -> None:
         self.run_dir, self.facts, self.job = run_dir, JobFacts.load(run_dir), read_job(run_dir)
         # A job that only fills caches has counts instead of cells.
-        self.counts: Mapping[str, object] = {}
-        self.summary: RunSummary | None = None
-        if self.facts.kind == "precompute":
-            self.counts = _summary_file(run_dir)
-        else:
-            self.summary = read_summary(run_dir)
-        self._now_ms = int(1000 * clock.now().timestamp())
-        started = self.facts.started_at
-        self._started_ms = (
-            round(1000 * datetime.fromisoformat(started).timestamp()) if started else None
-        )
-        self._ended_ms = self._now_ms
-        if self._started_ms and self.facts.wall_s:
-            self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
-        self._alive = {
-            DRIVER_TAG: Driver.this().to_tag(),
-            DIRECTORY_TAG: str(home_of(run_dir.absolute())),
-        }
+        fills = self.facts.kind == "precompute"
+        self.counts = _summary_file(run_dir) if fills else {}
+        self.summary = None if fills else read_summary(run_dir)
+        self._now_ms = self._ended_ms = int(1000 * clock.now().timestamp())
+        self._started_ms = None
+        if started := self.facts.started_at:
+            self._started_ms = round(1000 * datetime.fromisoformat(started).timestamp())
+            if self.facts.wall_s:
+                self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
+        home = str(home_of(run_dir.absolute()))
+        self._alive = {DRIVER_TAG: this_driver(), DIRECTORY_TAG: home}
 
     def upload(self, runs: MlflowRuns) -> str:
         """Upload metrics, then files; returns the id of the parent run."""
@@ -322,7 +294,7 @@ class Results:
         """Upload every cell of a sweep as a child run, and the replies of every cell as a table."""
         replies = shown.read_replies(self.run_dir)
         several = len(summary.cells) > 1
-        existing = runs.existing() if several else []
+        existing = runs.search() if several else []
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             run = parent
             if several:
@@ -335,15 +307,20 @@ class Results:
                     NOTE_TAG: shown.describe_cell(cell, self.facts),
                 }
                 run = runs.start(name, tags, self._started_ms, existing)
-                params = shown.cell_params(cell, self.facts)
                 metrics = shown.cell_metrics(cell)
                 points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]
-                runs.settings(run, params, shown.datasets_of(self.job, cell.benchmark), points)
+                datasets = shown.datasets_of(self.job, cell.benchmark)
+                runs.settings(run, shown.cell_params(cell, self.facts), datasets, points)
                 content = redacted_inside(cell.to_json())
                 runs.client.log_dict(run.info.run_id, content, SUMMARY_FILE)
             if replies is not None:
-                is_own = replies["benchmark"] == cell.benchmark
-                runs.replies(run.info.run_id, replies[is_own & (replies["cell"] == cell.name)])
+                own = replies[
+                    (replies["benchmark"] == cell.benchmark) & (replies["cell"] == cell.name)
+                ].drop(columns="cell")
+                # MLflow's own `log_table` would append to an existing table.
+                table = own.to_json(orient="split", index=False)
+                runs.client.log_text(run.info.run_id, table, shown.PREDICTIONS)
+                runs.client.set_tag(run.info.run_id, "mlflow.loggedArtifacts", shown.TABLE_MARK)
             if several:
                 runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
 

@@ -18,16 +18,12 @@ from jobs.viewer.drawings import TokenDrawing, TokenSets
 from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, clip_of
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, SHOWN, STATUSES, QuestionIndex
 from pipeline.redaction import redacted
-from tango_core import __version__
 from tango_core.benchmarks.scoring.spans import span_text
 from tango_core.printable import printable
 
 PAGE = 50
 LIST_ROWS = 20_000
 WORD_ROWS = 500
-# Additional outcomes besides the keys of `OUTCOMES`: correct with `full` and wrong here, the
-# reverse, and correct in one column and wrong in another.
-COMPARED = ("lost", "won", "differ")
 SORTS = ("order", "video", "id", "rights", "text")
 NO_WORDS = (
     "The run has no record of its questions, and its benchmark's files are missing, so the text of "
@@ -174,7 +170,6 @@ class Pages:
             "ORDER BY min(question)"
         )
         return {
-            "version": __version__,
             "questions": index.num_questions,
             "clips": index.num_clips,
             "page": PAGE,
@@ -188,7 +183,6 @@ class Pages:
                     "name": column.name,
                     "group": column.group,
                     "method": column.first.method,
-                    "retention": column.first.retention,
                     "layers": column.first.mean_layer_share,
                     "baseline": column.baseline,
                     **self._counts(number),
@@ -202,9 +196,7 @@ class Pages:
             "kinds": [self._groups(kind) for kind in range(index.num_kinds)],
             "outcomes": OUTCOMES,
             "statuses": STATUSES,
-            "compared": list(COMPARED),
             "sorts": list(SORTS),
-            "not_asked": NOT_ASKED,
             "missing": [] if index.has_words else [NO_WORDS],
         }
 

@@ -110,10 +110,8 @@ class RunGroup:
             "ids": [facts.run_id for facts in self.facts],
             "model": first.model,
             "frames": first.num_frames,
-            "kind": first.kind,
             "device": first.device,
             "started": first.started_at,
-            "mode": first.mode,
             "note": first.note,
             "where": [redacted(str(place)) for place in self.places],
         }

@@ -91,7 +91,7 @@ class ActivationStudy:
             values = trace.hidden[layer].float().abs()
             if not bool(values.isfinite().all()):
                 raise InputError(f"layer {layer} of this clip holds NaN or infinite values")
-            described = describe(values).double().sum(dim=0).cpu()
+            described = describe(values).double().sum(dim=0)
             self._statistics[layer] = self._statistics.get(layer, 0) + described
 
     def report(

@@ -222,9 +222,6 @@ def _read_separated(path: Path, separator: str) -> list[dict[str, Any]]:
         rows = [dict(row) for row in reader]
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}") from error
-    hint = parted_by(list(reader.fieldnames or ()))
-    if hint:
-        raise InputError(f"{path}: this is one column, {reader.fieldnames!r}{hint}")
     return [{k: v for k, v in row.items() if k is not None} for row in rows]
 
 

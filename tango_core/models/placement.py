@@ -170,7 +170,12 @@ def modules_of(half: object) -> list[nn.Module]:
 
 def bytes_of(modules: Iterable[nn.Module]) -> int:
     """Bytes of all parameters and buffers, each counted once."""
-    return sum(value.nbytes for value in _tensors(modules).values())
+    tensors = {
+        id(value): value.nbytes
+        for module in modules
+        for value in (*module.parameters(), *module.buffers())
+    }
+    return sum(tensors.values())
 
 
 def bytes_by_name(modules: Iterable[nn.Module]) -> dict[str, int]:
@@ -180,15 +185,6 @@ def bytes_by_name(modules: Iterable[nn.Module]) -> dict[str, int]:
         for name, value in (*module.named_parameters(), *module.named_buffers()):
             found.setdefault(id(value), (name, value))
     return {name: value.nbytes for name, value in found.values()}
-
-
-def _tensors(modules: Iterable[nn.Module]) -> dict[int, Tensor]:
-    """All parameters and buffers by identity."""
-    return {
-        id(value): value
-        for module in modules
-        for value in (*module.parameters(), *module.buffers())
-    }
 
 
 def device_of(module: Any, default: torch.device | None = None) -> torch.device:
@@ -202,32 +198,20 @@ def device_of(module: Any, default: torch.device | None = None) -> torch.device:
 class Elsewhere:
     """Wraps a module on another device than the home; behaves like the module otherwise.
 
-    Arguments are moved to the module's device. Keyword arguments are often the same objects for
-    many layers of a pass (the rotary embedding, a mask), so each is moved only once.
-
     Args:
         module: A layer, a norm or a projection.
-        device: Device of its weights.
-        moved: Cache of the pass and device: (original, copy on the device) by argument name.
+        device: Device of its weights, to which arguments are moved.
         back: Whether the result is moved to the input's device.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        device: torch.device,
-        moved: dict[str, tuple[Any, Any]],
-        *,
-        back: bool = False,
-    ) -> None:
+    def __init__(self, module: nn.Module, device: torch.device, *, back: bool = False) -> None:
         self._module = module
         self._device = device
-        self._moved = moved
         self._back = back
 
     def __call__(self, hidden: Tensor, **given: Any) -> Any:
         """Call the module on its device."""
-        here = {name: self._here(name, value) for name, value in given.items()}
+        here = {name: _moved_to(value, self._device) for name, value in given.items()}
         result = self._module(hidden.to(self._device), **here)
         return result.to(hidden.device) if self._back else result
 
@@ -236,20 +220,7 @@ class Elsewhere:
 
     def calling(self, make: Callable[[nn.Module], Any]) -> Elsewhere:
         """Wrap `make(module)` in the same way."""
-        return Elsewhere(make(self._module), self._device, self._moved, back=self._back)
-
-    def _here(self, name: str, value: Any) -> Any:
-        """Move a tensor or a pair of tensors to the device; other values are unchanged."""
-        if not isinstance(value, (Tensor, tuple)):
-            return value
-        given, moved = self._moved.get(name, (None, None))
-        if given is not value:
-            if isinstance(value, Tensor):
-                moved = value.to(self._device)
-            else:
-                moved = tuple(part.to(self._device) for part in value)
-            self._moved[name] = (value, moved)
-        return moved
+        return Elsewhere(make(self._module), self._device, back=self._back)
 
 
 class Spread:
@@ -275,14 +246,11 @@ class Spread:
         modules = (*layers, norm, lm_head)
         places = [device_of(module, home) for module in modules]
         self.devices = (home, *sorted(set(places) - {home}, key=str))
-        self._moved: dict[torch.device, dict[str, tuple[Any, Any]]] = {}
-        if self.is_one:
-            return
-        self._moved = {device: {} for device in self.devices}
-        *self.layers, self.norm, self.lm_head = (
-            Elsewhere(module, device, self._moved[device], back=module in (norm, lm_head))
-            for module, device in zip(modules, places, strict=True)
-        )
+        if not self.is_one:
+            *self.layers, self.norm, self.lm_head = (
+                Elsewhere(module, device, back=module in (norm, lm_head))
+                for module, device in zip(modules, places, strict=True)
+            )
 
     @property
     def is_one(self) -> bool:
@@ -295,11 +263,6 @@ class Spread:
             layer.calling(make) if isinstance(layer, Elsewhere) else make(layer)
             for layer in self.layers
         ]
-
-    def begin(self) -> None:
-        """Start a pass: clear cached copies of arguments, which may be outdated."""
-        for moved in self._moved.values():
-            moved.clear()
 
     def together(self, hidden: Tensor, *others: Any) -> tuple[Any, ...]:
         """Move tensors or pairs of tensors to the hidden states' device; `None` is unchanged."""

@@ -18,7 +18,6 @@ def main() -> int:
     # What takes seconds to import is not needed to say that there is no GPU.
     from tests.gpu.bars import bars
     from tests.gpu.bench_answers import bench_batches, bench_prefix
-    from tests.gpu.bench_compile import bench_compile
     from tests.gpu.bench_compress import bench_compress
     from tests.gpu.bench_decoding import bench_decoding
     from tests.gpu.bench_ttft import bench_ttft
@@ -29,7 +28,6 @@ def main() -> int:
         ("Decoding", bench_decoding),
         ("Prefix sharing", bench_prefix),
         ("Batches", bench_batches),
-        ("Compiled", bench_compile),
         ("Bars", lambda run: bars(run.parts)),
     )
     do_parts(run, "bench", parts, always=("Bars",))

@@ -8,9 +8,11 @@ headline metrics, Avg. covers those with accuracy, and a note says so.
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from jobs.report.formatting import (
     Table,
@@ -75,60 +77,47 @@ class PaperTable:
     notes: tuple[str, ...] = ()
     headlines: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def with_model(self) -> bool:
-        """Whether rows differ in their model."""
-        return len({row.model for row in self.rows}) > 1
-
-    @property
-    def with_protocol(self) -> bool:
-        """Whether rows differ in their protocol."""
-        return len({row.protocol for row in self.rows}) > 1
-
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table with published numbers in brackets."""
-        header = [*self._names(), *(self._title(*column) for column in self.columns)]
-        rows = [self._texts(row) for row in self.rows]
-        text = Table(header, rows, text_columns=len(self._names()) - 2).markdown()
-        return "\n\n".join([text, *markdown_notes(self._sentences())])
+        titles = []
+        for benchmark, column in self.columns:
+            name = self._named(benchmark) if benchmark else ""
+            titles.append(name if name and _is_only(benchmark, column) else f"{name} {column}")
+        table = self._table([title.strip() for title in titles])
+        return "\n\n".join([table.markdown(), *markdown_notes(self._sentences())])
 
     def latex(self) -> str:
         """A LaTeX `tabular` with the rules of the booktabs package, a rule per retention."""
-        names = self._names()
-        groups: list[list[str]] = []
-        for benchmark, column in self.columns:
-            title = self._named(benchmark)
-            if groups and benchmark and groups[-1][0] == title:
-                groups[-1].append(column)
+        below = ["" if _is_only(*one) else one[1].capitalize() for one in self.columns]
+        table = self._table(below)
+        top = [""] * (len(table.header) - len(self.columns))
+        for title, own in groupby(self.columns, lambda one: self._named(one[0])):
+            text, span = latex_text(title), len(list(own))
+            if span == 1 or not title:
+                top += [text] * span
             else:
-                groups.append([title, column])
-        top = [""] * len(names)
-        for title, *columns in groups:
-            span = len(columns)
-            text = latex_text(title)
-            top.append(text if span == 1 else rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
-        below = [*names, *(_below(*column) for column in self.columns)]
+                top.append(rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
         levels = [(row.model, row.protocol, row.retention) for row in self.rows]
         starts = {at for at, one in enumerate(levels) if at == 0 or one != levels[at - 1]}
-        table = Table(below, [self._texts(row) for row in self.rows], len(names) - 2)
         text = table.latex([" & ".join(top) + r" \\"], starts)
         return "\n".join([text, *latex_notes(self._sentences())])
 
     def csv(self) -> str:
         """CSV with all figures, unrounded, as shares; empty if unknown."""
-        names = [_key(*column) for column in self.columns]
-        extra = [f"{name}_published" for name in names] if self.with_published else []
-        protocol = ["protocol"] if self.with_protocol else []
+        with_protocol = len({row.protocol for row in self.rows}) > 1
         rows = []
         for row in self.rows:
-            known = [row.values.get(column) for column in self.columns]
-            printed = [row.published.get(column) for column in self.columns]
-            more = printed if self.with_published else []
-            own = [row.protocol] if self.with_protocol else []
-            rows.append([row.model, *own, row.method, row.retention, row.kept, *known, *more])
-        return Table(
-            ["model", *protocol, "method", "retention", "kept", *names, *extra], rows
-        ).csv()
+            figures: dict[str, object] = {"model": row.model}
+            if with_protocol:
+                figures["protocol"] = row.protocol
+            figures |= {"method": row.method, "retention": row.retention, "kept": row.kept}
+            figures |= {_key(*one): row.values.get(one) for one in self.columns}
+            if self.with_published:
+                figures |= {
+                    f"{_key(*one)}_published": row.published.get(one) for one in self.columns
+                }
+            rows.append(figures)
+        return Table.of(rows).csv()
 
     def _named(self, benchmark: str) -> str:
         """Name of a benchmark, with its headline metric unless that is accuracy."""
@@ -136,25 +125,20 @@ class PaperTable:
         title = title_of(benchmark)
         return title if headline == ACCURACY.title else f"{title} {headline}"
 
-    def _title(self, benchmark: str, column: str) -> str:
-        """One-line header of a column."""
-        if not benchmark:
-            return column
-        title = self._named(benchmark)
-        return title if _is_only(benchmark, column) else f"{title} {column}"
-
-    def _names(self) -> list[str]:
-        """Headers of the columns that identify a row."""
-        model = ["Model"] if self.with_model else []
-        protocol = ["Protocol"] if self.with_protocol else []
-        return [*model, *protocol, "Method", "Retention %", "Kept %"]
-
-    def _texts(self, row: PaperRow) -> list[str]:
-        """Format one row."""
-        own = [row.model] if self.with_model else []
-        own += [row.protocol] if self.with_protocol else []
-        names = [*own, row.method, f"{100 * row.retention:g}", percent(row.kept)]
-        return [*names, *(self._text(row, column) for column in self.columns)]
+    def _table(self, titles: Sequence[str]) -> Table:
+        """The table with these headers of its columns; rows say in what they differ."""
+        rows = []
+        for row in self.rows:
+            texts = {}
+            for name, attribute in (("Model", "model"), ("Protocol", "protocol")):
+                if len({getattr(one, attribute) for one in self.rows}) > 1:
+                    texts[name] = getattr(row, attribute)
+            texts |= {"Method": row.method, "Retention %": f"{100 * row.retention:g}"}
+            rows.append({**texts, "Kept %": percent(row.kept)})
+        names = Table.of(rows)
+        figures = [[self._text(row, column) for column in self.columns] for row in self.rows]
+        whole = [[*name, *own] for name, own in zip(names.rows, figures, strict=True)]
+        return Table([*names.header, *titles], whole, len(names.header) - 2)
 
     def _text(self, row: PaperRow, column: tuple[str, str]) -> str:
         """Format one figure, with the published one if known."""
@@ -180,11 +164,6 @@ def paper_column(benchmark: str) -> PaperColumn:
     return facts_of(benchmark).paper_column or _LAST
 
 
-def _below(benchmark: str, column: str) -> str:
-    """Header of a column below its benchmark's name."""
-    return "" if _is_only(benchmark, column) else column.capitalize()
-
-
 def _is_only(benchmark: str, column: str) -> bool:
     """Whether the benchmark has no other column."""
     return column == "overall" and not paper_column(benchmark).values
@@ -197,11 +176,8 @@ def _key(benchmark: str, column: str) -> str:
 
 HARNESSES = ("vlmevalkit", "lmms_eval")
 
-_T = TypeVar("_T")
 
-
-@dataclass(frozen=True)
-class _Setup:
+class _Setup(NamedTuple):
     """Model, weights, frames, harness and input; rows with different setups are not comparable."""
 
     model: str
@@ -211,8 +187,7 @@ class _Setup:
     input_size: str
 
 
-@dataclass(frozen=True)
-class _Key:
+class _Key(NamedTuple):
     """Identifies a row; `copy` counts earlier cells of the same setup and name."""
 
     setup: _Setup
@@ -304,28 +279,25 @@ def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
 
     Imported answers have no number of frames, and this project's own benchmarks have no harness.
     """
-    frames: dict[str, set[int]] = {}
-    harnesses: dict[str, set[str]] = {}
+    known: defaultdict[tuple[str, str], set[object]] = defaultdict(set)
     for cell in cells:
-        if cell.num_frames is not None:
-            frames.setdefault(cell.model, set()).add(cell.num_frames)
-        if (harness := _harness(cell)) is not None:
-            harnesses.setdefault(cell.model, set()).add(harness)
+        known["frames", cell.model].add(cell.num_frames)
+        known["harness", cell.model].add(_harness(cell))
+
+    def only(what: str, cell: CellSummary) -> Any:
+        found = known[what, cell.model] - {None}
+        return found.pop() if len(found) == 1 else None
+
     return [
         _Setup(
             cell.model,
             weights,
-            cell.num_frames or _only(frames.get(cell.model, set())),
-            _harness(cell) or _only(harnesses.get(cell.model, set())),
+            cell.num_frames or only("frames", cell),
+            _harness(cell) or only("harness", cell),
             cell.input_size,
         )
         for cell, weights in zip(cells, weights_names(cells), strict=True)
     ]
-
-
-def _only(found: set[_T]) -> _T | None:
-    """The only member of a set; `None` if it has none or several."""
-    return next(iter(found)) if len(found) == 1 else None
 
 
 def _harness(cell: CellSummary) -> str | None:

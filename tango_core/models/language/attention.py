@@ -33,7 +33,6 @@ from tango_core.models.kernels import attend
 # To add one: read its `forward`, repeat here what is new in it, and add it to the tests.
 KNOWN_CLASSES = frozenset(
     {
-        "transformers.models.gemma2.modeling_gemma2.Gemma2Attention",
         "transformers.models.llama.modeling_llama.LlamaAttention",
         "transformers.models.mistral.modeling_mistral.MistralAttention",
         "transformers.models.qwen2.modeling_qwen2.Qwen2Attention",
@@ -48,7 +47,7 @@ def raise_if_unknown(attention: Any) -> None:
     """Reject an attention module of an unsupported class.
 
     Raises:
-        ValueError: If its class is not listed, or it is not causal.
+        ValueError: If its class is not listed.
     """
     cls = type(attention)
     if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
@@ -57,23 +56,6 @@ def raise_if_unknown(attention: Any) -> None:
             f"the language model has attention of class {cls.__name__}, which is not supported; "
             f"use a checkpoint with one of: {known}"
         )
-    if not attention.is_causal:
-        raise InputError(
-            f"the {cls.__name__} of the language model is not causal, which is not supported; "
-            "set use_bidirectional_attention to false in the checkpoint's config.json"
-        )
-
-
-def window_of(attention: Any) -> int | None:
-    """Size of the layer's sliding window, the query's own token included; `None` for no window."""
-    if hasattr(attention, "sliding_window"):
-        return attention.sliding_window  # type: ignore[no-any-return]
-    return getattr(attention.config, "sliding_window", None)  # Mistral has it for all layers
-
-
-def soft_cap_of(attention: Any) -> float | None:
-    """Soft cap c: logits become c * tanh(logits / c); `None` for no cap."""
-    return getattr(attention, "attn_logit_softcapping", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +93,7 @@ class LayerAttention:
         keys = self._heads("k", normed).float()
         keys = keys.repeat_interleave(len(queries) // len(keys), dim=0)
         logits = queries @ keys.mT * attention.scaling
-        if (cap := soft_cap_of(attention)) is not None:
-            logits = torch.tanh(logits / cap) * cap
-        distance = rows[:, None] - torch.arange(len(normed), device=rows.device)
-        hidden = distance < 0
-        if (window := window_of(attention)) is not None:
-            hidden |= distance >= window
+        hidden = rows[:, None] < torch.arange(len(normed), device=rows.device)
         probabilities: Tensor = logits.masked_fill_(hidden, -torch.inf).softmax(dim=-1)
         return probabilities.to(self.states.device)
 
@@ -164,24 +141,15 @@ class LayerAttention:
 def raise_if_unsupported(model: Any) -> None:
     """Reject a text model with layers that use a feature which `LayerLoop` does not support."""
     for index, layer in enumerate(model.layers):
-        attention = getattr(layer, "self_attn", None)
+        attention: Any = getattr(layer, "self_attn", None)
         raise_if_unknown(attention)
-        if (window := window_of(attention)) is not None:
+        of_all = getattr(attention.config, "sliding_window", None)  # as Mistral has it
+        if (window := getattr(attention, "sliding_window", of_all)) is not None:
             raise InputError(
                 f"layer {index} of the language model attends within a sliding window of {window} "
                 "tokens, which is not supported; set use_sliding_window to false (or "
                 "sliding_window to null) in the checkpoint's config.json"
             )
-        if (cap := soft_cap_of(attention)) is not None:
-            raise InputError(
-                f"layer {index} of the language model soft-caps its attention logits at {cap}, "
-                "which the fused kernel does not; use a checkpoint without attn_logit_softcapping"
-            )
-    if (cap := getattr(model.config, "final_logit_softcapping", None)) is not None:
-        raise InputError(
-            f"the language model soft-caps its output logits at {cap}, which is not supported; "
-            "use a checkpoint without final_logit_softcapping"
-        )
 
 
 IMPLEMENTATION = "tango_packed"

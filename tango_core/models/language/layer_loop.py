@@ -2,8 +2,8 @@
 
 The layers are called, never changed: no hooks, no replaced methods. Attention probabilities for a
 pruner are recomputed from the layer's input and projections (`attention.py`), so the fused
-attention kernel runs in every layer. Models with unsupported features (sliding windows, soft-capped
-logits) are rejected by the constructor.
+attention kernel runs in every layer. Models with unsupported attention (other classes, sliding
+windows) are rejected by the constructor.
 
 The caller computes the positions. Any shape whose last two axes are (batch, sequence) works: (B, S)
 for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
@@ -191,7 +191,6 @@ class LayerLoop:
     ) -> Tensor:
         """Run all layers, with pruning between them."""
         options = {} if attend is None else {"work": attend}
-        self.spread.begin()
         layer_input, rotary = hidden, self._rotary(hidden, positions)
         layers = self._compiled if compiles else self.layers
         for index, layer in enumerate(layers):

@@ -64,22 +64,6 @@ class Additions:
         self._values = self._values[left.to(self._values.device)]
 
 
-def rows_left(stays: Sequence[tuple[slice, Tensor]], hidden: Tensor) -> Tensor:
-    """(N',) indices of the remaining rows of a pass.
-
-    Args:
-        stays: Per pruned prompt, in order: its rows, and the indices of those that stay.
-        hidden: (1, N, D) states before pruning.
-    """
-    every = torch.arange(hidden.shape[1], device=hidden.device)
-    pieces: list[Tensor] = []
-    done = 0
-    for rows, keep in stays:
-        pieces += [every[done : rows.start], keep + rows.start]
-        done = rows.stop
-    return torch.cat([*pieces, every[done:]])
-
-
 @dataclass(frozen=True, eq=False)
 class VisualSpan:
     """Positions of the clip in a sequence.
@@ -138,68 +122,6 @@ def counts(positions: Tensor) -> bool:
     return positions.ndim == 2
 
 
-@dataclass(frozen=True, eq=False)
-class Acted:
-    """Result of a pruner for one prompt at one layer."""
-
-    pruner: LayerPruner
-    pruned: Pruned
-    context: LayerContext
-
-    @property
-    def num_visual(self) -> int:
-        """Number of remaining visual tokens."""
-        return len(self.pruned.keep) - len(self.context.hidden) + self.context.num_left
-
-
-def raise_unless_text_stays(acted: Sequence[Acted]) -> None:
-    """Check that pruners kept all text in order, with one device synchronisation for all prompts.
-
-    Raises:
-        ValueError: If a pruner dropped text, or its result is inconsistent.
-    """
-    right = [_text_stays(one) for one in acted]
-    on_device = [ok for ok in right if isinstance(ok, Tensor)]
-    if len(on_device) == len(right) and (not right or bool(torch.stack(on_device).all())):
-        return
-    wrong = acted[[bool(ok) for ok in right].index(False)]
-    raise ValueError(
-        f"{type(wrong.pruner).__name__} at layer {wrong.context.layer} must return ascending "
-        "positions that hold all text tokens, and one hidden state each; "
-        f"got {len(wrong.pruned.keep)} of {len(wrong.context.hidden)}"
-    )
-
-
-def _text_stays(one: Acted) -> Tensor | bool:
-    """() bool tensor whether the text is kept; `False` if the shapes are inconsistent."""
-    keep, (length, dim) = one.pruned.keep, one.context.hidden.shape
-    if one.num_visual < 0 or tuple(one.pruned.hidden.shape) != (len(keep), dim):
-        return False
-    is_visual = _is_visual(one.context)
-    in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
-    text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
-    return in_range & (text_left == length - one.context.num_left)
-
-
-def visual_left(one: Acted) -> tuple[Tensor, Tensor]:
-    """Find the visual tokens that stay, after `raise_unless_text_stays`.
-
-    Returns:
-        (n,) int64 positions in the shortened sequence, and (n,) int64 indices into the previous
-        visual tokens.
-    """
-    is_visual, keep = _is_visual(one.context), one.pruned.keep
-    positions = positions_of(is_visual[keep], one.num_visual)
-    numbers = is_visual.cumsum(dim=0) - 1
-    return positions, numbers[keep[positions]]
-
-
-def _is_visual(context: LayerContext) -> Tensor:
-    """(S,) bool, whether a token is visual."""
-    is_visual = torch.zeros(len(context.hidden), dtype=torch.bool, device=context.hidden.device)
-    return is_visual.index_fill_(0, context.visual, True)
-
-
 class BetweenLayers:
     """Shortens prompts between the layers of a language model.
 
@@ -234,43 +156,38 @@ class BetweenLayers:
             added: DeepStack rows; updated to the remaining rows.
 
         Returns:
-            `hidden` and `positions` of the remaining rows.
+            `hidden` and `positions` of the remaining rows; remaining tokens keep their positions
+            unless the pruner renumbers.
 
         Raises:
             ValueError: If a pruner drops text.
         """
-        acted: list[Acted] = []
-        for prompt in pruned:
-            if index in prompt.at:
-                rows = slice(prompt.start, prompt.start + prompt.length)
-                own = rotary[0][0, rows], rotary[1][0, rows]
-                acted.append(
-                    self._act(index, hidden[0, rows], previous_input[0, rows], own, prompt)
-                )
-        raise_unless_text_stays(acted)
-        results = iter(acted)
+        every = torch.arange(hidden.shape[1], device=hidden.device)
         pieces: list[Tensor] = []
         places: list[Tensor] = []
-        stays: list[tuple[slice, Tensor]] = []
+        stays: list[Tensor] = []
         done = dropped = 0
         for prompt in pruned:
             rows = slice(prompt.start, prompt.start + prompt.length)
             prompt.start -= dropped
             if index not in prompt.at:
                 continue
-            pieces.append(hidden[:, done : rows.start])
-            places.append(positions[..., done : rows.start])
-            shortened, kept, keep = _shorten(next(results), positions[..., rows], prompt)
-            pieces.append(shortened[None])
-            places.append(kept)
-            stays.append((rows, keep))
+            own = rotary[0][0, rows], rotary[1][0, rows]
+            result = self._act(index, hidden[0, rows], previous_input[0, rows], own, prompt)
+            before, kept = positions[..., rows], result.keep
+            if prompt.pruner.renumbers and counts(positions):
+                numbered = before[..., :1] + torch.arange(len(kept), device=kept.device)
+            else:
+                numbered = before[..., kept]
+            pieces += [hidden[:, done : rows.start], result.hidden[None]]
+            places += [positions[..., done : rows.start], numbered]
+            stays += [every[done : rows.start], kept + rows.start]
             done = rows.stop
-            dropped += rows.stop - rows.start - prompt.length
-        pieces.append(hidden[:, done:])
-        places.append(positions[..., done:])
+            dropped += rows.stop - rows.start - len(kept)
         if added is not None:
-            added.keep(rows_left(stays, hidden), hidden.shape[1])
-        return torch.cat(pieces, dim=1), torch.cat(places, dim=-1)
+            added.keep(torch.cat([*stays, every[done:]]), len(every))
+        remaining = torch.cat([*pieces, hidden[:, done:]], dim=1)
+        return remaining, torch.cat([*places, positions[..., done:]], dim=-1)
 
     def _act(
         self,
@@ -279,8 +196,8 @@ class BetweenLayers:
         previous_input: Tensor,
         rotary: tuple[Tensor, Tensor],
         prompt: PrunedRows,
-    ) -> Acted:
-        """Run a pruner on its prompt; its positions and length do not change yet."""
+    ) -> Pruned:
+        """Run a pruner on its prompt, check the result, and update the prompt."""
         visual, pruner = prompt.visual, prompt.pruner
         visual_indices, prompt.positions, prompt.left, *remembered = self._spread.together(
             hidden, visual.indices, prompt.positions, prompt.left, *prompt.scratch.values()
@@ -308,20 +225,42 @@ class BetweenLayers:
             is_one_run=visual.is_one_run,
         )
         with full_precision():
-            return Acted(pruner, pruner.prune(context), context)
+            result = pruner.prune(context)
+        prompt.positions, kept = visual_left(pruner, context, result)
+        prompt.left = prompt.left[kept]
+        prompt.length = len(result.keep)
+        return result
 
 
-def _shorten(acted: Acted, positions: Tensor, prompt: PrunedRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Apply a pruner's result; tokens keep their positions unless the pruner renumbers.
+def visual_left(
+    pruner: LayerPruner, context: LayerContext, result: Pruned
+) -> tuple[Tensor, Tensor]:
+    """Find the visual tokens that stay.
 
     Returns:
-        States and positions of the remaining tokens, and their indices in the prompt.
+        (n,) int64 positions in the shortened sequence, and (n,) int64 indices into the previous
+        visual tokens.
+
+    Raises:
+        ValueError: If the pruner dropped text, or its result is inconsistent.
     """
-    pruned = acted.pruned
-    prompt.positions, kept = visual_left(acted)
-    prompt.left = prompt.left[kept]
-    prompt.length = len(pruned.keep)
-    if acted.pruner.renumbers and counts(positions):
-        count = torch.arange(prompt.length, device=positions.device)
-        return pruned.hidden, positions[..., :1] + count, pruned.keep
-    return pruned.hidden, positions[..., pruned.keep], pruned.keep
+    keep, (length, dim) = result.keep, context.hidden.shape
+    is_visual = torch.zeros(length, dtype=torch.bool, device=keep.device)
+    is_visual.index_fill_(0, context.visual, True)
+    num_left = len(keep) - length + context.num_left
+    fits = num_left >= 0 and tuple(result.hidden.shape) == (len(keep), dim)
+    if not fits or not bool(_keeps_text(keep, is_visual)):
+        raise ValueError(
+            f"{type(pruner).__name__} at layer {context.layer} must return ascending positions "
+            f"that hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
+        )
+    positions = positions_of(is_visual[keep], num_left)
+    return positions, (is_visual.cumsum(dim=0) - 1)[keep[positions]]
+
+
+def _keeps_text(keep: Tensor, is_visual: Tensor) -> Tensor:
+    """() bool, whether positions ascend, are in range and hold all text."""
+    length = len(is_visual)
+    in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
+    text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
+    return in_range & (text_left == (~is_visual).sum())

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
-from jobs.run.job_facts import versions
+from jobs.run.outcome import versions
 from pipeline.stages.threads import Writers, done_ahead
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
@@ -172,7 +172,7 @@ class Running:
                 ("uuid.uuid4", self.uuid4),
                 ("pipeline.stages.decode._child", lambda memory_gib: InlineChild()),
                 ("pipeline.storage.leases.process", table),
-                ("jobs.tracking.mlflow_runs.process", table),
+                ("jobs.tracking.runs.process", table),
                 ("jobs.tracking.live.EventFile", SimulatedEvents),
                 ("jobs.tracking.live.Sender", SimulatedSender),
                 ("pipeline.storage.leases.process", table),
@@ -188,8 +188,8 @@ class Running:
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
-                ("jobs.run.job_facts.git_commit", lambda: ""),
-                ("jobs.run.job_facts.versions", _versions),
+                ("jobs.run.outcome.git_commit", lambda: ""),
+                ("jobs.run.outcome.versions", _versions),
             ):
                 stack.enter_context(patch(target, value))
             try:

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs.tracking.events import EventFile
-from jobs.tracking.mlflow_runs import MlflowRuns, Point
+from jobs.tracking.runs import MlflowRuns, Point
 from jobs.tracking.server import TrackingError
-from jobs.tracking.upload import EventUpload
+from jobs.tracking.upload import RunUpload
 from tests.chaos.simulator.world import Process
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Server:
 
 
 class Client:
-    """What `EventUpload` asks of `MlflowRuns`, as one process reaches the server."""
+    """What `RunUpload` asks of `MlflowRuns`, as one process reaches the server."""
 
     def __init__(self, server: Server, process: Process, run_id: str) -> None:
         self._server, self._process, self._run_id = server, process, run_id
@@ -63,9 +63,8 @@ class Client:
     def run_on(self, run: str, driver: str) -> None:
         self._ask().status = "RUNNING"
 
-    def log(self, run: str, *, metrics: Sequence[Point] = (), tags: Mapping[str, str]) -> None:
+    def log(self, run: str, *, metrics: Sequence[Point]) -> None:
         found = self._ask()
-        found.tags |= tags
         found.points |= set(metrics)
 
     def end(self, run: str, status: str, end_ms: int, reason: str = "") -> None:
@@ -137,11 +136,11 @@ class SimulatedSender:
         """New events at intervals, and the rest when told."""
         name = self._run_dir.name
         runs = cast(MlflowRuns, Client(self._running.server, process, name))
-        upload = EventUpload(runs, self._run_dir)
+        upload = RunUpload(self._run_dir, URI, runs=runs)
         while not self._driver.ended and not self._driver.dead:
             told = self._told
             with suppress(TrackingError):
-                upload.send()
+                upload.events()
                 self._progress += 1
                 if told == "finish":
                     return name

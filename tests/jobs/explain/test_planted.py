@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from planted_deviations import DEVIATIONS, Deviation, base_run
-from planting import plant, singles
+from planting import by_cause, plant, singles
 
 from jobs.explain.causes import NOTHING, causes_of
-from jobs.explain.explanation import by_cause, explained, rounded_points
+from jobs.explain.explanation import explained, rounded_points
 from tango_core.metrics import MEAN_IOU, RECALL_07
 
 # Pairs whose causes meet in another way each: all of them are in the slow test.

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from dataclasses import replace
 
 import pytest
 from fake_clock import FakeClock
 from live_jobs import RECIPE, finish, new_run
 
 from jobs.tracking.events import EventFile
-from jobs.tracking.mlflow_runs import DIRECTORY_TAG, DRIVER_TAG, Driver
+from jobs.tracking.runs import DIRECTORY_TAG, DRIVER_TAG, this_driver
 from jobs.tracking.server import TrackingError
 from jobs.tracking.upload import RunUpload, log_run
 from pipeline.storage import Storage
 from pipeline.storage.leases import EXPIRES_S, Lease
 
 SECRET = "s3cr3t"
-ME = Driver.this()
-DEAD = replace(ME, pid=2**22 + 1)
-ELSEWHERE = replace(ME, machine="another", host="far")
+ME = this_driver()
+DEAD = json.dumps({**json.loads(ME), "pid": 2**22 + 1})
+REUSED = json.dumps({**json.loads(ME), "started": "1"})
+ELSEWHERE = json.dumps({**json.loads(ME), "machine": "another", "host": "far"})
 
 
 def write(run_dir, kind, time_ms, **about):
@@ -27,7 +28,7 @@ def write(run_dir, kind, time_ms, **about):
 
 
 def start(run_dir, time_ms=1000, driver=ME):
-    about = {"command": "evaluate", "driver": driver.to_tag(), "num_clips": 9}
+    about = {"command": "evaluate", "driver": driver, "num_clips": 9}
     write(run_dir, "start", time_ms, directory=str(run_dir), **about)
 
 
@@ -64,7 +65,7 @@ def test_samples_keep_their_times_and_are_there_once(run_dir, store, client):
     start(run_dir)
     samples(run_dir, 1, 2)
     upload = RunUpload(run_dir, store)
-    run = upload.events().run
+    run = upload.events()
     samples(run_dir, 3)
     upload.events()
     assert log_run(run_dir, store) == run, "sent twice"
@@ -93,7 +94,7 @@ def test_a_store_that_goes_away_in_the_middle_misses_nothing_in_the_end(
         broken.setattr(MlflowClient, "log_batch", breaks)
         with pytest.raises(TrackingError, match=r"^ConnectionResetError: gone$"):
             upload.events()
-    run = upload.events().run
+    run = upload.events()
     assert [step for step, _ in history(client, run)] == list(range(1200))
 
 
@@ -185,8 +186,8 @@ class TestDeadDrivers:
         upload = RunUpload(own, store)
 
         def make(driver=None, **tags):
-            ours = {DRIVER_TAG: driver.to_tag()} if driver else {}
-            experiment = upload.events().runs.experiment
+            ours = {DRIVER_TAG: driver} if driver else {}
+            experiment = upload.runs.experiment
             return client.create_run(experiment, start_time=1, tags={**ours, **tags}).info.run_id
 
         make.upload = upload
@@ -197,7 +198,7 @@ class TestDeadDrivers:
         finish(complete)
         expected = {
             running(DEAD): "KILLED",
-            running(replace(ME, started="1")): "KILLED",  # its process id is another's now
+            running(REUSED): "KILLED",  # its process id is another's now
             running(DEAD, **{DIRECTORY_TAG: str(complete)}): "FINISHED",
             running(ME): "RUNNING",
             running(ELSEWHERE): "RUNNING",

@@ -142,7 +142,7 @@ class TestSweep:
         run = finished_run(tmp_path / "many", *cells)
         parent = log_run(run)
         assert len(searches) == 2, "the run, and its cells"
-        monkeypatch.setattr("jobs.tracking.mlflow_runs.PAGE", 4)  # seven runs are two pages
+        monkeypatch.setattr("jobs.tracking.runs.PAGE", 4)  # seven runs are two pages
         assert log_run(run) == parent
         assert searches[2:] == [4] * 4
         client = MlflowClient(tracking_uri=default_tracking_uri(run.parent))

@@ -183,18 +183,6 @@ def test_without_a_compiler_one_line_says_so_and_both_halves_work(saved, monkeyp
     assert found[0][1] == found[1][1]
 
 
-@pytest.mark.parametrize("wrong", ["yes", 1, None])
-def test_a_wrong_setting_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"model\.compile must be true or false, got"):
-        describe_model("tiny", compile=wrong)
-
-
-def test_the_setting_is_no_part_of_the_identity_of_tokens():
-    on, off = (describe_model("tiny", compile=value) for value in (True, False))
-    assert (on.compile, off.compile) == (True, False)
-    assert on.identity() == off.identity()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_embedded_model_with_real_kernels(monkeypatch, tmp_path):

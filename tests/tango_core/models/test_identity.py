@@ -42,6 +42,11 @@ LARGER_STEP = LLAVA.replace('"sinks"', '"pooling_step": %d, "sinks"')
             {},
             LLAVA % ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear"),
         ),
+        (
+            "llava-onevision-7b",
+            {"compile": True, "encode_batch": 3},
+            LLAVA % ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear"),
+        ),
         ("llava-video-7b", {}, LLAVA % ("llava-video-7b", 64, "[28, 28]", "truncate", "average")),
         (
             "llava-video-7b",

@@ -72,7 +72,9 @@ def test_tokens_alone_never_need_the_attention_of_all_patches_to_all(onevision):
     assert not [shape for shape in seen.shapes if shape[-2:] == (NUM_PATCHES, NUM_PATCHES)]
 
 
-def test_received_attention_is_computed_a_few_frames_at_a_time(onevision):
+def test_received_attention_is_computed_a_few_frames_at_a_time(onevision, monkeypatch):
+    bound = 4 * NUM_PATCHES**2
+    monkeypatch.setattr("tango_core.models.towers.encoder._PROBABILITIES_AT_ONCE", bound)
     encoder = load_encoder("llava-onevision-7b", onevision, encode_batch=6)
     with Seen() as seen:
         encoder.encode(frames_of(6), TANGO)

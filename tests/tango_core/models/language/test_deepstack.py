@@ -9,13 +9,11 @@ from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfi
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 from without_cache import answered
 
-from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.packed_pass import visual_span, visual_spans
 from tango_core.models.language.prompt import (
     LaidOutPrompt,
-    LaidOutRequest,
     TextTokens,
     VisualTokens,
 )
@@ -153,27 +151,6 @@ def test_replies_are_the_stock_models(half, engine, share, use_cache):
     assert answers[0].prompt_tokens == 2 + 6 + 12 + 3
 
 
-def test_clips_and_methods_in_one_batch_do_not_mix(half, engine):
-    pruner = build_method("fastv", retention=0.6, layer=2, num_layers=LAYERS).pruner
-    requests = [
-        LaidOutRequest([prompt_of(q, counts, seed) for q in QUESTIONS], cut, NUM_NEW)
-        for seed, (counts, cut) in enumerate(
-            [((6, 6, 6), None), ((6, 6, 6), pruner), ((1, 0, 3), None), ((2, 6, 1), pruner)]
-        )
-    ]
-    session, found = engine.session(10_000), {}
-    for request in requests:
-        session.add(request)
-    while session.busy:
-        found |= {id(request): answers for request, answers in session.step()}
-    for request in requests:
-        alone = engine.answer(request.prompts, pruner=request.pruner, max_new_tokens=NUM_NEW)
-        texts = [answer.text for answer in alone]
-        assert [answer.text for answer in found[id(request)]] == texts
-        if request.pruner is None:
-            assert texts == [stock_reply(half, engine, one) for one in request.prompts]
-
-
 @dataclass(frozen=True)
 class Fixed(LayerPruner):
     """Keeps given visual tokens, and moves what it keeps a little."""
@@ -234,17 +211,3 @@ def test_survivors_of_pruning_inside_keep_their_own_rows(half, engine, layer):
 def engine_span(prompt):
 
     return visual_span(prompt.spans, torch.device("cpu"))
-
-
-@pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
-def test_every_method_inside_replies_the_same_with_and_without_cache(engine, name):
-    layer = {"layer": 2} if name in ("fastv", "dart") else {}
-    pruner = build_method(name, retention=0.6, num_layers=LAYERS, **layer).pruner
-    prompt = prompt_of(QUESTIONS[1], (6, 6, 6))
-    cached, plain = (
-        answered(engine, [prompt], pruner=pruner, max_new_tokens=NUM_NEW, use_cache=use_cache)[
-            0
-        ].text
-        for use_cache in (True, False)
-    )
-    assert cached == plain

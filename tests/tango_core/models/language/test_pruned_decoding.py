@@ -6,14 +6,11 @@ import pytest
 import torch
 from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
 from rounding import assert_equal_but_for_rounding
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
-from without_cache import answered
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.attention import use_packed_attention
 from tango_core.models.language.batching import most_likely
-from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_pass import (
     KeysValues,
@@ -21,7 +18,7 @@ from tango_core.models.language.packed_pass import (
     embed_spans,
     run_segments,
 )
-from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.language.prompt import TextTokens, VisualTokens
 from tango_core.models.language.pruning import VisualSpan
 
 LEFT, RIGHT, NEW = 4, 6, 4
@@ -200,26 +197,6 @@ class TestEveryPruner:
         terms = NUM_LAYERS * (4 * WIDTH + 3 * config.intermediate_size)
         assert_equal_but_for_rounding(output[0], expected, terms)
 
-    def test_replies_do_not_depend_on_the_cache(self, model, span, sequence, name):
-        prompt = LaidOutPrompt(
-            spans=(
-                TextTokens((1, 2, 3, 4)),
-                VisualTokens(sequence[LEFT : LEFT + NUM_VISUAL], span.indices, GRID),
-                TextTokens((5, 6, 7)),
-            ),
-            positions=torch.arange(LEFT + NUM_VISUAL + 3),
-        )
-        half = torch.nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
-        engine = NativeEngine(half, lambda ids: " ".join(map(str, ids)), frozenset())
-        with_cache, without = (
-            answered(
-                engine, [prompt], pruner=pruner_of(name), max_new_tokens=8, use_cache=use_cache
-            )
-            for use_cache in (True, False)
-        )
-        assert with_cache[0].text == without[0].text
-        assert with_cache[0].new_tokens == 8
-
     def test_lengths_follow_the_nominal_shares(self, packed_loop, span, sequence, name):
         pruner = pruner_of(name)
         (cache,), _, _ = prefilled(packed_loop, span, sequence, [pruner])
@@ -265,30 +242,6 @@ def test_a_pruner_that_drops_text_is_an_error(layer_loop, span, sequence):
             pruner=Greedy(retention=0.5),
             visual=span,
         )
-
-
-class Reads(TorchDispatchMode):
-    """Counts reads of a value by the host."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        aten = torch.ops.aten  # inference mode shows the outermost of them
-        self.count += func.overloadpacket in (aten.is_nonzero, aten.item, aten._local_scalar_dense)
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", ["fastv", "pyramiddrop"])
-def test_what_pruners_of_a_layer_return_is_checked_at_once(packed_loop, span, sequence, name):
-    """Each check of its own would wait for the device, once per prompt and layer."""
-    pruner, counts = pruner_of(name), []
-    for number in (1, 6):
-        with Reads() as reads:
-            prefilled(packed_loop, span, sequence, [pruner] * number)
-        counts.append(reads.count)
-    assert counts[0] == counts[1] == len(pruner.layers(NUM_LAYERS))
 
 
 def test_of_several_prompts_the_one_that_lost_text_is_named(packed_loop, span, sequence):

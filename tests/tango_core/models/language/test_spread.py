@@ -159,14 +159,6 @@ def test_a_pruner_works_at_any_layer(half, prompts, on_gpus, layer):
     assert spread == said(half, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
 
 
-def test_within_a_pass_the_rotary_embedding_moves_once_per_device(on_gpus, prompts):
-    with FakeDevices() as devices:
-        said(on_gpus, prompts[:1])
-    # In each of 5 passes hidden states, cosine and sine at two borders, and 5 around the logits; in
-    # 4 of them also which keys are new and which are there, and a look; and the prompt.
-    assert len(devices.moves) <= 5 * (2 * 3 + 5) + 4 * (2 * 3 + 1) + 7
-
-
 def test_a_checkpoint_is_loaded_layer_by_layer_onto_its_devices(checkpoint, video, monkeypatch):
     expected = load_language_model("llava-onevision-7b", str(checkpoint), dtype="float32")
     question = [Prompt("", "w1 w2 w3")]

@@ -125,11 +125,6 @@ class TestLayOut:
         places = [*range(2), *(video.indices + 2).tolist(), *range(50, len(everything))]
         assert kept.positions.tolist() == places
 
-    def test_tokens_of_another_width_are_refused(self, language_model, video):
-        wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
-        with pytest.raises(ValueError, match="width 5, but model llava-onevision-7b has 24"):
-            language_model.layout.lay_out(wrong, Prompt("", "w1"))
-
 
 def test_a_checkpoint_without_tokenizer_is_reported(tmp_path, stock):
     path = save_llava(stock, tmp_path)

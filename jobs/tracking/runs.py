@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import takewhile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from jobs.config.bounded_yaml import load_yaml
 from jobs.results.facts import JOB_FILE
-from jobs.tracking import shown
 from pipeline.redaction import redacted, redacted_inside
 from pipeline.runtime import process
 from pipeline.storage.urls import is_url
 
 if TYPE_CHECKING:
-    import pandas as pd
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Run
 
@@ -28,18 +25,15 @@ RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
 DRIVER_TAG, DIRECTORY_TAG = "tango.driver", "tango.run_dir"
 PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
-# Limits of MLflow's stores: characters, points per request, runs per search page.
+# Limits of MLflow's stores: characters, and runs per search page.
+MAX_TAG = 5000
 _MAX_KEY, _MAX_VALUE = 250, 6000
-MAX_METRICS = PAGE = 1000
+PAGE = 1000
 # Suffixes of text files, which may contain a URL with a password.
 _TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
 Point = tuple[str, float, int, int]
 """Name, value, time in ms since 1970, and step of a metric."""
-
-
-def nothing() -> None:
-    """Do nothing; used where no progress is reported."""
 
 
 class ReportingClient:
@@ -59,45 +53,23 @@ class ReportingClient:
         return call
 
 
-@dataclass(frozen=True)
-class Driver:
-    """The driver process of a job.
+def this_driver() -> str:
+    """The current process, for the tag of a run: machine, its boot, process and start time."""
+    pid = process.pid()
+    about = {"host": process.host(), "machine": process.machine(), "pid": pid}
+    return json.dumps({**about, "started": process.started(pid)})
 
-    Attributes:
-        host: Name of its machine, for display.
-        machine: Id of the machine's current boot; process ids are compared only if it is the same.
-        pid: Process id.
-        started: Start time of the process in kernel ticks.
-    """
 
-    host: str
-    machine: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this(cls) -> Self:
-        """The current process."""
-        pid = process.pid()
-        return cls(process.host(), process.machine(), pid, process.started(pid))
-
-    @classmethod
-    def read(cls, text: str) -> Self | None:
-        """Parse the tag of a run; `None` if it is malformed."""
-        try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError):
+def driver_runs(tag: str) -> bool | None:
+    """Whether a driver still runs on this machine; `None` if it is on another one, or unknown."""
+    try:
+        driver = json.loads(tag)
+        if not driver["machine"] or driver["machine"] != process.machine():
             return None
-
-    def to_tag(self) -> str:
-        """Serialize for the tag of a run; `read` parses it."""
-        return json.dumps(asdict(self))
-
-    def runs_here(self) -> bool | None:
-        """Whether the process still runs on this machine; `None` if it is on another machine."""
-        if not self.machine or self.machine != process.machine():
-            return None
-        return process.is_running(self.pid) and process.started(self.pid) == self.started
+        pid = driver["pid"]
+        return process.is_running(pid) and process.started(pid) == driver["started"]
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 @dataclass(frozen=True)
@@ -114,14 +86,13 @@ class MlflowRuns:
     experiment: str
     run_id: str
 
-    def existing(self) -> list[Run]:
-        """MLflow runs tagged with this run directory's name.
+    def search(self, query: str = "") -> list[Run]:
+        """MLflow runs that a query finds; without one those of this run directory and its cells.
 
-        These are the run and its cells, and possibly runs of another directory of the same name.
+        There may also be runs of another directory of the same name.
         """
-        query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
-        found: list[Run] = []
-        token = None
+        query = query or f"tags.`{RUN_TAG}` = '{self.run_id}'"
+        found, token = list[Any](), None
         while True:
             page = self.client.search_runs(
                 [self.experiment], query, max_results=PAGE, page_token=token
@@ -147,7 +118,7 @@ class MlflowRuns:
             existing: Already fetched runs; `None` to query the store.
         """
         all_tags = {**tags, RUN_TAG: self.run_id}
-        for run in self.existing() if existing is None else existing:
+        for run in self.search() if existing is None else existing:
             if _is_same_run(run.data.tags, all_tags):
                 self.log(run.info.run_id, tags=all_tags)
                 return run
@@ -205,16 +176,6 @@ class MlflowRuns:
         else:
             self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
 
-    def replies(self, run: str, rows: pd.DataFrame) -> None:
-        """Log the replies of one cell as the table that MLflow's evaluation view shows.
-
-        MLflow's own `log_table` is not used, because it appends to an existing table.
-        """
-        table = rows.drop(columns="cell").to_json(orient="split", index=False)
-        self.client.log_text(run, table, shown.PREDICTIONS)
-        mark = json.dumps([{"path": shown.PREDICTIONS, "type": "table"}])
-        self.client.set_tag(run, "mlflow.loggedArtifacts", mark)
-
     def run_on(self, run: str, driver: str) -> None:
         """Set a run's status to RUNNING if it belongs to this driver."""
         tags = self.client.get_run(run).data.tags
@@ -260,24 +221,21 @@ def without_secrets(path: Path) -> str | None:
     if path.suffix not in _TEXT:
         return None
     text = path.read_text(encoding="utf-8")
-    comment = clean = ""
+    clean = redacted(text)
     try:
         if path.suffix == ".json":
             held = json.loads(text)
-            clean = json.dumps(redacted_inside(held), indent=2, ensure_ascii=False) + "\n"
-        elif path.suffix == ".yaml":
-            lines = text.splitlines(keepends=True)
-            comment = "".join(takewhile(lambda line: line.startswith("#"), lines))
-            held = load_yaml(text)
-            clean = yaml.safe_dump(redacted_inside(held), sort_keys=False, allow_unicode=True)
-        if clean:
+            own = redacted_inside(held)
             # Compare by repr, because NaN != NaN.
-            if repr(redacted_inside(held)) != repr(held):
-                return redacted(comment) + clean
-            clean = redacted(comment) + text[len(comment) :]
+            return None if repr(own) == repr(held) else json.dumps(own, indent=2) + "\n"
+        if path.suffix == ".yaml":
+            held = load_yaml(text)
+            own = redacted_inside(held)
+            if clean == text and repr(own) == repr(held):
+                return None
+            return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
     except (ValueError, RecursionError):
         pass
-    clean = clean or redacted(text)
     return clean if clean != text else None
 
 
@@ -304,4 +262,4 @@ def _is_same_run(tags: Mapping[str, str], own: Mapping[str, str]) -> bool:
 
 def _clean(tags: Mapping[str, str]) -> dict[str, str]:
     """Redact tags and truncate them to the length that MLflow accepts."""
-    return {key: redacted(value)[: shown.MAX_TAG] for key, value in tags.items()}
+    return {key: redacted(value)[:MAX_TAG] for key, value in tags.items()}
