@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from jobs import exit_codes
+from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
 from jobs.results.run_summary import RunSummary
@@ -24,9 +24,8 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult, Kind
 from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
-from jobs.tracking.events import EVENTS_FILE
 from jobs.tracking.live import LiveRun
-from jobs.tracking.server import default_tracking_uri, is_remote
+from jobs.tracking.server import is_remote
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.runtime.stopping import at_stop
@@ -109,16 +108,16 @@ def run_job(
     """
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
-    # MLflow's SQLite store is in a local output directory.
-    uri = locations.tracking_uri
-    if not uri and not isinstance(locations.output, Path):
-        uri = default_tracking_uri(locations.output)
+    recipe = load_yaml(job.to_yaml())
     with (
-        # The recipe and the metrics recorded for MLflow; for a local run, the run directory.
-        local_copy(
-            run_dir, lambda name: name in (JOB_FILE, EVENTS_FILE), lambda name: name == EVENTS_FILE
-        ) as staging,
-        LiveRun(staging, uri, kind, every_s=job.tracking.every_s, board=board) as live,
+        LiveRun(
+            run_dir,
+            recipe,
+            locations.tracking_uri,
+            kind,
+            every_s=job.tracking.every_s,
+            board=board,
+        ) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
         done = execute(
@@ -132,17 +131,16 @@ def run_job(
             board=board,
         )
         summary = None
-        with local_copy(run_dir, lambda name: name != EVENTS_FILE) as folder:
+        with local_copy(run_dir) as folder:
             if kind == "precompute":
                 lines = _finish_caches(done, folder, locations)
             else:
                 all_answers_are_in(run_dir)
                 summary, lines = _finish_answers(done, folder, run_dir, display)
-            if folder != staging:
-                shutil.copytree(folder, staging, dirs_exist_ok=True)
         for line in lines:
             display.say(line)
-        tracked = live.finish()
+        with local_copy(run_dir, sent=lambda name: False) as folder:
+            tracked = live.finish(folder)
     if tracked:
         display.say(f"MLflow:  {where(live.uri, tracked)}")
     code = exit_code(job, done, run_dir)

@@ -100,20 +100,6 @@ def test_videos_without_questions_are_refused_before_anything_is_encoded(folder,
     assert outcome.num_encoded == 1
 
 
-def test_a_shard_without_clips_is_an_empty_run(folder, tmp_path):
-    outcome, run_dir = run(recipe(folder, executor="local", shard="9/10"), tmp_path / "runs")
-    assert outcome.num_clips == 0
-    assert write_summary(run_dir).counts.num_questions == 0
-    assert write_report(run_dir).is_file()
-
-
-def test_a_run_is_not_continued_with_another_recipe(folder, tmp_path):
-    _, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
-    other = recipe(folder, executor="local", methods=[{"name": "uniform", "retention": 0.5}])
-    with pytest.raises(RecipeError, match="the recipe's methods differs from that run"):
-        run(other, tmp_path / "runs", run_dir)
-
-
 @pytest.fixture
 def damaged_folder(tmp_path):
     """A good clip, and one that has lost two seconds in its middle."""

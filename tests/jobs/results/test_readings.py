@@ -10,7 +10,7 @@ from jobs.report.tables.cells import cells_csv, render_table
 from jobs.results.replies import are_ranked, rule_notes, unread_notes
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize
-from jobs.tracking.shown import run_metrics
+from jobs.tracking.contents import run_metrics
 
 FACTS = facts_of(cell("full"), cell("tango", 0.1))
 
