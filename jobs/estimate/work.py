@@ -29,8 +29,8 @@ from pipeline.clips import DECODE_VIDEO, FAILED, Pools, questions_of, stages_of,
 from pipeline.plan import Plan
 from pipeline.progress.parts import AnswerParts
 from pipeline.resources.pools import ActorPool
-from pipeline.resources.sizing import UNMEASURED, Work
 from pipeline.rows import clips_in
+from pipeline.sizing import UNMEASURED, Work
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt

@@ -23,9 +23,9 @@ from pipeline.plan import Plan, plan_clips
 from pipeline.progress.resume import Continued
 from pipeline.redaction import redacted
 from pipeline.resources.devices import reserves_gpus
-from pipeline.resources.sizing import AutoPools
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Executor, Settings
+from pipeline.sizing import AutoPools
 from pipeline.sources import Sources
 from pipeline.storage import Storage
 from pipeline.storage.mirror import Mirror, mirrored

@@ -47,8 +47,8 @@ from pipeline.clips import Pools
 from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.devices import placed
-from pipeline.resources.sizing import suggest_pools
 from pipeline.settings import Settings
+from pipeline.sizing import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder

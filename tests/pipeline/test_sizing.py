@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.clips import Pools
 from pipeline.resources.pools import ActorPool, PoolError, preflight
-from pipeline.resources.sizing import AutoPools, Work, pools_for, suggest_pools
+from pipeline.sizing import AutoPools, Work, pools_for, suggest_pools
 
 ALL = ("decode", "compress", "answer")
 CLUSTERS = {
