@@ -94,11 +94,11 @@ test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
 	@$(PYTEST) -m 'not gpu'
 
-chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); small tests for what fails
+chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); what fails as tests
 	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)
 
-fuzz: $(READY)  ## Read N (5000) damaged files from seed SEED (0): videos, caches, runs, annotations, recipes
-	@$(BIN)/python -m tests.chaos.fuzz --seed $(or $(SEED),0) --number $(or $(N),5000)
+fuzz: $(READY)  ## Read N (5000) damaged files from seed SEED (0): videos, caches, answers
+	@$(BIN)/python -m tests.chaos.fuzz.run --seed $(or $(SEED),0) --number $(or $(N),5000)
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .
