@@ -20,19 +20,19 @@ import pyarrow.parquet as pq
 
 from jobs.run import driver
 from pipeline import run
-from pipeline.cache import compact, rows
-from pipeline.cache.directory import find_row
+from pipeline.cache import compact
+from pipeline.cache.directory import TokenCache, read_row
 from pipeline.cache.names import file_of
-from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, ClipIdentity, StoredClip
+from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, Entry, StoredClip, checked_tokens
 from pipeline.cache.shards import KEYS, Shards, shard_name
-from pipeline.cache.tokens import Entry, TokenCache
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.progress import parts
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.resume import AnsweredClips
-from pipeline.rows import ANSWER, bounds
+from pipeline.rows import ANSWER
 from pipeline.stages import answer, compress
 from pipeline.storage import Storage
+from pipeline.storage.files import Disk
 from pipeline.storage.leases import EXPIRES_S, Holder, Lease
 from pipeline.storage.objects import ObjectStore
 from pipeline.storage.seal import DAMAGE, DamagedFileError, SealedTable, write_sealed
@@ -104,10 +104,12 @@ def _write_in_place(self: Storage, name: str, data: bytes | memoryview) -> None:
     if self.store is not None:
         self.store.write(self.path(name), data)
         return
-    self._disk.make_folder(self.root, exist_ok=True)
-    with self._disk.new_file(self.path(name)) as file:
+    disk = self.filesystem
+    assert isinstance(disk, Disk)
+    disk.make_folder(self.root, exist_ok=True)
+    with disk.new_file(self.path(name)) as file:
         file.write(data)
-        self._disk.sync(file)
+        disk.sync(file)
 
 
 def _keep_and_drop(self: AnswerWriter, clips: Any) -> None:
@@ -145,17 +147,14 @@ def _read_blindly(folder: Storage, name: str, *, must: bool) -> SealedTable:
 def _checked_nothing(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Accept whatever can be parsed."""
     (row,) = table.to_pylist()
-    clip = ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
-    return StoredClip(clip, rows._from_row(row), table, True)
-
-
-_checked = rows._checked
+    with patch("pipeline.cache.rows._seal", lambda *_: row["checksum"]):
+        return _checked_but_key(table, key, cache)
 
 
 def _checked_but_key(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Check everything but whose tokens they are."""
-    cache = str(table["checksum"][0].as_py().partition("@")[2])
-    return _checked(table, table["clip_key"][0].as_py(), cache)
+    (row,) = table.to_pylist()
+    return checked_tokens(table, row["clip_key"], row["checksum"].partition("@")[2])
 
 
 def _drop_unread(self: AnswerWriter) -> None:
@@ -196,26 +195,25 @@ def _refresh_without_tombstones(self: Shards, names: Iterable[str] | None = None
 
 
 def _read_own_file_only(self: TokenCache, key: str) -> Entry:
-    return rows.read_checked(*find_row(self.shards, key, in_shard=False)).entry
+    found: StoredClip = read_row(TokenCache, self.shards, key, in_shard=False)
+    return found.entry
 
 
 def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     """Remove the files before the shard is in place."""
-    tables = {file.base_name: compact._read(folder, file) for file in batch}
-    for file in batch:
-        folder.remove(file.base_name)
-    keys = []
+    entries = [file.name.removesuffix(".parquet") for file in batch]
+    tables = {entry: compact._read(folder, entry) for entry in entries}
+    for entry in entries:
+        folder.remove(file_of(entry))
+    keys = [entry for entry in entries if isinstance(tables[entry], pa.Table)]
     with (
         folder.storage.writing(shard_name(clock.now())) as sink,
         pq.ParquetWriter(sink, SCHEMA, **WRITE_OPTIONS) as writer,
     ):
-        for file in batch:
-            table = tables[file.base_name]
-            if isinstance(table, pa.Table):
-                writer.write_table(table)
-                keys.append(compact._entry(file))
+        for entry in keys:
+            writer.write_table(tables[entry])
         writer.add_key_value_metadata({KEYS: json.dumps(keys)})
-    yield from ((file_of(key), None) for key in keys)
+    yield from ((file_of(entry), None) for entry in keys)
 
 
 def _write_by_number(self: AnswerWriter, table: pa.Table) -> None:
@@ -327,12 +325,12 @@ MUTATIONS = (
     ),
     Mutation(
         "tokens whose checksum nobody checks",
-        ((rows, "_checked", _checked_nothing),),
+        ((TokenCache, "checked", staticmethod(_checked_nothing)),),
         ("swapped", "rot"),
     ),
     Mutation(
         "a cache file that was swapped with another clip's",
-        ((rows, "_checked", _checked_but_key),),
+        ((TokenCache, "checked", staticmethod(_checked_but_key)),),
         ("swapped",),
     ),
     Mutation(
