@@ -135,8 +135,9 @@ $(SEEDS)/table%/finished: jobs/recipes/shapes_table.yaml $(SEEDS)/model%/model.s
 $(SEEDS)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/table$(seed)/finished)
 	@$(BIN)/tango runs replicates $(foreach seed,0 1 2,$(SEEDS)/table$(seed)/*-shapes-*) --output $(@D)
 
-bench: $(READY)  ## Measure speed against floors and references, as ratios
-	@$(BIN)/python -m tests.perf.bench
+bench: $(READY)  ## Measure speed against references, as ratios
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_methods.py --threads 1
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_pipeline.py --threads 1
 
 test-gpu:  ## Compare the GPU with the CPU; needs torch and transformers alone
 	@$(GPU_PYTHON) -m tests.gpu.check --out $(GPU_RESULTS)

@@ -4,7 +4,7 @@
         [--device cuda] [--dtype bfloat16] [--only NAME ...]
 
 Methods before the language model compress a clip; methods inside it run one step on a prompt that
-holds all tokens of that clip (`pruner_cases`). Every repetition times ours and the reference, each
+holds all tokens of that clip (`cases.py`). Every repetition times ours and the reference, each
 behind two reads of the tokens, so that a busy machine slows all of them and both find the same
 cache; ratios are of pairs, and minimum, median and maximum are given. With one thread it is
 processor time, which other processes disturb less than wall time.
@@ -35,8 +35,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parent))
 
 import reference_tango
-from compress_cases import make_features
-from pruner_cases import build_pruner, make_context, pruner_names
+from cases import build_pruner, make_context, make_features, pruner_names
 from references import COMPRESSORS, PRUNERS
 from timing import machine, spread, timed
 
@@ -64,7 +63,6 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--only", nargs="*", help="methods to time; the results are not written")
-    parser.add_argument("--add", action="store_true", help="with --only: put them into the results")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     about = {**machine(options), "clock": clock(options.device, options.threads)}
@@ -85,27 +83,11 @@ def main() -> None:
     folder = Path(__file__).parent / "results"
     folder.mkdir(exist_ok=True)
     name = f"methods_{options.device}_{options.dtype}_{options.threads}threads"
-    if options.add:
-        results = added(json.loads((folder / f"{name}.json").read_text()), results, options.only)
     print(markdown(results))
-    if options.only and not options.add:
+    if options.only:
         return
     (folder / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     (folder / f"{name}.md").write_text(markdown(results))
-
-
-def added(before: dict[str, Any], now: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """Results of an earlier run with some methods measured again or for the first time.
-
-    Every ratio is of pairs measured in one run, so rows of several runs may stand side by side.
-    """
-    kept = [case for case in before["cases"] if case["method"] not in names]
-    about = {"methods": ", ".join(names), **now["machine"]}
-    return {
-        "machine": before["machine"],
-        "later": [*before.get("later", []), about],
-        "cases": [*kept, *now["cases"]],
-    }
 
 
 def with_signals(features: VisualFeatures) -> VisualFeatures:
@@ -210,21 +192,14 @@ def quotients(values: list[float], others: list[float]) -> list[float]:
     return [value / other for value, other in zip(values, others, strict=True)]
 
 
-def _in_words(about: dict[str, Any]) -> str:
-    """What the numbers depend on, in one line."""
-    return ", ".join(f"{key} {value}" for key, value in about.items())
-
-
 def markdown(results: dict[str, Any]) -> str:
     """The results as a table for methods before and one for steps inside the language model."""
-    about = _in_words(results["machine"])
-    later = [f"Measured later, {_in_words(run)}." for run in results.get("later", [])]
+    about = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
     lines = [
         f"# Methods at retention {RETENTION}, 32 x 196 x 3584",
         "",
         about,
         "",
-        *(line for sentence in later for line in (sentence, "")),
         f"Milliseconds of {results['machine']['clock']} time, minimum (median). "
         "Ratios to the plain reference are of minima, "
         "then minimum / median / maximum of pairs; with check: as if the reference looked for "

@@ -11,7 +11,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bench_pipeline import is_met
-from bench_planning import growth
 from pipeline_cases import (
     ONE_CELL,
     Run,
@@ -114,13 +113,3 @@ def test_planning_reads_every_clip_and_finds_the_cached_ones(tmp_path):
     assert (steps["clips"], steps["clips_to_encode"]) == (1200, 900)
     assert 0 < steps["read_s"] < steps["planned_s"]
     assert 0 < steps["start_gib"] <= steps["read_gib"] <= steps["planned_gib"]
-
-
-def test_growth_is_per_further_clip_of_one_job():
-    cases = [
-        {"job": "a", "clips": 1_000, "planned_s": 2.0, "planned_gib": 1.0},
-        {"job": "a", "clips": 11_000, "planned_s": 2.5, "planned_gib": 1.0 + 10_000 / 2**20},
-        {"job": "b", "clips": 1_000, "planned_s": 2.0, "planned_gib": 1.0},
-    ]
-    (row,) = growth(cases)
-    assert (row["us_per_clip"], row["bytes_per_clip"]) == (50.0, 1024)

@@ -15,7 +15,7 @@ from tango_core.compressors.tango.method import Tango
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference_tango
-from pruner_cases import build_pruner
+from cases import build_pruner
 from references import COMPRESSORS, PRUNERS
 
 

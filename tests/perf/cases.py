@@ -1,16 +1,16 @@
-"""What methods inside the language model are timed on: one prompt of a 7B model, made by hand."""
+"""What methods are timed on: clips of 32 x 196 x 3584, and one prompt of a 7B model."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from compress_cases import DIM
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import LayerContext, LayerPruner
 from tango_core.compressors.hybrid import INNER, checked_inner
 from tango_core.types import VisualFeatures
 
+NUM_FRAMES, GRID, DIM = 32, (14, 14), 3584
 NUM_LAYERS, NUM_HEADS, KEY_DIM = 28, 28, 512
 LEFT, RIGHT = 14, 75  # text tokens before and behind the clip
 INNER_SHARE = 0.5
@@ -72,4 +72,29 @@ def make_context(features: VisualFeatures) -> LayerContext:
         norm=lambda states: F.rms_norm(states, (DIM,), weight, 1e-6),
         attention_ahead=attention,
         is_one_run=True,
+    )
+
+
+def make_features(
+    kind: str, device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> VisualFeatures:
+    """Seeded features of 32 frames x 196 tokens x 3584 channels."""
+    generator = torch.Generator().manual_seed(0)
+    num_cells = GRID[0] * GRID[1]
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, DIM, generator=generator)
+
+    tokens = normal(NUM_FRAMES, num_cells)
+    if kind != "noise":
+        scenes = NUM_FRAMES // 4 if kind == "scenes" else 1
+        still = normal(scenes, num_cells // 2).repeat_interleave(NUM_FRAMES // scenes, dim=0)
+        tokens[:, : num_cells // 2] = still + 0.1 * tokens[:, : num_cells // 2]
+    saliency = torch.randn(NUM_FRAMES, num_cells, generator=generator).softmax(dim=-1)
+    return VisualFeatures(
+        tokens=tokens.to(dtype).to(device),
+        grid=GRID,
+        timestamps=torch.arange(NUM_FRAMES, dtype=torch.float64) * 2,
+        saliency=saliency.to(device),
+        sinks=(28, 27, 41, 169, 11, 12),
     )
