@@ -1,0 +1,105 @@
+"""`tango serve`: write what the server needs to a directory, print the command and run it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from jobs.config.recipe import Job, parse_job
+from jobs.serve.clips import SCHEME, ServedClips, open_clips
+from tango_core.models.language.vllm_engine import LOAD_FORMAT, VllmEngine
+
+_RECIPE, _CACHE = "recipe.yaml", "cache.txt"
+
+
+def serve(job: Job, root: str, arguments: Sequence[str], *, dry_run: bool) -> int:
+    """Run `vllm serve` until it ends; returns its exit code.
+
+    Args:
+        job: The recipe: a model and methods.
+        root: Directory or URL of the token caches.
+        arguments: Further arguments of `vllm serve`.
+        dry_run: Only print the command.
+
+    Raises:
+        InputError: If vLLM is missing or cannot serve the recipe.
+    """
+    from jobs.serve.vllm_plugin import FOLDER
+
+    with tempfile.TemporaryDirectory(prefix="tango-serve-") as name:
+        folder = Path(name)
+        clips = write_folder(folder, replace(job, engine="vllm"), root)
+        line = command_line(folder, clips, arguments)
+        print(f"{FOLDER}={folder} {shlex.join(line)}")
+        for method in clips.methods:
+            print(f"  {SCHEME}KEY/{method}")
+        sys.stdout.flush()
+        if dry_run:
+            return 0
+        environment = {**os.environ, FOLDER: name}
+        # The client's signals reach the server, too: it shares this process's terminal.
+        with subprocess.Popen(line, env=environment) as server:
+            return server.wait()
+
+
+def write_folder(folder: Path, job: Job, root: str) -> ServedClips:
+    """Write the recipe, the configuration and the tokenizer of a server.
+
+    Args:
+        folder: An existing directory.
+        job: The recipe with `engine: vllm`.
+        root: Directory or URL of the token caches.
+    """
+    root = root if "://" in root else str(Path(root).absolute())
+    clips = open_clips(job, root)
+    engine = clips.model.engine
+    assert isinstance(engine, VllmEngine)
+    (folder / _RECIPE).write_text(job.to_yaml(), encoding="utf-8")
+    (folder / _CACHE).write_text(root, encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(engine.config), encoding="utf-8")
+    # Replies end and are chosen as in a job, unless a request says otherwise.
+    ends = {"eos_token_id": sorted(engine.eos_ids), "temperature": 0.0}
+    (folder / "generation_config.json").write_text(json.dumps(ends), encoding="utf-8")
+    clips.model.layout.tokenizer.save_pretrained(folder)
+    return clips
+
+
+def open_folder(folder: Path) -> ServedClips:
+    """What `write_folder` described."""
+    content = yaml.safe_load((folder / _RECIPE).read_text(encoding="utf-8"))
+    job = parse_job(content, str(folder / _RECIPE))
+    return open_clips(job, (folder / _CACHE).read_text(encoding="utf-8"))
+
+
+def command_line(folder: Path, clips: ServedClips, arguments: Sequence[str]) -> list[str]:
+    """`vllm serve` with everything that this package adds to it."""
+    from jobs.serve.vllm_plugin import MODE
+
+    spec = clips.model.spec
+    engine = clips.model.engine
+    assert isinstance(engine, VllmEngine)
+    fixed = {
+        "load_format": LOAD_FORMAT,
+        "tokenizer_mode": MODE,
+        "served_model_name": spec.name,
+        "dtype": spec.dtype,
+        "enforce_eager": engine.device.type == "cpu",
+        **engine.route_arguments(),
+    }
+    line = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)]
+    for option, value in fixed.items():
+        flag = f"--{option.replace('_', '-')}"
+        if value is True:
+            line.append(flag)
+        elif value is not False:
+            line += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
+    return [*line, *arguments]
