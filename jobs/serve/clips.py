@@ -8,15 +8,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from jobs.config.recipe import Job
-from jobs.run.build import methods_of, model_of
+from jobs.run.build import methods_of, model_of, raise_if_not_on_engine
 from pipeline.cache.derived import derived, features_with
 from pipeline.cache.folders import find_caches
 from pipeline.cache.tokens import TokenCache, open_cache
 from pipeline.methods import PlannedMethod
 from tango_core.errors import InputError, MissingFileError
 from tango_core.models import load_language_model
+from tango_core.models.base import ModelSpec
 from tango_core.models.language.engine import LayoutAndEngine
-from tango_core.models.language.prompt import LaidOutPrompt
+from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout
+from tango_core.models.language.vllm_engine import VllmEngine
 from tango_core.types import CompressedVideo, Prompt
 
 SCHEME = "tango://"
@@ -42,14 +44,16 @@ class ServedClips:
     """Everything that questions are answered about.
 
     Attributes:
-        model: Layout and engine of the recipe's model.
+        spec: The model.
+        layout: Its prompts.
+        engine: Its engine, which is not started; it builds inputs.
         methods: `"tango/0.1"` or `"full"` -> method.
-        root: Directory or URL of the caches.
     """
 
-    model: LayoutAndEngine
+    spec: ModelSpec
+    layout: PromptLayout
+    engine: VllmEngine
     methods: Mapping[str, ServedMethod]
-    root: str
 
     def lay_out(self, messages: Sequence[Mapping[str, Any]]) -> LaidOutPrompt:
         """Lay out the prompt of a chat request.
@@ -74,7 +78,7 @@ class ServedClips:
                 f"method {unquote(method)!r} is not served; served are {', '.join(self.methods)}"
             )
         positions = served.planned.method.compressor.positions
-        return self.model.layout.lay_out(self._read(key, served), prompt, positions)
+        return self.layout.lay_out(self._read(key, served), prompt, positions)
 
     def _read(self, key: str, served: ServedMethod) -> CompressedVideo:
         """Read or compute a token set.
@@ -94,7 +98,7 @@ class ServedClips:
             except FileNotFoundError:
                 pass
         raise MissingFileError(
-            f"clip {key!r} has no token set of {served.planned.name} in {self.root}; "
+            f"the server's cache has no token set of {served.planned.name} of clip {key!r}; "
             "`tango precompute` makes it"
         )
 
@@ -111,16 +115,10 @@ def open_clips(job: Job, root: str) -> ServedClips:
     """
     spec = model_of(job)
     methods, _ = methods_of(job, spec)
-    found = [
-        folder.cache for folder in find_caches(root) if isinstance(folder.cache, TokenCache)
-    ]
+    found = [folder.cache for folder in find_caches(root) if isinstance(folder.cache, TokenCache)]
     served = {}
     for name, method in methods:
-        if method.pruner is not None:
-            raise InputError(
-                f"method {name!r} prunes inside the language model, which no serving engine does; "
-                "leave it out, or answer with engine: native"
-            )
+        raise_if_not_on_engine(name, method, "vllm")
         wanted = open_cache(root, spec, method.compressor)
         caches = [one for one in found if _without_decoder(one) == _without_decoder(wanted)]
         if not caches:
@@ -131,7 +129,10 @@ def open_clips(job: Job, root: str) -> ServedClips:
         served[name.replace(" r=", "/", 1)] = ServedMethod(
             PlannedMethod(name, method, wanted.name), tuple(caches)
         )
-    return ServedClips(load_language_model(spec), served, root)
+    model = load_language_model(spec)
+    assert isinstance(model, LayoutAndEngine)
+    assert isinstance(model.engine, VllmEngine)
+    return ServedClips(spec, model.layout, model.engine, served)
 
 
 def _without_decoder(cache: TokenCache) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import yaml
 
 from jobs.config.recipe import Job, parse_job
 from jobs.serve.clips import SCHEME, ServedClips, open_clips
-from tango_core.models.language.vllm_engine import LOAD_FORMAT, VllmEngine
+from tango_core.models.language.vllm_engine import LOAD_FORMAT
 
 _RECIPE, _CACHE = "recipe.yaml", "cache.txt"
 
@@ -61,15 +61,14 @@ def write_folder(folder: Path, job: Job, root: str) -> ServedClips:
     """
     root = root if "://" in root else str(Path(root).absolute())
     clips = open_clips(job, root)
-    engine = clips.model.engine
-    assert isinstance(engine, VllmEngine)
+    engine = clips.engine
     (folder / _RECIPE).write_text(job.to_yaml(), encoding="utf-8")
     (folder / _CACHE).write_text(root, encoding="utf-8")
     (folder / "config.json").write_text(json.dumps(engine.config), encoding="utf-8")
     # Replies end and are chosen as in a job, unless a request says otherwise.
     ends = {"eos_token_id": sorted(engine.eos_ids), "temperature": 0.0}
     (folder / "generation_config.json").write_text(json.dumps(ends), encoding="utf-8")
-    clips.model.layout.tokenizer.save_pretrained(folder)
+    clips.layout.tokenizer.save_pretrained(folder)
     return clips
 
 
@@ -84,16 +83,13 @@ def command_line(folder: Path, clips: ServedClips, arguments: Sequence[str]) -> 
     """`vllm serve` with everything that this package adds to it."""
     from jobs.serve.vllm_plugin import MODE
 
-    spec = clips.model.spec
-    engine = clips.model.engine
-    assert isinstance(engine, VllmEngine)
     fixed = {
         "load_format": LOAD_FORMAT,
         "tokenizer_mode": MODE,
-        "served_model_name": spec.name,
-        "dtype": spec.dtype,
-        "enforce_eager": engine.device.type == "cpu",
-        **engine.route_arguments(),
+        "served_model_name": clips.spec.name,
+        "dtype": clips.spec.dtype,
+        "enforce_eager": clips.engine.device.type == "cpu",
+        **clips.engine.route_arguments(),
     }
     line = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)]
     for option, value in fixed.items():

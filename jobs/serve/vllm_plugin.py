@@ -26,7 +26,7 @@ def register() -> None:
 
     from tango_core.models.language.vllm_engine import register_loader
 
-    register_loader(lambda: served_clips().model.engine.weights)
+    register_loader(lambda: served_clips().engine.weights)
     TokenizerRegistry.register(MODE, "vllm.tokenizers.hf", "CachedHfTokenizer")
     RENDERER_REGISTRY.register(MODE, "jobs.serve.vllm_renderer", "ClipRenderer")
 

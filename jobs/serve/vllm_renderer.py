@@ -48,7 +48,7 @@ class ClipRenderer(HfRenderer):  # type: ignore[misc]
     def _input(self, messages: Messages) -> Any:
         clips = served_clips()
         try:
-            return next(clips.model.engine.inputs([clips.lay_out(messages)]))
+            return next(clips.engine.inputs([clips.lay_out(messages)]))
         except FileNotFoundError as error:
             raise VLLMNotFoundError(str(error)) from error
         except UserError as error:

@@ -8,8 +8,6 @@ os.environ.update(
     VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the model in this process, so that a test sees its calls
     VLLM_CPU_KVCACHE_SPACE="1",
     VLLM_CPU_OMP_THREADS_BIND="nobind",
-    VLLM_NO_USAGE_STATS="1",
-    TORCHDYNAMO_DISABLE="1",
 )
 
 import pytest
@@ -20,9 +18,15 @@ from vllm import EngineArgs, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from tango_core.models import load_language_model
+from tango_core.models import describe_model, load_language_model
+from tango_core.models.base import ClipPrompts
 from tango_core.models.language.packed_pass import additions
-from tango_core.models.language.vllm_qwen import clip_inputs, engine_arguments, register
+from tango_core.models.language.vllm_qwen import (
+    ARCHITECTURES,
+    clip_inputs,
+    engine_arguments,
+    register,
+)
 from tango_core.types import CompressedVideo, Prompt
 
 LONGEST = 2048
@@ -44,7 +48,8 @@ class Engine:
             max_num_batched_tokens=chunk,
             max_num_seqs=8,
             max_logprobs=-1,
-            **engine_arguments(model_type),
+            hf_overrides={"architectures": [ARCHITECTURES[model_type]]},
+            **engine_arguments(),
         )
         self.engine = LLMEngine.from_engine_args(arguments)
         self.positions = []
@@ -126,7 +131,8 @@ def kept_sets(model, count, grids, dtype=torch.float32):
 
 
 def inputs_for(model, video, prompts=PROMPTS):
-    return list(clip_inputs([model.layout.lay_out(video, one) for one in prompts], VIDEO_PAD))
+    laid_out = [model.layout.lay_out(video, one) for one in prompts]
+    return list(clip_inputs(laid_out, VIDEO_PAD, video.tokens.dtype))
 
 
 GRIDS = [(1, 4, 4), (4, 3, 5), (8, 2, 3), (16, 4, 4), (1, 1, 2), (3, 6, 7)]
@@ -136,7 +142,7 @@ def test_positions_of_50_kept_sets_are_those_of_the_layout(family, engine):
     native = family[2]
     for number, video in enumerate(kept_sets(native, 50, GRIDS)):
         laid_out = native.layout.lay_out(video, PROMPTS[number % 4])
-        (one,) = clip_inputs([laid_out], VIDEO_PAD)
+        (one,) = clip_inputs([laid_out], VIDEO_PAD, video.tokens.dtype)
         found, cached = engine.prefilled(one)
         assert torch.equal(found, laid_out.positions[:, cached:])
 
@@ -157,7 +163,7 @@ def test_first_logits_are_those_of_this_projects_engine(family, engine):
     native = family[2]
     for video in kept_sets(native, 6, GRIDS):
         laid_out = native.layout.lay_out(video, PROMPTS[0])
-        (output,) = engine.run(clip_inputs([laid_out], VIDEO_PAD), max_tokens=1, logprobs=-1)
+        (output,) = engine.run(inputs_for(native, video, PROMPTS[:1]), max_tokens=1, logprobs=-1)
         expected = first_logits(native, laid_out)
         found = output.outputs[0].logprobs[0]
         found = torch.tensor([found[token].logprob for token in range(len(expected))])
@@ -216,7 +222,7 @@ def test_positions_in_bfloat16_are_the_same(family):
     highest = 0
     for video in kept_sets(native, 50, grids, torch.bfloat16):
         laid_out = native.layout.lay_out(video, PROMPTS[0])
-        (one,) = clip_inputs([laid_out], VIDEO_PAD)
+        (one,) = clip_inputs([laid_out], VIDEO_PAD, video.tokens.dtype)
         found, cached = engine.prefilled(one)
         assert torch.equal(found, laid_out.positions[:, cached:])
         highest = max(highest, int(found.max()))
@@ -232,3 +238,28 @@ def test_the_tower_is_not_built(engine):
 def test_a_prompt_without_clip_is_answered(family, engine):
     (output,) = engine.run([{"type": "token", "prompt_token_ids": list(range(10, 60))}])
     assert len(output.outputs[0].token_ids) == NEW_TOKENS
+
+
+def test_the_engine_of_a_recipe_gives_the_same_answers(family):
+    """`engine: vllm`: tensors read by this project, sessions of many clips, pruned and whole."""
+    model_type, path, native = family
+    found = load_language_model(
+        describe_model(FAMILIES[model_type], path, device="cpu", engine="vllm")
+    )
+    found.engine.eos_ids = frozenset()
+    videos = list(kept_sets(native, 12, GRIDS))
+    requests = [ClipPrompts(video, PROMPTS, max_new_tokens=NEW_TOKENS) for video in videos]
+    session = found.session()
+    for request in requests:
+        session.add(request)
+    answers = {}
+    while session.busy:
+        answers |= {id(request): reply for request, reply in session.step()}
+    for request in requests:
+        expected = native.answer(request.video, PROMPTS, max_new_tokens=NEW_TOKENS)
+        counts = ("text", "status", "prompt_tokens", "new_tokens", "visual_tokens")
+        for one, other in zip(answers[id(request)], expected, strict=True):
+            assert [getattr(one, name) for name in counts] == [
+                getattr(other, name) for name in counts
+            ]
+    found.engine.stop()
