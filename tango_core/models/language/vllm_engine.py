@@ -15,6 +15,7 @@ import json
 import os
 import re
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -451,6 +452,8 @@ class VllmSession(AnswerSession[LaidOutRequest]):
             decode_ms=(times.last_token_ts - times.first_token_ts) * 1e3,
             visual_tokens=prompt.num_visual,
             clip_text_tokens=prompt.num_clip_text,
+            # vLLM's clock is `time.monotonic`, which counts from another start on some systems.
+            first_token_at=times.first_token_ts + time.perf_counter() - time.monotonic(),
         )
 
 
