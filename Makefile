@@ -77,8 +77,8 @@ test-kernels: $(READY)  ## Run the numeric tests with the kernels of other proce
 			|| failed=1; \
 	done; exit $$failed
 
-# The list is complete, so that nothing is resolved: without torchvision, whose build on the usual
-# index is for CUDA and does not load beside a torch for CPUs.
+# The list is complete, so that nothing is resolved: torchvision asks for a torch for CUDA, and
+# tests/vllm/site says how it is imported beside one for CPUs.
 $(VLLM_VENV)/.ready: infra/constraints-vllm.txt
 	@rm -f $@
 	@$(PYTHON) -m venv --clear $(VLLM_VENV)

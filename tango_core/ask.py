@@ -41,7 +41,7 @@ from tango_core.models.checkpoints.directory import ArchitectureError
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
-from tango_core.video.container import raise_if_url
+from tango_core.video.reader import raise_if_url
 
 logger = logging.getLogger(__name__)
 

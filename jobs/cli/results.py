@@ -195,11 +195,20 @@ def explain(
         split: Split of that benchmark.  [default: from the other run's recipe]
         examples: Examples of each cause.
     """
-    from jobs.explain.command import HowToExplain, explain
-    from jobs.explain.sides import BenchmarkOptions
+    from jobs.explain.command import explain
 
-    where = BenchmarkOptions(benchmark, root, split)
-    explain(first, second, HowToExplain(cell, other_cell, where, examples, json), Console())
+    explain(
+        first,
+        second,
+        Console(),
+        examples=examples,
+        as_json=json,
+        cell=cell,
+        other_cell=other_cell,
+        benchmark=benchmark,
+        root=root,
+        split=split,
+    )
 
 
 @command(app)

@@ -7,7 +7,7 @@ methods are always compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -41,6 +41,8 @@ _MODEL_KEYS: Mapping[str, Factor] = {
 }
 # Fields of the facts that can only change replies through rounding.
 _ENVIRONMENT = ("dtype", "device", "mode", "git_commit", "float32_products")
+# Prefix of settings of the recipe, which are compared apart from those of the facts.
+_RECIPE = "recipe: "
 _LIBRARIES = ("tango-video", "torch", "transformers", "av", "decord", "torchcodec", "numpy")
 
 
@@ -62,67 +64,49 @@ class Difference:
     factor: Factor | None = None
 
 
-def _model_name(side: Side) -> str | None:
-    """Name of the model; `None` if a harness file uses a name that we do not know."""
-    return side.facts.model if not side.is_import or side.facts.model in MODELS else None
-
-
-def _cell_value(name: str) -> Callable[[Side], Any]:
-    """Read a field of the cell; unknown (`None`) for a harness file unless the user set it."""
-    return lambda side: (
-        None if side.is_import and side.cell.name == side.facts.model else getattr(side.cell, name)
-    )
-
-
-# (key, function that reads the setting, factor); unknown values are `None` or empty.
-_SETTINGS: tuple[tuple[str, Callable[[Side], Any], Factor | None], ...] = (
-    ("model.name", _model_name, "model"),
-    ("model.checkpoint", lambda side: side.facts.checkpoint, "model"),
-    ("model.llm", lambda side: side.facts.llm and asdict(side.facts.llm), "model"),
-    ("benchmark.protocol", lambda side: harness_of(side.cell.protocol), "prompts"),
-    ("model.num_frames", lambda side: side.facts.num_frames, "frames"),
-    ("model.input_size", lambda s: None if s.is_import else s.facts.input_size or "-", "tokens"),
-    ("method.name", _cell_value("method"), "tokens"),
-    ("method.retention", _cell_value("retention"), "tokens"),
-    (
-        "method.layer_shares",
-        lambda side: None if side.is_import else _text(side.cell.layer_shares or "-"),
-        "tokens",
-    ),
-)
-
-
 def differences(first: Side, second: Side) -> list[Difference]:
-    """Settings that are known in both results and differ, the important ones first."""
-    values = [(key, read(first), read(second), factor) for key, read, factor in _SETTINGS]
+    """Settings that are known in both results and differ, those that change the input first."""
+    ours, theirs = _settings(first), _settings(second)
     if first.cell.method == second.cell.method and not (first.is_import or second.is_import):
-        options_a, options_b = first.cell.options, second.cell.options
-        values += [
-            (
-                f"method.{key}",
-                _text(options_a.get(key, "-")),
-                _text(options_b.get(key, "-")),
-                "tokens",
-            )
-            for key in dict.fromkeys([*options_a, *options_b])
-        ]
-    values += _of_recipes(first, second)
-    a, b = first.facts, second.facts
-    values += [(key, getattr(a, key), getattr(b, key), None) for key in _ENVIRONMENT]
-    values += [
-        (f"versions.{key}", a.versions.get(key), b.versions.get(key), None) for key in _LIBRARIES
-    ]
+        options = first.cell.options, second.cell.options
+        for key in {**options[0], **options[1]}:
+            for own, values in zip((ours, theirs), options, strict=True):
+                own[f"method.{key}"] = values.get(key, "-"), "tokens"
     found: dict[str, Difference] = {}
-    for key, one, two, factor in values:
+    for name, (one, factor) in ours.items():
+        key = name.removeprefix(_RECIPE)
+        two, _ = theirs.get(name, (None, None))
         known = all(value is not None and value != "" and value != {} for value in (one, two))
         if known and one != two:
+            if key in ("model.path", "model.revision") and same_weights(first, second) is None:
+                factor = "model"
             found.setdefault(key, Difference(key, _text(one), _text(two), factor))
-    return list(found.values())
+    return sorted(found.values(), key=lambda one: one.factor is None)
 
 
-def changes(found: list[Difference], factor: Factor) -> bool:
-    """Whether any differing setting changes the given part of the input."""
-    return any(one.factor == factor for one in found)
+def _settings(side: Side) -> dict[str, tuple[Any, Factor | None]]:
+    """Settings of a result with the part of the input that each changes; `None` if unknown."""
+    facts, cell, recorded = side.facts, side.cell, not side.is_import
+    has_method = recorded or cell.name != facts.model  # the user can name it for a harness file
+    found: dict[str, tuple[Any, Factor | None]] = {
+        "model.name": (facts.model if recorded or facts.model in MODELS else None, "model"),
+        "model.checkpoint": (facts.checkpoint, "model"),
+        "model.llm": (facts.llm and asdict(facts.llm), "model"),
+        "benchmark.protocol": (harness_of(cell.protocol), "prompts"),
+        "model.num_frames": (facts.num_frames, "frames"),
+        "model.input_size": ((facts.input_size or "-") if recorded else None, "tokens"),
+        "method.name": (cell.method if has_method else None, "tokens"),
+        "method.retention": (cell.retention if has_method else None, "tokens"),
+        "method.layer_shares": (str(cell.layer_shares or "-") if recorded else None, "tokens"),
+    }
+    recipe = dict(dotted(computed_part(side.job))) if side.job else {}
+    for key in sorted(recipe):
+        section, _, name = key.partition(".")
+        if section not in ("method", "methods", "mode"):
+            factor = _MODEL_KEYS.get(name) if section == "model" else None
+            found[_RECIPE + key] = str(recipe[key]), factor
+    found |= {key: (getattr(facts, key), None) for key in _ENVIRONMENT}
+    return found | {f"versions.{key}": (facts.versions.get(key), None) for key in _LIBRARIES}
 
 
 def same_weights(first: Side, second: Side) -> bool | None:
@@ -133,23 +117,6 @@ def same_weights(first: Side, second: Side) -> bool | None:
     if ours.checkpoint and theirs.checkpoint:
         return ours.checkpoint == theirs.checkpoint
     return None
-
-
-def same_cache(first: Side, second: Side) -> bool:
-    """Whether both used the same token cache: same model, frames, compressor and options."""
-    return bool(first.cell.cache) and first.cell.cache == second.cell.cache
-
-
-def _of_recipes(first: Side, second: Side) -> Iterator[tuple[str, Any, Any, Factor | None]]:
-    """Differences of the resolved recipes in keys that both have."""
-    a, b = (dict(dotted(computed_part(side.job))) if side.job else {} for side in (first, second))
-    for key in sorted(a.keys() & b.keys()):
-        section, _, name = key.partition(".")
-        factor = _MODEL_KEYS.get(name) if section == "model" else None
-        if key in ("model.path", "model.revision") and same_weights(first, second) is None:
-            factor = "model"
-        if section not in ("method", "methods", "mode") and a[key] != b[key]:
-            yield key, _text(a[key]), _text(b[key]), factor
 
 
 def _text(value: object) -> str:
@@ -189,23 +156,23 @@ def factors_of(
         second: Result B.
     """
     settings = differences(first, second)
-    model = _model(len(common), first, second, settings)
-    frames = _by_digest(common, "frames_digest", changes(settings, "frames"))
-    tokens = _tokens(common, frames, model, changes(settings, "tokens"), same_cache(first, second))
-    prompts = _by_digest(common, "prompt_digest", changes(settings, "prompts"))
+    changed = {one.factor for one in settings}
+    size, other_model = len(common), "model" in changed
+    same_model = not other_model and same_weights(first, second) is True
+    model = Known(np.full(size, other_model), np.full(size, same_model))
+    frames = _by_digest(common, "frames_digest", "frames" in changed)
+    if "tokens" in changed:
+        tokens = Known(np.ones(size, bool), np.zeros(size, bool))
+    else:
+        same_cache = bool(first.cell.cache) and first.cell.cache == second.cell.cache
+        tokens = _tokens(common, frames, model, same_cache)
+    prompts = _by_digest(common, "prompt_digest", "prompts" in changed)
     # The digest covers the benchmark's prompt but not text added by the model; compare lengths.
     comparable = frames.same & tokens.same & ~model.other
     words = [common[f"prompt_tokens_{x}"] - common[f"tokens_with_newlines_{x}"] for x in "ab"]
     longer = comparable & _both(*words) & (words[0] != words[1]).to_numpy()
     prompts = Known(prompts.other | longer, prompts.same & ~longer)
     return {"model": model, "prompts": prompts, "frames": frames, "tokens": tokens}, settings
-
-
-def _model(size: int, first: Side, second: Side, settings: Sequence[Difference]) -> Known:
-    """Compare the weights and the options that change the language model's computation."""
-    other = changes(list(settings), "model")
-    same = not other and same_weights(first, second) is True
-    return Known(np.full(size, other), np.full(size, same))
 
 
 def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Known:
@@ -216,12 +183,8 @@ def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Know
     return Known((known & ~equal) | (~known & setting_differs), known & equal)
 
 
-def _tokens(
-    common: pd.DataFrame, frames: Known, model: Known, setting_differs: bool, same_cache: bool
-) -> Known:
-    """Compare the method's settings, numbers of tokens and kept positions."""
-    if setting_differs:
-        return Known(np.ones(len(common), bool), np.zeros(len(common), bool))
+def _tokens(common: pd.DataFrame, frames: Known, model: Known, same_cache: bool) -> Known:
+    """Compare numbers of tokens and kept positions; `same_cache`: both used one token cache."""
     positions = _by_digest(common, "kept_digest", setting_differs=False)
     other, counted = positions.other, np.ones(len(common), bool)
     for column in ("tokens_total", "tokens_kept"):
@@ -230,14 +193,10 @@ def _tokens(
         counted &= known
         other = other | (known & (first != second).to_numpy())
     # With different frames or weights, different positions are not a separate cause.
+    unknown = ~(positions.same | positions.other)
     other = other & ~frames.other & ~model.other
-    same = positions.same | (counted & same_cache & frames.same & ~_known(common, "kept_digest"))
+    same = positions.same | (counted & same_cache & frames.same & unknown)
     return Known(other, same & ~other)
-
-
-def _known(common: pd.DataFrame, column: str) -> Mask:
-    """(q,) mask of questions where both results have a value in a column."""
-    return _both(common[f"{column}_a"], common[f"{column}_b"])
 
 
 def _both(first: pd.Series, second: pd.Series) -> Mask:
@@ -303,17 +262,12 @@ def causes_of(first: Side, second: Side) -> Causes:
     combined = sorted(found - {*fixed, LEFT})
     return Causes(
         common,
-        _only(merged, "left_only"),
-        _only(merged, "right_only"),
+        merged[merged["where"] == "left_only"].reset_index(drop=True),
+        merged[merged["where"] == "right_only"].reset_index(drop=True),
         (*fixed[:3], *_TITLES.values(), *combined, LEFT),
         factors,
         settings,
     )
-
-
-def _only(merged: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The questions that only one result has."""
-    return merged[merged["where"] == where].reset_index(drop=True)
 
 
 def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray:
@@ -325,7 +279,13 @@ def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray
     stripped = [text.fillna("").astype(str).str.strip() for text in texts]
     same_reply = known_text & (stripped[0] == stripped[1]).to_numpy(bool)
     answered = ~failed_a & ~failed_b
-    reordered = same_reply & score_differs & _reordered(common) & ~factors["prompts"].same
+    # The right option has the same text but another position.
+    moved = _both(common["answer_a"], common["answer_b"]) & _both(
+        common["answer_text_a"], common["answer_text_b"]
+    )
+    moved &= (common["answer_a"] != common["answer_b"]).to_numpy(bool)
+    moved &= (common["answer_text_a"] == common["answer_text_b"]).to_numpy(bool)
+    reordered = same_reply & score_differs & moved & ~factors["prompts"].same
     causes = np.full(len(common), NOTHING, dtype=object)
     causes[failed_a ^ failed_b] = FAILED
     causes[answered & same_reply & score_differs & ~reordered] = SCORED
@@ -333,22 +293,13 @@ def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray
     others = {name: factors[name].other.copy() for name in FACTORS}
     others["prompts"] |= reordered
     all_same = np.all([factors[name].same for name in FACTORS], axis=0)
-    named = np.array([_name(flags) for flags in zip(*others.values(), strict=True)], dtype=object)
+    named = np.array(
+        [
+            " + ".join(title for title, flag in zip(_TITLES.values(), flags, strict=True) if flag)
+            for flags in zip(*others.values(), strict=True)
+        ],
+        dtype=object,
+    )
     named = np.where(named == NOTHING, np.where(all_same & known_text, SAME_INPUT, LEFT), named)
     causes[other_reply] = named[other_reply]
     return causes
-
-
-def _reordered(common: pd.DataFrame) -> Mask:
-    """(q,) mask of questions whose right option has the same text but another position."""
-    moved = common["answer_a"].notna() & common["answer_b"].notna()
-    moved &= common["answer_a"] != common["answer_b"]
-    words = common["answer_text_a"].notna() & (common["answer_text_a"] == common["answer_text_b"])
-    return np.asarray(moved & words, bool)
-
-
-def _name(flags: Sequence[bool]) -> str:
-    """Join the titles of the factors that differ."""
-    return " + ".join(
-        _TITLES[name] for name, is_other in zip(FACTORS, flags, strict=True) if is_other
-    )

@@ -64,15 +64,20 @@ def _detail(row: dict[Any, Any], cause: str) -> str:
     if cause == FAILED:
         side = "a" if row["failed_a"] else "b"
         return f"{side.upper()} failed: {_text(row[f'error_{side}'])}"
+
+    def differs(name: str) -> bool:
+        first, second = row[f"{name}_a"], row[f"{name}_b"]
+        return bool(first != second and not (pd.isna(first) and pd.isna(second)))
+
     if cause == SCORED:
-        if _differs(row, "choice"):
-            return f"read as option {_option(row, 'choice_a')} and {_option(row, 'choice_b')}"
-        if _differs(row, "answer"):
-            return f"right is option {_option(row, 'answer_a')} and {_option(row, 'answer_b')}"
+        for name, what in (("choice", "read as"), ("answer", "right is")):
+            if differs(name):
+                options = " and ".join(_option(row[f"{name}_{x}"]) for x in "ab")
+                return f"{what} option {options}"
         return "scored differently"
     parts = []
     for word, name in (("prompt", "prompt_digest"), ("frames", "frames_digest")):
-        if word in cause and _differs(row, name):
+        if word in cause and differs(name):
             shown = [str(row[f"{name}_{x}"])[:_DIGEST_SHOWN] for x in "ab"]
             parts.append(f"{word} {shown[0]} and {shown[1]}")
     kept = [row[f"tokens_kept_{x}"] for x in "ab"] if "tokens" in cause else []
@@ -83,18 +88,11 @@ def _detail(row: dict[Any, Any], cause: str) -> str:
     return ", ".join(parts)
 
 
-def _differs(row: dict[Any, Any], name: str) -> bool:
-    """Whether A and B differ in a column; two missing values are equal."""
-    first, second = row[f"{name}_a"], row[f"{name}_b"]
-    return bool(first != second and not (pd.isna(first) and pd.isna(second)))
-
-
-def _option(row: dict[Any, Any], name: str) -> str:
+def _option(index: Any) -> str:
     """Letter of an option index; "none" if it is missing."""
-    value = row[name]
-    if pd.isna(value):
+    if pd.isna(index):
         return "none"
-    return chr(ord("A") + int(value)) if 0 <= value < 26 else f"{value:.0f}"
+    return chr(ord("A") + int(index)) if 0 <= index < 26 else f"{index:.0f}"
 
 
 def _text(value: Any) -> str:

@@ -21,7 +21,7 @@ from jobs.results.facts import FACTS_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.reduction import parts_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
-from pipeline.storage.urls import Place, place
+from pipeline.storage.urls import place
 from tango_core.errors import InputError, MissingFileError
 from tango_core.metrics import ACCURACY, Metric
 
@@ -38,36 +38,7 @@ _NUMBERS = (
     "tokens_with_newlines",
     "prompt_tokens",
 )
-# Benchmark and name of a cell.
-Name = tuple[str, str]
 COLUMNS = (*_TEXTS, *_DIGESTS, *_NUMBERS, "score", "failed")
-
-
-def cell_answers(run_dir: Path, cells: Collection[Name]) -> dict[Name, pd.DataFrame]:
-    """Read the answers of several cells in one pass over a run's files.
-
-    Args:
-        run_dir: The run directory.
-        cells: (benchmark, name) of each cell.
-
-    Returns:
-        Cell -> its answers in the order of the run's files; see `table_answers`.
-
-    Raises:
-        DamagedFileError: If a file is damaged.
-        FileNotFoundError: If the run has no answers.
-    """
-    parts: dict[Name, list[pd.DataFrame]] = {cell: [] for cell in cells}
-    for table in parts_of(run_dir).whole_clips():
-        for cell, frames in parts.items():
-            mine = pc.and_(pc.equal(table["benchmark"], cell[0]), pc.equal(table["cell"], cell[1]))
-            rows = table.filter(mine)
-            if len(rows):
-                frames.append(table_answers(rows, metric_of(cell[0])))
-    return {
-        cell: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
-        for cell, frames in parts.items()
-    }
 
 
 def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
@@ -140,11 +111,20 @@ class Source:
             FileNotFoundError: If there are no answers.
             InputError: If a cell has no answer with a score.
         """
-        names = {(cell.benchmark, cell.name) for cell in cells}
-        read = {} if self.folder is None else cell_answers(self.folder, names)
+        parts: dict[tuple[str, str], list[pd.DataFrame]] = {
+            (cell.benchmark, cell.name): [] if self.rows is None else [self.rows] for cell in cells
+        }
+        for table in parts_of(self.folder).whole_clips() if self.folder is not None else ():
+            for (benchmark, name), frames in parts.items():
+                mine = pc.and_(
+                    pc.equal(table["benchmark"], benchmark), pc.equal(table["cell"], name)
+                )
+                if len(rows := table.filter(mine)):
+                    frames.append(table_answers(rows, metric_of(benchmark)))
         found = []
         for cell in cells:
-            rows = read[cell.benchmark, cell.name] if self.rows is None else self.rows
+            frames = parts[cell.benchmark, cell.name] or [pd.DataFrame(columns=[*COLUMNS])]
+            rows = pd.concat(frames, ignore_index=True)
             if not rows["score"].notna().any():
                 raise InputError(
                     f"{self.facts.run_id}: {cell.name!r} on {cell.benchmark} has no answer with a "
@@ -198,8 +178,7 @@ def chosen_cells(
     listed = []
     for cells in (ours, theirs):
         names = [f"{one.name!r} on {one.benchmark}" for one in cells]
-        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-        listed.append(", ".join(names[:12]) + more)
+        listed.append(", ".join(names[:12]) + f" and {len(names) - 12} more" * (len(names) > 12))
     raise InputError(
         f"{what}; choose with --cell and --other-cell: A has {listed[0]}; B has {listed[1]}"
     )
@@ -214,21 +193,6 @@ _FILES: Mapping[str, Harness] = {
 }
 
 
-@dataclass(frozen=True)
-class BenchmarkOptions:
-    """Benchmark of a harness file; values that are `None` are taken from the other result.
-
-    Attributes:
-        name: Name of the benchmark.
-        root: Directory of its annotations.
-        split: Split of the benchmark.
-    """
-
-    name: str | None = None
-    root: str | None = None
-    split: str | None = None
-
-
 @contextmanager
 def opened(text: str) -> Iterator[Path]:
     """Local path of a result; one in an object store is downloaded for the block.
@@ -236,30 +200,31 @@ def opened(text: str) -> Iterator[Path]:
     Raises:
         MissingFileError: If the result does not exist.
     """
-    where: Place = place(text)
+    where = place(text)
     if isinstance(where, Path) and not where.exists():
         raise MissingFileError(
             f"{text}: no such run or file; name a run directory, its URL, a file of VLMEvalKit "
             "(.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
         )
-    with local_copy(where, _is_needed) as folder:
+    with local_copy(
+        where, lambda name: not name.startswith(("plots/", "tracking/", "report"))
+    ) as folder:
         yield folder
 
 
 def is_harness_file(path: Path) -> bool:
     """Whether a path is a result of a harness: a file, or a folder with lmms-eval's samples."""
-    return path.is_file() or (
-        path.is_dir() and not (path / FACTS_FILE).is_file() and bool(_samples(path))
-    )
+    return path.is_file() or (not (path / FACTS_FILE).is_file() and bool(_samples(path)))
 
 
-def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> Source:
+def source_of(path: Path, benchmark: Mapping[str, str | None], results: Collection[Path]) -> Source:
     """Load one result.
 
     Args:
         path: Run directory, harness file, or folder with lmms-eval's samples.
-        benchmark: Benchmark of a harness file.
-        other: The other result, whose recipe provides the benchmark if the options do not.
+        benchmark: `name`, `root` and `split` of a harness file's benchmark; `None` to take them
+            from the recipe of the other result.
+        results: Both results.
 
     Raises:
         FileNotFoundError: If it is not a finished run, or a file or its annotations are missing.
@@ -274,38 +239,31 @@ def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> So
             f"{path}: not a result file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, "
             "lmms-eval .jsonl"
         )
-    section = _section(path, harness, benchmark, other)
-    about = ImportSettings(section, partial=True)
-    rows, facts = read_files(files, harness, about, run_id=path.name)
-    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
-    return Source(facts, {}, rows=table_answers(table, metric_of(section.name)))
-
-
-def _section(
-    path: Path, harness: Harness, options: BenchmarkOptions, other: Path | None
-) -> BenchmarkSection:
-    """The benchmark of a harness file."""
-    known: list[dict[str, Any]] = []
-    if other is not None and not is_harness_file(other):
-        recipe = recipe_in(other)
-        known = [recipe.get("benchmark") or {}, *(recipe.get("benchmarks") or [])]
-    named = [one for one in known if one and options.name in (None, one.get("name"))]
-    found = named[0] if len(named) == 1 else {}
-    name, root = options.name or found.get("name"), options.root or found.get("root")
-    if name is None:
+    recipes = [recipe_in(run) for run in results if not is_harness_file(run)]
+    sections = [
+        one
+        for recipe in recipes
+        for one in (recipe.get("benchmark"), *(recipe.get("benchmarks") or []))
+        if one and benchmark["name"] in (None, one.get("name"))
+    ]
+    found = (sections[0] if len(sections) == 1 else {}) | {
+        name: value for name, value in benchmark.items() if value
+    }
+    if not found.get("name"):
         raise InputError(
             f"{path}: the benchmark is unknown; set it with --benchmark, and the directory of its "
             "files with --root"
         )
-    split = options.split or found.get("split") or "test"
-    return BenchmarkSection(name, root, split, protocol=harness)
+    section = BenchmarkSection(
+        found["name"], found.get("root"), found.get("split") or "test", protocol=harness
+    )
+    rows, facts = read_files(
+        files, harness, ImportSettings(section, partial=True), run_id=path.name
+    )
+    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
+    return Source(facts, {}, rows=table_answers(table, metric_of(section.name)))
 
 
 def _samples(folder: Path) -> list[Path]:
     """Samples files of lmms-eval in a folder."""
     return sorted(folder.glob("*_samples_*.jsonl"))
-
-
-def _is_needed(name: str) -> bool:
-    """Whether a file of a run in an object store is needed for an explanation."""
-    return not name.startswith(("plots/", "tracking/", "report"))

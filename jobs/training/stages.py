@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -40,7 +39,6 @@ from jobs.training.model import (
     LanguageTrainer,
     RenderedSamples,
     VisionTrainer,
-    accuracy_by_type,
     fit_projector,
     patch_states,
     synthetic_tokens,
@@ -50,10 +48,8 @@ from tango_core.benchmarks.shapes.render import render
 from tango_core.errors import InputError
 from tango_core.models.tiny import tiny_config
 
-Metrics = dict[str, float]
-"""Metric values by name."""
-ReportProgress = Callable[[str, int, int, Metrics], None]
-"""Called with stage, step, number of steps, and mean metrics since the last call."""
+ReportProgress = Callable[[str, int, int, float], None]
+"""Called with stage, step, number of steps, and mean loss since the last call."""
 
 # Maximum number of prefetched batches.
 _PREPARED = 8
@@ -82,7 +78,7 @@ def run_stage(
     stage: Stage,
     model: nn.Module,
     batches: Dataset[Any],
-    loss_of: Callable[[Any, int], tuple[Tensor, Metrics]],
+    loss_of: Callable[[Any, int], Tensor],
     directory: Path,
     report: ReportProgress,
     state: dict[str, Any] | None = None,
@@ -93,12 +89,12 @@ def run_stage(
         stage: Length and learning rate.
         model: Model whose parameters with `requires_grad` are trained.
         batches: Batches by step, prepared in another process.
-        loss_of: Returns the loss of a batch at a step and metrics to report.
-        directory: Holds `<stage>.pt` and `<stage>.jsonl`.
+        loss_of: Returns the loss of a batch at a step.
+        directory: Holds `<stage>.pt`.
         report: Called at every checkpoint.
         state: Additional values to save and restore, modified in place by `loss_of`.
     """
-    path, log = directory / f"{stage.name}.pt", directory / f"{stage.name}.jsonl"
+    path = directory / f"{stage.name}.pt"
     state = {} if state is None else state
     optimizer = _optimizer(model, stage.rate)
     first = 0
@@ -108,7 +104,6 @@ def run_stage(
         optimizer.load_state_dict(saved["optimizer"])
         state.update(saved["state"])
         first = saved["step"]
-    _truncate_log(log, first)
     loader: DataLoader[Any] = DataLoader(
         batches,
         batch_size=None,
@@ -117,23 +112,18 @@ def run_stage(
         prefetch_factor=_PREPARED,
     )
     model.train()
-    since_report: list[Metrics] = []
+    losses: list[float] = []
     for step, batch in enumerate(loader, start=first):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(stage, step)
-        loss, metrics = loss_of(batch, step)
+        loss = loss_of(batch, step)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        since_report.append({"loss": float(loss.detach()), **metrics})
+        losses.append(float(loss.detach()))
         done = step + 1
         if done % stage.every == 0 or done == stage.steps:
-            average = pd.DataFrame(since_report).mean().dropna()
-            means = {str(name): float(value) for name, value in average.items()}
-            since_report = []
-            with log.open("a") as lines:
-                lines.write(json.dumps({"step": done, **means}) + "\n")
             content = {
                 "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(),
@@ -142,7 +132,8 @@ def run_stage(
             }
             torch.save(content, path.with_suffix(".tmp"))
             os.replace(path.with_suffix(".tmp"), path)
-            report(stage.name, done, stage.steps, means)
+            report(stage.name, done, stage.steps, fmean(losses))
+            losses.clear()
     model.eval()
 
 
@@ -152,13 +143,6 @@ def learning_rate(stage: Stage, step: int) -> float:
         return stage.rate * (step + 1) / stage.warmup
     progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
     return stage.rate * (0.03 + 0.97 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
-
-
-def _truncate_log(log: Path, step: int) -> None:
-    """Delete the lines that a stopped training wrote after its last checkpoint."""
-    if log.is_file():
-        lines = log.read_text().splitlines(keepends=True)
-        log.write_text("".join(one for one in lines if json.loads(one)["step"] <= step))
 
 
 def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
@@ -236,7 +220,7 @@ FULL = Recipe(
     language=Stage("drawn", steps=1400, rate=2e-3),
     joint=Stage("seen", steps=1000, rate=1e-3, warmup=50),
 )
-"""The recipe of the shipped weights. The names of stages are those of files and MLflow metrics."""
+"""The recipe of the shipped weights. The names of stages are those of files."""
 
 
 def recipe_for(minutes: float) -> Recipe:
@@ -317,8 +301,7 @@ class Training:
         vision.requires_grad_(False)
         torch.manual_seed(self.seed)
         states, targets = self._fitting_frames(vision, language)
-        projector, explained = fit_projector(architecture(), vision, states, targets)
-        self.report("projector", 1, 1, {"explained": explained})
+        projector = fit_projector(architecture(), vision, states, targets)
         trainer = JointTrainer(projector, language)
 
         def loss_of(batch: StepSamples, packed: Packed, step: int) -> Any:
@@ -332,11 +315,11 @@ class Training:
 
     def _on_frames(self, stage: Stage, trainer: VisionTrainer, seed: int, plates: float) -> None:
         """Run a stage on labelled frames."""
+        batches = FrameBatches(seed, FRAME_BATCH, plates)
 
-        def loss_of(batch: Batch, step: int) -> tuple[Tensor, Metrics]:
+        def loss_of(batch: Batch, step: int) -> Tensor:
             return trainer.loss(batch)
 
-        batches = FrameBatches(seed, FRAME_BATCH, plates)
         run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
 
     def _on_questions(
@@ -351,7 +334,7 @@ class Training:
         """Run a stage on questions about clips."""
         state: dict[str, Any] = {"known": {}}
 
-        def step_loss(batch: StepSamples, step: int) -> tuple[Tensor, Metrics]:
+        def step_loss(batch: StepSamples, step: int) -> Tensor:
             sampler = QuestionSampler(state, batch.phase.kinds)
             rng = np.random.default_rng((seed, step, 2))
             number, share = QUESTIONS_PER_CLIP[batch.num_frames], batch.phase.open_share
@@ -362,7 +345,7 @@ class Training:
             )
             loss, by_kind = loss_of(batch, packed, step)
             sampler.update(by_kind)
-            return loss, accuracy_by_type(by_kind)
+            return loss
 
         batches = CurriculumDataset(phases, make_sample, seed, stage.steps)
         run_stage(stage, trainer, batches, step_loss, self.directory, self.report, state)

@@ -68,14 +68,23 @@ SHOWN = [
 ]
 _ASKED = [name for name in ASKED.names if name not in ("benchmark", "video_id", "subtitles_digest")]
 
-_TABLES = """
-CREATE TABLE staged (benchmark VARCHAR, video_id VARCHAR, question_id VARCHAR, groups VARCHAR,
-                     col INTEGER, letter VARCHAR, run INTEGER, {answer});
-CREATE TABLE asked (clip INTEGER, grp INTEGER, path VARCHAR, clip_start DOUBLE, clip_end DOUBLE,
-                    clip_key VARCHAR, source_fingerprint VARCHAR, questions VARCHAR);
-CREATE TABLE texts (clip INTEGER, question_id VARCHAR, text VARCHAR, options VARCHAR);
-CREATE TABLE kinds (kind INTEGER, name VARCHAR, value VARCHAR);
-"""
+_TEXT, _NUMBER = pa.string(), pa.int32()
+_TABLES = {
+    "staged": pa.schema(
+        [
+            *((name, _TEXT) for name in ("benchmark", "video_id", "question_id", "groups")),
+            ("col", _NUMBER),
+            ("letter", _TEXT),
+            ("run", _NUMBER),
+            *(ANSWER.field(name) for name in SHOWN),
+        ]
+    ),
+    "asked": pa.schema([("clip", _NUMBER), ("grp", _NUMBER), *(ASKED.field(n) for n in _ASKED)]),
+    "texts": pa.schema(
+        [("clip", _NUMBER), ("question_id", _TEXT), ("text", _TEXT), ("options", _TEXT)]
+    ),
+    "kinds": pa.schema([("kind", _NUMBER), ("name", _TEXT), ("value", _TEXT)]),
+}
 # Clips, questions and sets of groups are numbered in order of first occurrence.
 _NUMBERED = """
 CREATE TABLE named_clips AS
@@ -140,11 +149,14 @@ class QuestionIndex:
             },
         )
         self._connection.create_function("printable", printable, ["VARCHAR"], "VARCHAR")
-        answer = ", ".join(f"{name} {_sql_type(ANSWER.field(name).type)}" for name in SHOWN)
-        self._connection.execute(_TABLES.format(answer=answer))
+        for name, schema in _TABLES.items():
+            self._connection.register("incoming", schema.empty_table())
+            self._connection.execute(f"CREATE TABLE {name} AS SELECT * FROM incoming")
         self._fill()
-        self.num_questions = self._count("questions")
-        self.num_clips = self._count("clips")
+        self.num_questions, self.num_clips, self.num_kinds = (
+            int(self.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"])
+            for table in ("questions", "clips", "groupings")
+        )
         self.has_words = bool(self.rows("SELECT 1 FROM questions WHERE text <> '' LIMIT 1"))
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
@@ -187,13 +199,10 @@ class QuestionIndex:
         clips = {(row["benchmark"], row["video_id"]): row["clip"] for row in names}
         for number, group in enumerate(self.runs.groups):
             self._add_asked(number, group, clips)
-        pairs = [
-            (row["kind"], printable(name), printable(value))
-            for row in self.rows("SELECT kind, groups FROM groupings")
-            for name, value in read_groups(row["groups"]).items()
-        ]
-        kinds, group_names, values = zip(*pairs, strict=True) if pairs else ((), (), ())
-        self._insert("kinds", kind=kinds, name=group_names, value=values)
+        for row in self.rows("SELECT kind, groups FROM groupings"):
+            groups = {printable(k): printable(v) for k, v in read_groups(row["groups"]).items()}
+            kinds = [row["kind"]] * len(groups)
+            self._insert("kinds", kind=kinds, name=[*groups], value=[*groups.values()])
         self._connection.execute(_JOINED)
 
     def _stage(self, answers: AnswerColumns, columns: dict[str, int], run: int) -> None:
@@ -239,17 +248,11 @@ class QuestionIndex:
                     options=["\n".join(map(printable, one["choices"])) for _, one in words],
                 )
 
-    def _count(self, table: str) -> int:
-        return int(self.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"])
-
     def _insert(self, target: str, **columns: Any) -> None:
         """Add rows to a table."""
-        table = pa.table(columns)
-        if table.num_rows:
-            self._connection.register("incoming", table)
-            names = ", ".join(columns)
-            self._connection.execute(f"INSERT INTO {target} ({names}) SELECT {names} FROM incoming")
-            self._connection.unregister("incoming")
+        table = pa.table(columns, schema=_TABLES[target])
+        self._connection.register("incoming", table)
+        self._connection.execute(f"INSERT INTO {target} SELECT * FROM incoming")
 
 
 def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
@@ -283,12 +286,3 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
         return table[name].cast(kind)
     except (pa.ArrowException, NotImplementedError):
         return pa.nulls(table.num_rows, kind)
-
-
-def _sql_type(kind: pa.DataType) -> str:
-    """The database's type for one of Arrow's."""
-    if pa.types.is_integer(kind):
-        return "BIGINT"
-    if pa.types.is_floating(kind):
-        return "DOUBLE"
-    return "BOOLEAN" if pa.types.is_boolean(kind) else "VARCHAR"

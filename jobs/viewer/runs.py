@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,6 +27,9 @@ from tango_core.errors import InputError, MissingFileError
 from tango_core.printable import printable, printable_item
 
 BASELINE = "full"
+_ROWS = 5_000
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,11 @@ class RunGroup:
     def asked(self) -> Iterator[pa.Table]:
         """Clips and questions of the runs, as recorded, or else from the current benchmark."""
         for folder, facts in zip(self.folders, self.facts, strict=True):
-            there = False
+            recorded = False
             for table in read_asked(folder):
-                there = True
+                recorded = True
                 yield table
-            if not there:
+            if not recorded:
                 yield from asked_by_recipe(folder, facts)
 
     def cache_roots(self, given: str | None) -> list[str]:
@@ -120,7 +123,7 @@ class Runs:
     """All viewed runs with the columns of the list."""
 
     groups: tuple[RunGroup, ...]
-    columns: tuple[Column, ...] = field(default=())
+    columns: tuple[Column, ...] = ()
 
     @classmethod
     def open(cls, folders: Sequence[Path], places: Sequence[Place]) -> Runs:
@@ -134,28 +137,21 @@ class Runs:
             FileNotFoundError: If a directory is not a finished run.
             ValueError: If a run is named twice, or its facts are damaged.
         """
-        members: dict[str, list[tuple[Path, Place, JobFacts]]] = {}
+        jobs: dict[str, list[tuple[Path, Place, JobFacts]]] = {}
         seen: set[Path] = set()
         for folder, place in zip(folders, places, strict=True):
             if folder.resolve() in seen:
                 raise InputError(f"{place} is named twice; name every run once")
             seen.add(folder.resolve())
-            facts = JobFacts.load(folder)
-            members.setdefault(_job_of(folder, facts), []).append((folder, place, facts))
-        groups = tuple(
-            RunGroup(*(tuple(part) for part in zip(*own, strict=True))) for own in members.values()
-        )
+            facts, recipe = JobFacts.load(folder), folder / JOB_FILE
+            content = read_recipe(recipe) if recipe.is_file() else {}
+            job = str(folder.resolve())
+            if isinstance(content.pop("shard", None), str):  # equal for all shards of the job
+                about = [computed_part(content), facts.model, [cell.name for cell in facts.cells]]
+                job = json.dumps(about, sort_keys=True, default=str)
+            jobs.setdefault(job, []).append((folder, place, facts))
+        groups = tuple(RunGroup(*map(tuple, zip(*own, strict=True))) for own in jobs.values())
         return cls(groups, _columns(groups))
-
-
-def _job_of(folder: Path, facts: JobFacts) -> str:
-    """A key that is equal only for shards of the same job."""
-    path = folder / JOB_FILE
-    recipe = read_recipe(path) if path.is_file() else {}
-    if not isinstance(recipe.pop("shard", None), str):
-        return str(folder.resolve())
-    about = [computed_part(recipe), facts.model, [cell.name for cell in facts.cells]]
-    return json.dumps(about, sort_keys=True, default=str)
 
 
 def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
@@ -166,30 +162,27 @@ def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
         for facts in group.facts:
             for cell in facts.cells:
                 cells.setdefault(cell.name, {}).setdefault(cell.benchmark, cell)
-        start = len(found)
-        names = list(cells)
-        baseline = next(
-            (start + at for at, n in enumerate(names) if _method(cells[n]) == BASELINE), None
-        )
-        for at, name in enumerate(names):
-            label = name if len(groups) == 1 else f"{name} ({group.label})"
-            short = name if len(groups) == 1 else f"{name} [{number + 1}]"
-            own = None if start + at == baseline else baseline
-            found.append(Column(number, name, label, short, cells[name], own))
-    labels = [column.label for column in found]
-    if len(set(labels)) < len(labels):  # runs with equal names in different directories
+        several = len(groups) > 1
+        own = [
+            Column(
+                number,
+                name,
+                f"{name} ({group.label})" if several else name,
+                f"{name} [{number + 1}]" if several else name,
+                by_benchmark,
+            )
+            for name, by_benchmark in cells.items()
+        ]
+        full = next((at for at, one in enumerate(own) if one.first.method == BASELINE), None)
+        if full is not None:
+            baseline = len(found) + full
+            own = [replace(one, baseline=baseline) for one in own]
+            own[full] = replace(own[full], baseline=None)
+        found += own
+    labels = {column.label for column in found}
+    if len(labels) < len(found):  # runs with equal names in different directories
         found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
     return tuple(found)
-
-
-def _method(cells: dict[str, CellFacts]) -> str:
-    """The method of a column."""
-    return next(iter(cells.values())).method
-
-
-logger = logging.getLogger(__name__)
-
-_ROWS = 5_000
 
 
 def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
@@ -218,13 +211,8 @@ def _asked(job: Job) -> Iterator[pa.Table]:
     for section in job.all_benchmarks:
         if section.root is not None and is_url(section.root):
             raise InputError(f"benchmark.root {section.root} is in a store")
-        benchmark = build_benchmark(
-            section.name,
-            root=section.root,
-            split=section.split,
-            seed=section.seed,
-            protocol=section.protocol,
-        )
+        options = {name: getattr(section, name) for name in ("root", "split", "seed", "protocol")}
+        benchmark = build_benchmark(section.name, **options)
         where = benchmark.generated_in
         if where is not None and not where.is_dir():  # do not generate videos for viewing
             raise MissingFileError(f"{where} is not there")

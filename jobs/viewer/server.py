@@ -19,9 +19,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from jobs.viewer.clips import ClipPages, NoSuchClipError, num_sprites, seen_to_json, sprites_of
-from jobs.viewer.contents import piece
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
+from jobs.viewer.pages import NoSuchPieceError, Pages
 from tango_core.errors import InputError
 
 SITE = Path(__file__).parent / "site"
@@ -58,39 +57,42 @@ class _Headers:
         await self._app(scope, receive, with_headers)
 
 
-def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
+def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
     """The server's application.
 
     Args:
         pages: Provides the data.
         decoder: Decodes the frames.
     """
+    num_columns = len(pages.index.runs.columns)
 
     def data(request: Request) -> Response:
-        return JSONResponse(
-            piece(pages, request.path_params["kind"], request.path_params["number"])
-        )
+        return JSONResponse(pages.piece(**request.path_params))
 
     def tokens(request: Request) -> Response:
         number = request.path_params["clip"]
-        columns = _columns(request, len(pages.index.runs.columns))
-        seen = pages.seen(number, columns)
+        given = request.query_params.get("columns", "")
+        columns = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
+        if not columns or max(columns) >= num_columns:
+            limit = f"give numbers from 0 to {num_columns - 1} with commas"
+            raise InputError(f"columns {given!r}: {limit}")
+        seen = pages.seen(number, dict.fromkeys(columns))
         urls = [
-            [f"frames/{number}/{view.column}/{part}.jpg" for part in range(num_sprites(view))]
+            [f"frames/{number}/{view.column}/{part}.jpg" for part in range(view.num_sprites)]
             for view in seen.views
         ]
-        return JSONResponse(seen_to_json(seen, urls, [None] * len(urls)))
+        return JSONResponse(seen.to_json(urls, [None] * len(urls)))
 
     def frames(request: Request) -> Response:
         column, part = request.path_params["column"], request.path_params["part"]
-        if column >= len(pages.index.runs.columns):
-            raise NoSuchClipError(f"there is no column {column}")
+        if column >= num_columns:
+            raise NoSuchPieceError(f"there is no column {column}")
         seen = pages.seen(request.path_params["clip"], [column])
         if not seen.views:
             raise FramesMissingError(str(seen.columns[column]))
-        made = sprites_of(decoder, seen.views[0])
+        made = seen.views[0].sprites(decoder)
         if part >= len(made):
-            raise NoSuchClipError(f"there are {len(made)} pictures")
+            raise NoSuchPieceError(f"there are {len(made)} pictures")
         return Response(made[part], media_type="image/jpeg")
 
     routes = [
@@ -107,19 +109,10 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
         ],
         exception_handlers={
             ValueError: _error_reply(400),
-            NoSuchClipError: _error_reply(404),
+            NoSuchPieceError: _error_reply(404),
             FramesMissingError: _error_reply(404),
         },
     )
-
-
-def _columns(request: Request, there: int) -> list[int]:
-    """Column indices of a request."""
-    given = request.query_params.get("columns", "")
-    numbers = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
-    if not numbers or any(number >= there for number in numbers):
-        raise InputError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
-    return list(dict.fromkeys(numbers))
 
 
 def _error_reply(status: int) -> Callable[[Request, Any], Response]:

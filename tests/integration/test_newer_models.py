@@ -8,10 +8,14 @@ import internvl_checkpoints
 import pytest
 import qwen3_checkpoints
 from jobs_for_tests import answers_of, run
-from newer_releases import lvbench_release, tempcompass_release
 from numbered_videos import write_clip
-from releases import load
-from scored_releases import charades_parquet, videomme_v2_release
+from releases import (
+    charades_parquet,
+    load,
+    lvbench_release,
+    tempcompass_release,
+    videomme_v2_release,
+)
 
 from jobs.config.recipe import parse_job
 from jobs.report.compare import report_runs

@@ -420,13 +420,15 @@ class VllmSession(AnswerSession[LaidOutRequest]):
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
         index, prompt = one.waiting.popleft()
+        vocabulary = self._engine.spec.llm.vocab_size
         name = str(next(self._engine.numbers))
         if not one.request.share_prefix:
             prompt["cache_salt"] = name
         parameters = SamplingParams(
             temperature=0,
             max_tokens=one.request.max_new_tokens,
-            stop_token_ids=sorted(self._engine.eos_ids),
+            # vLLM refuses ids beyond the vocabulary, which no reply can hold.
+            stop_token_ids=[one for one in sorted(self._engine.eos_ids) if one < vocabulary],
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )

@@ -15,15 +15,18 @@ from typing import Any
 
 import pandas as pd
 
-from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.predictions import answer_rows
-from jobs.harness.vlmevalkit import read_vlmevalkit, write_vlmevalkit
+from jobs.harness.predictions import (
+    answer_rows,
+    read_lmms_eval,
+    read_vlmevalkit,
+    write_lmms_eval,
+    write_vlmevalkit,
+)
 from tango_core.benchmarks import build_benchmark
 from tests.chaos.fuzz.cases import Outcome
 from tests.chaos.fuzz.commands import RefusedError, WrongEndError, tango, told
 from tests.chaos.fuzz.damage import apply, draw
 from tests.chaos.fuzz.values import damaged_text, mutated
-from tests.fixtures import newer_releases as n
 from tests.fixtures import releases as r
 
 _WHOLE = 40
@@ -37,11 +40,11 @@ _RELEASES: tuple[tuple[str, Callable[[Path], Path]], ...] = (
     ("mlvu", r.mlvu_lmms_eval),
     ("mvbench", r.mvbench_main),
     ("mvbench", r.mvbench_cut),
-    ("tempcompass", n.tempcompass_release),
-    ("tempcompass", n.tempcompass_authors),
-    ("tempcompass", n.tempcompass_vlmevalkit),
-    ("lvbench", n.lvbench_authors),
-    ("lvbench", n.lvbench_release),
+    ("tempcompass", r.tempcompass_release),
+    ("tempcompass", r.tempcompass_authors),
+    ("tempcompass", r.tempcompass_vlmevalkit),
+    ("lvbench", r.lvbench_authors),
+    ("lvbench", r.lvbench_release),
 )
 _OWN = [
     {"video": "a.mp4", "question": "What?", "options": ["a", "b"], "answer": "a", "start": 0.5}

@@ -107,16 +107,6 @@ class TestImport:
     def options(self, root, *more):
         return ["--format", "vlmevalkit", "--benchmark", "videomme", "--root", root, *more]
 
-    def test_names_come_from_the_file(self, tango, files, tmp_path):
-        root, _, (full, _) = files
-        shutil.copy(full, tmp_path / "TheirModel-7B_Video-MME.tsv")
-        code, out, _ = tango("import", "TheirModel-7B_Video-MME.tsv", *self.options(root))
-        assert code == 0
-        facts = json.loads((tmp_path / folder_of(out) / "facts.json").read_text())
-        assert (facts["model"], facts["kind"]) == ("TheirModel-7B", "import")
-        assert facts["cells"][0]["name"] == "TheirModel-7B"
-        assert "TheirModel-7B_Video-MME.tsv of VLMEvalKit" in facts["note"]
-
     def test_theirs_and_ours_are_compared_question_by_question(self, tango, files, tmp_path):
         root, _, (full, _) = files
         model = "llava-onevision-7b"

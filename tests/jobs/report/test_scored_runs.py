@@ -19,12 +19,11 @@ from scored_answers import (
 )
 
 from jobs.analysis.coverage import cell_scores
-from jobs.explain.command import HowToExplain, explanations
+from jobs.explain.command import explanations
 from jobs.notebook import load_run
 from jobs.report.compare import report_runs
 from jobs.runs.show import compared
 from jobs.viewer.command import opened
-from jobs.viewer.contents import contents
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -97,8 +96,7 @@ def test_runs_of_one_cell_each_are_compared_and_explained(made, tmp_path):
     title = "mIoU %" if made.name == "charades_sta" else "group score %"
     text = compared([str(full), str(tango)], str(tmp_path))
     assert title in text
-    how = HowToExplain(*CELLS)
-    (found,) = explanations(str(full), str(tango), how)
+    (found,) = explanations(str(full), str(tango), cell=CELLS[0], other_cell=CELLS[1])
     answers = answers_of(made.benchmark, made.replies).set_index("cell")
     column = "score" if made.name == "charades_sta" else "correct"
     means = [answers.loc[name, column].astype(float).mean() for name in CELLS]
@@ -136,9 +134,9 @@ def test_the_viewer_counts_right_ones_and_shows_spans_and_scores(made, tmp_path)
     right = answers[answers["correct"].fillna(False).astype(bool)]
     with opened([folder]) as pages:
         for number, name in enumerate(CELLS):
-            found = contents(pages.index)["columns"][number]
+            found = pages.contents()["columns"][number]
             assert found["right"] == (right["cell"] == name).sum()
-        page = pages.page(0)
+        page = pages.clip(0)
     for question in page["questions"]:
         of_question = answers[answers["question_id"] == question["id"]].set_index("cell")
         for number, name in enumerate(CELLS):

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_answers import cell, facts_of
-from releases import load
+from releases import charades_parquet, load
 from scored_answers import answers_of, grounding, group_scores, grouping, iou, spans
-from scored_releases import charades_parquet
 
 from jobs.report.compare import report_runs
 from jobs.report.notes import incomplete_group_notes

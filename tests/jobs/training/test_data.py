@@ -10,7 +10,6 @@ from jobs.training.curriculum import CurriculumDataset, QuestionSampler, pack
 from jobs.training.data import (
     END_OF_REPLY,
     KINDS,
-    NUM_PATCHES,
     PATCH,
     PROMPT_START,
     SIDE,
@@ -19,13 +18,11 @@ from jobs.training.data import (
     TOKENS_PER_FRAME,
     TYPE_NAMES,
     label_patches,
-    labelled_frame,
     questions_of,
     synthetic_sample,
     token_targets,
     tokenize_question,
     training_clip,
-    word_id,
 )
 from jobs.training.model import LanguageTrainer, synthetic_tokens
 from jobs.training.stages import JOINT_PHASES, LANGUAGE_PHASES, architecture
@@ -50,33 +47,6 @@ def test_patches_inside_a_box_say_what_is_there_and_far_ones_say_nothing():
     assert labels["scene"] == SCENES.index(clip.scenes[0].kind)
 
 
-def test_icons_are_counted_by_shape():
-    clip = next(
-        clip
-        for index in range(50)
-        if (clip := clip_at("train", 0, index, num_moments=1)).counted
-        and len(clip.icons[clip.counted]) == 3
-    )
-    labels = label_patches(clip, 0)
-    mine = labels["kind"] == 1 + KINDS.index(clip.counted)
-    assert mine.any()
-    assert (labels["count"][mine] == 2).all()
-
-
-def test_frames_are_equal_for_equal_indices_only():
-    assert np.array_equal(labelled_frame(0, 5)[0], labelled_frame(0, 5)[0])
-    assert not np.array_equal(labelled_frame(0, 5)[0], labelled_frame(1, 5)[0])
-    assert labelled_frame(0, 4)[1]["kind"].shape == (NUM_PATCHES,)
-
-
-def test_digits_can_take_the_place_of_icons():
-    few, many = (
-        [(labelled_frame(0, index, plates)[1]["digit"] > 0).sum() for index in range(0, 40, 2)]
-        for plates in (0.0, 0.6)
-    )
-    assert sum(many) > 2 * sum(few)
-
-
 def test_scenes_are_asked_for_in_single_frames_and_where_there_are_several():
     for num_frames in (1, 2, 4, 8):
         for index in range(12):
@@ -84,23 +54,6 @@ def test_scenes_are_asked_for_in_single_frames_and_where_there_are_several():
             chosen = {TYPE_NAMES[one.kind] for one in questions_of(clip, moments)}
             several = len({clip.scene_at(moment).kind for moment in moments}) > 1
             assert ("order" in chosen) == (several or num_frames == 1)
-
-
-def test_two_frames_can_show_two_scenes():
-    scenes = [
-        {clip.scene_at(moment).kind for moment in moments}
-        for clip, moments in (training_clip(0, index, 2) for index in range(20))
-    ]
-    assert {len(one) for one in scenes} == {1, 2}
-
-
-def test_the_scene_of_a_single_frame_is_asked_for():
-    clip, moments = training_clip(0, 0, 1)
-    scene = word_id(clip.scenes[0].kind)
-    for one in questions_of(clip, moments):
-        if TYPE_NAMES[one.kind] in ("order", "inscene"):
-            assert one.reply[0] == scene
-            assert len(set(one.prompt)) > 4
 
 
 def test_replies_are_text_then_letter_then_the_end():

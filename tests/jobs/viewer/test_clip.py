@@ -12,10 +12,10 @@ from clips import clip as clip_file
 from PIL import Image
 from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
-from jobs.viewer.clips import NoSuchClipError, seen_to_json, sprites_of
 from jobs.viewer.command import opened
 from jobs.viewer.drawings import ONLY_POSITIONS
 from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, FramesMissingError, nearest_to
+from jobs.viewer.pages import NoSuchPieceError
 from jobs.viewer.panels import ClipPanels, merged_into
 from tango_core.compressors import build_method
 
@@ -50,7 +50,7 @@ def unpacked(text, kind):
 
 
 def test_the_page_has_questions_options_answers_and_times(pages):
-    page = pages.page(1)
+    page = pages.clip(1)
     first = page["questions"][0]
     assert first["text"] == f"What is it, {HOSTILE}?"
     assert first["choices"] == ["red", "Blue", HOSTILE]
@@ -59,7 +59,7 @@ def test_the_page_has_questions_options_answers_and_times(pages):
     reply = first["answers"]["1"]
     assert reply["text"].startswith("reply tango r=0.25 ")
     assert (reply["prefill_ms"], reply["tokens_kept"], reply["prompt_tokens"]) == (12.5, 12, 60)
-    failed = pages.page(2)["questions"][0]["answers"]["0"]
+    failed = pages.clip(2)["questions"][0]["answers"]["0"]
     assert (failed["status"], failed["error"]) == ("decode_failed", "decode: it is broken")
 
 
@@ -67,25 +67,22 @@ def test_drawings_are_the_plans_that_methods_made(pages):
     seen = pages.seen(0, ALL)
     plan = build_method("tango", retention=0.25).compressor.plan(features_of(0))
     drawn = seen.drawings[seen.columns[1][0]]
-    assert drawn.kept.tolist() == plan.indices.tolist()
-    assert drawn.sources.tolist() == plan.sources.tolist()
-    assert drawn.segments == plan.drawing.segments
-    assert drawn.static.tolist() == plan.drawing.static.flatten().tolist()
-    assert drawn.saliency.tolist() == plan.drawing.saliency.flatten().tolist()
     assert drawn.missing == ()
-    packed = seen_to_json(seen, [[]], [None])["drawings"][seen.columns[1][0]]
-    assert unpacked(packed["kept"], packed["places"]).tolist() == plan.indices.tolist()
+    assert drawn.plan.drawing.segments == plan.drawing.segments
+    packed = seen.to_json([[]], [None])["drawings"][seen.columns[1][0]]
+    assert unpacked(packed["kept"], packed["index_type"]).tolist() == plan.indices.tolist()
     assert unpacked(packed["weights"], "<f4").tolist() == plan.weights.tolist()
+    assert unpacked(packed["sources"], packed["index_type"]).tolist() == plan.sources.tolist()
+    assert unpacked(packed["static"], "u1").tolist() == plan.drawing.static.flatten().tolist()
+    assert unpacked(packed["saliency"], "u1").tolist() == plan.drawing.saliency.flatten().tolist()
     assert packed["grid"] == [FRAMES, *GRID]
 
 
 def test_a_selection_and_all_tokens_have_no_sources(pages):
     seen = pages.seen(0, ALL)
     full, uniform = (seen.drawings[seen.columns[at][0]] for at in (0, 2))
-    assert len(full.kept) == FRAMES * GRID[0] * GRID[1]
-    assert uniform.sources is None
-    places, weights = uniform.sources_of(1)
-    assert (places.tolist(), weights.tolist()) == ([int(uniform.kept[1])], [1.0])
+    assert full.plan.num_kept == FRAMES * GRID[0] * GRID[1]
+    assert uniform.plan.sources is None
 
 
 def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it(pages):
@@ -93,7 +90,7 @@ def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it
     old = seen.drawings[seen.columns[CELLS.index(OLD)][0]]
     assert old.missing == (ONLY_POSITIONS,)
     assert "cache.features: all" in ONLY_POSITIONS
-    assert len(old.kept) == 12
+    assert old.plan.num_kept == 12
 
 
 def test_a_clip_that_is_not_in_a_cache_and_a_cache_that_is_gone_are_told_apart(run, tmp_path):
@@ -130,14 +127,14 @@ def test_a_damaged_entry_is_a_sentence(run, tmp_path):
 
 
 def test_an_unknown_clip_is_named(pages):
-    with pytest.raises(NoSuchClipError, match="no clip 99"):
-        pages.page(99)
+    with pytest.raises(NoSuchPieceError, match="no clip 99"):
+        pages.clip(99)
 
 
 def test_frames_are_those_of_the_video(pages, decoder):
     seen = pages.seen(0, ALL)
     assert len(seen.views) == 1
-    (picture,) = sprites_of(decoder, seen.views[0])
+    (picture,) = seen.views[0].sprites(decoder)
     image = Image.open(io.BytesIO(picture))
     assert image.height % FRAMES == 0
     frames = np.asarray(image).reshape(FRAMES, -1, image.width, 3).astype(float)
@@ -147,11 +144,10 @@ def test_frames_are_those_of_the_video(pages, decoder):
 
 
 def test_what_was_decoded_is_kept_up_to_a_bound(video, tmp_path):
-    decoder = FrameDecoder(pixels=2_000, max_bytes=1)
+    decoder = FrameDecoder(pixels=2_000, num_cached=1)
     try:
         clips = [Clip(str(video), bounds, "") for bounds in (None, (0.0, 2.0))]
         made = [decoder.sprites(clip, {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) for clip in clips]
-        assert len(decoder._kept) == 1  # the last one, whatever its size
         assert decoder.sprites(clips[1], {"num_frames": 4}, [0.0, 1.0, 2.0, 3.0]) is made[1]
     finally:
         decoder.close()
@@ -191,30 +187,28 @@ def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
         again = panels.figure(("shapes", video_id(0)), ["full"])
         failed = panels.figure(("shapes", video_id(3)), ["full"])
         unknown = panels.figure(("shapes", HOSTILE), ["full"])
-    assert html.count("data:image/jpeg;base64,") == 4
-    assert html.count("<use ") == 8
+    assert html.count('src="data:image/jpeg;base64,') == 8
     for text in (html, again, failed, unknown):
-        assert "<img" not in text
+        assert "<img src" not in text
         assert "<script" not in text
     assert 'href="viewer/index.html#/clip?benchmark=shapes&amp;video=video' in html
-    ids = [part.split('"')[0] for text in (html, again) for part in text.split('<image id="')[1:]]
-    assert len(set(ids)) == len(ids) == 8
+    assert again.count("<img ") == 4
     assert failed.startswith("<p>full: The token cache")
     assert unknown.startswith("<p>The run has no record of the file")
 
 
-def test_places_belong_to_the_token_that_takes_most_of_them(pages):
-    seen = pages.seen(0, [1])
-    drawing = seen.drawings[0]
-    into = merged_into(drawing)
-    for place in range(FRAMES * GRID[0] * GRID[1]):
-        best, heaviest = -1, 0.0
-        for token in range(len(drawing.kept)):
-            for source, weight in zip(*drawing.sources_of(token), strict=True):
-                if source == place and abs(weight) > heaviest:
-                    best, heaviest = token, abs(weight)
-        if best >= 0:
-            places, weights = drawing.sources_of(int(into[place]))
-            assert abs(weights[places == place]).max() == pytest.approx(heaviest)
-        else:
-            assert into[place] == -1
+def test_positions_belong_to_the_token_with_their_largest_weight(pages):
+    plan = pages.seen(0, [1]).drawings[0].plan
+    ends = plan.offsets.tolist()
+    merged = [
+        (abs(weight), source, token)
+        for token in range(plan.num_kept)
+        for source, weight in zip(
+            plan.sources[ends[token] : ends[token + 1]].tolist(),
+            plan.weights[ends[token] : ends[token + 1]].tolist(),
+            strict=True,
+        )
+    ]
+    expected = {source: token for _, source, token in sorted(merged)}
+    found = merged_into(plan).tolist()
+    assert found == [expected.get(position, -1) for position in range(plan.num_total)]

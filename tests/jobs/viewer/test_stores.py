@@ -24,7 +24,7 @@ def everything(run, cache=None):
     """What the viewer shows of the first three clips."""
     columns = range(len(CELLS))
     with opened([run], cache) as pages:
-        shown = [pages.page(clip)["questions"] for clip in range(3)]
+        shown = [pages.clip(clip)["questions"] for clip in range(3)]
         seen = [pages.seen(clip, columns) for clip in range(3)]
         return shown, [
             ([one.to_json() for one in own.drawings], own.columns, own.views) for own in seen

@@ -5,8 +5,16 @@ from dataclasses import replace
 
 import pytest
 from golden_files import GOLDEN_DIR
-from releases import load, longvideobench_release, mlvu_release, touch, videomme_release
-from scored_releases import OPTIONS, VIDEOMME_V2_ROWS, videomme_v2_release
+from releases import (
+    OPTIONS,
+    VIDEOMME_V2_ROWS,
+    load,
+    longvideobench_release,
+    mlvu_release,
+    touch,
+    videomme_release,
+    videomme_v2_release,
+)
 
 from tango_core.benchmarks import benchmark_class
 from tango_core.benchmarks.protocols.protocol import harness_of

@@ -11,8 +11,8 @@ from numbered_videos import draw, numbers_of, write_clip, write_rotated
 from PIL import Image
 
 from tango_core.video import FrameSpec, decode_frames
-from tango_core.video.container import VideoDecodeError
 from tango_core.video.index import read_index
+from tango_core.video.reader import VideoDecodeError
 
 
 @pytest.mark.parametrize("decoder", ["auto", "pyav"])
@@ -175,13 +175,6 @@ def test_no_file_stays_open():
 def test_impossible_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         FrameSpec(**options)
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system has no such call")
-def test_a_test_that_writes_av1_does_not_run_before_everything_else_from_then_on(tmp_path):
-    before = os.sched_getscheduler(0)
-    write_clip(tmp_path / "clip.mp4", 4, codec="libsvtav1", options={"preset": "12"})
-    assert os.sched_getscheduler(0) == before
 
 
 class TestPathsThatAreNoPlainFile:
