@@ -58,7 +58,7 @@ JOBS_LEVELS = (
     {"viewer"},
     {"estimate", "notebook", "report", "tracking"},
     {"run"},
-    {"analysis", "ask", "cache", "data_check", "harness", "load", "submit", "training"},
+    {"analysis", "ask", "cache", "data_check", "harness", "load", "serve", "submit", "training"},
     {"explain", "fetch", "runs"},
     {"doctor"},
     {"cli"},
@@ -155,6 +155,17 @@ def test_the_pipeline_knows_of_benchmarks_only_how_they_ask_and_score():
     }
     used = set[str]().union(*map(imports_of, (ROOT / "pipeline").rglob("*.py")))
     assert {name for name in used if name.startswith("tango_core.benchmarks")} <= asked
+
+
+def test_vllm_is_imported_by_its_own_modules_alone():
+    found = {
+        path.name
+        for path in PRODUCT.values()
+        for name in imports_of(path)
+        if name.split(".")[0] == "vllm"
+    }
+    assert found
+    assert all(name.startswith("vllm_") for name in found)
 
 
 @pytest.mark.parametrize("package", ["checkpoints", "language", "towers"])

@@ -12,13 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
-from jobs.config.recipe import Job, parse_job
+from jobs.config.recipe import Job
 from jobs.serve.clips import SCHEME, ServedClips, open_clips
+from jobs.serve.vllm_plugin import CACHE, FOLDER, MODE, RECIPE
 from tango_core.models.language.vllm_engine import LOAD_FORMAT
-
-_RECIPE, _CACHE = "recipe.yaml", "cache.txt"
 
 
 def serve(job: Job, root: str, arguments: Sequence[str], *, dry_run: bool) -> int:
@@ -33,8 +30,7 @@ def serve(job: Job, root: str, arguments: Sequence[str], *, dry_run: bool) -> in
     Raises:
         InputError: If vLLM is missing or cannot serve the recipe.
     """
-    from jobs.serve.vllm_plugin import FOLDER
-
+    environment = dict(os.environ)  # without the settings of an engine in this process
     with tempfile.TemporaryDirectory(prefix="tango-serve-") as name:
         folder = Path(name)
         clips = write_folder(folder, replace(job, engine="vllm"), root)
@@ -45,10 +41,12 @@ def serve(job: Job, root: str, arguments: Sequence[str], *, dry_run: bool) -> in
         sys.stdout.flush()
         if dry_run:
             return 0
-        environment = {**os.environ, FOLDER: name}
-        # The client's signals reach the server, too: it shares this process's terminal.
+        environment[FOLDER] = name
         with subprocess.Popen(line, env=environment) as server:
-            return server.wait()
+            try:
+                return server.wait()
+            finally:
+                server.terminate()
 
 
 def write_folder(folder: Path, job: Job, root: str) -> ServedClips:
@@ -62,8 +60,8 @@ def write_folder(folder: Path, job: Job, root: str) -> ServedClips:
     root = root if "://" in root else str(Path(root).absolute())
     clips = open_clips(job, root)
     engine = clips.engine
-    (folder / _RECIPE).write_text(job.to_yaml(), encoding="utf-8")
-    (folder / _CACHE).write_text(root, encoding="utf-8")
+    (folder / RECIPE).write_text(job.to_yaml(), encoding="utf-8")
+    (folder / CACHE).write_text(root, encoding="utf-8")
     (folder / "config.json").write_text(json.dumps(engine.config), encoding="utf-8")
     # Replies end and are chosen as in a job, unless a request says otherwise.
     ends = {"eos_token_id": sorted(engine.eos_ids), "temperature": 0.0}
@@ -72,23 +70,15 @@ def write_folder(folder: Path, job: Job, root: str) -> ServedClips:
     return clips
 
 
-def open_folder(folder: Path) -> ServedClips:
-    """What `write_folder` described."""
-    content = yaml.safe_load((folder / _RECIPE).read_text(encoding="utf-8"))
-    job = parse_job(content, str(folder / _RECIPE))
-    return open_clips(job, (folder / _CACHE).read_text(encoding="utf-8"))
-
-
 def command_line(folder: Path, clips: ServedClips, arguments: Sequence[str]) -> list[str]:
     """`vllm serve` with everything that this package adds to it."""
-    from jobs.serve.vllm_plugin import MODE
-
     fixed = {
         "load_format": LOAD_FORMAT,
         "tokenizer_mode": MODE,
         "served_model_name": clips.spec.name,
         "dtype": clips.spec.dtype,
-        "enforce_eager": clips.engine.device.type == "cpu",
+        "enable_prefix_caching": True,
+        **clips.engine.memory_arguments(),
         **clips.engine.route_arguments(),
     }
     line = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(folder)]

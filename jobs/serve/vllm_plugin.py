@@ -9,10 +9,15 @@ import os
 from functools import cache
 from pathlib import Path
 
-from jobs.serve.clips import ServedClips
+import yaml
+
+from jobs.config.recipe import parse_job
+from jobs.serve.clips import ServedClips, open_clips
 
 FOLDER = "TANGO_VIDEO_SERVED"
 """Environment variable with the directory that `jobs.serve.command.write_folder` wrote."""
+RECIPE, CACHE = "recipe.yaml", "cache.txt"
+"""Its files: the recipe, and the directory or URL of the token caches."""
 MODE = "tango_video"
 """Name of the renderer, and of the tokenizer mode that chooses it."""
 
@@ -25,7 +30,9 @@ def register() -> None:
     from vllm.tokenizers.registry import TokenizerRegistry
 
     from tango_core.models.language.vllm_engine import register_loader
+    from tango_core.models.language.vllm_qwen import register as register_models
 
+    register_models()
     register_loader(lambda: served_clips().engine.weights)
     TokenizerRegistry.register(MODE, "vllm.tokenizers.hf", "CachedHfTokenizer")
     RENDERER_REGISTRY.register(MODE, "jobs.serve.vllm_renderer", "ClipRenderer")
@@ -34,6 +41,7 @@ def register() -> None:
 @cache
 def served_clips() -> ServedClips:
     """The clips of this process's server."""
-    from jobs.serve.command import open_folder
-
-    return open_folder(Path(os.environ[FOLDER]))
+    folder = Path(os.environ[FOLDER])
+    content = yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8"))
+    job = parse_job(content, str(folder / RECIPE))
+    return open_clips(job, (folder / CACHE).read_text(encoding="utf-8"))

@@ -258,6 +258,8 @@ def test_the_engine_of_a_recipe_gives_the_same_answers(family):
     for request in requests:
         expected = native.answer(request.video, PROMPTS, max_new_tokens=NEW_TOKENS)
         counts = ("text", "status", "prompt_tokens", "new_tokens", "visual_tokens")
+        if isinstance(answers[id(request)], Exception):
+            raise answers[id(request)]
         for one, other in zip(answers[id(request)], expected, strict=True):
             assert [getattr(one, name) for name in counts] == [
                 getattr(other, name) for name in counts

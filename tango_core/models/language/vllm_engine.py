@@ -1,10 +1,12 @@
 """The engine `vllm`: the language half runs in vLLM, which batches prompts and shares prefixes.
 
-vLLM is no dependency of this package and is imported here alone, when the engine is loaded. It runs
-in this process and gets a text-only model: the configuration and the tensors of the language half,
-read from the checkpoint as it is. A prompt is token ids with rows from the token cache in between
-(`prompt_embeds`), so visual tokens have text positions: exact for families with one position per
-token, and for kept tokens that are numbered contiguously.
+vLLM is no dependency of this package: modules named `vllm_*` import it, when the engine is loaded.
+It runs in this process and gets the configuration and the tensors of the language half, read from
+the checkpoint as it is.
+
+A prompt is token ids with rows from the token cache in between (`prompt_embeds`), so visual tokens
+have text positions: exact for families with one position per token, and for kept tokens that are
+numbered contiguously. Models with three positions per token are in `vllm_qwen.py`.
 """
 
 from __future__ import annotations
@@ -256,7 +258,7 @@ class VllmEngine(Engine):
                 "block_size": _BLOCK,
                 "seed": 0,
                 **self.route_arguments(),
-                **self._memory(batch_tokens),
+                **self.memory_arguments(batch_tokens),
                 **self.arguments,
             }
             try:
@@ -304,8 +306,8 @@ class VllmEngine(Engine):
             running.engine_core.shutdown()
             cleanup_dist_env_and_memory()
 
-    def _memory(self, batch_tokens: int | None) -> dict[str, Any]:
-        """Arguments that bound tokens and memory."""
+    def memory_arguments(self, batch_tokens: int | None = None) -> dict[str, Any]:
+        """Arguments of `EngineArgs` that bound tokens and memory; see `session`."""
         shape = LLMShape.of(self.weights.text)
         row = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * self.dtype.itemsize
         longest = self.weights.text.max_position_embeddings
