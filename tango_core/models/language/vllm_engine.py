@@ -16,6 +16,7 @@ import itertools
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from collections import deque
@@ -169,8 +170,9 @@ class VllmEngine(Engine):
         eos_ids: frozenset[int],
     ) -> None:
         raise_unless_installed()
-        os.environ.update({name: os.environ.get(name, _ENVIRONMENT[name]) for name in _ENVIRONMENT})
-        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+        if "vllm" not in sys.modules:  # it is in the processes of a server
+            threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+            os.environ.update({**_ENVIRONMENT, **threads, **os.environ})
         from vllm.platforms import current_platform
 
         devices = resolve_devices(spec.device)
