@@ -60,8 +60,7 @@ def test_a_failed_request_is_a_row_and_a_resumed_run_asks_only_it_again(runs, tm
     assert (both["text"] == both["text_native"]).all()
 
 
-@pytest.mark.ray
-def test_workers_of_ray_hold_the_engine(runs, tmp_path):
+def test_workers_of_ray_hold_the_engine(runs, local_ray, tmp_path):
     recipe = job(
         runs["native"].parent / "shapes", methods=METHODS, limit=4, executor="ray", engine="vllm",
         model={"name": "tiny", "device": "cpu"},

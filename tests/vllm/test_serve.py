@@ -212,7 +212,7 @@ def test_mistakes_of_a_client_are_one_sentence_and_the_server_lives_on(served):
         status, body = server.post({"model": server.model(), "messages": messages})
         assert status == 400, body
         assert sentence in body["error"]["message"]
-    status, body = server.ask(url(key, "full"), "Where? " * 5000)
+    status, body = server.ask(url(key, "full"), "Where? " * 10_000)
     assert status == 400, body
     status, body = server.ask(url(key, "full"), prompt.before, prompt.after)
     assert (status, body["choices"][0]["message"]["content"].strip()) == (200, text)
@@ -299,15 +299,22 @@ def test_a_qwen_model_is_served(tmp_path, plugin):
                 (expected,) = native.answer(video, [Prompt("Look. ", text)], max_new_tokens=16)
                 status, body = server.ask(url(key, cell), "Look. ", text)
                 assert status == 200, body
-                assert body["choices"][0]["message"]["content"].strip() == expected.text
+                # vLLM leaves out the bytes of a last character that is not complete.
+                found = body["choices"][0]["message"]["content"]
+                assert whole(found) == whole(expected.text)
                 assert body["usage"]["prompt_tokens"] == expected.prompt_tokens
+                assert body["usage"]["completion_tokens"] == expected.new_tokens
     finally:
         server.stop()
 
 
+def whole(text):
+    return text.rstrip("\ufffd").strip()
+
+
 def test_recipes_that_cannot_be_served_are_refused(served, tmp_path):
     server, _ = served
-    inside = [{"name": "fastv", "retention": 0.5, "layer": 2}]
+    inside = [{"name": "fastv", "retention": 0.6, "layer": 2}]
     changes = [f"methods={json.dumps(inside)}", "engine=vllm"]
     with pytest.raises(InputError, match="engine to native"):
         open_clips(load_job(server.recipe, changes), str(server.cache))
@@ -320,7 +327,8 @@ def test_the_command_is_printed(served):
     command = [sys.executable, "-m", "jobs.cli.entry", "serve", str(server.recipe), "--dry-run"]
     done = subprocess.run(
         [*command, "--cache", str(server.cache), "--", "--port", "9"],
-        capture_output=True, text=True, timeout=200, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=200,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     first, *clips = done.stdout.splitlines()

@@ -11,6 +11,7 @@ numbered contiguously. Models with three positions per token are in `vllm_qwen.p
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import itertools
 import json
@@ -503,5 +504,12 @@ def register_loader(weights: Callable[[], LanguageWeights]) -> None:
         def load_weights(self, model: Any, model_config: Any) -> None:
             """Read tensor after tensor."""
             model.load_weights(weights().named())
+
+        def load_model(self, *arguments: Any, **options: Any) -> Any:
+            """Build the model; on a CPU vLLM packs its matrices into others."""
+            model = super().load_model(*arguments, **options)
+            if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+                trim(0)  # the memory of the former ones
+            return model
 
     register_model_loader(LOAD_FORMAT)(Loader)
