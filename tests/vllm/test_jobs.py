@@ -49,7 +49,7 @@ def test_a_failed_request_is_a_row_and_a_resumed_run_asks_only_it_again(runs, tm
     first = answers_of(run_dir)
     failed = first["cell"] == "full"
     assert (first["status"] == failed.map({True: "answer_failed", False: "ok"})).all()
-    assert first[failed]["reason"].str.contains("the engine holds").all()
+    assert first[failed]["error"].str.contains("the engine holds").all()
     run(job(shapes, **settings), tmp_path, run_dir)
     second = answers_of(run_dir)
     assert (second["status"] == "ok").all()
