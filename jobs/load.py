@@ -414,8 +414,9 @@ def load_table(rows: Sequence[LoadRow]) -> Table:
 def goodput(rows: Sequence[LoadRow]) -> str:
     """Per engine and load, the fastest cell without a shown loss of accuracy against `full`."""
     lines = []
-    for engine, kind, level in dict.fromkeys((row.engine, row.kind, row.level) for row in rows):
-        own = [row for row in rows if (row.engine, row.kind, row.level) == (engine, kind, level)]
+    scored = [row for row in rows if row.accuracy is not None]
+    for engine, kind, level in dict.fromkeys((row.engine, row.kind, row.level) for row in scored):
+        own = [row for row in scored if (row.engine, row.kind, row.level) == (engine, kind, level)]
         equal = [row for row in own if row.cell == "full" or row.is_equal]
         if not any(row.cell == "full" for row in equal):
             continue

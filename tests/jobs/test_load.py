@@ -75,6 +75,9 @@ def test_another_measurement_is_added_and_an_equal_one_replaced(recipe, tmp_path
     for row in both[len(first) :]:
         assert row["accuracy"] is None
         assert row["tokens_per_s"] == pytest.approx(5 * row["requests_per_s"])
+    text = (tmp_path / "load.md").read_text()
+    assert "native, 1 at once: " in text
+    assert "native, 8 at once: " not in text  # replies of a fixed length have no accuracy
     _, again = measured(recipe, tmp_path, *one)
     assert len(again) == len(both)
 
