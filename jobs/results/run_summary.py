@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -19,6 +20,7 @@ from jobs.results.quantities import (
     with_counts,
 )
 from jobs.results.replies import FailureList
+from tango_core.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,3 +113,22 @@ def main_cell(cells: Sequence[CellSummary], kind: str) -> CellSummary | None:
         return None
     (cell,) = (cell for cell in cells if not cell.is_baseline)
     return cell
+
+
+def parse_summary(content: bytes, run: object) -> RunSummary:
+    """Parse the `summary.json` of a run.
+
+    Args:
+        content: Content of the file.
+        run: Directory or URL of the run, for the message.
+
+    Raises:
+        InputError: If it is damaged.
+    """
+    try:
+        return RunSummary.from_json(json.loads(content))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{run}/summary.json is damaged ({type(error).__name__}: {error}); write it again "
+            f"with `tango report {run}`"
+        ) from error
