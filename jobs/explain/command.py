@@ -73,7 +73,7 @@ def overview(explanations: Sequence[Explanation]) -> str:
             ]
         )
     header = ["cell", "A %", "B %", "B - A", "largest cause"]
-    return "\n".join(Table(header, rows).aligned(WIDTH))
+    return "\n".join(Table(header, rows).plain(max_width=WIDTH, rule=True))
 
 
 def _side(letter: str, result: Result) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _table(explanation: Explanation) -> list[str]:
     ]
     total = [_points(sum(points)), "", "", ""]
     header = ["why B - A", "points", "questions", "better", "worse"]
-    lines = Table(header, [*rows, ["together", *total]]).aligned(WIDTH)
+    lines = Table(header, [*rows, ["together", *total]]).plain(max_width=WIDTH, rule=True)
     return [line.rstrip() for line in [*lines[:-1], lines[1], lines[-1]]]
 
 

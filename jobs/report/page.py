@@ -23,19 +23,15 @@ from jobs.report.formatting import (
     percent,
     times,
 )
-from jobs.report.notes import answers_of_run, cell_notes, control_notes, lost_answers_notes
 from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import all_scores, breakdowns
 from jobs.report.tables.cells import baseline_names, labels, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
-from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
-from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.replies import are_ranked
+from jobs.results.facts import JobFacts
 from jobs.results.run_summary import RunSummary
-from jobs.results.summary import write_summary
+from jobs.units import human_age
 from jobs.viewer.links import list_link
-from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
 
 # Filters for numbers in the template.
@@ -85,42 +81,6 @@ def failures_link(
     )
 
 
-def strips(
-    cells: Sequence[CellSummary], page: Sequence[CellSummary]
-) -> list[dict[str, float | None] | None]:
-    """Positions of the small interval drawings of cells, in percent of their column's width.
-
-    Args:
-        cells: Cells of one benchmark, one per row of a table.
-        page: All cells of the page: intervals of one benchmark are drawn on one scale.
-
-    Returns:
-        Per cell `low`, `high`, `value` and `full` (the score of the unpruned baseline); `None`
-        without a headline metric.
-    """
-    benchmarks = {cell.benchmark for cell in cells}
-    drawn = [cell.headline for cell in page if cell.benchmark in benchmarks and cell.headline]
-    lowest = min((one.low for one in drawn), default=0.0)
-    span = max(max((one.high for one in drawn), default=1.0) - lowest, 0.01)
-    whole = [cell for cell in (*cells, *page) if cell.is_baseline]
-    found: list[dict[str, float | None] | None] = []
-    for cell in cells:
-        score = cell.headline
-        if score is None:
-            found.append(None)
-            continue
-        full = next((one.headline for one in whole if comparable(one, cell)), None)
-        ends = {"low": score.low, "high": score.high, "value": score.value}
-        at = {**ends, "full": full.value if full else None}
-        found.append(
-            {
-                name: None if share is None else round(4 + 92 * (share - lowest) / span, 1)
-                for name, share in at.items()
-            }
-        )
-    return found
-
-
 def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
     """Everything needed to reproduce the run besides the job: versions, devices, options."""
     clips_per_s = summary.throughput.clips_per_s
@@ -143,45 +103,6 @@ def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
         if cell.options
     }
     return [(name, value) for name, value in {**known, **options}.items() if value]
-
-
-REPORT_FILE = "report.html"
-
-
-def write_report(
-    run_dir: Path, summary: RunSummary | None = None, clips: Sequence[str] = ()
-) -> Path:
-    """Write `plots/*.png` and `report.html` of a run from its directory alone.
-
-    Args:
-        run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
-        summary: Result of `write_summary` for this run; `None` to compute it here.
-        clips: Figures of clips; see `gallery`.
-
-    Returns:
-        Path of the page.
-
-    Raises:
-        FileNotFoundError: If the directory is not a run or holds no answers.
-    """
-    facts = JobFacts.load(run_dir)
-    summary = summary or write_summary(run_dir)
-    cells, job = summary.cells, run_dir / JOB_FILE
-    notes = lost_answers_notes(facts, sum(c.counts.num_questions for c in cells), [run_dir])
-    notes += cell_notes(cells, [facts])
-    if are_ranked(cells):
-        notes += control_notes(cells, answers_of_run(run_dir, cells), run_dir)
-    page = render_html(
-        summary,
-        facts,
-        jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
-        notes=notes,
-        clips=clips,
-        plots_in=run_dir / "plots",
-        viewer=viewer_of(run_dir),
-    )
-    Storage.at(run_dir).write(REPORT_FILE, page.encode())
-    return run_dir / REPORT_FILE
 
 
 def render_html(
@@ -229,7 +150,7 @@ def render_html(
             )
         ),
         groups=[
-            (title, list(zip(labels(members), members, strips(members, cells), strict=True)))
+            (title, list(zip(labels(members), members, strict=True)))
             for title, members in tables_of_cells(cells)
         ],
         notes=notes,
@@ -273,16 +194,7 @@ def _cards(summary: RunSummary) -> list[tuple[str, str]]:
         *([("answers on damaged clips", f"{counts.num_damaged:,}")] if counts.num_damaged else []),
         ("cache hits", f"{cache.hits:,} of {cache.lookups:,}"),
     ]
-    return cards if wall_s is None else [*cards, ("wall time", _duration(wall_s))]
-
-
-def _duration(seconds: float) -> str:
-    """A wall time in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
+    return cards if wall_s is None else [*cards, ("wall time", human_age(wall_s))]
 
 
 def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[dict[str, object]]:

@@ -153,14 +153,12 @@ def run_job(
 def _finish_answers(done: JobResult, run_dir: Place, staging: Path, display: Display) -> RunSummary:
     """Write summary and report of a run, and show its table."""
     # Imported here so that the job does not wait for the imports of plots and tables.
-    from jobs.report.page import write_report
+    from jobs.report.compare import REPORT_FILE, write_report
     from jobs.report.tables.cells import render_profile, render_table
     from jobs.results.replies import unread_notes
-    from jobs.results.summary import write_summary
 
     with results_of(run_dir, staging) as folder:
-        summary = write_summary(folder)
-        report = run_dir / write_report(folder, summary).name
+        summary = write_report(folder)
     display.say(heading(done))
     display.say(render_table(summary.cells, display.table_width))
     if done.facts.mode == "profile":
@@ -171,7 +169,7 @@ def _finish_answers(done: JobResult, run_dir: Place, staging: Path, display: Dis
         display.say(f"skipped: {entry.name} ({entry.reason})")
     display.say(f"clips:   {counted(done)}")
     display.say(f"answers: {run_dir / 'answers'}")
-    display.say(f"report:  {report}")
+    display.say(f"report:  {run_dir / REPORT_FILE}")
     return summary
 
 

@@ -54,7 +54,7 @@ def runs_table(states: Sequence[RunState], max_width: int | None = None) -> str:
     """
     rows = [_row(one) for one in states]
     header, shrink = list(_HEADER), _SHRINK
-    if max_width is not None and max(map(len, Table(_HEADER, rows).plain())) > max_width:
+    if max_width is not None and Table(_HEADER, rows).width > max_width:
         header = ["bench" if name == "benchmark" else name for name in header]
         stamps = {row[0][:_STAMP] for row in rows}
         if len(stamps) == len(rows):

@@ -2,7 +2,7 @@
 
 `metric.py` defines metrics, `intervals.py` computes means with intervals,
 `comparison.py` two runs on the same questions, `paired_tests.py` p values and Holm's correction.
-Imports numpy only.
+Imports numpy and scipy only.
 """
 
 from tango_core.metrics.comparison import Comparison, compare_clips, compare_paired

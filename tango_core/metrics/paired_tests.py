@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 # Above this many clips that changed, the null distribution is normal to three digits of p.
 _MAX_EXACT_CLIPS = 2_000
-# Up to this many discordant questions whole numbers are used, whose length grows with them.
-_MAX_WHOLE_NUMBERS = 2_000
 # For non-integer changes: all sign patterns of at most this many clips, else randomly drawn
 # patterns.
 _MAX_ENUMERATED_CLIPS = 13
@@ -23,34 +22,14 @@ def mcnemar_p_value(num_gained: int, num_lost: int) -> float:
     """Two-sided exact p value of McNemar's test: a fair coin falls at least this unevenly.
 
     It regards the questions as independent. Being exact, it rejects a true null hypothesis in less
-    than 5 % of cases: in 2.1 to 3.3 % with 11 to 33 discordant questions. Above 2,000 discordant
-    questions the same sum is taken in floating point, which keeps eight digits and takes
-    milliseconds for millions.
+    than 5 % of cases: in 2.1 to 3.3 % with 11 to 33 discordant questions.
 
     Args:
         num_gained: Questions only the first run answers correctly.
         num_lost: Questions only the second run answers correctly.
     """
-    # NumPy integers would overflow.
     fewer, discordant = int(min(num_gained, num_lost)), int(num_gained) + int(num_lost)
-    if discordant > _MAX_WHOLE_NUMBERS:
-        return min(1.0, 2 * _half_tail(fewer, discordant))
-    term, tail = 1, 0
-    for count in range(fewer + 1):
-        tail += term
-        term = term * (discordant - count) // (count + 1)
-    # Python divides integers of any size exactly; as a float, 2 ** 1024 would overflow.
-    return min(1.0, 2 * tail / (1 << discordant))
-
-
-def _half_tail(fewer: int, discordant: int) -> float:
-    """Chance that a fair coin, thrown `discordant` times, shows heads at most `fewer` times."""
-    rest = discordant - fewer
-    logs = math.lgamma(discordant + 1) - math.lgamma(fewer + 1) - math.lgamma(rest + 1)
-    # From the largest term downwards; 60 standard deviations further nothing is left of them.
-    counts = np.arange(fewer, max(0, fewer - 60 * math.isqrt(discordant)), -1, dtype=np.float64)
-    ratios = np.cumprod(counts / (discordant - counts + 1))
-    return math.exp(logs - discordant * math.log(2)) * float(1 + ratios.sum())
+    return min(1.0, 2 * float(special.bdtr(fewer, discordant, 0.5)))
 
 
 def sign_flip_p_value(changes: npt.ArrayLike) -> float:
@@ -121,10 +100,9 @@ def real_sign_flip_p_value(changes: npt.ArrayLike) -> float:
 def _sums_of_equal_flips(size: int, count: int) -> npt.NDArray[np.float64]:
     """Chances of the sums -count*size .. count*size of `count` numbers that are +size or -size."""
     positive = np.arange(count + 1)
-    log_choose = [math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
-                  for k in positive]  # fmt: skip
+    log_choose = -special.betaln(positive + 1, count - positive + 1) - math.log(count + 1)
     chances = np.zeros(2 * count * size + 1)
-    chances[2 * size * positive] = np.exp(np.asarray(log_choose) - count * math.log(2))
+    chances[:: 2 * size] = np.exp(log_choose - count * math.log(2))
     return chances
 
 
@@ -145,9 +123,6 @@ def holm_adjusted(p_values: Sequence[float]) -> list[float]:
     Returns:
         In [0, 1], in the same order.
     """
-    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
-    adjusted, largest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
+    ordered = np.sort(p_values)
+    steps = np.minimum(1.0, np.maximum.accumulate(ordered * np.arange(len(ordered), 0, -1)))
+    return [float(steps[at]) for at in np.searchsorted(ordered, p_values, side="right") - 1]

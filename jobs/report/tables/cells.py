@@ -51,24 +51,11 @@ _LEAST_WANTED = ("hits", "ms", "95 %", "unread")
 
 # Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
-    "benchmark",
-    "protocol",
-    "cell",
-    "method",
-    "num_questions",
-    "num_answered",
-    "num_unparsed",
-    "num_failed",
-    "retention_requested",
-    "retention_actual",
-    "retention_with_newlines",
-    "clip_text_tokens",
-    "equivalent_retention",
-    "accuracy",
-    "accuracy_answered",
-    "accuracy_macro",
-    "harness_accuracy",
-    "prefill_tflops",
+    *("benchmark", "protocol", "cell", "method"),
+    *("num_questions", "num_answered", "num_unparsed", "num_failed"),
+    *("retention_requested", "retention_actual", "retention_with_newlines", "clip_text_tokens"),
+    *("equivalent_retention", "accuracy", "accuracy_answered", "accuracy_macro"),
+    *("harness_accuracy", "prefill_tflops"),
 )
 # End of a column about a comparison -> figure.
 _CSV_ENDS = {
@@ -91,10 +78,10 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
     If it does not fit, headers are shortened, then the columns of cache hits, times and intervals
     are omitted, and then names are shortened in their middle.
     """
-    table = _table(cells, [cell.name for cell in cells], brief=True)
+    table = cells_table(cells, [cell.name for cell in cells], brief=True)
     if max_width is not None and table.width > max_width:
         table = _compact(table, max_width)
-    head, rule, *texts = table.aligned(max_width)
+    head, rule, *texts = table.plain(max_width=max_width, rule=True)
     rendered = [head, rule]
     parts = shared_parts(cells)
     for index, text in enumerate(texts):
@@ -116,16 +103,6 @@ def _compact(table: Table, max_width: int) -> Table:
             at = header.index(name)
             header, *rows = (own[:at] + own[at + 1 :] for own in (header, *rows))
     return Table(header, rows)
-
-
-def cells_markdown(cells: Sequence[CellSummary]) -> str:
-    """A GitHub-flavoured Markdown table."""
-    return _table(cells, labels(cells)).markdown()
-
-
-def cells_latex(cells: Sequence[CellSummary]) -> str:
-    """A LaTeX `tabular` with the rules of the booktabs package."""
-    return _table(cells, labels(cells)).latex()
 
 
 def cells_csv(cells: Sequence[CellSummary]) -> str:
@@ -150,15 +127,20 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
     return Table.of(rows).csv()
 
 
-def _table(cells: Sequence[CellSummary], names: Sequence[str], *, brief: bool = False) -> Table:
+def cells_table(
+    cells: Sequence[CellSummary], names: Sequence[str] = (), *, brief: bool = False
+) -> Table:
     """Formatted table, with a column of harness scores if there are any.
 
-    A brief table has only differences to `full`, without interval and p.
+    Args:
+        cells: One row each.
+        names: Names of the rows; empty for `labels`.
+        brief: Whether only differences to `full` are shown, without interval and p.
     """
     with_harness = any(cell.harness is not None for cell in cells)
     with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
     rows = []
-    for name, cell in zip(names, cells, strict=True):
+    for name, cell in zip(names or labels(cells), cells, strict=True):
         row = {"cell": name, f"{headline_title(cells)} %": estimate_percent(cell.headline)}
         if with_harness:
             row["harness %"] = percent(cell.harness)
@@ -231,17 +213,7 @@ def _difference(versus: Comparison | None) -> str:
     return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"
 
 
-# Header of every stage's column.
-_HEADS = {
-    "vision": "vision",
-    "segment": "segment",
-    "select": "select",
-    "merge": "merge",
-    "compress": "compress",
-    "prefill": "prefill",
-    "first_token": "1st token",
-    "decode": "decode",
-}
+_STAGES = ("vision", "segment", "select", "merge", "compress", "prefill", "first_token", "decode")
 
 
 def render_profile(cells: Sequence[CellSummary]) -> str:
@@ -250,10 +222,10 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
     Args:
         cells: Cells measured in profile mode.
     """
-    header = ["ms: p50, p90", *_HEADS.values(), "speed-up", "GiB"]
+    header = ["ms: p50, p90", *(one.replace("_", " ") for one in _STAGES), "speed-up", "GiB"]
     rows = []
     for name, cell in zip(labels(cells), cells, strict=True):
-        stats = [cell.latency_ms.get(stage) for stage in _HEADS]
+        stats = [cell.latency_ms.get(stage) for stage in _STAGES]
         medians, upper = (
             [milliseconds(getattr(s, at, None)) for s in stats] for at in ("p50", "p90")
         )
@@ -262,11 +234,11 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
         rows += [[name, *medians, speed_up, peak], ["", *upper, "", ""]]
     owners = {cell.peak_of for cell in cells if cell.peak_of}
     notes = [
-        "segment, select and merge are steps of compress. 1st token: vision, compress, prefill and",
-        "output projection; speed-up: full's median over this one's.",
+        "segment, select and merge are steps of compress. First token: vision, compress, prefill",
+        "and output projection; speed-up: full's median over this one's.",
         *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
     ]
-    return "\n".join([*(text.rstrip() for text in Table(header, rows).aligned()), *notes])
+    return "\n".join([*Table(header, rows).plain(rule=True), *notes])
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:

@@ -9,8 +9,7 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import SWEEP, TANGO, Page
 
-from jobs.report.compare import report_runs
-from jobs.report.page import write_report
+from jobs.report.compare import report_runs, write_report
 from jobs.results.facts import JobFacts
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
@@ -124,7 +123,8 @@ class TestCompareRuns:
     def test_a_run_of_one_method_may_be_reported_elsewhere(self, tmp_path):
         facts = facts_of(TANGO)
         run = write_run(tmp_path / "run", fake_answers(facts, num_clips=20), facts)
-        inside = Page(write_report(run).read_text()).words
+        write_report(run)
+        inside = Page((run / "report.html").read_text()).words
         elsewhere = Page(report_runs([run], tmp_path / "elsewhere").read_text()).words
         card = re.search(r"[\d.]+ accuracy %, [\d.]+ to [\d.]+ [\d.]+ tokens kept %", inside)
         assert card is not None
@@ -157,7 +157,8 @@ def test_the_note_about_few_clips_says_one_number_once(tmp_path):
 def test_differences_that_too_few_clips_support_have_no_interval(num_clips, cells, noted, tmp_path):
     facts = facts_of(*cells)
     run = write_run(tmp_path / "run", fake_answers(facts, num_clips=num_clips), facts)
-    words = Page(write_report(run).read_text()).words
+    write_report(run)
+    words = Page((run / "report.html").read_text()).words
     assert words.count(FEW) == noted
     report_runs([run], tmp_path / "both")
     assert ("too few clips" in (tmp_path / "both" / "table.md").read_text()) is bool(noted)

@@ -15,8 +15,7 @@ from jobs.report.plots import draw_forests, draw_plots, save_plots
 from jobs.report.tables.cells import (
     MAX_WIDTH,
     cells_csv,
-    cells_latex,
-    cells_markdown,
+    cells_table,
     render_table,
 )
 from jobs.report.theme import DARK
@@ -75,10 +74,16 @@ class TestTable:
 
     def test_markdown_and_latex_have_one_line_per_cell_and_equal_columns(self, sweep):
         cells = sweep[0].cells
-        markdown = cells_markdown(cells).splitlines()
+        markdown = cells_table(cells).markdown().splitlines()
         assert len(markdown) == 2 + len(cells)
         assert len({line.count("|") for line in markdown}) == 1
-        body = cells_latex(cells).split("\\midrule\n")[1].split("\n\\bottomrule")[0].splitlines()
+        body = (
+            cells_table(cells)
+            .latex()
+            .split("\\midrule\n")[1]
+            .split("\n\\bottomrule")[0]
+            .splitlines()
+        )
         assert len(body) == len(cells)
         columns = markdown[0].count("|") - 1
         assert all(line.endswith(r" \\") and line.count(" & ") == columns - 1 for line in body)
@@ -87,7 +92,7 @@ class TestTable:
         odd = cell("tango", 0.1)
         object.__setattr__(odd, "name", r"a_b 5% & {x} \y")
         facts = facts_of(odd)
-        table = cells_latex(summarize(fake_answers(facts), facts).cells)
+        table = cells_table(summarize(fake_answers(facts), facts).cells).latex()
         assert r"a\_b 5\% \& \{x\} \textbackslash{}y" in table
 
     @pytest.mark.parametrize(
