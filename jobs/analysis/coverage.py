@@ -18,7 +18,7 @@ from jobs.analysis.figures import Points, draw_series, heat_map, label, legend_b
 from jobs.analysis.page import Page, as_text, finish
 from jobs.config.recipe import Job, RecipeError
 from jobs.report.formatting import DASH, shortened
-from jobs.report.theme import Theme, legend_above, new_figure
+from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.answer_columns import AnswerColumns, metric_of, scores_of
 from jobs.results.cell_summary import SCORE
 from jobs.results.reduction import parts_of
@@ -332,5 +332,5 @@ def _correlation_bars(found: pd.DataFrame, title: str, theme: Theme) -> Figure:
     panel.axvline(0, color=theme.foreground, linewidth=0.8)
     panel.set_xlim(min(-0.05, found[list(_MEASURES)].min().min()), 1.1)
     label(panel, theme, x=f"rank correlation with {title}", grid="x")
-    legend_above(figure, panel, theme)
+    legend(figure, handles_of([panel]), theme)
     return figure

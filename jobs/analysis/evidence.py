@@ -19,7 +19,7 @@ from jobs.analysis.figures import LONGEST_NAME, Points, draw_series, label, lege
 from jobs.analysis.page import Page, as_text, finish
 from jobs.config.recipe import Job, RecipeError
 from jobs.report.formatting import shortened
-from jobs.report.theme import Theme, legend_above, new_figure
+from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.cell_summary import BASELINE
 from jobs.results.reduction import parts_of
 from jobs.run.build import GENERATED
@@ -380,5 +380,5 @@ def _lost_bars(table: pd.DataFrame, theme: Theme) -> Figure:
     panel.set_ylim(len(table) - 0.4, -0.6)
     panel.set_xlim(0, max(1.0, 1.08 * float(start.max(initial=1.0))))
     label(panel, theme, x="answers lost, in % of those right with all tokens", grid="x")
-    legend_above(figure, panel, theme)
+    legend(figure, handles_of([panel]), theme)
     return figure
