@@ -21,7 +21,7 @@ from jobs.report.formatting import DASH, shortened
 from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.answer_columns import AnswerColumns, metric_of, scores_of
 from jobs.results.cell_summary import SCORE
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.coverage import TAIL, TIME_PARTS, CoverageTotals, nearest_kept
 from tango_core.metrics import ACCURACY

@@ -21,7 +21,7 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.report.formatting import shortened
 from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.cell_summary import BASELINE
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from jobs.run.build import GENERATED
 from pipeline.rows import Clip, questions_of
 from tango_core.analysis.correlation import separation

@@ -22,8 +22,7 @@ from jobs.explain.explanation import (
 )
 from jobs.explain.sides import Source, chosen_cells, opened, source_of
 from jobs.report.formatting import DASH, Table, shortened
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import summarize_reduced
+from jobs.results.summary import reduce_runs, summarize_reduced
 from tango_core.errors import InputError, UserError
 
 WIDTH = 80

@@ -26,10 +26,9 @@ from jobs.harness.predictions import (
 )
 from jobs.report.compare import write_report
 from jobs.results.answer_columns import AnswerColumns, by_code
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
-from jobs.results.reduction import parts_of
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import failed_rows
+from jobs.results.summary import failed_rows, parts_of
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER

@@ -24,23 +24,34 @@ from jobs.report.tables.breakdowns import (
     all_scores,
     breakdowns_csv,
     breakdowns_markdown,
+    confusion_markdown,
+    confusion_table,
     differences_csv,
     scores_csv,
 )
 from jobs.report.tables.cells import cells_csv, cells_table, grid_markdown
-from jobs.report.tables.confusion import confusion_markdown, confusion_table
 from jobs.report.tables.paper import paper_table
 from jobs.results.baselines import full_index, with_baselines
-from jobs.results.cell_summary import CellSummary
+from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.comparisons import RightWrong
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.measurements import add_reason, sorted_reasons
 from jobs.results.outcomes import compare_cells
-from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
-from jobs.results.reduction import Reduction, questions_asked, reduce_runs
-from jobs.results.replies import FailureList, FailureReason, are_ranked
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import save_summary, summarize_reduced
+from jobs.results.quantities import (
+    CacheCounts,
+    Comparison,
+    FailureList,
+    FailureReason,
+    QuestionCounts,
+    are_ranked,
+)
+from jobs.results.summary import (
+    Reduction,
+    questions_asked,
+    reduce_runs,
+    save_summary,
+    summarize_reduced,
+)
 from pipeline.progress.parts import Digests
 from pipeline.storage import Storage
 from tango_core.errors import InputError

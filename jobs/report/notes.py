@@ -22,8 +22,8 @@ from jobs.results.comparisons import (
 )
 from jobs.results.facts import JobFacts
 from jobs.results.outcomes import Outcomes, places
-from jobs.results.reduction import Reduction
-from jobs.results.replies import are_ranked, rule_notes, unread_notes
+from jobs.results.quantities import are_ranked, rule_notes, unread_notes
+from jobs.results.summary import Reduction
 from pipeline.progress.parts import Digests
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY

@@ -27,9 +27,8 @@ from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import all_scores, breakdowns
 from jobs.report.tables.cells import baseline_names, labels, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
-from jobs.results.cell_summary import CellSummary, headline_title, metric_title
+from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, metric_title
 from jobs.results.facts import JobFacts
-from jobs.results.run_summary import RunSummary
 from jobs.units import human_age
 from jobs.viewer.links import list_link
 from tango_core.benchmarks import facts_of

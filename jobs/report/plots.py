@@ -23,7 +23,7 @@ from jobs.report.tables.cells import labels, tables_of_cells
 from jobs.report.theme import LIGHT, Style, Theme, handles_of, legend, new_figure, note, png, title
 from jobs.results.cell_summary import CellSummary, headline_title
 from jobs.results.comparisons import families_of
-from jobs.results.replies import are_ranked
+from jobs.results.quantities import are_ranked
 from tango_core.metrics import ACCURACY
 
 _LETTERS_PER_INCH = 11.5

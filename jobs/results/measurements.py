@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from jobs.results.answer_columns import FAILED_BIT, OK, UNPARSED, AnswerColumns, Mask, Values
 from jobs.results.facts import CellFacts
-from jobs.results.quantities import CacheCounts, LatencyStats, Readings, Throughput
-from jobs.results.replies import FailureReason
+from jobs.results.quantities import CacheCounts, FailureReason, LatencyStats, Readings, Throughput
 from pipeline.progress.parts import Codes
 from tango_core.flops import lengths_per_layer, prefill_flops
 from tango_core.models.base import LLMShape

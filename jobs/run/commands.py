@@ -15,8 +15,8 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
 from jobs.run.driver import execute
@@ -155,7 +155,7 @@ def _finish_answers(done: JobResult, run_dir: Place, staging: Path, display: Dis
     # Imported here so that the job does not wait for the imports of plots and tables.
     from jobs.report.compare import REPORT_FILE, write_report
     from jobs.report.tables.cells import render_profile, render_table
-    from jobs.results.replies import unread_notes
+    from jobs.results.quantities import unread_notes
 
     with results_of(run_dir, staging) as folder:
         summary = write_report(folder)

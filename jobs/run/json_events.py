@@ -6,7 +6,7 @@ import json
 import threading
 from typing import TextIO
 
-from jobs.results.run_summary import RunSummary
+from jobs.results.cell_summary import RunSummary
 from jobs.run.progress import failure_of
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan

@@ -14,8 +14,8 @@ from jobs.report.formatting import DASH, Table, shortened
 from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import render_table
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FACTS_FILE
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, RunState, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes

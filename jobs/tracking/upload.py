@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.config.bounded_yaml import load_yaml
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.tracking import shown
 from jobs.tracking.events import EVENTS_FILE, Event, last_steps, read_events

@@ -5,7 +5,13 @@
 Imports numpy and scipy only.
 """
 
-from tango_core.metrics.comparison import Comparison, compare_clips, compare_paired
+from tango_core.metrics.comparison import (
+    Comparison,
+    compare_clips,
+    compare_paired,
+    mcnemar_p_value,
+    sign_flip_p_value,
+)
 from tango_core.metrics.intervals import (
     Estimate,
     RunningEstimate,
@@ -24,7 +30,6 @@ from tango_core.metrics.metric import (
     Metric,
     Questions,
 )
-from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
 
 __all__ = [
     "ACCURACY",

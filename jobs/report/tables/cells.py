@@ -26,8 +26,7 @@ from jobs.results.cell_summary import (
     headline_title,
     metric_title,
 )
-from jobs.results.quantities import Comparison
-from jobs.results.replies import SHOWN_FROM
+from jobs.results.quantities import SHOWN_FROM, Comparison
 from tango_core.metrics import ACCURACY
 
 MAX_WIDTH = 100

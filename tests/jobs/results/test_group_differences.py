@@ -8,11 +8,11 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 
 from jobs.report.tables.breakdowns import differences_csv
+from jobs.results.cell_summary import RunSummary
 from jobs.results.comparisons import families_of
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize
 from tango_core.metrics import compare_paired
-from tango_core.metrics.paired_tests import holm_adjusted
+from tango_core.metrics.comparison import holm_adjusted
 
 CELLS = (cell("full"), *(cell(name, share) for name in ("tango", "random") for share in (0.1, 0.2)))
 

@@ -17,7 +17,7 @@ from jobs.report.plots import SCORE_PLOT, draw_plots
 from jobs.report.tables.breakdowns import all_scores, scores_csv
 from jobs.report.tables.cells import cells_csv, cells_markdown, grid_markdown, render_table
 from jobs.report.tables.paper import paper_table
-from jobs.results.run_summary import RunSummary
+from jobs.results.cell_summary import RunSummary
 from jobs.results.summary import summarize
 from jobs.tracking.numbers import LiveScores
 from jobs.tracking.shown import cell_metrics, describe, parent_metrics

@@ -7,8 +7,8 @@ from fake_answers import cell, facts_of, fake_answers
 
 from jobs.report.page import render_html
 from jobs.report.tables.cells import cells_csv, render_table
-from jobs.results.replies import are_ranked, rule_notes, unread_notes
-from jobs.results.run_summary import RunSummary
+from jobs.results.cell_summary import RunSummary
+from jobs.results.quantities import are_ranked, rule_notes, unread_notes
 from jobs.results.summary import summarize
 from jobs.tracking.shown import run_metrics
 

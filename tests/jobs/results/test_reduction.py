@@ -9,8 +9,14 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 
 from jobs.results.facts import JobFacts
-from jobs.results.reduction import Reduction, parts_of, questions_asked, reduce_runs
-from jobs.results.summary import summarize, summarize_reduced
+from jobs.results.summary import (
+    Reduction,
+    parts_of,
+    questions_asked,
+    reduce_runs,
+    summarize,
+    summarize_reduced,
+)
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import ANSWER, to_table
 from pipeline.storage import Storage

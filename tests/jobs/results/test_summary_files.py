@@ -7,8 +7,8 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
 
 from jobs.results.answer_columns import read_groups
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import CellFacts, JobFacts, SkippedMethod
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import read_answers
 
 TANGO = cell("tango", 0.1)

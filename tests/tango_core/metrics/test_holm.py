@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tango_core.metrics.paired_tests import holm_adjusted
+from tango_core.metrics.comparison import holm_adjusted
 
 
 def test_the_example_of_the_method():

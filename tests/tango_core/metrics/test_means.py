@@ -15,7 +15,7 @@ from tango_core.metrics import (
     compare_paired,
     mean_of_clips,
 )
-from tango_core.metrics.paired_tests import real_sign_flip_p_value, sign_flip_p_value
+from tango_core.metrics.comparison import real_sign_flip_p_value, sign_flip_p_value
 
 
 def draw_scores(rng, num_clips, size, shift=0.0):
