@@ -28,9 +28,6 @@ from tango_core.analysis.sinks import SinkRule
 from tango_core.errors import InputError, UserError
 from tango_core.models.towers.trace import raise_if_no_layer
 
-# The axis is logarithmic if the largest bar is at least this many times the smallest.
-_WIDE = 30
-
 Groups = Mapping[str, GroupActivations]
 
 
@@ -75,14 +72,13 @@ def analyze_activations(
                 study.add(clips.encoder.trace(frames, study.layers))
             except UserError as error:
                 raise InputError(f"{row.video_id}: {error}") from error
-        subtitle = clips.subtitle(study.ranks.num_clips)
         report = study.report(rule or SinkRule())
     except UserError as error:
         raise RecipeError(" ".join(str(error).split())) from error
-    return finish(_page(report, study.layers, subtitle), clips, folder, console)
+    return finish(_page(report, study.layers), clips, folder, console)
 
 
-def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Page:
+def _page(report: ActivationReport, layers: Sequence[int]) -> Page:
     first = "sinks" if report.are_sinks else "most attended (no sinks)"
     groups = {first: report.sinks, "other patches": report.others}
     height, width = report.ranks.grid
@@ -124,13 +120,9 @@ def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Pag
     )
     return Page(
         "activations",
-        subtitle,
         findings,
         notes,
-        figures={
-            "norms": partial(_norms_by_layer, groups),
-            "activations": partial(_activation_bars, groups, layers),
-        },
+        figures={"norms": partial(_norms_by_layer, groups)},
         tables={
             "activations": as_text(statistics, **dict.fromkeys(STATISTICS, ".4g")),
             "norms": as_text(norms, mean=".4g", lowest=".4g", highest=".4g"),
@@ -152,23 +144,4 @@ def _norms_by_layer(groups: Groups, theme: Theme) -> Figure:
     title = "Norms along the layers; band: all positions"
     label(curves, theme, title, "layer (0: embeddings)", "norm of a patch")
     legend(curves, theme, loc="best")
-    return figure
-
-
-def _activation_bars(groups: Groups, layers: Sequence[int], theme: Theme) -> Figure:
-    """Activation statistics of both groups as bars, one panel per layer."""
-    figure, panels = new_figure((10.8, 0.5 + 3.3 * len(layers)), theme, rows=len(layers))
-    places = np.arange(len(STATISTICS))
-    for layer, panel in zip(layers, panels, strict=True):
-        values = np.array([group.statistics[layer] for group in groups.values()])
-        for row, name in enumerate(groups):
-            at, colour = places + 0.4 * row - 0.2, theme.series[1 - row]
-            bars = panel.bar(at, values[row], width=0.38, color=colour, label=name)
-            panel.bar_label(bars, fmt="{:.3g}", fontsize=7.5, color=theme.foreground)
-        if values.max() > _WIDE * max(1e-9, values.min()):
-            plain_log(panel)
-        panel.margins(y=0.12)
-        panel.set_xticks(places, STATISTICS)
-        label(panel, theme, f"Layer {layer}", y="absolute activation", grid="y")
-        legend(panel, theme, loc="upper right")
     return figure

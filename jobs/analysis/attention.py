@@ -60,7 +60,6 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
         if len(signals) == 2:
             frames = zip(*(signal.cpu().tolist() for signal in signals.values()), strict=True)
             agreements += [rho for pair in frames if (rho := rank_correlation(*pair)) is not None]
-    subtitle = clips.subtitle(next(iter(profiles.values())).ranks.num_clips)
     reports = {SIGNAL_NAMES[name]: profile.report() for name, profile in profiles.items()}
     findings = [
         f"{name}: the highest tenth of a frame's {len(report.by_rank)} "
@@ -73,26 +72,13 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
             "rank correlation of the two within a frame: "
             f"{fmean(agreements):.2f} on average over {len(agreements)} frames"
         )
-    concentration = [
-        {
-            "signal": name,
-            **{f"top {100 * s:g} %": f"{100 * held:.1f}" for s, held in report.top_shares.items()},
-            "effective": f"{report.effective_tokens:.1f}",
-            "of": len(report.by_rank),
-        }
-        for name, report in reports.items()
-    ]
-    positions, top = [], []
+    positions = []
     for name, report in reports.items():
-        own = _positions(report.ranks)
+        own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.tolist()})
         own.insert(0, "signal", name)
-        own.insert(4, "mean signal", report.mean_map.tolist())
-        positions.append(own)
-        top.append(own.iloc[report.top()])
-        top[-1].insert(1, "place", range(1, len(top[-1]) + 1))
+        positions.append(own.sort_values("mean signal", ascending=False, kind="stable"))
     page = Page(
         "attention",
-        subtitle,
         findings,
         figures={
             "sorted": partial(_sorted_signals, reports),
@@ -100,8 +86,6 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
             "ranks": partial(_rank_maps, [report.ranks for report in reports.values()]),
         },
         tables={
-            "concentration": as_text(pd.DataFrame(concentration)),
-            "top_positions": as_text(pd.concat(top), **_FORMATS),
             "positions": as_text(pd.concat(positions), **_FORMATS),
         },
         values={"band": _BAND},
@@ -242,7 +226,6 @@ def analyze_sinks(
             calibration.add(getattr(features, ranked), features.grid)
         except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
-    subtitle = clips.subtitle(calibration.num_clips)
     report = calibration.report(rule or SinkRule())
     model = {"name": clips.model.name, "digest": clips.model.digest}
     text = json.dumps(report.to_json(model), indent=2)
@@ -251,7 +234,6 @@ def analyze_sinks(
     table["sink"] = np.where(table["position"].isin(report.sinks), "sink", "")
     page = Page(
         "sinks",
-        subtitle,
         findings=describe_sinks(report, output),
         notes=few_clips(report),
         figures={"ranks": partial(_rank_maps, [report])},

@@ -114,9 +114,8 @@ def analyze_coverage(
             video = plans[name].apply(features.tokens)
             total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
         analysed.setdefault(row.benchmark, set()).add(row.video_id)
-    subtitle = clips.subtitle(sum(map(len, analysed.values())))
     scores = CellScores(ACCURACY.title, {}) if run is None else cell_scores(run, analysed)
-    return finish(_page(cells, totals, scores, subtitle), clips, folder, console)
+    return finish(_page(cells, totals, scores), clips, folder, console)
 
 
 def measured(cells: Sequence[Cell], totals: Totals, scores: Mapping[str, float]) -> pd.DataFrame:
@@ -169,7 +168,7 @@ def _rho(value: float) -> str:
     return DASH if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _page(cells: JobCells, totals: Totals, scores: CellScores, subtitle: str) -> Page:
+def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
     share = common_retention(cells.cells)
     every = measured(cells.cells, totals, scores.by_cell)
     at_share = every[every["pruned"] & (every["retention"] == share)]
@@ -207,34 +206,14 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores, subtitle: str) ->
         texts = found[[*_MEASURES]].map(_rho).rename(columns=_MEASURES)
         texts.insert(0, "cells", found["cells"].astype(int).astype(str))
         tables["correlation"] = texts.rename_axis("among").reset_index()
-    by_time = [
-        (cell.name, part + 1, mean, worst)
-        for cell in cells.cells
-        for part, mean, worst in totals[cell.cache].by_time
-    ]
-    by_place = []
-    for cell in cells.cells:
-        _, mean, worst = totals[cell.cache].by_place
-        by_place += [
-            (cell.name, y, x, float(mean[y, x]), float(worst[y, x]))
-            for y, x in np.ndindex(*mean.shape)
-        ]
     return Page(
         "coverage",
-        subtitle,
         findings,
         cells.notes,
         figures,
         {
             **tables,
             "coverage": _cells_table(every, scores),
-            "by_time": as_text(
-                pd.DataFrame(by_time, columns=["cell", "part", "mean", "worst"]), **_COSINES
-            ),
-            "by_place": as_text(
-                pd.DataFrame(by_place, columns=["cell", "row", "column", "mean", "worst"]),
-                **_COSINES,
-            ),
         },
         {
             "share": share,

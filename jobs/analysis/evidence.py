@@ -88,11 +88,11 @@ def analyze_evidence(
     cells = JobCells(clips)
     found: list[pd.DataFrame] = []
     kept = {cell.cache: 0 for cell in cells.cells}
-    total = analysed = without = 0
+    total = without = 0
     for row, features, plans in cells.planned():
         any_plan = next(iter(plans.values()))
         asked, objects = _objects(row, features, any_plan.grid[1:])
-        analysed, without = analysed + 1, without + len(questions_of(row)) - len(asked)
+        without += len(questions_of(row)) - len(asked)
         total += any_plan.num_total
         for name, plan in plans.items():
             kept[name] += plan.num_kept
@@ -100,13 +100,12 @@ def analyze_evidence(
                 own = {key: value.numpy() for key, value in surviving(plan, objects).items()}
                 keys = {"cache": name, "video_id": row.video_id, "question_id": asked}
                 found.append(pd.DataFrame({**own, **keys}))
-    subtitle = clips.subtitle(analysed)
     if not found:
         raise RecipeError("no question of these clips is about an object; use more clips (--limit)")
     shares = {name: number / total for name, number in kept.items()}
     answers = None if run is None else outcomes(run, GENERATED)
     rows = explained(cells.cells, shares, pd.concat(found, ignore_index=True), answers)
-    return finish(_page(rows, cells, without, subtitle), clips, folder, console)
+    return finish(_page(rows, cells, without), clips, folder, console)
 
 
 def _objects(
@@ -224,7 +223,7 @@ def bins_of(known: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"number": groups.size(), "right": groups.sum()})
 
 
-def _page(rows: pd.DataFrame, cells: JobCells, without: int, subtitle: str) -> Page:
+def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
     share = common_retention(cells.cells)
     table = cell_table(rows)
     pruned = rows[rows["pruned"]]
@@ -259,7 +258,7 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int, subtitle: str) -> P
         f"{without} question(s) about no object (which scene comes first or last) are left out",
         *cells.notes,
     ]
-    return Page("evidence", subtitle, findings, notes, figures, tables, {"share": share})
+    return Page("evidence", findings, notes, figures, tables, {"share": share})
 
 
 def _errors_in_words(known: pd.DataFrame) -> list[str]:

@@ -36,7 +36,6 @@ class Page:
 
     Attributes:
         name: Name of the analysis in `texts.yaml`.
-        subtitle: Model, benchmark and clips.
         findings: Sentences about the results; also printed.
         notes: Sentences about limitations; also printed.
         figures: Name -> function that draws the figure in a theme; called once per theme.
@@ -46,7 +45,6 @@ class Page:
     """
 
     name: str
-    subtitle: str
     findings: Sequence[str] = ()
     notes: Sequence[str] = ()
     figures: Mapping[str, Callable[[Theme], Figure]] = field(default_factory=dict)
@@ -76,8 +74,8 @@ def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
     """
-    path = write_page(page, folder)
-    lines = [page.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
+    path = write_page(page, folder, clips.subtitle)
+    lines = [clips.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
     if clips.num_failed:
         lines.append(f"{clips.num_failed} clip(s) could not be decoded and are skipped")
     for line in (*lines, f"page: {path}"):
@@ -85,7 +83,7 @@ def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
     return exit_codes.of(clips.num_failed <= clips.job.max_failures)
 
 
-def write_page(page: Page, folder: Path) -> Path:
+def write_page(page: Page, folder: Path, subtitle: str) -> Path:
     """Write `index.html` with every figure as PNG and SVG and every table as CSV.
 
     Files are written atomically, the page last; files of an earlier analysis are replaced.
@@ -112,7 +110,9 @@ def write_page(page: Page, folder: Path) -> Path:
         tables.append({"name": name, "header": table.header, "rows": table.rows, **filled})
     environment = Environment(loader=PackageLoader("jobs.analysis", "templates"), autoescape=True)
     template = environment.get_template("page.html.j2")
-    text = template.render(page=page, title=texts["title"], figures=figures, tables=tables)
+    text = template.render(
+        page=page, subtitle=subtitle, title=texts["title"], figures=figures, tables=tables
+    )
     storage.write(PAGE, text.encode())
     return folder / PAGE
 

@@ -15,7 +15,7 @@ from jobs.report.compare import report_runs
 from jobs.report.notes import incomplete_group_notes
 from jobs.report.plots import SCORE_PLOT, draw_plots
 from jobs.report.tables.breakdowns import all_scores, scores_csv
-from jobs.report.tables.cells import cells_csv, cells_markdown, grid_markdown, render_table
+from jobs.report.tables.cells import cells_csv, cells_table, grid_markdown, render_table
 from jobs.report.tables.paper import paper_table
 from jobs.results.cell_summary import RunSummary
 from jobs.results.summary import summarize
@@ -104,7 +104,7 @@ class TestGrounding:
         _, answers, facts = grounded
         summary = summarize(answers, facts)
         texts = [
-            render_table(summary.cells), cells_markdown(summary.cells),
+            render_table(summary.cells), cells_table(summary.cells).markdown(),
             grid_markdown(summary.cells), all_scores(summary.cells).markdown(),
             paper_table(summary.cells).markdown(), describe(facts, summary),
         ]  # fmt: skip

@@ -13,7 +13,7 @@ from scipy import stats
 
 from jobs.report.page import render_html
 from jobs.report.tables.breakdowns import breakdowns, breakdowns_csv, breakdowns_markdown
-from jobs.report.tables.cells import cells_csv, cells_markdown, render_table
+from jobs.report.tables.cells import cells_csv, cells_table, render_table
 from jobs.results.summary import summarize
 from tango_core.metrics import sign_flip_p_value
 
@@ -91,14 +91,14 @@ class TestHarness:
         facts = facts_of(cell("tango", 0.1))
         cells = summarize(fake_answers(facts), facts).cells
         assert cells[0].harness is None
-        assert "harness" not in cells_markdown(cells)
+        assert "harness" not in cells_table(cells).markdown()
 
     def test_is_shown_in_every_table(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         summary = summarize(answers, facts)
         (entry,) = summary.cells
         shown = f"{100 * entry.harness:.1f}"
-        for text in (render_table(summary.cells), cells_markdown(summary.cells)):
+        for text in (render_table(summary.cells), cells_table(summary.cells).markdown()):
             assert "harness %" in text
             assert shown in text
         assert str(entry.harness) in cells_csv(summary.cells)
