@@ -66,7 +66,8 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
 def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
     """`summarize` of answers that were read before."""
     cells = tuple(_summarize_cell(reduction, cell, facts) for cell in facts.cells)
-    total, counts = reduction.measurements.totals(None), _run_counts(reduction)
+    measured, counts = reduction.measurements, _run_counts(reduction)
+    total = measured.totals(None)
     about: RunSummary | CellSummary | None = main_cell(cells, facts.kind)
     whole = RunSummary(
         run_id=facts.run_id,
@@ -76,13 +77,13 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         note=facts.note,
         skipped=facts.skipped,
         counts=counts,
-        latency_ms=total.latency_ms,
-        cache=total.cache,
-        throughput=total.throughput(counts.num_clips, counts.num_questions, facts.wall_s),
+        latency_ms=total["latency_ms"],
+        cache=total["cache"],
+        throughput=measured.throughput(None, counts, facts.wall_s),
         work=facts.work,
-        peak_gib=facts.peak_gib if total.peak_gib is None else total.peak_gib,
-        peak_of=total.peak_of,
-        failures=FailureList.of(reduction.measurements.failures()),
+        peak_gib=facts.peak_gib if total["peak_gib"] is None else total["peak_gib"],
+        peak_of=total["peak_of"],
+        failures=FailureList.of(measured.failures()),
         cells=cells,
     )
     if about is None or len(cells) == 1:
@@ -126,16 +127,15 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     """The summary of one cell."""
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
     key = (cell.benchmark, cell.name)
-    totals, headline = reduction.measurements.totals(key), outcomes.metrics[0]
+    measured, headline = reduction.measurements, outcomes.metrics[0]
+    totals = measured.totals(key)
+    if totals["peak_gib"] is None:
+        totals["peak_gib"] = facts.peak_gib
     counted = {metric: outcomes.count(metric, cell.name) for metric in outcomes.metrics}
     estimates = {metric.name: outcomes.estimate(metric, own) for metric, own in counted.items()}
     scores_by = {metric.name: outcomes.by_group(metric, own) for metric, own in counted.items()}
-    total, kept, newlines = (
-        totals.tokens_total,
-        totals.tokens_kept,
-        totals.tokens_with_newlines,
-    )
-    actual = kept / total if total else None
+    total, newlines = totals["tokens_total"], totals["tokens_with_newlines"]
+    actual = totals["tokens_kept"] / total if total else None
     full = [c.name for c in facts.cells if (c.benchmark, c.method) == (cell.benchmark, BASELINE)]
     versus_full = None
     if full and full[-1] in outcomes.cells and cell.method != BASELINE:
@@ -143,16 +143,16 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
             outcomes, cell.name, outcomes, full[-1], profile=reduction.profile
         )
     bits = outcomes.bits(cell.name)
-    counts = _counts(bits, outcomes)
     # Averaged so by the benchmark's authors, e.g. accuracy over the tasks of MLVU.
     averaged = scores_by[headline.name].get(facts_of(cell.benchmark).macro_group or "", {})
     read = counted[headline].counts & ((bits & OK) > 0)
     is_answered = headline.unit == "question" and read.any()
+    of_cell = ("name", "benchmark", "protocol", "method")
+    of_run = ("run_id", "model", "num_frames", "input_size", "checkpoint")
     return CellSummary(
-        name=cell.name,
-        benchmark=cell.benchmark,
-        protocol=cell.protocol,
-        method=cell.method,
+        **{name: getattr(cell, name) for name in of_cell},
+        **{name: getattr(facts, name) for name in of_run},
+        **totals,
         options=dict(cell.options),
         metric=headline.name,
         scores={name: one for name, one in estimates.items() if one is not None},
@@ -161,30 +161,17 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         harness=outcomes.harness_value(cell.name, cell.protocol),
         scores_by=scores_by,
         cross=outcomes.cross(headline, counted[headline]),
-        counts=counts,
-        readings=reduction.measurements.readings(key),
+        counts=_counts(bits, outcomes),
+        readings=measured.readings(key),
         retention_requested=cell.retention,
         retention_actual=actual,
         retention_with_newlines=newlines / total if total and newlines else None,
         equivalent_retention=None if actual is None else actual * cell.mean_layer_share,
-        tokens_total=total,
-        tokens_kept=kept,
-        tokens_with_newlines=newlines,
-        clip_text_tokens=totals.clip_text_tokens,
-        latency_ms=totals.latency_ms,
-        cache=totals.cache,
-        throughput=totals.throughput(counts.num_clips, counts.num_questions, None),
-        prefill_tflops=totals.prefill_tflops(cell, facts.llm),
-        peak_gib=facts.peak_gib if totals.peak_gib is None else totals.peak_gib,
-        peak_of=totals.peak_of,
+        throughput=measured.throughput(key),
+        prefill_tflops=measured.prefill_tflops(cell, facts.llm),
         versus_full=versus_full,
         questions_digest=outcomes.digest(cell.name),
-        run_id=facts.run_id,
-        model=facts.model,
-        num_frames=facts.num_frames,
-        input_size=facts.input_size,
         llm_shape=(facts.llm.num_layers, facts.llm.hidden_size) if facts.llm else None,
-        checkpoint=facts.checkpoint,
     )
 
 

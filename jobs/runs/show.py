@@ -224,8 +224,8 @@ def replicated(
     with ExitStack() as copies:
         folders = [copies.enter_context(local_copy(one)) for one in places]
         into = copies.enter_context(local_copy(target, lambda name: False))
-        report = report_replicates(folders, into)
+        page, sentences = report_replicates(folders, into)
     lines = []
-    for text in report.sentences:
+    for text in sentences:
         lines += textwrap.wrap(text, max_width or 100, subsequent_indent="  ")
-    return "\n".join([*lines, "", f"table: {target / report.page.name}"])
+    return "\n".join([*lines, "", f"table: {target / page.name}"])
