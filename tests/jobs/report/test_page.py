@@ -22,7 +22,7 @@ class TestPage:
     def test_needs_no_network_and_runs_no_script(self, sweep):
         page = page_of(*sweep[1:])
         assert "script" not in page.tags
-        assert len(page.links) == 12
+        assert len(page.links) == 10
         for link in page.links:
             assert base64.b64decode(link.removeprefix("data:image/png;base64,")).startswith(PNG)
 

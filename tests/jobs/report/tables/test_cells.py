@@ -115,7 +115,6 @@ class TestPlots:
             "accuracy_vs_retention.png",
             "score_vs_cost.png",
             "latency.png",
-            "tokens_kept.png",
         }
         dark = {**draw_plots(sweep[0].cells, DARK), **draw_forests(sweep[0].cells, DARK)}
         for path in paths:
@@ -133,7 +132,7 @@ class TestPlots:
             for entry in sweep[0].cells
         ]
         one, two = (draw_plots(cells) for cells in (runs[: len(runs) // 2], runs))
-        for name in ("accuracy_vs_retention.png", "latency.png", "tokens_kept.png"):
+        for name in ("accuracy_vs_retention.png", "latency.png"):
             before, after = (Image.open(io.BytesIO(drawn[name].image)).size for drawn in (one, two))
             assert after[0] == before[0]
             assert after[1] > before[1] + 50
