@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention, series_of
+from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention
 from jobs.analysis.figures import Points, draw_series, heat_map, label, legend_below
 from jobs.analysis.page import Page, as_text, finish
 from jobs.config.recipe import Job, RecipeError
@@ -123,10 +123,10 @@ def measured(cells: Sequence[Cell], totals: Totals, scores: Mapping[str, float])
     rows = []
     for cell in cells:
         one = totals[cell.cache]
-        numbers = one.mean, one.tail, one.worst, one.retention, scores.get(cell.name)
+        numbers = *one.means, one.retention, scores.get(cell.name)
         pruned = cell.compressor.outer_retention < 1
-        rows.append((cell.name, cell.series, cell.retention, pruned, *numbers))
-    names = ["cell", "series", "retention", "pruned"]
+        rows.append((cell.name, cell.series, cell.cache, cell.retention, pruned, *numbers))
+    names = ["cell", "series", "cache", "retention", "pruned"]
     frame = pd.DataFrame(rows, columns=[*names, *_MEASURES, "score"])
     return frame.astype({"score": float})
 
@@ -172,13 +172,9 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
     share = common_retention(cells.cells)
     every = measured(cells.cells, totals, scores.by_cell)
     at_share = every[every["pruned"] & (every["retention"] == share)]
-    series = {
-        name: [totals[cell.cache] for cell in own] for name, own in series_of(cells.cells).items()
-    }
-    caches = {cell.name: cell.cache for cell in cells.cells}
     chosen = {
-        name: totals[caches[cell]]
-        for name, cell in zip(at_share["series"], at_share["cell"], strict=True)
+        name: totals[cache]
+        for name, cache in zip(at_share["series"], at_share["cache"], strict=True)
     }
     findings, figures = [], {}
     if len(at_share):
@@ -189,7 +185,7 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
             f"({least['mean']:.3f} with {100 * least['kept']:.1f} %)"
         )
         figures = {
-            "over_tokens": partial(_over_tokens, series),
+            "over_tokens": partial(_over_tokens, every[every["pruned"]]),
             "along_the_clip": partial(_along_the_clip, chosen),
             "over_the_frame": partial(_over_the_frame, dict(list(chosen.items())[:_MOST_MAPS])),
         }
@@ -243,16 +239,15 @@ def _cells_table(every: pd.DataFrame, scores: CellScores) -> pd.DataFrame:
     return as_text(table, **{"asked %": "g", "kept %": ".2f", **_COSINES, score: ".1f"})
 
 
-def _over_tokens(series: Mapping[str, Sequence[CoverageTotals]], theme: Theme) -> Figure:
+def _over_tokens(cells: pd.DataFrame, theme: Theme) -> Figure:
     """Mean cosine of all tokens and of the worst tokens over the actual share of kept tokens."""
     figure, (left, right) = new_figure((11.4, 5.0), theme, columns=2)
-    for panel, measure, title in (
-        (left, "mean", "mean over all tokens"),
-        (right, "tail", f"mean over the {_TAIL}"),
-    ):
+    cells = cells.sort_values("retention", kind="stable").assign(percent=100 * cells["kept"])
+    titles = {"mean": "mean over all tokens", "tail": f"mean over the {_TAIL}"}
+    for panel, (measure, title) in zip((left, right), titles.items(), strict=True):
         points: dict[str, Points] = {
-            name: [(100 * one.retention, getattr(one, measure)) for one in totals]
-            for name, totals in series.items()
+            str(name): own[["percent", measure]].to_numpy().tolist()
+            for name, own in cells.groupby("series", sort=False)
         }
         draw_series(panel, points, theme)
         label(panel, theme, title, "tokens kept (%)", "cosine to the nearest kept token")

@@ -1,7 +1,6 @@
 """Several runs side by side: paired tests across runs, and one page."""
 
 import json
-import re
 import shutil
 from dataclasses import replace
 
@@ -120,16 +119,6 @@ class TestCompareRuns:
         with pytest.raises(ValueError, match="--output"):
             report_runs([tmp_path, tmp_path])
 
-    def test_a_run_of_one_method_may_be_reported_elsewhere(self, tmp_path):
-        facts = facts_of(TANGO)
-        run = write_run(tmp_path / "run", fake_answers(facts, num_clips=20), facts)
-        write_report(run)
-        inside = Page((run / "report.html").read_text()).words
-        elsewhere = Page(report_runs([run], tmp_path / "elsewhere").read_text()).words
-        card = re.search(r"[\d.]+ accuracy %, [\d.]+ to [\d.]+ [\d.]+ tokens kept %", inside)
-        assert card is not None
-        assert card[0] in elsewhere
-
 
 @pytest.mark.parametrize("command", [["report"], ["export", "--format", "lmms_eval"]])
 def test_an_output_that_is_a_file_is_refused_by_name(tango, tmp_path, command):
@@ -140,15 +129,6 @@ def test_an_output_that_is_a_file_is_refused_by_name(tango, tmp_path, command):
     assert code == 2
     assert "tango: --output taken cannot be written to: " in err
     assert len(err.splitlines()) == 1
-
-
-def test_the_note_about_few_clips_says_one_number_once(tmp_path):
-    facts = facts_of(cell("full"), TANGO)
-    run = write_run(tmp_path / "run", fake_answers(facts, num_clips=2), facts)
-    report_runs([run], tmp_path / "out")
-    note = re.search(rf"{FEW} (.*) of \w+\.", (tmp_path / "out" / "table.md").read_text())
-    assert note is not None
-    assert re.fullmatch(r"1 clip|[02-9] clips", note[1])
 
 
 @pytest.mark.parametrize(

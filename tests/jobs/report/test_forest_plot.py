@@ -62,13 +62,6 @@ def test_every_difference_is_drawn_in_its_row_and_filled_if_it_survives(cells, t
         )
 
 
-def test_the_caption_counts_comparisons_and_what_survives(cells):
-    family = families_of(cells)[0]
-    assert caption_of(family) == (
-        f"duration: 12 comparisons, {family.num_surviving} survive Holm's correction (filled)"
-    )
-
-
 def test_of_many_values_those_with_most_questions_are_drawn_and_the_rest_is_counted(cells):
     family = families_of(cells)[0]
     first = family.members[0]

@@ -10,7 +10,6 @@ from fake_answers import cell, facts_of, fake_answers
 from PIL import Image
 from report_page import SWEEP, TANGO
 
-from jobs.report.formatting import percent, points
 from jobs.report.plots import draw_forests, draw_plots, save_plots
 from jobs.report.tables.cells import (
     MAX_WIDTH,
@@ -46,15 +45,6 @@ class TestTable:
             assert f"{100 * entry.accuracy.value:.1f}" in line
             assert line.split()[-1] == str(entry.counts.num_failed)
 
-    def test_a_long_name_keeps_its_retention_on_a_narrow_terminal(self):
-        long = cell("tango", 0.1)
-        object.__setattr__(long, "name", "tango st_rope=false context_ratio=0.2 r=0.1")
-        facts = facts_of(long)
-        *_, line = render_table(summarize(fake_answers(facts), facts).cells, 80).splitlines()
-        assert len(line) <= 80
-        assert line.startswith("tango st_rope")
-        assert " r=0.1 " in line
-
     def test_names_benchmarks_once_and_shortens_names_that_do_not_fit(self):
         long = cell("tango", 0.1, "mvbench")
         object.__setattr__(long, "name", "tango with " + "many " * 30 + "options")
@@ -87,21 +77,6 @@ class TestTable:
         assert len(body) == len(cells)
         columns = markdown[0].count("|") - 1
         assert all(line.endswith(r" \\") and line.count(" & ") == columns - 1 for line in body)
-
-    def test_latex_escapes_what_would_break_a_document(self):
-        odd = cell("tango", 0.1)
-        object.__setattr__(odd, "name", r"a_b 5% & {x} \y")
-        facts = facts_of(odd)
-        table = cells_table(summarize(fake_answers(facts), facts).cells).latex()
-        assert r"a\_b 5\% \& \{x\} \textbackslash{}y" in table
-
-    @pytest.mark.parametrize(
-        ("share", "text"),
-        [(None, "-"), (0.1234, "+12.3"), (-0.04, "\N{MINUS SIGN}4.0"), (0.0, "+0.0")],
-    )
-    def test_differences_show_their_sign(self, share, text):
-        assert points(share) == text
-        assert percent(None) == "-"
 
 
 class TestPlots:
