@@ -24,7 +24,6 @@ from jobs.results.cell_summary import BASELINE
 from jobs.results.summary import parts_of
 from jobs.run.build import GENERATED
 from pipeline.rows import Clip, questions_of
-from tango_core.analysis.correlation import separation
 from tango_core.analysis.evidence import LEAST_PURITY, surviving
 from tango_core.benchmarks.shapes.evidence import LEAST_COVER, clip_of, sprites_asked, tokens_of
 from tango_core.types import VisualFeatures
@@ -56,7 +55,6 @@ _ANSWER_SHARES = {
     "lost_avoidable": "lost: best keeps %",
     "lost_kept": "lost: still there %",
 }
-_SEPARATIONS = {"share": "told by evidence", "best_for_clip": "told by best"}
 
 
 def analyze_evidence(
@@ -247,12 +245,6 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
             "accuracy_by_evidence": partial(_by_bin, known),
             "lost": partial(_lost_bars, table.loc[at_share["cell"].unique()][:_MOST_BARS]),
         }
-        bins = pd.concat({name: bins_of(own) for name, own in known.groupby("cell", sort=False)})
-        bins["accuracy %"] = 100 * bins["right"] / bins["number"]
-        bins = bins.rename_axis(["cell", "survives"]).reset_index()
-        columns = {"number": "questions"}
-        by_bin = bins.drop(columns="right").rename(columns=columns)
-        tables["accuracy_by_evidence"] = as_text(by_bin, **{"accuracy %": ".1f"})
     notes = [
         f"a token shows an object that covers at least {100 * LEAST_COVER:g} % of it; "
         f"{without} question(s) about no object (which scene comes first or last) are left out",
@@ -290,19 +282,7 @@ def _cells_as_text(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     names = _SHARES | (_ANSWER_SHARES if rows["right"].notna().any() else {})
     found = percent[[*names]].rename(columns=names)
     formats = dict.fromkeys(names.values(), ".1f") | {"kept %": ".2f"}
-    if "accuracy" in names:
-        known = rows[rows["known"]]
-        for column, title in _SEPARATIONS.items():
-            found[title] = known.groupby("cell")[[column, "lost"]].apply(_separation)
-            formats[title] = ".2f"
     return as_text(found.reset_index(), **formats)
-
-
-def _separation(rows: pd.DataFrame) -> float:
-    """`separation` of the first column by whether the answers stay right; NaN if unknown."""
-    values, lost = rows.iloc[:, 0], rows["lost"]
-    found = separation(values[~lost].tolist(), values[lost].tolist())
-    return np.nan if found is None else found
 
 
 def _survival_curves(rows: pd.DataFrame, theme: Theme) -> Figure:

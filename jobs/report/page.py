@@ -5,46 +5,22 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 
-from jobs.report.formatting import (
-    detectable,
-    difference,
-    difference_interval,
-    estimate_percent,
-    interval,
-    milliseconds,
-    p_value,
-    percent,
-    times,
-)
+from jobs.report import formatting
 from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import all_scores, breakdowns
-from jobs.report.tables.cells import baseline_names, labels, tables_of_cells
+from jobs.report.tables.cells import labels, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
 from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, metric_title
 from jobs.results.facts import JobFacts
 from jobs.units import human_age
 from jobs.viewer.links import list_link
 from tango_core.benchmarks import facts_of
-
-# Filters for numbers in the template.
-_FILTERS: dict[str, Callable[..., object]] = {
-    "percent": percent,
-    "estimate": estimate_percent,
-    "interval": interval,
-    "ms": milliseconds,
-    "times": times,
-    "difference": difference,
-    "difference_interval": difference_interval,
-    "p": p_value,
-    "detectable": detectable,
-}
 
 # Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
 VIEWER = "viewer/index.html"
@@ -129,25 +105,16 @@ def render_html(
     plots, forests = draw_plots(cells), draw_forests(cells)
     if plots_in is not None:
         save_plots({**plots, **forests}, plots_in)
-    benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
-    about = (facts.kind, facts.run_id, facts.started_at, facts.device)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
-    environment.filters |= _FILTERS
+    environment.filters |= {n: one for n, one in vars(formatting).items() if callable(one)}
+    environment.filters["macro_group"] = lambda benchmark: facts_of(benchmark).macro_group
     return environment.get_template("report.html.j2").render(
-        title=f"{facts.run_id} - tango",
-        heading=f"{', '.join(benchmarks)} with {facts.model}",
-        subtitle=" \N{MIDDLE DOT} ".join(filter(None, about)),
-        note=facts.note,
-        cards=_cards(summary),
-        others=baseline_names(cells),
-        profile=facts.mode == "profile",
+        summary=summary,
+        facts=facts,
+        cells=cells,
+        metric_title=metric_title,
+        human_age=human_age,
         headline=headline_title(cells),
-        harness=any(cell.harness is not None for cell in cells),
-        macro=", ".join(
-            dict.fromkeys(
-                facts_of(c.benchmark).macro_group or "" for c in cells if c.macro is not None
-            )
-        ),
         groups=[
             (title, list(zip(labels(members), members, strict=True)))
             for title, members in tables_of_cells(cells)
@@ -155,45 +122,16 @@ def render_html(
         notes=notes,
         plots=_both_themes(plots, draw_plots(cells, DARK)),
         forests=_both_themes(forests, draw_forests(cells, DARK)),
-        clips=[Markup(figure) for figure in clips],
+        clips=clips,
         all_scores=all_scores(cells),
         breakdowns=breakdowns(cells),
         link=partial(failures_link, viewer, has_full=any(c.is_baseline for c in cells)),
         viewer=viewer,
-        run=facts.run_id,
         labelled=list(zip(labels(cells), cells, strict=True)),
         stages=list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms)),
-        failures=summary.failures.reasons,
-        more_failures=summary.failures.num_more,
         provenance=provenance(facts, summary),
-        jobs=list(jobs.items()),
+        jobs=jobs,
     )
-
-
-def _cards(summary: RunSummary) -> list[tuple[str, str]]:
-    """Names and values of the key figures at the top of the page."""
-    if len(summary.cells) == 1:
-        (cell,) = summary.cells
-        ends = f", {interval(cell.headline)}" if cell.headline else ""
-        others = {name: one for name, one in cell.scores.items() if name != cell.metric}
-        cards = [
-            (f"{metric_title(cell)} %{ends}", estimate_percent(cell.headline)),
-            *((f"{metric_title(cell, n)} %", estimate_percent(one)) for n, one in others.items()),
-            ("tokens kept %", percent(cell.equivalent_retention)),
-        ]
-    else:
-        cards = [("cells", f"{len(summary.cells)}")]
-    counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
-    clips = "clips, summed over runs" if summary.runs else "clips"
-    cards += [
-        (clips, f"{counts.num_clips:,}"),
-        *([("questions", f"{counts.num_different:,}")] if counts.num_different else []),
-        ("answers", f"{counts.num_answered + counts.num_unparsed:,}"),
-        ("failed clips", f"{counts.num_failed_clips:,}"),
-        *([("answers on damaged clips", f"{counts.num_damaged:,}")] if counts.num_damaged else []),
-        ("cache hits", f"{cache.hits:,} of {cache.lookups:,}"),
-    ]
-    return cards if wall_s is None else [*cards, ("wall time", human_age(wall_s))]
 
 
 def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[dict[str, object]]:

@@ -174,6 +174,11 @@ class CellSummary:
         return self.method == BASELINE
 
     @property
+    def baselines(self) -> dict[str, Comparison | None]:
+        """The comparisons with `full` and with further baselines, by name."""
+        return {BASELINE: self.versus_full, **self.versus}
+
+    @property
     def series(self) -> str:
         """The name without the retention: the method with the options that the recipe names."""
         return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))

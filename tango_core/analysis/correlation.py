@@ -1,10 +1,10 @@
-"""Rank correlation of two lists, and separation of two groups."""
+"""Rank correlation of two lists."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scipy.stats import mannwhitneyu, spearmanr
+from scipy.stats import spearmanr
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -20,16 +20,3 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float |
     if len(first) < 3 or len(set(first)) == 1 or len(set(second)) == 1:
         return None
     return float(spearmanr(first, second).statistic)
-
-
-def separation(of_right: Sequence[float], of_wrong: Sequence[float]) -> float | None:
-    """Probability that a number of the first group exceeds one of the second, ties counted half.
-
-    This is the area under the ROC curve; 0.5 means that the values do not separate the groups.
-
-    Returns:
-        In [0, 1]; `None` if a group is empty.
-    """
-    if not of_right or not of_wrong:
-        return None
-    return float(mannwhitneyu(of_right, of_wrong).statistic) / (len(of_right) * len(of_wrong))

@@ -20,7 +20,6 @@ from jobs.report.formatting import (
     times,
 )
 from jobs.results.cell_summary import (
-    BASELINE,
     CellSummary,
     have_one_headline,
     headline_title,
@@ -34,19 +33,10 @@ MAX_WIDTH = 100
 _NARROWEST = 80
 # Names of cells are not shortened below this length, to remain distinguishable.
 _SHORTEST_NAME = 16
-_COMPACT = {
-    "accuracy %": "acc %",
-    "harness %": "harn %",
-    "95 % interval": "95 %",
-    "tokens %": "tok %",
-    "prefill ms": "ms",
-    "cache hits": "hits",
-    "unread %": "unread",
-}
 # Columns that every baseline has are called by it in a row.
 _REPEATED = re.compile("^(p|detectable) .*")
 # Columns to omit in a narrow terminal, in this order.
-_LEAST_WANTED = ("hits", "ms", "95 %", "unread")
+_LEAST_WANTED = ("cache hits", "prefill ms", "95 % interval", "unread %")
 
 # Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
@@ -74,12 +64,17 @@ def table_width(is_terminal: bool, width: int) -> int | None:
 def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH) -> str:
     """Aligned plain text that fits `max_width`, without a trailing newline.
 
-    If it does not fit, headers are shortened, then the columns of cache hits, times and intervals
-    are omitted, and then names are shortened in their middle.
+    If it does not fit, the columns of cache hits, times and intervals are omitted, and then names
+    are shortened in their middle.
     """
     table = cells_table(cells, [cell.name for cell in cells], brief=True)
-    if max_width is not None and table.width > max_width:
-        table = _compact(table, max_width)
+    for name in _LEAST_WANTED if max_width is not None else ():
+        short = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in table.rows]
+        if Table(table.header, short).width <= (max_width or 0):
+            break
+        kept = [at for at, column in enumerate(table.header) if column != name]
+        header, *rows = ([row[at] for at in kept] for row in (table.header, *table.rows))
+        table = Table(header, rows)
     head, rule, *texts = table.plain(max_width=max_width, rule=True)
     rendered = [head, rule]
     parts = shared_parts(cells)
@@ -88,20 +83,6 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
             rendered.append(parts[index])
         rendered.append(text)
     return "\n".join(rendered)
-
-
-def _compact(table: Table, max_width: int) -> Table:
-    """The table with short headers and as many columns as fit beside short names."""
-    header = [_COMPACT.get(name, name) for name in table.header]
-    rows = [[row[0], *(text.replace(" to ", "-") for text in row[1:])] for row in table.rows]
-    for name in _LEAST_WANTED:
-        cut = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in rows]
-        if Table(header, cut).width <= max_width:
-            break
-        if name in header:
-            at = header.index(name)
-            header, *rows = (own[:at] + own[at + 1 :] for own in (header, *rows))
-    return Table(header, rows)
 
 
 def cells_csv(cells: Sequence[CellSummary]) -> str:
@@ -115,8 +96,7 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         row |= {f"accuracy_{end}": getattr(cell.accuracy, end, None) for end in ("low", "high")}
         row |= {"metric": cell.metric, "score": getattr(cell.headline, "value", None)}
         row |= {f"score_{end}": getattr(cell.headline, end, None) for end in ("low", "high")}
-        for name in ("full", *baseline_names(cells)):
-            versus = cell.versus_full if name == "full" else cell.versus[name]
+        for name, versus in cell.baselines.items():
             paired = versus.paired if versus else None
             row |= {f"versus_{name}{end}": getattr(paired, f, None) for end, f in _CSV_ENDS.items()}
             few = f"versus_{name}_too_few_clips"
@@ -148,8 +128,7 @@ def cells_table(
             row |= {"vs full": difference(cell.versus_full)}
             row["tokens %"] = percent(cell.equivalent_retention)
         else:
-            for key in ("full", *baseline_names(cells)):
-                versus = cell.versus_full if key == "full" else cell.versus[key]
+            for key, versus in cell.baselines.items():
                 row[f"vs {key}"] = difference_with_interval(versus)
                 row |= {f"p {key}": p_value(versus), f"detectable {key}": detectable(versus)}
             row["asked %"] = f"{100 * cell.retention_requested:g}"
@@ -182,8 +161,8 @@ def _section(title: str, cells: Sequence[CellSummary]) -> str:
     texts.append(f"### {headline} %, in brackets % of the tokens really kept")
     values = [f"{estimate_percent(c.headline)} ({percent(c.equivalent_retention)})" for c in cells]
     texts.append(_grid(cells, values))
-    for name in (BASELINE, *baseline_names(cells)):
-        versus = [{BASELINE: cell.versus_full, **cell.versus}.get(name) for cell in cells]
+    for name in cells[0].baselines:
+        versus = [cell.baselines.get(name) for cell in cells]
         if any(versus):
             title = markdown_text(name)
             texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
@@ -279,8 +258,3 @@ def tables_of_cells(cells: Sequence[CellSummary]) -> list[tuple[str, list[CellSu
     for title, cell in zip(titles, cells, strict=True):
         tables.setdefault(title, []).append(cell)
     return list(tables.items())
-
-
-def baseline_names(cells: Sequence[CellSummary]) -> list[str]:
-    """Names of the baselines besides `full` that the cells were compared with, in order."""
-    return list(dict.fromkeys(name for cell in cells for name in cell.versus))
