@@ -34,7 +34,7 @@ VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos fuzz seeds lint types format methods \
-        bench bench-gpu bench-gpu-overlap ui resolve wheel clean
+        bench bench-gpu ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -54,7 +54,7 @@ $(READY): infra/constraints.txt pyproject.toml
 	@touch $(READY)
 
 demo: $(READY)  ## Sweep five methods over generated clips and print the table
-	@$(BIN)/python -m jobs.demo
+	$(BIN)/tango sweep jobs/recipes/shapes_demo.yaml --limit 40
 
 test: $(READY)  ## Run the test suite on the CPU, without its slow tests
 	@$(PYTEST) -m 'not gpu and not slow and not system'
@@ -141,8 +141,6 @@ test-gpu:  ## Compare the GPU with the CPU; needs torch and transformers alone
 bench-gpu:  ## Measure methods and a 7B model on the GPU; needs torch and transformers alone
 	@$(GPU_PYTHON) -m tests.gpu.bench --out $(GPU_RESULTS)
 
-bench-gpu-overlap:  ## Measure whole jobs on the GPU, in one process and on Ray
-	@$(GPU_PYTHON) -m tests.gpu.overlap --out $(GPU_RESULTS)
 
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)

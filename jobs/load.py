@@ -21,8 +21,7 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.report.formatting import Table
 from jobs.report.theme import LIGHT, Theme, new_figure, png
-from jobs.run.build import build
-from jobs.run.planning import make_plan
+from jobs.run.build import build, make_plan
 from pipeline.cache.tokens import TokenCache
 from pipeline.methods import PlannedMethod
 from pipeline.plan import Plan

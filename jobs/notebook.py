@@ -184,29 +184,21 @@ class LoadedRun:
 
     def failures(self) -> pd.DataFrame:
         """The questions whose clip or answer failed, with `status` and `error`."""
-        parts = [
-            table.filter(pc.is_in(table["status"], value_set=pa.array(list(FAILED), pa.string())))
-            for table in self._tables()
-        ]
-        together = pa.concat_tables([ANSWER.empty_table(), *parts])
-        return _frame(together)
+        parts = [part[part["status"].isin(FAILED)] for part in self.answers_in_parts()]
+        return pd.concat([_frame(ANSWER.empty_table()), *parts], ignore_index=True)
 
     def token_counts(self) -> pd.DataFrame:
         """One row per clip and cell: all visual tokens, kept tokens, and `kept`, the kept share.
 
         Failed clips have no row.
         """
-        parts = [ANSWER.empty_table().select(_PER_CLIP)]
-        for table in self._tables():
-            known = table.filter(pc.is_valid(table["tokens_kept"])).select(_PER_CLIP)
-            keys = ["benchmark", "video_id", "cell"]
-            rest = [name for name in _PER_CLIP if name not in keys]
-            own = known.group_by(keys, use_threads=False)
-            firsts = own.aggregate([(name, "first") for name in rest])
-            parts.append(firsts.rename_columns([*keys, *rest]).select(_PER_CLIP))
-        frame = _frame(pa.concat_tables(parts))
-        frame["kept"] = frame["tokens_kept"] / frame["tokens_total"]
-        return frame
+        parts = [
+            part.dropna(subset=["tokens_kept"]).drop_duplicates(["benchmark", "video_id", "cell"])
+            for part in self.answers_in_parts(_PER_CLIP)
+        ]
+        empty = _frame(ANSWER.empty_table().select(_PER_CLIP))
+        frame = pd.concat([empty, *parts], ignore_index=True)
+        return frame.assign(kept=frame["tokens_kept"] / frame["tokens_total"])
 
     def _tables(self, rows: int = 100_000) -> Iterator[pa.Table]:
         """All answers without duplicates, with all columns of this version."""

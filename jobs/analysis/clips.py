@@ -11,8 +11,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from jobs.config.recipe import Job, RecipeError
-from jobs.run.build import BuiltJob, build
-from jobs.run.planning import items_of, videos_of
+from jobs.run.build import BuiltJob, build, items_of, videos_of
 from pipeline.cache.derived import on_cpu
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureStore, open_store

@@ -240,13 +240,6 @@ def find_caches(
     return found
 
 
-def existing_caches(root: str | Storage, names: Iterable[str]) -> dict[str, CacheFolder]:
-    """The caches with these names that are there, by name; the others are left out."""
-    storage = Storage.at(root)
-    there = set(storage.folders()) if storage.is_folder() else set()
-    return {name: _look_into(storage, name, by_footers=False) for name in names if name in there}
-
-
 def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
     """One listing and the manifest; a directory that is closed to this user hides no other one."""
     folder = root.child(name)

@@ -36,7 +36,7 @@ def test_a_failed_clip_of_a_resumed_run_costs_no_other_clip_its_answers():
     assert not problem_of(schedule)
 
 
-@pytest.mark.parametrize("step", [104, 105, 112])
+@pytest.mark.parametrize("step", [99, 104, 109])
 def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another_has_finished(step):
     # Between looking at its lease and writing it again: the second driver had given the lease back,
     # so the first one had it again, and asked everything once more.
@@ -44,17 +44,6 @@ def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another
     outcome = outcome_of(Schedule(world="shared", faults=robbed))
     assert not outcome.problem
     assert outcome.attempts[0].startswith("driver-0: LeaseError")
-
-
-def test_two_drivers_that_end_one_after_the_other_leave_no_event_out():
-    # Found by a seed: the events of one were kept with the offsets that the other had sent, and the
-    # next upload left some of them out.
-    met = (
-        Arrive(at=13, role="continue", machine=0),
-        Switch(at=26, to=0),
-        Pause(at=28, seconds=100.0),
-    )
-    assert not problem_of(Schedule(world="store", clips=2, faults=met))
 
 
 def test_a_finished_run_that_rots_is_not_judged_before_a_driver_has_looked_at_it_again():

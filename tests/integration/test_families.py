@@ -18,7 +18,7 @@ from rich.console import Console
 
 from jobs.analysis.attention import analyze_sinks
 from jobs.config.recipe import parse_job
-from jobs.estimate.sizes import expect_tokens
+from jobs.estimate.work import expect_tokens
 from jobs.report.compare import compared_runs, report_runs
 from jobs.report.notes import control_notes
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
@@ -242,7 +242,7 @@ def test_planning_counts_all_four_rows_of_a_token(made, tmp_path):
     pixels = {"max_pixels": 1600, "min_pixels": 1600}
     recipe = recipe_of(made, "qwen3", [{"name": "full"}], model=pixels)
     _, run_dir = run(recipe, tmp_path)
-    (cell,) = expect_tokens(plan_of(recipe, tmp_path / "elsewhere"), None, {}, {})
+    (cell,) = expect_tokens(plan_of(recipe, tmp_path / "elsewhere"), None)
     (file, *_) = (tmp_path / "cache").glob("*-full-*/*.parquet")
     kept = answers_of(run_dir)["tokens_kept"].iloc[0]
     assert cell.kept == pytest.approx(kept, rel=0.3)

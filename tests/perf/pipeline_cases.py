@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from jobs_for_tests import job, plan_of
 from llava_checkpoints import save_llava
 
-from jobs.run.planning import make_settings
+from jobs.run.build import make_settings
 from pipeline.plan import Plan
 from pipeline.rows import Result
 from pipeline.run import run

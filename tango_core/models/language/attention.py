@@ -164,11 +164,6 @@ keys, and values; factor of the logits. Result: (N, heads, head_dim).
 """
 
 
-def use_packed_attention(text_model: Any) -> None:
-    """Make a stock text model call the `Attend` function that it is passed, if any."""
-    text_model.set_attn_implementation(IMPLEMENTATION)
-
-
 def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:
     """Causal attention of a whole sequence: (n, heads, head_dim)."""
     mixed = attend(

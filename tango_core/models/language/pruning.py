@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.attention import LayerAttention
-from tango_core.models.placement import Spread
+from tango_core.models.placement import moved_to
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
 
@@ -110,126 +110,108 @@ class PrunedRows:
     scratch: dict[str, Any] = field(default_factory=dict)
 
 
-def go_on(positions: Tensor, length: int) -> Tensor:
-    """Renumber the rows after the prompt consecutively from the prompt's last position."""
-    rest = positions.shape[-1] - length
-    steps = torch.arange(1, rest + 1, device=positions.device)
-    return torch.cat([positions[..., :length], positions[..., length - 1 : length] + steps], dim=-1)
-
-
 def counts(positions: Tensor) -> bool:
     """Whether positions are (B, S) counts, as opposed to (3, B, S) coordinates."""
     return positions.ndim == 2
 
 
-class BetweenLayers:
-    """Shortens prompts between the layers of a language model.
+def prune_between(
+    layers: Sequence[Any],
+    norm: Any,
+    index: int,
+    hidden: Tensor,
+    positions: Tensor,
+    previous_input: Tensor,
+    rotary: tuple[Tensor, Tensor],
+    pruned: Sequence[PrunedRows],
+    added: Additions | None,
+) -> tuple[Tensor, Tensor]:
+    """Apply the pruners that act before a layer; other rows are unchanged.
 
     Args:
-        spread: Layers and final norm, from which attention for pruners is computed.
+        layers: All layers, from which attention for pruners is computed.
+        norm: Final norm.
+        index: Index of the next layer.
+        hidden: (1, N, D) input of the next layer.
+        positions: (..., 1, N) int64.
+        previous_input: (1, N, D) input of the previous layer.
+        rotary: Cosine and sine for the positions.
+        pruned: All prompts with a pruner, in the order of their rows.
+        added: DeepStack rows; updated to the remaining rows.
+
+    Returns:
+        `hidden` and `positions` of the remaining rows; remaining tokens keep their positions
+        unless the pruner renumbers.
+
+    Raises:
+        ValueError: If a pruner drops text.
     """
+    every = torch.arange(hidden.shape[1], device=hidden.device)
+    pieces: list[Tensor] = []
+    places: list[Tensor] = []
+    stays: list[Tensor] = []
+    done = dropped = 0
+    for prompt in pruned:
+        rows = slice(prompt.start, prompt.start + prompt.length)
+        prompt.start -= dropped
+        if index not in prompt.at:
+            continue
+        own = rotary[0][0, rows], rotary[1][0, rows]
+        before = LayerAttention(layers[index - 1] if index else None, previous_input[0, rows], own)
+        ahead = LayerAttention(layers[index], hidden[0, rows], own)
+        result = _act(index, len(layers), norm, before, ahead, prompt)
+        numbers, kept = positions[..., rows], result.keep
+        if prompt.pruner.renumbers and counts(positions):
+            numbered = numbers[..., :1] + torch.arange(len(kept), device=kept.device)
+        else:
+            numbered = numbers[..., kept]
+        pieces += [hidden[:, done : rows.start], result.hidden[None]]
+        places += [positions[..., done : rows.start], numbered]
+        stays += [every[done : rows.start], kept + rows.start]
+        done = rows.stop
+        dropped += rows.stop - rows.start - len(kept)
+    if added is not None:
+        added.keep(torch.cat([*stays, every[done:]]), len(every))
+    remaining = torch.cat([*pieces, hidden[:, done:]], dim=1)
+    return remaining, torch.cat([*places, positions[..., done:]], dim=-1)
 
-    def __init__(self, spread: Spread) -> None:
-        self._spread = spread
-        self._layers: list[Any] = spread.layers
-        self._norm: Any = spread.norm
 
-    def prune(
-        self,
-        index: int,
-        hidden: Tensor,
-        positions: Tensor,
-        previous_input: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        pruned: Sequence[PrunedRows],
-        added: Additions | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Apply the pruners that act before a layer; other rows are unchanged.
-
-        Args:
-            index: Index of the next layer.
-            hidden: (1, N, D) input of the next layer.
-            positions: (..., 1, N) int64.
-            previous_input: (1, N, D) input of the previous layer.
-            rotary: Cosine and sine for the positions.
-            pruned: All prompts with a pruner, in the order of their rows.
-            added: DeepStack rows; updated to the remaining rows.
-
-        Returns:
-            `hidden` and `positions` of the remaining rows; remaining tokens keep their positions
-            unless the pruner renumbers.
-
-        Raises:
-            ValueError: If a pruner drops text.
-        """
-        every = torch.arange(hidden.shape[1], device=hidden.device)
-        pieces: list[Tensor] = []
-        places: list[Tensor] = []
-        stays: list[Tensor] = []
-        done = dropped = 0
-        for prompt in pruned:
-            rows = slice(prompt.start, prompt.start + prompt.length)
-            prompt.start -= dropped
-            if index not in prompt.at:
-                continue
-            own = rotary[0][0, rows], rotary[1][0, rows]
-            result = self._act(index, hidden[0, rows], previous_input[0, rows], own, prompt)
-            before, kept = positions[..., rows], result.keep
-            if prompt.pruner.renumbers and counts(positions):
-                numbered = before[..., :1] + torch.arange(len(kept), device=kept.device)
-            else:
-                numbered = before[..., kept]
-            pieces += [hidden[:, done : rows.start], result.hidden[None]]
-            places += [positions[..., done : rows.start], numbered]
-            stays += [every[done : rows.start], kept + rows.start]
-            done = rows.stop
-            dropped += rows.stop - rows.start - len(kept)
-        if added is not None:
-            added.keep(torch.cat([*stays, every[done:]]), len(every))
-        remaining = torch.cat([*pieces, hidden[:, done:]], dim=1)
-        return remaining, torch.cat([*places, positions[..., done:]], dim=-1)
-
-    def _act(
-        self,
-        index: int,
-        hidden: Tensor,
-        previous_input: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        prompt: PrunedRows,
-    ) -> Pruned:
-        """Run a pruner on its prompt, check the result, and update the prompt."""
-        visual, pruner = prompt.visual, prompt.pruner
-        visual_indices, prompt.positions, prompt.left, *remembered = self._spread.together(
-            hidden, visual.indices, prompt.positions, prompt.left, *prompt.scratch.values()
-        )
-        prompt.scratch.update(zip(prompt.scratch, remembered, strict=True))
-        before = LayerAttention(
-            self._layers[index - 1] if index > 0 else None, previous_input, rotary
-        )
-        ahead = LayerAttention(self._layers[index], hidden, rotary)
-        context = LayerContext(
-            layer=index,
-            num_layers=len(self._layers),
-            hidden=hidden,
-            visual=prompt.positions,
-            after=prompt.length - visual.num_after,
-            num_visual=len(visual.indices),
-            previous_visual=prompt.left,
-            grid=visual.grid,
-            visual_indices=visual_indices,
-            attention=before.probabilities,
-            keys=before.keys,
-            norm=self._norm,
-            scratch=prompt.scratch,
-            attention_ahead=ahead.probabilities,
-            is_one_run=visual.is_one_run,
-        )
-        with full_precision():
-            result = pruner.prune(context)
-        prompt.positions, kept = visual_left(pruner, context, result)
-        prompt.left = prompt.left[kept]
-        prompt.length = len(result.keep)
-        return result
+def _act(
+    index: int,
+    num_layers: int,
+    norm: Any,
+    before: LayerAttention,
+    ahead: LayerAttention,
+    prompt: PrunedRows,
+) -> Pruned:
+    """Run a pruner on its prompt, check the result, and update the prompt."""
+    visual, pruner, hidden = prompt.visual, prompt.pruner, ahead.states
+    visual_indices, prompt.positions, prompt.left, prompt.scratch = moved_to(
+        (visual.indices, prompt.positions, prompt.left, prompt.scratch), hidden.device
+    )
+    context = LayerContext(
+        layer=index,
+        num_layers=num_layers,
+        hidden=hidden,
+        visual=prompt.positions,
+        after=prompt.length - visual.num_after,
+        num_visual=len(visual.indices),
+        previous_visual=prompt.left,
+        grid=visual.grid,
+        visual_indices=visual_indices,
+        attention=before.probabilities,
+        keys=before.keys,
+        norm=lambda states: norm(states).to(states.device),
+        scratch=prompt.scratch,
+        attention_ahead=ahead.probabilities,
+        is_one_run=visual.is_one_run,
+    )
+    with full_precision():
+        result = pruner.prune(context)
+    prompt.positions, kept = visual_left(pruner, context, result)
+    prompt.left = prompt.left[kept]
+    prompt.length = len(result.keep)
+    return result
 
 
 def visual_left(

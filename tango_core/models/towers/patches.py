@@ -62,23 +62,6 @@ def pair_frames(pixels: NDArray[np.uint8], frames: int) -> NDArray[np.uint8]:
     return pixels.reshape(-1, frames, *pixels.shape[1:])
 
 
-def pair_timestamps(timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
-    """Seconds of every temporal position, as the Tango release computes them.
-
-    Interpolated between the frames' times, so that the first position has the first frame's time
-    and the last position the last frame's: not the mean of each pair.
-
-    Args:
-        timestamps: (F,) of the frames.
-        num_positions: T.
-
-    Returns:
-        (T,) float64.
-    """
-    count = np.arange(len(timestamps))
-    return np.interp(np.linspace(0, len(timestamps) - 1, num_positions), count, timestamps)
-
-
 def mean_timestamps(timestamps: NDArray[np.float64], frames: int) -> NDArray[np.float64]:
     """Seconds of every temporal position, as Qwen3-VL writes them: halfway through its frames.
 

@@ -178,7 +178,7 @@ FILES = (
         "a part that cannot be read counts as empty",
         {
             "pipeline.progress.parts.read_sealed": _read_blindly,
-            "jobs.run.driver.add_missing": lambda *a: ([], 4 * len(a[1].methods)),
+            "jobs.run.driver.add_missing": lambda *_: [],
         },
         ("rot", "death"),
     ),

@@ -175,13 +175,6 @@ class BadDecode(Fault):
 
 
 @dataclass(frozen=True)
-class ServerHangs(Fault):
-    """The tracking server takes requests and does not answer for some seconds."""
-
-    seconds: float = 120.0
-
-
-@dataclass(frozen=True)
 class Arrive(Fault):
     """One more process starts.
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tests.chaos.simulator import faults as f
-from tests.chaos.simulator.tracking import tear_events
 from tests.chaos.simulator.world import Process
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ def _power_cut(running: Running, fault: f.PowerCut, process: Process) -> bool | 
         return False
     running.world.kill_machine(process.machine)
     running.disk.cut_power(fault.lost, fault.torn)
-    tear_events(running, process.machine)
     return None
 
 
@@ -157,10 +155,6 @@ def _bad_decode(running: Running, fault: f.BadDecode, process: Process) -> None:
     running.decode_faults.append(fault)
 
 
-def _server_hangs(running: Running, fault: f.ServerHangs, process: Process) -> None:
-    running.server.hangs_until = running.world.time + fault.seconds
-
-
 def _arrive(running: Running, fault: f.Arrive, process: Process) -> None:
     from tests.chaos.simulator.programs import arrive
 
@@ -186,6 +180,5 @@ _STRIKES: dict[type[f.Fault], Callable[[Any, Any, Any], bool | None]] = {
     f.LostLedger: _lost_ledger,
     f.Poison: _poison,
     f.BadDecode: _bad_decode,
-    f.ServerHangs: _server_hangs,
     f.Arrive: _arrive,
 }

@@ -9,7 +9,7 @@ import torch
 from qwen3_checkpoints import build_qwen3, frames_of, save_qwen3
 
 from jobs.estimate.memory import Questions, encoder_memory, language_memory
-from jobs.estimate.sizes import grid_of
+from jobs.estimate.work import grid_of
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language import batching

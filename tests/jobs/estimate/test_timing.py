@@ -6,22 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.estimate.sizes import CellTokens, Counts
-from jobs.estimate.timing import RAY_START_S, CellRates, Rates, stage_seconds, time_job
+from jobs.estimate.work import (
+    LOOP_START_S,
+    RAY_START_S,
+    CellRates,
+    CellTokens,
+    Counts,
+    Rates,
+    stage_seconds,
+    time_job,
+)
 from pipeline.resources.pools import ActorPool, Pools
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(
-    CellTokens(name, cache, 50, 100, "measured", prompt, 120, 1000.0)
+    CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
     for name, cache, prompt in (("a", "one", 100.0), ("b", "two", 200.0))
 )
 
 
 def rates(**cells):
-    made = {
-        name: CellRates(0.5, seconds, 50, 100, tokens) for name, (seconds, tokens) in cells.items()
-    }
-    return Rates(0.2, 1.0, made, ("run",), 3.0)
+    made = {name: CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
+    return Rates(0.2, 1.0, made, ("run",))
 
 
 def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered():
@@ -57,12 +63,14 @@ def test_what_was_never_measured_is_not_known():
 
 def test_a_loop_decodes_beside_the_other_stages_which_add_up():
     seconds = {"decode": 8, "compress": 20, "answer": 500}
-    timing = time_job(seconds, None, 8, start_s=3, price_per_hour=3.6)
-    assert timing.wall_s == 523
+    timing = time_job(seconds, None, 8, price_per_hour=3.6)
+    assert timing.wall_s == 520 + LOOP_START_S
     assert timing.bottleneck == "answer"
-    assert timing.cost == pytest.approx(0.523)
-    assert time_job({**seconds, "decode": 800}, None, 8, start_s=3).wall_s == 803
-    assert time_job(seconds, None, 1, start_s=3).wall_s == 531, "one CPU does one thing at a time"
+    assert timing.cost == pytest.approx(timing.wall_s / 1000)
+    assert time_job({**seconds, "decode": 800}, None, 8).wall_s == 800 + LOOP_START_S
+    assert time_job(seconds, None, 1).wall_s == 528 + LOOP_START_S, (
+        "one CPU does one thing at a time"
+    )
 
 
 def test_the_slowest_stage_counts_on_ray():

@@ -19,8 +19,8 @@ from jobs.report.tables.cells import cells_csv, cells_table, grid_markdown, rend
 from jobs.report.tables.paper import paper_table
 from jobs.results.cell_summary import RunSummary
 from jobs.results.summary import summarize
+from jobs.tracking.contents import cell_metrics, describe, parent_metrics
 from jobs.tracking.numbers import LiveScores
-from jobs.tracking.shown import cell_metrics, describe, parent_metrics
 from tango_core.metrics import clustered_accuracy
 
 CELLS = ("full", "tango r=0.1")

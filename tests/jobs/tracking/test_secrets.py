@@ -90,7 +90,7 @@ def test_the_store_gets_the_clean_file(tmp_path, client):
     path.write_text(json.dumps(HELD))
     experiment = client.create_experiment("a", artifact_location=(tmp_path / "files").as_uri())
     run = client.create_run(experiment).info.run_id
-    runs = MlflowRuns(client, experiment, "run")
+    runs = MlflowRuns(client, experiment, tmp_path / "run")
     runs.file(run, path)
     runs.file(run, path, "plots")
     sent = list((tmp_path / "files").rglob("summary.json"))

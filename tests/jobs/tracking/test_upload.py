@@ -21,8 +21,8 @@ from PIL import Image
 
 from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
+from jobs.tracking.contents import MAX_TAG, cell_metrics, flatten, with_pictures
 from jobs.tracking.server import TrackingError, default_tracking_uri, raise_if_unreachable
-from jobs.tracking.shown import MAX_TAG, cell_metrics, flatten, with_pictures
 from jobs.tracking.upload import log_run
 
 TANGO = cell("tango", 0.1)
@@ -242,10 +242,7 @@ class TestTrouble:
         with pytest.raises(TrackingError, match=wrong):
             log_run(one_cell, "foo://bar")
 
-    def test_a_server_nobody_listens_at_is_found_before_a_client_is_made(
-        self, one_cell, monkeypatch
-    ):
-        monkeypatch.setitem(sys.modules, "mlflow", None)
+    def test_a_closed_port_is_a_user_error(self, one_cell):
         with socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{nobody.getsockname()[1]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from without_cache import run_whole
 
 from jobs.training.curriculum import CurriculumDataset, QuestionSampler, pack
 from jobs.training.data import (
@@ -101,7 +102,7 @@ def test_packed_questions_get_the_logits_that_they_get_alone(language):
             before = embed(torch.tensor(PROMPT_START))
             after = embed(torch.tensor([*prompt, *reply[:-1]]))
             sequence = torch.cat([before, visual[0], language.image_newline[None], after])[None]
-            states = plain.run(sequence, torch.arange(sequence.shape[1])[None])
+            states = run_whole(plain, sequence, torch.arange(sequence.shape[1])[None])
             alone = plain.logits(states[0, -len(reply) :])
             torch.testing.assert_close(
                 together[packed.question == number], alone, atol=2e-4, rtol=1e-4

@@ -14,7 +14,7 @@ from tango_core.compressors.base import Compressor, LayerPruner, Pruned
 from tango_core.compressors.contract.checks import Report, check_result
 from tango_core.compressors.options import option_names
 from tango_core.models import describe_model, load_encoder, load_language_model, model_entry
-from tango_core.models.base import ALL_SIGNALS, ClipPrompts
+from tango_core.models.base import ALL_SIGNALS
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.types import ClipSource, Prompt, VideoFrames
 
@@ -148,6 +148,18 @@ class TestHalves:
         path = family.save(stock, tmp_path)
         (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
         assert load_language_model(family.name, str(path)).engine.eos_ids == {7, 9}
+
+    def test_a_checkpoint_may_bring_its_own_conversation(self, family, stock, tmp_path):
+        path = family.save(stock, tmp_path)
+        opening, after_clip, closing = ("w1 ", "w2 ", " w3") if family.newlines else "<|>"
+        chat = {"opening": opening, "after_clip": after_clip, "closing": closing}
+        (path / "tango.json").write_text(json.dumps({"chat": chat, "note": "own words"}))
+        model = load_language_model(family.name, str(path))
+        prompt = model.layout.lay_out(family.whole(2), Prompt("", "w5"))
+        text = [model.layout.tokenizer.decode(prompt.spans[at].ids) for at in (0, -1)]
+        assert text[0].startswith(opening.strip())
+        assert text[1].endswith(f"{after_clip}w5{closing}")
+        assert "own words" in model.spec.note
 
     def test_another_family_refuses_the_checkpoint(self, family, path):
         other = next(name for name in SMALL_FAMILIES if name != family.name)
@@ -296,31 +308,6 @@ class TestReplies:
         )
         assert [answer.text for answer in shared] == [answer.text for answer in alone]
         assert len({answer.text for answer in shared}) > 1
-
-    def test_clips_together_give_the_replies_of_each_alone(self, family, endless):
-        asked = family.asked
-        requests = [
-            ClipPrompts(
-                family.some(count, 2 + seed, seed),
-                [asked, Prompt("", f"w{seed}?")],
-                None,
-                order,
-                6,
-            )
-            for seed, (count, order) in enumerate(
-                (count, order) for count in (1, 3, 12) for order in ("renumbered", "original")
-            )
-        ]
-        session, found = endless.session(4096), {}
-        for request in requests:
-            session.add(request)
-        while session.busy:
-            found |= {id(request): answers for request, answers in session.step()}
-        for one in requests:
-            expected = endless.answer(
-                one.video, one.prompts, positions=one.positions, max_new_tokens=6
-            )
-            assert [own.text for own in found[id(one)]] == [own.text for own in expected]
 
     @pytest.mark.parametrize("name", METHODS_INSIDE)
     def test_replies_under_a_method_inside_do_not_depend_on_the_cache(self, family, endless, name):

@@ -15,7 +15,7 @@ from small_families import SMALL_FAMILIES
 from torch import nn
 
 from tango_core.models import load_encoder
-from tango_core.models.towers.patch_tower import LastBlock, PatchTowerOutput
+from tango_core.models.towers.patch_tower import PatchPlan, PatchTowerOutput
 
 SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})
 NAMES = ("qwen2.5-vl-7b", "qwen3-vl-8b")
@@ -145,8 +145,10 @@ def test_saliency_of_the_releases_queries_and_keys():
     rotary = (golden["cos"], golden["sin"])
     output = PatchTowerOutput(
         tokens=torch.empty(num_frames, num_patches // num_frames // 4, 1),
-        last_block=LastBlock(block, packed, rotary, num_frames, merge=4),
-        raster=torch.arange(num_patches // 4),
+        block=block,
+        states=packed,
+        plan=PatchPlan(num_frames, rotary),
+        merge=4,
     )
     found = output.signal("saliency")
     torch.testing.assert_close(found, golden["p_attn"], rtol=1e-5, atol=1e-7)

@@ -119,5 +119,5 @@ def test_windows_of_a_size_share_a_call_of_the_kernel(qwen, grid, sizes):
     frames = frames_of(6, grid[0] * MULTIPLE, grid[1] * MULTIPLE)
     with Seen() as seen:
         encoder.encode(frames)
-    whole = len(encoder.tower.fullatt_block_indexes)
-    assert seen.kernels == whole + sizes * (len(encoder.tower.blocks) - whole)
+    whole = len(encoder.model.fullatt_block_indexes)
+    assert seen.kernels == whole + sizes * (len(encoder.model.blocks) - whole)

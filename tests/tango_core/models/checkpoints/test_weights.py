@@ -9,34 +9,11 @@ from safetensors.torch import load_file, save_file
 from tango_core.models import describe_model, load_encoder, load_language_model
 
 NAME = "llava-onevision-7b"
-VISION = ("model.vision_tower.", "model.multi_modal_projector.")
 
 
 def module_of(half):
     """The loaded module of an encoder or a language model."""
     return half.engine.model if hasattr(half, "engine") else half.model
-
-
-def loaded(half) -> dict[str, torch.Tensor]:
-    return {
-        f"model.{name}" if not name.startswith("lm_head") else name: value
-        for name, value in module_of(half).state_dict().items()
-    }
-
-
-def test_each_half_holds_nothing_of_the_other(checkpoint, stock):
-    encoder = load_encoder(NAME, str(checkpoint))
-    language_model = load_language_model(NAME, str(checkpoint))
-    halves = [set(loaded(half)) for half in (encoder, language_model)]
-    assert halves[0] == {name for name in stock.state_dict() if name.startswith(VISION)}
-    assert halves[1] == set(stock.state_dict()) - halves[0]
-
-    def num_bytes(parameters):
-        return sum(value.untyped_storage().nbytes() for value in parameters)
-
-    for half, names in zip((encoder, language_model), halves, strict=True):
-        own = [value for name, value in stock.named_parameters() if name in names]
-        assert num_bytes(module_of(half).parameters()) == num_bytes(own)
 
 
 def test_a_damaged_file_is_named(tmp_path, stock):

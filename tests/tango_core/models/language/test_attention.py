@@ -14,6 +14,7 @@ from transformers import (
 )
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
+from without_cache import run_whole
 
 from tango_core.compressors.base import LayerPruner, Pruned
 from tango_core.models.language.attention import KNOWN_CLASSES, LayerAttention
@@ -110,7 +111,7 @@ def test_the_loop_shows_pruners_the_attention_of_its_layers(name):
     expected = stock(name)(inputs_embeds=hidden, position_ids=positions, output_attentions=True)
     layer_loop = LayerLoop(stock(name, "sdpa"), torch.nn.Identity())
     span = VisualSpan(torch.arange(2, 8), torch.arange(6), (1, 2, 3), hidden.shape[1] - 8)
-    output = layer_loop.run(hidden, positions, pruner=Recorder(1.0, 1), visual=span)
+    output = run_whole(layer_loop, hidden, positions, pruner=Recorder(1.0, 1), visual=span)
     torch.testing.assert_close(
         layer_loop.norm(output), expected.last_hidden_state, rtol=1e-4, atol=1e-4
     )

@@ -51,16 +51,6 @@ def replies(model, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("positions", ["renumbered", "original"])
-@pytest.mark.parametrize("number", [2, 3, len(PROMPTS)])
-def test_a_shared_prefix_gives_the_same_replies_as_one_by_one(
-    model, replies, video, positions, number
-):
-    prompts = [model.layout.lay_out(video, prompt, positions) for prompt in PROMPTS[:number]]
-    assert replies(prompts) == replies(prompts, share_prefix=False)
-    assert len({len(prompt.question) for prompt in prompts}) > 1
-
-
 @pytest.mark.parametrize(
     ("texts", "num_shared"),
     [
@@ -74,13 +64,13 @@ def test_words_that_all_questions_begin_with_are_prefilled_once(
 ):
     prompts = [model.layout.lay_out(video, Prompt("", text)) for text in texts]
     alone = replies(prompts, share_prefix=False)
-    run, lengths = model.engine.layer_loop.run_packed, []
+    run, lengths = model.engine.layer_loop.run, []
 
     def counted(hidden, *arguments, **options):
         lengths.append(len(hidden))
         return run(hidden, *arguments, **options)
 
-    monkeypatch.setattr(model.engine.layer_loop, "run_packed", counted)
+    monkeypatch.setattr(model.engine.layer_loop, "run", counted)
     assert replies(prompts) == alone
     own = sum(len(prompt.question) - num_shared for prompt in prompts)
     assert lengths[0] == prompts[0].prefix_length + num_shared + own
@@ -138,12 +128,6 @@ def test_the_shared_prefill_counts_once(model):
     assert all(first > 2 * other for other in others)
     for answers in rounds:
         assert all(one.ttft_ms >= answers[0].prefill_ms for one in answers)
-
-
-def test_answering_leaves_the_clip_alone(model, video):
-    before = video.tokens.clone()
-    model.answer(video, PROMPTS[:2], max_new_tokens=2)
-    assert torch.equal(video.tokens, before)
 
 
 def test_no_new_tokens_is_refused(model, video):

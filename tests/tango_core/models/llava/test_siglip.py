@@ -172,16 +172,6 @@ def test_another_head_is_another_model_for_the_cache(checkpoint, tmp_path):
     assert describe_model(NAME, str(checkpoint), saliency_from=str(siglip)).identity() != before
 
 
-def test_without_a_head_the_error_says_what_to_do(checkpoint, frames):
-    encoder = load_encoder(NAME, str(checkpoint))
-    assert encoder.spec.provides == {"attention", "keys"}
-    with pytest.raises(ValueError, match=r"model\.saliency_from") as error:
-        encoder.encode(frames, frozenset({"saliency"}))
-    assert "google/siglip-so400m-patch14-384" in str(error.value)
-    assert "score: attention" in str(error.value)
-    assert "\n" not in str(error.value)
-
-
 def test_a_second_checkpoint_without_head_is_refused(checkpoint, tmp_path):
     vision = build_llava(head=False).config.vision_config
     SiglipVisionModel(vision).save_pretrained(tmp_path)

@@ -7,9 +7,6 @@ from qwen3_checkpoints import NAME, frames_of, save_qwen3
 
 from tango_core.models import describe_model
 
-SIGNALS = frozenset({"saliency", "attention", "keys", "frame_embeddings"})
-SIZES = [(1, 1), (4, 4), (3, 10), (5, 2)]
-
 
 def test_timestamps_are_the_middles_of_the_pairs(encoder):
     assert encoder.encode(frames_of(5, (1, 2))).timestamps.tolist() == [0.25, 1.25, 2.0]

@@ -16,6 +16,7 @@ from qwen3_checkpoints import (
 from qwen_checkpoints import ENDOFTEXT, VIDEO_PAD
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
+from without_cache import run_whole
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
@@ -38,7 +39,8 @@ def ids_of(prompt):
 def logits_of(model, prompt):
     """(1, S, vocabulary) by our loop."""
     loop = model.engine.layer_loop
-    hidden = loop.run(
+    hidden = run_whole(
+        loop,
         model.engine.embed(prompt.spans)[None],
         prompt.positions[:, None],
         added=additions(prompt.spans, loop.device),
@@ -85,8 +87,8 @@ def test_both_halves_give_the_stock_logits_of_pixels(qwen3, encoder, qwen3_check
     scale = float(expected.abs().max())
     assert scale > 1
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * scale)
-    bare = model.engine.layer_loop.run(
-        model.engine.embed(prompt.spans)[None], prompt.positions[:, None]
+    bare = run_whole(
+        model.engine.layer_loop, model.engine.embed(prompt.spans)[None], prompt.positions[:, None]
     )
     without = model.engine.layer_loop.logits(bare)
     assert float((without - expected).abs().max()) > 0.05 * scale

@@ -21,7 +21,6 @@ from jobs.results.cell_summary import (
 )
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
-from jobs.tracking.runs import MAX_TAG
 from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
 from pipeline.runtime import process
@@ -35,6 +34,8 @@ FIGURES = "figures"
 PREDICTIONS = "predictions.json"
 TABLE_MARK = json.dumps([{"path": PREDICTIONS, "type": "table"}])
 """Tag that makes MLflow's evaluation view show the file as a table."""
+MAX_TAG = 5000
+"""Maximum length of a tag in MLflow's stores."""
 MAX_REPLIES = 500
 """Maximum number of rows per cell in a table of replies, which the UI loads completely."""
 _MAX_ROWS = 60
