@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -150,7 +151,7 @@ def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, styles: _Styles, them
     colours = [styles[share][0] for _, share, _, _ in marks]
     at = [row + styles[share][1] for row, share, _, _ in marks]
     low, high = ([100 * getattr(one[2], end) for one in marks] for end in ("low", "high"))
-    few = [":" if paired.too_few_clips else "-" for _, _, paired, _ in marks]
+    few: Any = [":" if paired.too_few_clips else "-" for _, _, paired, _ in marks]
     panel.hlines(at, low, high, colors=colours, linewidths=1.3, linestyles=few)
     panel.scatter(
         [100 * paired.difference for _, _, paired, _ in marks],
@@ -198,8 +199,8 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
     for row, (benchmark, means) in enumerate(rows.items()):
         own = [one for one in found if one.cell.benchmark == benchmark]
         # The best one last, so that it is on top in the plot.
-        names = sorted(means, key=lambda name: fmean(means[name]))
-        ticks = [shortened(name, _LONGEST_NAME) for name in names]
+        order = sorted(means, key=lambda name: fmean(means[name]))
+        ticks = [shortened(name, _LONGEST_NAME) for name in order]
         for column, share in enumerate(shares):
             panel = panels[row * len(shares) + column]
             for one in own:
@@ -207,18 +208,18 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
                     line: Style = {"color": theme.foreground, "linestyle": "--", "linewidth": 0.9}
                     panel.axvline(100 * one.mean, **line)
                 elif one.cell.retention_requested == share:
-                    at, values = names.index(one.cell.series), [100 * v for v in one.values]
+                    at, values = order.index(one.cell.series), [100 * v for v in one.values]
                     control = one.cell.method in CONTROLS
                     colour = theme.series[7 if control else 0]
                     style: Style = {"markersize": 4, "linestyle": "none", "color": colour}
                     style["markerfacecolor"] = "none" if control else colour
                     panel.hlines(at, min(values), max(values), color=colour, alpha=0.6)
                     panel.plot(values, [at] * len(values), "o", **style)
-            panel.set_ylim(-0.7, len(names) - 0.3)
+            panel.set_ylim(-0.7, len(order) - 0.3)
             panel.grid(axis="y", color=theme.grid, linewidth=0.5)
             panel.xaxis.set_major_locator(MaxNLocator(4))
             panel.set_xlabel(f"{headline_title([one.cell for one in own])} (%)")
-            panel.set_yticks(range(len(names)), [] if column else ticks, fontsize=8)
+            panel.set_yticks(range(len(order)), [] if column else ticks, fontsize=8)
             text = f"{100 * share:g} %" if column else f"{benchmark}, {100 * share:g} %"
             title(panel, text, theme, fontsize=10)
     return figure

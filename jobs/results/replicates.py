@@ -131,7 +131,8 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
         versus_full = compare_answers(mean, baseline) if baseline else None
         single = [of_run.get(i) for of_run, i in zip(alone, at, strict=True)]
         verdicts = tuple(one[1].verdict if one else "" for one in single)
-        found.append(ReplicatedCell(own, versus_full, *together.get(index, (None, None)), verdicts))
+        control, against = together.get(index, (None, None))
+        found.append(ReplicatedCell(own, versus_full, control, against, verdicts))
     return tuple(found)
 
 
