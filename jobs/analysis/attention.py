@@ -85,9 +85,7 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
             "mean_maps": partial(_mean_maps, reports),
             "ranks": partial(_rank_maps, [report.ranks for report in reports.values()]),
         },
-        tables={
-            "positions": as_text(pd.concat(positions), **_FORMATS),
-        },
+        tables={"positions": as_text(pd.concat(positions), **_FORMATS)},
         values={"band": _BAND},
     )
     return finish(page, clips, folder, console)

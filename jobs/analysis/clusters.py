@@ -86,12 +86,7 @@ def analyze_clusters(
     return finish(_page(pd.concat(parts), drawn, share, window), clips, folder, console)
 
 
-def _page(
-    clusters: pd.DataFrame,
-    examples: dict[str, _Example],
-    share: float,
-    window: int,
-) -> Page:
+def _page(clusters: pd.DataFrame, examples: dict[str, _Example], share: float, window: int) -> Page:
     clusters["connected"] = clusters["pieces"] == 1
     every = clusters.assign(clip="all")
     table = (

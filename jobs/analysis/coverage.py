@@ -30,12 +30,7 @@ from tango_core.metrics import ACCURACY
 _MOST_MAPS, _FEWEST = 6, 4
 _TAIL = f"worst {100 * TAIL:g} %"
 # Column of `measured` -> its name on the page.
-_MEASURES = {
-    "mean": "mean cosine",
-    "tail": _TAIL,
-    "worst": "worst token",
-    "kept": "tokens kept",
-}
+_MEASURES = {"mean": "mean cosine", "tail": _TAIL, "worst": "worst token", "kept": "tokens kept"}
 _COSINES = dict.fromkeys(("mean", "worst", _TAIL), ".4f")
 
 Totals = Mapping[str, CoverageTotals]
@@ -207,10 +202,7 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
         findings,
         cells.notes,
         figures,
-        {
-            **tables,
-            "coverage": _cells_table(every, scores),
-        },
+        {**tables, "coverage": _cells_table(every, scores)},
         {
             "share": share,
             "parts": TIME_PARTS,

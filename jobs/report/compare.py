@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.report.formatting import latex_notes, markdown_notes
 from jobs.report.gallery import gallery
 from jobs.report.notes import (
     On,
@@ -20,16 +19,8 @@ from jobs.report.notes import (
 )
 from jobs.report.page import render_html, viewer_of
 from jobs.report.shards import RunGroup, grouped, merged
-from jobs.report.tables.breakdowns import (
-    all_scores,
-    breakdowns_csv,
-    breakdowns_markdown,
-    confusion_markdown,
-    confusion_table,
-    differences_csv,
-    scores_csv,
-)
-from jobs.report.tables.cells import cells_csv, cells_table, grid_markdown
+from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
+from jobs.report.tables.cells import cell_files
 from jobs.report.tables.paper import paper_table
 from jobs.results.baselines import full_index, with_baselines
 from jobs.results.cell_summary import CellSummary, RunSummary
@@ -349,23 +340,14 @@ def write_tables(
         published: Add the numbers of the Tango paper to `paper_table.*`.
         notes: Sentences to print under `table.*` and `paper_table.*`.
     """
-    table = cells_table(cells)
     paper = paper_table(cells, published=published, notes=notes)
     texts = {
-        "table.md": "\n\n".join([table.markdown(), *markdown_notes(notes)]),
-        "table.csv": cells_csv(cells),
-        "table.tex": "\n".join([table.latex(), *latex_notes(notes)]),
+        **cell_files(cells, notes),
         "paper_table.md": paper.markdown(),
         "paper_table.csv": paper.csv(),
         "paper_table.tex": paper.latex(),
-        "grid.md": grid_markdown(cells),
-        "breakdowns.md": breakdowns_markdown(cells),
-        "breakdowns.csv": breakdowns_csv(cells),
+        **breakdown_files(cells),
     }
-    if any(len(cell.scores) > 1 for cell in cells):
-        texts |= {"scores.md": all_scores(cells).markdown(), "scores.csv": scores_csv(cells)}
-    if differences := differences_csv(cells):
-        texts["differences_by_group.csv"] = differences
     for name, text in texts.items():
         _write(folder, name, text)
 

@@ -230,11 +230,7 @@ class Measurements:
             add_reason(self._reasons, own)
 
     def _add_confusions(
-        self,
-        answers: AnswerColumns,
-        cells: Codes,
-        groups: Codes,
-        sets: Sequence[Mapping[str, str]],
+        self, answers: AnswerColumns, cells: Codes, groups: Codes, sets: Sequence[Mapping[str, str]]
     ) -> None:
         right, rights = answers.texts("answer_text")
         chosen, choices = answers.texts("choice_text")

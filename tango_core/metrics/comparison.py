@@ -10,12 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from tango_core.metrics.intervals import (
-    cluster_codes,
-    clustered_variance,
-    t_quantile,
-    z_quantile,
-)
+from tango_core.metrics.intervals import cluster_codes, clustered_variance, t_quantile, z_quantile
 
 _MIN_CLIPS = 5
 _ENOUGH_CHANGED_CLIPS = 6
@@ -59,11 +54,7 @@ class Comparison:
 
 
 def compare_paired(
-    scores: npt.ArrayLike,
-    baseline: npt.ArrayLike,
-    clusters: npt.ArrayLike,
-    *,
-    level: float = 0.95,
+    scores: npt.ArrayLike, baseline: npt.ArrayLike, clusters: npt.ArrayLike, *, level: float = 0.95
 ) -> Comparison | None:
     """Compare two runs question by question, with whole clips as independent units.
 

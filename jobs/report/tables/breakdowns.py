@@ -98,6 +98,16 @@ def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
     return tables
 
 
+def breakdown_files(cells: Sequence[CellSummary]) -> dict[str, str]:
+    """Names and contents of the files with scores and differences by group."""
+    files = {"breakdowns.md": breakdowns_markdown(cells), "breakdowns.csv": breakdowns_csv(cells)}
+    if any(len(cell.scores) > 1 for cell in cells):
+        files |= {"scores.md": all_scores(cells).markdown(), "scores.csv": scores_csv(cells)}
+    if differences := differences_csv(cells):
+        files["differences_by_group.csv"] = differences
+    return files
+
+
 def _mean_name(cell: CellSummary, metric: str, outer: Groups, group: str) -> str:
     """Title of the mean over a group's values, with its name in papers; "" if not averaged."""
     facts = facts_of(cell.benchmark)

@@ -13,18 +13,15 @@ from jobs.report.formatting import (
     difference_with_interval,
     estimate_percent,
     interval,
+    latex_notes,
+    markdown_notes,
     markdown_text,
     milliseconds,
     p_value,
     percent,
     times,
 )
-from jobs.results.cell_summary import (
-    CellSummary,
-    have_one_headline,
-    headline_title,
-    metric_title,
-)
+from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
 from jobs.results.quantities import SHOWN_FROM, Comparison
 from tango_core.metrics import ACCURACY
 
@@ -83,6 +80,17 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
             rendered.append(parts[index])
         rendered.append(text)
     return "\n".join(rendered)
+
+
+def cell_files(cells: Sequence[CellSummary], notes: Sequence[str]) -> dict[str, str]:
+    """Names and contents of the files with a row per cell, and of the grid."""
+    table = cells_table(cells)
+    return {
+        "table.md": "\n\n".join([table.markdown(), *markdown_notes(notes)]),
+        "table.csv": cells_csv(cells),
+        "table.tex": "\n".join([table.latex(), *latex_notes(notes)]),
+        "grid.md": grid_markdown(cells),
+    }
 
 
 def cells_csv(cells: Sequence[CellSummary]) -> str:

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, groupby
 from typing import Any, NamedTuple
 
-from jobs.report.formatting import (
-    Table,
-    latex_notes,
-    latex_text,
-    markdown_notes,
-    percent,
-)
+from jobs.report.formatting import Table, latex_notes, latex_text, markdown_notes, percent
 from jobs.results.baselines import weights_names
 from jobs.results.cell_summary import CellSummary, have_one_headline, metric_title
 from jobs.results.published import caveats, published_scores, source
@@ -230,8 +224,7 @@ def paper_table(
         row.published = {key: value for key, value in row.published.items() if value is not None}
     order = list(dict.fromkeys(setups))
     ranked = sorted(
-        rows,
-        key=lambda key: (order.index(key[0]), not _is_full(members[key]), rows[key].retention),
+        rows, key=lambda key: (order.index(key[0]), not _is_full(members[key]), rows[key].retention)
     )
     if mixed:
         others = [one for one in by_benchmark.values() if one.metric != ACCURACY.name]

@@ -6,11 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, stats
 
-from tango_core.metrics import (
-    RunningEstimate,
-    accuracy_of_clips,
-    clustered_accuracy,
-)
+from tango_core.metrics import RunningEstimate, accuracy_of_clips, clustered_accuracy
 from tango_core.metrics.intervals import clustered_variance
 
 

@@ -11,12 +11,7 @@ from PIL import Image
 from report_page import SWEEP, TANGO
 
 from jobs.report.plots import draw_forests, draw_plots, save_plots
-from jobs.report.tables.cells import (
-    MAX_WIDTH,
-    cells_csv,
-    cells_table,
-    render_table,
-)
+from jobs.report.tables.cells import MAX_WIDTH, cells_csv, cells_table, render_table
 from jobs.report.theme import DARK
 from jobs.results.summary import summarize
 
