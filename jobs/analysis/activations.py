@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from rich.console import Console
 
 from jobs.analysis.attention import few_clips
 from jobs.analysis.clips import JobClips
 from jobs.analysis.figures import label, legend, plain_log
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.activations import (
     STATISTICS,
@@ -32,35 +30,22 @@ Groups = Mapping[str, GroupActivations]
 
 
 def analyze_activations(
-    job: Job,
-    folder: Path,
-    cache_root: str,
-    console: Console,
-    *,
-    layers: Sequence[int] = (),
-    rule: SinkRule | None = None,
-) -> int:
+    clips: JobClips, *, layers: Sequence[int] = (), rule: SinkRule | None = None
+) -> Page:
     """Compare activations and norms of sinks and other patches over all clips of a recipe.
 
     Clips are decoded and encoded, because the feature store does not hold layer outputs.
 
     Args:
-        job: Its benchmarks, model, limit and shard are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         layers: Layers of the tower, 0 for the embeddings; empty for the last layer that the model
             uses.
         rule: Criterion for sinks; `None` for the default.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
         RecipeError: If a layer does not exist, the encoder does not expose layers, no clip could be
             decoded, or clips have different grids.
     """
-    clips = JobClips(job, cache_root)
     num_layers = clips.encoder.num_layers
     try:
         if num_layers is not None:
@@ -75,7 +60,7 @@ def analyze_activations(
         report = study.report(rule or SinkRule())
     except UserError as error:
         raise RecipeError(" ".join(str(error).split())) from error
-    return finish(_page(report, study.layers), clips, folder, console)
+    return _page(report, study.layers)
 
 
 def _page(report: ActivationReport, layers: Sequence[int]) -> Page:

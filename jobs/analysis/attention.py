@@ -11,12 +11,11 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from jobs.analysis.clips import JobClips
 from jobs.analysis.figures import SIGNAL_NAMES, dashed, heat_map, label, legend, mark, plain_log
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from pipeline.storage import Storage
 from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
@@ -31,23 +30,16 @@ _BAND = " to ".join(f"{100 * end:g}" for end in BAND)
 _FORMATS = {"mean signal": ".3f", "mean rank": ".2f", "spread": ".2f"}
 
 
-def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console) -> int:
+def analyze_attention(clips: JobClips) -> Page:
     """Write the distribution and the mean map of every signal over all clips of a recipe.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
+        clips: The clips of a recipe.
 
     Raises:
         RecipeError: If the encoder has no signal, no clip could be decoded, or clips differ in
             their grid.
     """
-    clips = JobClips(job, cache_root)
     profiles = {name: SignalProfile(name) for name in _signals_of(clips)}
     agreements: list[float] = []
     for row, features in clips.features(frozenset(profiles)):
@@ -77,7 +69,7 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
         own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.tolist()})
         own.insert(0, "signal", name)
         positions.append(own.sort_values("mean signal", ascending=False, kind="stable"))
-    page = Page(
+    return Page(
         "attention",
         findings,
         figures={
@@ -88,7 +80,6 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
         tables={"positions": as_text(pd.concat(positions), **_FORMATS)},
         values={"band": _BAND},
     )
-    return finish(page, clips, folder, console)
 
 
 def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
@@ -188,35 +179,21 @@ def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
 
 
 def analyze_sinks(
-    job: Job,
-    folder: Path,
-    cache_root: str,
-    console: Console,
-    *,
-    output: Path,
-    score: str | None = None,
-    rule: SinkRule | None = None,
-) -> int:
+    clips: JobClips, *, output: Path, score: str | None = None, rule: SinkRule | None = None
+) -> Page:
     """Find attention sinks: rank the positions in all frames of a recipe's clips.
 
     Clips that cannot be decoded are skipped and counted.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         output: File that receives the sinks.
         score: `"saliency"`, `"attention"`, or `None` for the first that the encoder provides.
         rule: Criterion for sinks; `None` for the default.
 
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows; the file is written in both cases.
-
     Raises:
         RecipeError: If the encoder lacks the score or no clip could be decoded.
     """
-    clips = JobClips(job, cache_root)
     ranked = _signals_of(clips, score)[0]
     calibration = SinkCalibration(ranked)
     for row, features in clips.features(frozenset({ranked})):
@@ -230,7 +207,7 @@ def analyze_sinks(
     Storage.at(output.absolute().parent).write(output.name, f"{text}\n".encode())
     table = _positions(report).sort_values("mean rank", kind="stable")
     table["sink"] = np.where(table["position"].isin(report.sinks), "sink", "")
-    page = Page(
+    return Page(
         "sinks",
         findings=describe_sinks(report, output),
         notes=few_clips(report),
@@ -238,7 +215,6 @@ def analyze_sinks(
         tables={"positions": as_text(table, **_FORMATS)},
         values={"signal": SIGNAL_NAMES[report.score]},
     )
-    return finish(page, clips, folder, console)
 
 
 def describe_sinks(report: SinkReport, path: Path) -> list[str]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import colorsys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from jobs.analysis.clips import JobClips
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.clusters import NUM_NEIGHBORS, cluster_labels, fragmentation
 from tango_core.errors import InputError, UserError
@@ -32,28 +30,15 @@ _Example = tuple[npt.NDArray[np.uint8], list[float], dict[str, npt.NDArray[np.in
 
 
 def analyze_clusters(
-    job: Job,
-    folder: Path,
-    cache_root: str,
-    console: Console,
-    *,
-    share: float = 0.1,
-    window: int = 8,
-    examples: int = 2,
-) -> int:
+    clips: JobClips, *, share: float = 0.1, window: int = 8, examples: int = 2
+) -> Page:
     """Cluster the tokens of all clips with and without ST-RoPE, and count connected pieces.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         share: Clusters per token, in (0, 1].
         window: Number of consecutive temporal positions that are clustered together.
         examples: Number of clips whose first window is drawn.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
         ValueError: If the share gives no clusters.
@@ -61,7 +46,6 @@ def analyze_clusters(
     """
     if not 0 < share <= 1:
         raise InputError(f"--share must be in (0, 1], got {share:g}")
-    clips = JobClips(job, cache_root)
     parts: list[pd.DataFrame] = []
     drawn: dict[str, _Example] = {}
     for row, features in clips.features(frozenset()):
@@ -83,7 +67,7 @@ def analyze_clusters(
             number = len(first["unit"])
             pixels = frames_of_clip.pixels[::step][:number]
             drawn[row.video_id] = pixels, features.timestamps[:number].tolist(), first
-    return finish(_page(pd.concat(parts), drawn, share, window), clips, folder, console)
+    return _page(pd.concat(parts), drawn, share, window)
 
 
 def _page(clusters: pd.DataFrame, examples: dict[str, _Example], share: float, window: int) -> Page:

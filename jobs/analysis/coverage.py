@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention
 from jobs.analysis.figures import Points, draw_series, heat_map, label, legend_below
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.formatting import DASH, shortened
 from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.answer_columns import AnswerColumns, metric_of, scores_of
@@ -81,26 +80,17 @@ def cell_scores(run: Path, benchmarks: Mapping[str, Collection[str]]) -> CellSco
     return CellScores(titles.pop() if len(titles) == 1 else SCORE, known)
 
 
-def analyze_coverage(
-    job: Job, folder: Path, cache_root: str, console: Console, *, run: Path | None = None
-) -> int:
+def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
     """Measure how well the tokens kept by a recipe's methods cover all tokens of its clips.
 
     Args:
-        job: Its benchmarks, model, methods, limit, shard and cache are used.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         run: A run of this recipe whose scores are correlated with coverage; `None` for none.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
         RecipeError: If no clip could be decoded, a method needs a signal that the encoder lacks, or
             the run has no answers about these clips.
     """
-    clips = JobClips(job, cache_root)
     cells = JobCells(clips)
     totals = {cell.cache: CoverageTotals() for cell in cells.cells}
     analysed: dict[str, set[str]] = {}
@@ -110,7 +100,7 @@ def analyze_coverage(
             total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
         analysed.setdefault(row.benchmark, set()).add(row.video_id)
     scores = CellScores(ACCURACY.title, {}) if run is None else cell_scores(run, analysed)
-    return finish(_page(cells, totals, scores), clips, folder, console)
+    return _page(cells, totals, scores)
 
 
 def measured(cells: Sequence[Cell], totals: Totals, scores: Mapping[str, float]) -> pd.DataFrame:

@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention
 from jobs.analysis.figures import LONGEST_NAME, Points, draw_series, label, legend_below
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.formatting import shortened
 from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.cell_summary import BASELINE
@@ -57,32 +56,23 @@ _ANSWER_SHARES = {
 }
 
 
-def analyze_evidence(
-    job: Job, folder: Path, cache_root: str, console: Console, *, run: Path | None = None
-) -> int:
+def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
     """Measure how many tokens of the questioned objects each method of the recipe keeps.
 
     Args:
-        job: A recipe on the benchmark `shapes`, for which the content of every token is known.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe on the benchmark `shapes`, whose tokens are known.
         run: A run of this recipe whose errors are explained; `None` for none.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
         RecipeError: If the benchmark is not `shapes`, no clip could be decoded, or a method needs a
             signal that the encoder lacks.
     """
-    names = [section.name for section in job.all_benchmarks]
+    names = [section.name for section in clips.job.all_benchmarks]
     if names != [GENERATED]:
         raise RecipeError(
             f"benchmark.name {', '.join(names)}: only {GENERATED} knows which tokens show what a "
             "question is about; use a recipe or a run on it, or `tango analyze coverage`"
         )
-    clips = JobClips(job, cache_root)
     cells = JobCells(clips)
     found: list[pd.DataFrame] = []
     kept = {cell.cache: 0 for cell in cells.cells}
@@ -103,7 +93,7 @@ def analyze_evidence(
     shares = {name: number / total for name, number in kept.items()}
     answers = None if run is None else outcomes(run, GENERATED)
     rows = explained(cells.cells, shares, pd.concat(found, ignore_index=True), answers)
-    return finish(_page(rows, cells, without), clips, folder, console)
+    return _page(rows, cells, without)
 
 
 def _objects(

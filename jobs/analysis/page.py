@@ -20,6 +20,7 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.analysis.clips import JobClips
+from jobs.config.recipe import Job
 from jobs.report.formatting import DASH, Table
 from jobs.report.theme import DARK, LIGHT, Theme, png, svg
 from pipeline.storage import Storage
@@ -68,19 +69,30 @@ def as_text(frame: pd.DataFrame, **formats: str) -> pd.DataFrame:
     return pd.DataFrame({name: texts(frame[name]) for name in frame})
 
 
-def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
-    """Write the page, and print its findings and notes.
+def analyze(
+    analysis: Callable[[JobClips], Page], job: Job, folder: Path, cache_root: str, console: Console
+) -> int:
+    """Analyze the clips of a recipe, write the page, and print its findings and notes.
+
+    Args:
+        analysis: Makes the page.
+        job: Its benchmarks, model, limit, shard and cache are used.
+        folder: Receives the page.
+        cache_root: Directory or URL of the caches.
+        console: Where to print.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
     """
+    clips = JobClips(job, cache_root)
+    page = analysis(clips)
     path = write_page(page, folder, clips.subtitle)
     lines = [clips.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
     if clips.num_failed:
         lines.append(f"{clips.num_failed} clip(s) could not be decoded and are skipped")
     for line in (*lines, f"page: {path}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return exit_codes.of(clips.num_failed <= clips.job.max_failures)
+    return exit_codes.of(clips.num_failed <= job.max_failures)
 
 
 def write_page(page: Page, folder: Path, subtitle: str) -> Path:

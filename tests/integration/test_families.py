@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 
 import internvl_checkpoints as internvl
@@ -17,6 +18,7 @@ from releases import longvideobench_release
 from rich.console import Console
 
 from jobs.analysis.attention import analyze_sinks
+from jobs.analysis.page import analyze
 from jobs.config.recipe import parse_job
 from jobs.estimate.work import expect_tokens
 from jobs.report.compare import compared_runs, report_runs
@@ -255,7 +257,10 @@ def test_sinks_are_found_on_it(made, tmp_path):
     places = tmp_path / "page", str(tmp_path / "cache")
     options = {"output": tmp_path / "sinks.json", "score": "attention"}
     recipe = recipe_of(made, "qwen3")
-    assert analyze_sinks(recipe, *places, Console(file=io.StringIO()), **options) == 0
+    assert (
+        analyze(partial(analyze_sinks, **options), recipe, *places, Console(file=io.StringIO()))
+        == 0
+    )
     assert json.loads((tmp_path / "sinks.json").read_text())["grid"] == [5, 5]
 
 
