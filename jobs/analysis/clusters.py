@@ -16,7 +16,7 @@ from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.clusters import NUM_NEIGHBORS, cluster_labels, fragmentation
-from tango_core.errors import InputError, UserError
+from tango_core.errors import UserError
 
 MOST_FRAMES = 8
 # Names of the compared features in the table, by whether they are rotated.
@@ -41,11 +41,8 @@ def analyze_clusters(
         examples: Number of clips whose first window is drawn.
 
     Raises:
-        ValueError: If the share gives no clusters.
         RecipeError: If no clip could be decoded, or the tokens cannot be rotated.
     """
-    if not 0 < share <= 1:
-        raise InputError(f"--share must be in (0, 1], got {share:g}")
     parts: list[pd.DataFrame] = []
     drawn: dict[str, _Example] = {}
     for row, features in clips.features(frozenset()):

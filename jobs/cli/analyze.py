@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from jobs.cli.options import CACHE, RUNS, Details, Number, Positive, command, expanded
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -100,6 +101,8 @@ def analyze(
 
         options = {"layers": layer, "rule": SinkRule(max_mean_rank, max_spread)}
     elif kind == "clusters":
+        if not 0 < share <= 1:
+            raise InputError(f"--share must be in (0, 1], got {share:g}")
         options = {"share": share, "window": window, "examples": examples}
     from jobs.analysis.page import analyze as run_analysis
 
