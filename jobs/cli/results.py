@@ -191,20 +191,25 @@ def explain(
         split: Split of that benchmark.  [default: from the other run's recipe]
         examples: Examples of each cause.
     """
-    from jobs.explain.command import explain
+    from json import dumps
 
-    explain(
+    from jobs.explain.command import explanations, overview, render
+
+    found = explanations(
         first,
         second,
-        Console(),
         examples=examples,
-        as_json=json,
         cell=cell,
         other_cell=other_cell,
         benchmark=benchmark,
         root=root,
         split=split,
     )
+    if json:
+        text = dumps([one.to_json() for one in found], indent=2)
+    else:
+        text = render(found[0]) if len(found) == 1 else overview(found)
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @command(app)

@@ -27,9 +27,9 @@ from jobs.results.facts import CellFacts, JobFacts, resumed_as
 from jobs.results.measurements import Measurements
 from jobs.results.outcomes import Bits, Outcomes, compare_cells, question_keys
 from jobs.results.quantities import FailureList, QuestionCounts
+from pipeline.clips import FAILED
 from pipeline.progress.answers import read_answers as read_all
 from pipeline.progress.parts import AnswerParts, Digests, is_in
-from pipeline.statuses import FAILED
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from tango_core.benchmarks import facts_of

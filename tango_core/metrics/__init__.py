@@ -1,8 +1,8 @@
 """Scores and comparisons with confidence intervals clustered by clip.
 
-`metric.py` defines metrics, `intervals.py` computes means with intervals,
-`comparison.py` two runs on the same questions, `paired_tests.py` p values and Holm's correction.
-Imports numpy and scipy only.
+`metric.py` defines metrics, `intervals.py` computes means with intervals, `comparison.py` compares
+two runs on the same questions: difference, interval, p values with Holm's correction. Imports numpy
+and scipy only.
 """
 
 from tango_core.metrics.comparison import (

@@ -45,30 +45,6 @@ def test_versions_agree_with_the_constraints(path):
     assert not wrong
 
 
-def test_the_scan_finds_what_images_manifests_and_scripts_pin():
-    sample = """
-        FROM python:3.11.14-slim AS base
-        image: rayproject/ray:2.60.0-py311-gpu
-        rayVersion: "2.60.0"
-        image: tango-mlflow:3.17.2
-        pip install "mlflow[auth]==3.17.2" torch==2.13.0
-        python3.12 -m venv
-    """
-    assert versions_in(sample) == [
-        ("python", "3.11.14"),
-        ("ray", "2.60.0"),
-        ("ray", "2.60.0"),
-        ("mlflow", "3.17.2"),
-        ("mlflow", "3.17.2"),
-        ("torch", "2.13.0"),
-        ("python", "3.11"),
-        ("python", "3.12"),
-    ]
-    assert is_right("python", "3.11.14")
-    assert not is_right("python", "3.12")
-    assert not is_right("ray", "2.59.0")
-
-
 def test_images_are_pinned_to_a_version():
     images = [
         image

@@ -16,8 +16,6 @@ from rich.console import Console
 
 from jobs.analysis.activations import analyze_activations
 from jobs.analysis.attention import analyze_attention, analyze_sinks
-from jobs.analysis.clusters import analyze_clusters
-from jobs.analysis.coverage import analyze_coverage
 from jobs.analysis.page import analyze
 from tango_core import decode_frames, load_encoder
 from tango_core.analysis.sinks import SinkRule
@@ -115,24 +113,3 @@ def test_activations(recipe, places):
         assert all(float(row["top 1"]) >= float(row["top 2"]) > 0 for row in own)
     norms = rows_of(places[0] / "norms.csv")
     assert {int(row["layer"]) for row in norms} == set(range(num_layers + 1))
-
-
-def test_clusters(recipe, places):
-    options = {"share": 0.25, "window": 2, "examples": 1}
-    assert analyze(partial(analyze_clusters, **options), recipe, *places, QUIET) == 0
-    _, _, _, num_positions, num_tokens, *_ = MODELS[recipe.model.name]
-    total = rows_of(places[0] / "fragmentation.csv")[0]
-    windows = NUM_CLIPS * num_positions // 2
-    assert (total["clip"], total["clusters"]) == ("all", str(windows * (2 * num_tokens // 4)))
-    assert (places[0] / "maps_1.png").stat().st_size > 10_000
-
-
-def test_coverage(recipe, places):
-    said = io.StringIO()
-    assert analyze(analyze_coverage, recipe, *places, Console(file=said, width=200)) == 0
-    assert "1 cell(s) left out, which drop tokens inside the language model" in said.getvalue()
-    cells = {row["cell"]: row for row in rows_of(places[0] / "coverage.csv")}
-    assert cells["full"]["worst"] == "1.0000"
-    for cell, share in (("tango r=0.3", 30), ("topk r=0.1", 10)):
-        assert float(cells[cell]["kept %"]) == pytest.approx(share, abs=5)
-        assert float(cells[cell]["worst"]) <= float(cells[cell]["mean"]) < 1
