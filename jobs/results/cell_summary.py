@@ -6,6 +6,7 @@ write mean "unknown".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +33,7 @@ from jobs.results.quantities import (
     with_counts,
 )
 from tango_core.benchmarks import facts_of
+from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
 
 BASELINE = "full"
@@ -375,3 +377,22 @@ def main_cell(cells: Sequence[CellSummary], kind: str) -> CellSummary | None:
         return None
     (cell,) = (cell for cell in cells if not cell.is_baseline)
     return cell
+
+
+def parse_summary(content: bytes, run: object) -> RunSummary:
+    """Parse the `summary.json` of a run.
+
+    Args:
+        content: Content of the file.
+        run: Directory or URL of the run, for the message.
+
+    Raises:
+        InputError: If it is damaged.
+    """
+    try:
+        return RunSummary.from_json(json.loads(content))
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{run}/summary.json is damaged ({type(error).__name__}: {error}); write it again "
+            f"with `tango report {run}`"
+        ) from error

@@ -14,14 +14,13 @@ from jobs.report.formatting import DASH, Table, shortened
 from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import render_table
-from jobs.results.cell_summary import RunSummary
+from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, RunState, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
-from tango_core.errors import InputError
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}
@@ -151,14 +150,9 @@ def _summary(run: FoundRun) -> RunSummary | None:
     """The numbers of a run; `None` without any, and for a comparison of runs."""
     if SUMMARY_FILE not in run.files:
         return None
-    try:
-        data = json.loads(run.storage.read(SUMMARY_FILE))
-        return None if data.get("kind") == "comparison" else RunSummary.from_json(data)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{run.place}/{SUMMARY_FILE} is damaged ({type(error).__name__}); "
-            f"`tango report {run.place}` writes it again"
-        ) from error
+    if (run.json(SUMMARY_FILE) or {}).get("kind") == "comparison":
+        return None
+    return parse_summary(run.storage.read(SUMMARY_FILE), run.place)
 
 
 def _failures(summary: RunSummary, max_width: int | None) -> Iterator[str]:

@@ -37,10 +37,10 @@ def questions_of(groups):
     )
 
 
-@pytest.mark.parametrize(("kind", "structure", "pattern", "percent"), PATTERNS)
-def test_every_pattern_has_the_released_score(kind, structure, pattern, percent):
-    found = score_of_group(kind, structure_of(structure), [one == "1" for one in pattern])
-    assert 100 * found == pytest.approx(percent, abs=1e-4)
+def test_every_pattern_has_the_released_score():
+    for kind, structure, pattern, percent in PATTERNS:
+        found = score_of_group(kind, structure_of(structure), [one == "1" for one in pattern])
+        assert 100 * found == pytest.approx(percent, abs=1e-4), (kind, structure, pattern)
 
 
 def test_there_are_all_patterns_of_four_structures():
