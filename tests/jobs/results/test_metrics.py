@@ -21,6 +21,7 @@ from jobs.results.cell_summary import RunSummary
 from jobs.results.summary import summarize
 from jobs.tracking.contents import cell_metrics, describe, parent_metrics
 from jobs.tracking.numbers import LiveScores
+from pipeline.rows import AnswerRow
 from tango_core.metrics import clustered_accuracy
 
 CELLS = ("full", "tango r=0.1")
@@ -150,7 +151,7 @@ class TestGroups:
         _, _, answers, facts = grouped
         live = LiveScores([("videomme_v2", name) for name in CELLS])
         for _, rows in answers.groupby("video_id"):
-            live.add(rows.to_dict("records"))
+            live.add([AnswerRow(**row) for row in rows.to_dict("records")])
         metrics, cells = live.metrics(), summarize(answers, facts).cells
         for found in cells:
             key = "group_score/" + found.name.replace("=", "_")
