@@ -210,7 +210,7 @@ def measure_load(
     figure = load_plot(rows, LIGHT)
     if figure is not None:
         (folder / "load.png").write_bytes(png(figure))
-    console.print("\n".join(table.aligned()), markup=False, highlight=False, soft_wrap=True)
+    console.print("\n".join(table.plain(rule=True)), markup=False, highlight=False, soft_wrap=True)
     console.print(goodput(rows), markup=False, highlight=False)
     return 0
 
