@@ -15,14 +15,13 @@ from typing import Literal
 from rich.console import Console
 
 from jobs.results.facts import FACTS_FILE, JobFacts
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import save_summary, summarize_reduced
+from jobs.results.summary import reduce_runs, save_summary, summarize_reduced
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import CacheFolder, _check, find_caches
+from pipeline.cache.folders import CacheFolder, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
@@ -155,8 +154,7 @@ def verify(running: Running, process: Process) -> None:
     for folder in _caches(running, process):
         if folder.cache is not None:
             for location in folder.locations:
-                checked = _check(folder, location)
-                if checked.problem:
+                if folder.problem_of(location):
                     folder.discard(location)
 
 
