@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from typing import Any
 
-from rich.console import Console
-
-from jobs.explain.causes import causes_of
 from jobs.explain.explanation import (
     PUBLISHED,
     Explanation,
@@ -22,8 +18,7 @@ from jobs.explain.explanation import (
 )
 from jobs.explain.sides import Source, chosen_cells, opened, source_of
 from jobs.report.formatting import DASH, Table, shortened
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import summarize_reduced
+from jobs.results.summary import reduce_runs, summarize_reduced
 from tango_core.errors import InputError, UserError
 
 WIDTH = 80
@@ -31,11 +26,11 @@ _MINUS = "\N{MINUS SIGN}"
 _REPLY_SHOWN = 24
 
 
-def render(explanation: Explanation, num_examples: int = 10) -> str:
+def render(explanation: Explanation) -> str:
     """Format an explanation: causes, missing records, differing settings, notes and examples."""
     lines = [
-        *_side("A", explanation.first),
-        *_side("B", explanation.second),
+        *_result("A", explanation.first),
+        *_result("B", explanation.second),
         f"both  {explanation.common:,} questions of {explanation.benchmark}, {explanation.metric}",
         "",
         *_table(explanation),
@@ -48,35 +43,13 @@ def render(explanation: Explanation, num_examples: int = 10) -> str:
     if explanation.notes:
         lines += ["", *(line for note in explanation.notes for line in textwrap.wrap(note, WIDTH))]
     for share in explanation.shares:
-        chosen = share.examples[:num_examples]
-        if chosen:
-            lines += ["", f"{share.cause} (first {len(chosen)} of {share.questions:,}):"]
-            lines += [line for example in chosen for line in _example(example)]
+        if share.examples:
+            lines += ["", f"{share.cause} (first {len(share.examples)} of {share.questions:,}):"]
+            lines += [line for example in share.examples for line in _example(example)]
     return "\n".join(lines)
 
 
-def overview(explanations: Sequence[Explanation]) -> str:
-    """Format one line per pair of cells with the difference and its largest cause."""
-    rows = []
-    for one in explanations:
-        largest = max(one.shares, key=lambda share: abs(share.points))
-        name = one.first.cell
-        if one.second.cell != name:
-            name += f" | {one.second.cell}"
-        rows.append(
-            [
-                name,
-                _percent(one.first.score),
-                _percent(one.second.score),
-                _points(rounded_points([one.difference])[0]),
-                largest.cause if largest.points else DASH,
-            ]
-        )
-    header = ["cell", "A %", "B %", "B - A", "largest cause"]
-    return "\n".join(Table(header, rows).aligned(WIDTH))
-
-
-def _side(letter: str, result: Result) -> Iterator[str]:
+def _result(letter: str, result: Result) -> Iterator[str]:
     """Two lines that describe a result."""
     questions = "" if result.questions is None else f", {result.questions:,} questions"
     yield f"{letter}  {shortened(result.name, WIDTH - 3)}"
@@ -98,7 +71,7 @@ def _table(explanation: Explanation) -> list[str]:
     ]
     total = [_points(sum(points)), "", "", ""]
     header = ["why B - A", "points", "questions", "better", "worse"]
-    lines = Table(header, [*rows, ["together", *total]]).aligned(WIDTH)
+    lines = Table(header, [*rows, ["together", *total]]).plain(max_width=WIDTH, rule=True)
     return [line.rstrip() for line in [*lines[:-1], lines[1], lines[-1]]]
 
 
@@ -135,37 +108,20 @@ def _points(hundredths: int) -> str:
     return f"{hundredths / 100:+.2f}".replace("-", _MINUS)
 
 
-def explain(
-    first: str,
-    second: str,
-    console: Console,
-    *,
-    examples: int = 10,
-    as_json: bool = False,
-    **options: str | None,
-) -> None:
-    """Print why the scores of two results differ.
-
-    Args:
-        first: Result A: run directory, URL, harness file, or `published`.
-        second: Result B, in the same forms.
-        console: Console for the output.
-        examples: Maximum number of examples per cause.
-        as_json: Print JSON.
-        options: Further arguments of `explanations`.
-
-    Raises:
-        FileNotFoundError: If there is no such result.
-        InputError: If the two results cannot be compared.
-    """
-    found = explanations(first, second, examples=examples, **options)
-    if as_json:
-        text = json.dumps([one.to_json() for one in found], indent=2)
-    elif len(found) == 1:
-        text = render(found[0], examples)
-    else:
-        text = f"{overview(found)}\n\nuse --cell NAME to see the causes and examples of one cell"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+def overview(explanations: Sequence[Explanation]) -> str:
+    """Format one line per pair of cells with the difference and its largest cause."""
+    rows = []
+    for one in explanations:
+        cells = dict.fromkeys((one.first.cell, one.second.cell))
+        scores = [_percent(result.score) for result in (one.first, one.second)]
+        largest = max(one.shares, key=lambda share: abs(share.points))
+        cause = largest.cause if largest.points else DASH
+        (points,) = rounded_points([one.difference])
+        rows.append([" | ".join(cells), *scores, _points(points), cause])
+    table = Table(["cell", "A %", "B %", "B - A", "largest cause"], rows).plain(
+        max_width=WIDTH, rule=True
+    )
+    return "\n".join([*table, "", "use --cell NAME to see the causes and examples of one cell"])
 
 
 def explanations(
@@ -182,14 +138,18 @@ def explanations(
     """Explain all pairs of cells of two results.
 
     Args:
-        first: Result A; see `explain`.
-        second: Result B.
+        first: Result A: run directory, URL, harness file, or `published`.
+        second: Result B, in the same forms.
         cell: Cell of both results, or only of A if `other_cell` is given.
         other_cell: Cell of B.
         benchmark: Benchmark of a harness file.
         root: Directory of that benchmark's files.
         split: Split of that benchmark.
         examples: Maximum number of examples per cause.
+
+    Raises:
+        FileNotFoundError: If there is no such result.
+        InputError: If the two results cannot be compared.
     """
     texts = [first, second]
     if texts.count(PUBLISHED) == 2:
@@ -204,7 +164,7 @@ def explanations(
         pairs = chosen_cells(sources[0], sources[1], cell, other_cell)
         cells = zip(*pairs, strict=True)
         sides = [source.sides(own) for source, own in zip(sources, cells, strict=True)]
-        return [explained(a, b, causes_of(a, b), examples) for a, b in zip(*sides, strict=True)]
+        return [explained(a, b, examples) for a, b in zip(*sides, strict=True)]
 
 
 def _against_published(

@@ -18,7 +18,7 @@ from jobs.config.sections import BenchmarkSection
 from jobs.harness.exchange import Harness, ImportSettings, read_files
 from jobs.results.answer_columns import FAILED_BIT, AnswerColumns, metric_of, scores_of
 from jobs.results.facts import FACTS_FILE, JOB_FILE, CellFacts, JobFacts
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
@@ -95,13 +95,13 @@ class Source:
         facts: Facts of the run.
         job: The resolved recipe; empty if there is none.
         folder: Run directory; `None` for a harness file.
-        rows: Answers of a harness file; `None` for a run.
+        rows: Rows of `answers/*.parquet` of a harness file; `None` for a run.
     """
 
     facts: JobFacts
     job: Mapping[str, Any]
     folder: Path | None = None
-    rows: pd.DataFrame | None = None
+    rows: Any = None
 
     def sides(self, cells: Sequence[CellFacts]) -> list[Side]:
         """Load the answers of several cells in one pass.
@@ -111,20 +111,14 @@ class Source:
             FileNotFoundError: If there are no answers.
             InputError: If a cell has no answer with a score.
         """
-        parts: dict[tuple[str, str], list[pd.DataFrame]] = {
-            (cell.benchmark, cell.name): [] if self.rows is None else [self.rows] for cell in cells
-        }
-        for table in parts_of(self.folder).whole_clips() if self.folder is not None else ():
-            for (benchmark, name), frames in parts.items():
-                mine = pc.and_(
-                    pc.equal(table["benchmark"], benchmark), pc.equal(table["cell"], name)
-                )
-                if len(rows := table.filter(mine)):
-                    frames.append(table_answers(rows, metric_of(benchmark)))
+        parts: list[list[pd.DataFrame]] = [[] for _ in cells]
+        for table in parts_of(self.folder).whole_clips() if self.folder else [self.rows]:
+            for cell, frames in zip(cells, parts, strict=True):
+                own = (pc.field("benchmark") == cell.benchmark) & (pc.field("cell") == cell.name)
+                frames.append(table_answers(table.filter(own), metric_of(cell.benchmark)))
         found = []
-        for cell in cells:
-            frames = parts[cell.benchmark, cell.name] or [pd.DataFrame(columns=[*COLUMNS])]
-            rows = pd.concat(frames, ignore_index=True)
+        for cell, frames in zip(cells, parts, strict=True):
+            rows = pd.concat([one for one in frames if len(one)] or frames[:1], ignore_index=True)
             if not rows["score"].notna().any():
                 raise InputError(
                     f"{self.facts.run_id}: {cell.name!r} on {cell.benchmark} has no answer with a "
@@ -175,22 +169,10 @@ def chosen_cells(
     if pairs:
         return pairs
     what = "no such pair of cells" if cell or other else "no cell of A and B has the same name"
-    listed = []
-    for cells in (ours, theirs):
-        names = [f"{one.name!r} on {one.benchmark}" for one in cells]
-        listed.append(", ".join(names[:12]) + f" and {len(names) - 12} more" * (len(names) > 12))
-    raise InputError(
-        f"{what}; choose with --cell and --other-cell: A has {listed[0]}; B has {listed[1]}"
+    has_a, has_b = (
+        ", ".join(f"{one.name!r} on {one.benchmark}" for one in cells) for cells in (ours, theirs)
     )
-
-
-# Suffix of a result file -> harness.
-_FILES: Mapping[str, Harness] = {
-    ".tsv": "vlmevalkit",
-    ".xlsx": "vlmevalkit",
-    ".json": "vlmevalkit",
-    ".jsonl": "lmms_eval",
-}
+    raise InputError(f"{what}; choose with --cell and --other-cell: A has {has_a}; B has {has_b}")
 
 
 @contextmanager
@@ -206,15 +188,16 @@ def opened(text: str) -> Iterator[Path]:
             f"{text}: no such run or file; name a run directory, its URL, a file of VLMEvalKit "
             "(.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
         )
-    with local_copy(
-        where, lambda name: not name.startswith(("plots/", "tracking/", "report"))
-    ) as folder:
+    unused = ("plots/", "tracking/", "report")
+    with local_copy(where, lambda name: not name.startswith(unused)) as folder:
         yield folder
 
 
-def is_harness_file(path: Path) -> bool:
-    """Whether a path is a result of a harness: a file, or a folder with lmms-eval's samples."""
-    return path.is_file() or (not (path / FACTS_FILE).is_file() and bool(_samples(path)))
+def harness_files(path: Path) -> list[Path]:
+    """Files of a harness's result: a file, or a folder with lmms-eval's samples; else empty."""
+    if path.is_file() or (path / FACTS_FILE).is_file():
+        return [path] if path.is_file() else []
+    return sorted(path.glob("*_samples_*.jsonl"))
 
 
 def source_of(path: Path, benchmark: Mapping[str, str | None], results: Collection[Path]) -> Source:
@@ -230,25 +213,24 @@ def source_of(path: Path, benchmark: Mapping[str, str | None], results: Collecti
         FileNotFoundError: If it is not a finished run, or a file or its annotations are missing.
         InputError: If a file is not a result file of a harness for this benchmark.
     """
-    if not is_harness_file(path):
+    files = harness_files(path)
+    if not files:
         return Source(JobFacts.load(path), recipe_in(path), path)
-    files = [path] if path.is_file() else _samples(path)
-    harness = _FILES.get(files[0].suffix.lower())
-    if harness is None:
+    suffix = files[0].suffix.lower()
+    if suffix not in (".tsv", ".xlsx", ".json", ".jsonl"):
         raise InputError(
             f"{path}: not a result file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, "
             "lmms-eval .jsonl"
         )
-    recipes = [recipe_in(run) for run in results if not is_harness_file(run)]
+    harness: Harness = "lmms_eval" if suffix == ".jsonl" else "vlmevalkit"
     sections = [
         one
-        for recipe in recipes
+        for recipe in (recipe_in(run) for run in results if not harness_files(run))
         for one in (recipe.get("benchmark"), *(recipe.get("benchmarks") or []))
         if one and benchmark["name"] in (None, one.get("name"))
     ]
-    found = (sections[0] if len(sections) == 1 else {}) | {
-        name: value for name, value in benchmark.items() if value
-    }
+    found = {**(sections[0] if len(sections) == 1 else {})}
+    found |= {name: value for name, value in benchmark.items() if value}
     if not found.get("name"):
         raise InputError(
             f"{path}: the benchmark is unknown; set it with --benchmark, and the directory of its "
@@ -257,13 +239,7 @@ def source_of(path: Path, benchmark: Mapping[str, str | None], results: Collecti
     section = BenchmarkSection(
         found["name"], found.get("root"), found.get("split") or "test", protocol=harness
     )
-    rows, facts = read_files(
-        files, harness, ImportSettings(section, partial=True), run_id=path.name
-    )
+    settings = ImportSettings(section, partial=True)
+    rows, facts = read_files(files, harness, settings, run_id=path.name)
     table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
-    return Source(facts, {}, rows=table_answers(table, metric_of(section.name)))
-
-
-def _samples(folder: Path) -> list[Path]:
-    """Samples files of lmms-eval in a folder."""
-    return sorted(folder.glob("*_samples_*.jsonl"))
+    return Source(facts, {}, rows=table)

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 from jobs.config.recipe import Job
 from jobs.run.build import methods_of, model_of, raise_if_not_on_engine
 from pipeline.cache.derived import derived, features_with
+from pipeline.cache.directory import TokenCache, open_cache
 from pipeline.cache.folders import find_caches
-from pipeline.cache.tokens import TokenCache, open_cache
 from pipeline.methods import PlannedMethod
 from tango_core.errors import InputError, MissingFileError
 from tango_core.models import load_language_model

@@ -38,7 +38,6 @@ from jobs.training.data import (
     word_id,
 )
 from tango_core.benchmarks.shapes.render import render
-from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.ops.saliency import pool_grid
 
 # Loss weight of the class "nothing", which would dominate the loss, as most patches show
@@ -214,9 +213,13 @@ class LanguageTrainer(nn.Module):
             ],
             dim=1,
         )
-        layer_loop = LayerLoop(self.language_model, self.lm_head)
-        states = layer_loop.run(hidden, packed.positions, mask=packed.mask)
-        return layer_loop.logits(states[packed.rows, packed.columns])
+        states = self.language_model(
+            inputs_embeds=hidden,
+            position_ids=packed.positions,
+            attention_mask=packed.mask,
+            use_cache=False,
+        ).last_hidden_state
+        return self.lm_head(states[packed.rows, packed.columns])  # type: ignore[no-any-return]
 
     def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
         """Cross-entropy of the replies; and per type, which questions were answered correctly.

@@ -187,25 +187,14 @@ class Recipe:
     """Lengths of the stages.
 
     Attributes:
-        vision: Trains the tower on labelled frames.
-        vision_digits: Trains the tower on frames with more digits.
-        vision_repeat: Repeats `vision_digits` with a new learning-rate schedule.
-        language: Trains the language model on synthetic tokens.
-        joint: Trains projector and language model on rendered frames.
+        stages: Three of the vision tower (on labelled frames, on frames with more digits, and again
+            with a new learning-rate schedule), the language model on synthetic tokens, and
+            projector and language model on rendered frames.
         fit_frames: Number of frames for the initial fit of the projector.
     """
 
-    vision: Stage
-    vision_digits: Stage
-    vision_repeat: Stage
-    language: Stage
-    joint: Stage
+    stages: tuple[Stage, Stage, Stage, Stage, Stage]
     fit_frames: int = 400
-
-    @property
-    def stages(self) -> tuple[Stage, Stage, Stage, Stage, Stage]:
-        """The stages in order."""
-        return self.vision, self.vision_digits, self.vision_repeat, self.language, self.joint
 
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary by stage name, as written to `training.json`."""
@@ -214,11 +203,13 @@ class Recipe:
 
 
 FULL = Recipe(
-    vision=Stage("vision", steps=2200, rate=1.5e-3),
-    vision_digits=Stage("digits", steps=900, rate=1e-3, warmup=50),
-    vision_repeat=Stage("again", steps=700, rate=8e-4, warmup=50),
-    language=Stage("drawn", steps=1400, rate=2e-3),
-    joint=Stage("seen", steps=1000, rate=1e-3, warmup=50),
+    (
+        Stage("vision", steps=2200, rate=1.5e-3),
+        Stage("digits", steps=900, rate=1e-3, warmup=50),
+        Stage("again", steps=700, rate=8e-4, warmup=50),
+        Stage("drawn", steps=1400, rate=2e-3),
+        Stage("seen", steps=1000, rate=1e-3, warmup=50),
+    )
 )
 """The recipe of the shipped weights. The names of stages are those of files."""
 
@@ -232,15 +223,13 @@ def recipe_for(minutes: float) -> Recipe:
     if not minutes > 0:
         raise InputError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
-    vision, digits, repeat, language, joint = (
-        replace(
-            stage,
-            steps=max(1, round(share * stage.steps)),
-            warmup=max(1, round(share * stage.warmup)),
-        )
-        for stage in FULL.stages
-    )
-    return Recipe(vision, digits, repeat, language, joint, FULL.fit_frames)
+
+    def shortened(stage: Stage) -> Stage:
+        steps, warmup = (max(1, round(share * one)) for one in (stage.steps, stage.warmup))
+        return replace(stage, steps=steps, warmup=warmup)
+
+    vision, digits, again, drawn, seen = map(shortened, FULL.stages)
+    return Recipe((vision, digits, again, drawn, seen))
 
 
 def architecture() -> LlavaOnevisionConfig:
@@ -274,11 +263,14 @@ class Training:
         """Train the tower on labelled frames, finally with more digits, the hardest objects."""
         torch.manual_seed(self.seed)
         trainer = VisionTrainer(architecture().vision_config)
-        self._on_frames(self.recipe.vision, trainer, self.seed, 0.0)
-        self._on_frames(self.recipe.vision_digits, trainer, self.seed + SEED_OFFSET, DIGIT_SHARE)
-        self._on_frames(
-            self.recipe.vision_repeat, trainer, self.seed + 2 * SEED_OFFSET, DIGIT_SHARE
-        )
+        for number, stage in enumerate(self.recipe.stages[:3]):
+            digits = DIGIT_SHARE if number else 0.0
+            batches = FrameBatches(self.seed + number * SEED_OFFSET, FRAME_BATCH, digits)
+
+            def loss_of(batch: Batch, step: int) -> Tensor:
+                return trainer.loss(batch)
+
+            run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
         return trainer
 
     def language(self) -> LanguageTrainer:
@@ -292,7 +284,7 @@ class Training:
             weights = [torch.from_numpy(sample.visual) for sample in batch.samples]
             return trainer.loss(synthetic_tokens(trainer.meaning, weights, noise), packed)
 
-        stage = self.recipe.language
+        stage = self.recipe.stages[3]
         self._on_questions(stage, LANGUAGE_PHASES, trainer, synthetic_sample, loss_of, self.seed)
         return trainer
 
@@ -310,17 +302,8 @@ class Training:
         # Different clips from those of the language stage.
         seed = self.seed + SEED_OFFSET
         make_sample = RenderedSamples(vision)
-        self._on_questions(self.recipe.joint, JOINT_PHASES, trainer, make_sample, loss_of, seed)
+        self._on_questions(self.recipe.stages[4], JOINT_PHASES, trainer, make_sample, loss_of, seed)
         return trainer
-
-    def _on_frames(self, stage: Stage, trainer: VisionTrainer, seed: int, plates: float) -> None:
-        """Run a stage on labelled frames."""
-        batches = FrameBatches(seed, FRAME_BATCH, plates)
-
-        def loss_of(batch: Batch, step: int) -> Tensor:
-            return trainer.loss(batch)
-
-        run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
 
     def _on_questions(
         self,

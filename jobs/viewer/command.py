@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import tempfile
-import threading
 import time
 import webbrowser
 from collections.abc import Iterator, Sequence
@@ -97,8 +96,8 @@ def view(
             raise OSError(
                 f"--port {port} cannot be used ({error.strerror}); leave it out for a free one"
             ) from error
-        with opened(runs, cache) as pages:
-            decoder = FrameDecoder(pixels=pixels)
+        listening.listen()
+        with opened(runs, cache) as pages, closing(FrameDecoder(pixels=pixels)) as decoder:
             config = uvicorn.Config(
                 build_app(pages, decoder),
                 log_level="warning",
@@ -107,33 +106,13 @@ def view(
                 # Browsers keep connections open; closing them loses nothing.
                 timeout_graceful_shutdown=1,
             )
-            server = uvicorn.Server(config)
-            ended = threading.Event()
-
-            def serve() -> None:
-                try:
-                    server.run(sockets=[listening])
-                finally:
-                    ended.set()
-
-            # The main thread handles signals and waits for an event: a `join` interrupted by a
-            # signal treats the thread as ended (Python 3.11 and 3.12).
-            threading.Thread(target=serve, daemon=True).start()
-            try:
-                while not server.started and not ended.wait(0.02):
-                    pass
-                url = f"http://{HOST}:{listening.getsockname()[1]}/"
-                counts = f"{pages.index.num_questions:,} questions about {pages.index.num_clips:,}"
-                lines = f"{counts} clips: {url}\nfor this machine alone; Ctrl-C ends it"
-                console.print(lines, markup=False, highlight=False, soft_wrap=True)
-                if opens:
-                    webbrowser.open(url)
-                while not ended.wait(0.5):
-                    pass
-            finally:
-                server.should_exit = True
-                ended.wait(5)
-                decoder.close()
+            url = f"http://{HOST}:{listening.getsockname()[1]}/"
+            counts = f"{pages.index.num_questions:,} questions about {pages.index.num_clips:,}"
+            lines = f"{counts} clips: {url}\nfor this machine alone; Ctrl-C ends it"
+            console.print(lines, markup=False, highlight=False, soft_wrap=True)
+            if opens:
+                webbrowser.open(url)
+            uvicorn.Server(config).run(sockets=[listening])
 
 
 def export(

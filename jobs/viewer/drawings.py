@@ -13,8 +13,8 @@ import torch
 
 from jobs.results.quantities import Json
 from pipeline.cache.derived import compressor_of, features_with
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.rows import CacheError
-from pipeline.cache.tokens import TokenCache
 from pipeline.redaction import redacted
 from tango_core.combination import Combination, Drawing
 
@@ -126,12 +126,13 @@ class TokenSets:
                 f"The token cache {name} is not in {where}. Name its directory with --cache."
             )
             for root in self.roots:
-                with suppress(FileNotFoundError):
-                    try:
-                        self._opened[name] = TokenCache.existing(root, name)
-                    except (CacheError, ValueError) as error:
-                        self._opened[name] = f"{redacted(' '.join(str(error).split()))}."
-                    break
+                try:
+                    self._opened[name] = TokenCache.existing(root, name)
+                except FileNotFoundError:
+                    continue
+                except (CacheError, OSError, ValueError) as error:
+                    self._opened[name] = f"{redacted(' '.join(str(error).split()))}."
+                break
         return self._opened[name]
 
 

@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.viewer.frames import FrameDecoder, FramesMissingError
-from jobs.viewer.pages import Pages, View
+from jobs.results.quantities import Json
+from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
+from jobs.viewer.pages import Pages
 from jobs.viewer.server import POLICY, SITE
 from tango_core.errors import InputError
 
@@ -52,16 +53,20 @@ def export_site(
     for kind, size in pages.num_pieces().items():
         for number in range(size):
             _write(folder, f"{kind}/{number}", pages.piece(kind, number))
-    columns, num_clips = range(len(pages.index.runs.columns)), pages.index.num_clips
+    num_clips = pages.index.num_clips
     for number in range(num_clips):
         progress(number, num_clips)
-        seen = pages.seen(number, columns)
-        pictures = [
-            _pictures(folder, f"{number}-{at}", view, decoder) for at, view in enumerate(seen.views)
-        ]
-        urls = [[] if isinstance(one, str) else one for one in pictures]
-        missing = [one if isinstance(one, str) else None for one in pictures]
-        _write(folder, f"tokens/{number}", seen.to_json(urls, missing))
+        found: dict[int, Json] = {}
+        pictures: dict[View, tuple[list[str], str | None]] = {}
+        for column in range(len(pages.index.runs.columns)):
+            one = pages.tokens(number, column)
+            if isinstance(one, str):
+                found[column] = {"missing": one}
+                continue
+            if one.view not in pictures:  # cells share frames
+                pictures[one.view] = _pictures(folder, f"{number}-{column}", one.view, decoder)
+            found[column] = one.to_json(*pictures[one.view])
+        _write(folder, f"tokens/{number}", found)
     progress(num_clips, num_clips)
     # Last, so that an interrupted export cannot be opened.
     (folder / PAGE_FILE).write_text(_page(), encoding="utf-8")
@@ -87,16 +92,18 @@ def _write(folder: Path, name: str, value: object) -> None:
     path.write_bytes(f'tangoData("{name}",{text});\n'.encode())
 
 
-def _pictures(folder: Path, name: str, view: View, decoder: FrameDecoder | None) -> list[str] | str:
-    """Write the pictures of a view; returns their names, or the reason why there are none."""
+def _pictures(
+    folder: Path, name: str, view: View, decoder: FrameDecoder | None
+) -> tuple[list[str], str | None]:
+    """Write the pictures of a view; returns their names, and the reason if there are none."""
     if decoder is None:
-        return _NO_FRAMES
+        return [], _NO_FRAMES
     try:
-        made = view.sprites(decoder)
+        made = decoder.sprites(view)
     except FramesMissingError as error:
-        return str(error)
+        return [], str(error)
     names = [f"frames/{name}-{part}.jpg" for part in range(len(made))]
     (folder / "frames").mkdir(exist_ok=True)
     for file, picture in zip(names, made, strict=True):
         (folder / file).write_bytes(picture)
-    return names
+    return names, None

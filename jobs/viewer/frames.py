@@ -31,6 +31,8 @@ PER_SPRITE = 8
 
 _QUALITY = 82
 _MEMORY_GIB = 4.0
+# Clips whose pictures are cached.
+_NUM_CACHED = 16
 
 
 class FramesMissingError(InputError):
@@ -38,24 +40,38 @@ class FramesMissingError(InputError):
 
 
 @dataclass(frozen=True)
-class Clip:
-    """Source of a clip's frames.
+class View:
+    """Frames of a clip as a model saw them.
 
     Attributes:
         path: Video file, directory of frames, or URL of one.
         bounds: (start, end) in seconds; `None` for the whole video.
         fingerprint: Fingerprint of the source at the time of the run.
+        sampling: `frames` of the cache's manifest as JSON: the sampling settings of the model's
+            frames; "" if they are not recorded.
+        times: (T,) seconds of the token grid; the nearest frame is used for every time.
     """
 
     path: str
     bounds: tuple[float, float] | None
     fingerprint: str
+    sampling: str
+    times: tuple[float, ...]
+
+    @property
+    def num_sprites(self) -> int:
+        """Number of pictures into which the frames are combined."""
+        return -(-len(self.times) // PER_SPRITE)
 
 
-def clip_of(asked: Mapping[str, Any]) -> Clip:
-    """The source of a clip's frames from a row of `clips/*.parquet`."""
+def view_of(
+    asked: Mapping[str, Any], sampling: Mapping[str, Any] | None, times: Iterable[float]
+) -> View:
+    """The frames of a row of `clips/*.parquet`; see `View`."""
     start, end = asked["clip_start"], asked["clip_end"]
-    return Clip(asked["path"], None if start is None else (start, end), asked["source_fingerprint"])
+    bounds = None if start is None else (start, end)
+    settings = json.dumps(dict(sampling), sort_keys=True) if sampling else ""
+    return View(asked["path"], bounds, asked["source_fingerprint"], settings, tuple(times))
 
 
 @dataclass
@@ -64,49 +80,38 @@ class FrameDecoder:
 
     Args:
         pixels: Area of a frame in pixels, with the video's aspect ratio.
-        num_cached: Number of clips whose pictures are cached.
         timeout_s: Time limit per clip in seconds.
         videos: Cache for videos fetched from stores.
     """
 
     pixels: int = 200_000
-    num_cached: int = 16
     timeout_s: float = 120.0
     videos: VideoCache = field(default_factory=lambda: VideoCache("~/.cache/tango-video", 50))
 
     def __post_init__(self) -> None:
         self._child = Child(memory_gib=_MEMORY_GIB)
         self._lock = threading.Lock()
-        self._cached = lru_cache(self.num_cached)(self._made)
+        self._cached = lru_cache(_NUM_CACHED)(self._made)
 
-    def sprites(
-        self, clip: Clip, sampling: Mapping[str, Any] | None, times: Iterable[float]
-    ) -> list[bytes]:
+    def sprites(self, view: View) -> list[bytes]:
         """JPEG pictures of `PER_SPRITE` frames each, one frame per time.
-
-        Args:
-            clip: Source of the frames.
-            sampling: `frames` of the cache's manifest: sampling settings of the model's frames;
-                `None` or empty if they are not recorded.
-            times: (T,) seconds of the token grid; the nearest frame is used for every time.
 
         Raises:
             FramesMissingError: If the frames cannot be decoded; the message is one sentence.
         """
-        if not sampling:
+        if not view.sampling:
             raise FramesMissingError("The token cache has no record of its frame sampling.")
         with self._lock:  # one clip is decoded at a time
-            settings = json.dumps(dict(sampling), sort_keys=True)
-            return self._cached(clip, settings, tuple(map(float, times)))
+            return self._cached(view)
 
     def close(self) -> None:
         """End the child process."""
         self._child.close()
 
-    def _made(self, clip: Clip, sampling: str, times: tuple[float, ...]) -> list[bytes]:
+    def _made(self, view: View) -> list[bytes]:
         """Decode the model's frames at a small size and combine them into pictures."""
-        known = {one.name for one in fields(FrameSpec)}
-        settings = {name: value for name, value in json.loads(sampling).items() if name in known}
+        known, settings = {one.name for one in fields(FrameSpec)}, json.loads(view.sampling)
+        settings = {name: value for name, value in settings.items() if name in known}
         try:
             spec = replace(
                 FrameSpec(**settings),
@@ -117,22 +122,22 @@ class FrameDecoder:
                 area=None,
             )
             with ExitStack() as stack:
-                path = clip.path
+                path = view.path
                 if is_url(path):
-                    path = stack.enter_context(self.videos.fetched(path, clip.fingerprint))
+                    path = stack.enter_context(self.videos.fetched(path, view.fingerprint))
                 frames: VideoFrames = self._child.call(
                     decode_frames,
                     path,
                     spec,
-                    clip.bounds,
+                    view.bounds,
                     timeout_s=self.timeout_s,
-                    about=redacted(clip.path),
+                    about=redacted(view.path),
                     what="decoder",
                 )
         except (ValueError, OSError, MemoryError, CrashError, ChildStartError) as error:
             text = redacted(" ".join(str(error).split())) or type(error).__name__
             raise FramesMissingError(f"The frames cannot be decoded: {text}") from error
-        chosen = frames.pixels[nearest_to(frames.timestamps, np.array(times))]
+        chosen = frames.pixels[nearest_to(frames.timestamps, np.array(view.times))]
         parts = range(0, len(chosen), PER_SPRITE)
         return [_jpeg(chosen[start : start + PER_SPRITE]) for start in parts]
 

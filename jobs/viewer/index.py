@@ -8,7 +8,6 @@ with one letter per cell for correctness and status, so that 100,000 questions w
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,12 +51,6 @@ STATUSES = {
     "encode_failed": "e",
     "answer_failed": "a",
     "other": "x",
-}
-_FAILURES = {
-    "decode_failed": "d",
-    "decode_damaged": "D",
-    "encode_failed": "e",
-    "answer_failed": "a",
 }
 
 # Columns of an answer that a clip's page shows.
@@ -135,8 +128,6 @@ class QuestionIndex:
 
     def __init__(self, runs: Runs, folder: Path) -> None:
         self.runs = runs
-        self._local = threading.local()
-        self._cursors: list[duckdb.DuckDBPyConnection] = []
         # No query may access the network.
         self._connection = duckdb.connect(
             str(folder / "index.duckdb"),
@@ -161,19 +152,13 @@ class QuestionIndex:
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a query as dictionaries; thread-safe."""
-        if not hasattr(self._local, "cursor"):
-            self._local.cursor = self._connection.cursor()
-            self._cursors.append(self._local.cursor)
-        found = self._local.cursor.execute(query, list(values))
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        with self._connection.cursor() as cursor:
+            found = cursor.execute(query, list(values))
+            names = [column[0] for column in found.description]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def close(self) -> None:
         """Close the database."""
-        for cursor in self._cursors:
-            cursor.close()
-        self._cursors.clear()
-        self._local = threading.local()
         self._connection.close()
 
     def _fill(self) -> None:
@@ -272,8 +257,8 @@ def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
     letters[failed | ~answered] = ord("x")
     codes, names = columns.texts("status")
     for code, name in enumerate(names):
-        if name in _FAILURES:
-            letters[failed & (codes == code)] = ord(_FAILURES[name])
+        if name in STATUSES:
+            letters[failed & (codes == code)] = ord(STATUSES[name][0])
     return letters
 
 

@@ -8,26 +8,21 @@ reads no text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.results.facts import CellFacts
 from jobs.results.quantities import Json
 from jobs.viewer.drawings import TokenDrawing, TokenSets
-from jobs.viewer.frames import PER_SPRITE, Clip, FrameDecoder, clip_of
+from jobs.viewer.frames import PER_SPRITE, View, view_of
 from jobs.viewer.index import NOT_ASKED, OUTCOMES, SHOWN, STATUSES, QuestionIndex
 from pipeline.redaction import redacted
-from tango_core import __version__
 from tango_core.benchmarks.scoring.spans import span_text
 from tango_core.printable import printable
 
 PAGE = 50
 LIST_ROWS = 20_000
 WORD_ROWS = 500
-# Additional outcomes besides the keys of `OUTCOMES`: correct with `full` and wrong here, the
-# reverse, and correct in one column and wrong in another.
-COMPARED = ("lost", "won", "differ")
 SORTS = ("order", "video", "id", "rights", "text")
 NO_WORDS = (
     "The run has no record of its questions, and its benchmark's files are missing, so the text of "
@@ -42,73 +37,22 @@ class NoSuchPieceError(LookupError):
 
 
 @dataclass(frozen=True)
-class View:
-    """Frames shared by several token sets of a clip.
+class TokenView:
+    """A token set with the frames that it is drawn over."""
 
-    Attributes:
-        column: Index of the first column with these frames.
-        clip: Source of the frames.
-        sampling: Settings by which the frames were sampled, as JSON; "" if unknown.
-        times: (T,) times in seconds.
-    """
+    drawing: TokenDrawing
+    view: View
 
-    column: int
-    clip: Clip
-    sampling: str
-    times: tuple[float, ...]
-
-    @property
-    def num_sprites(self) -> int:
-        """Number of pictures into which the frames are combined."""
-        return -(-len(self.times) // PER_SPRITE)
-
-    def sprites(self, decoder: FrameDecoder) -> list[bytes]:
-        """Decode the frames and combine them into pictures.
-
-        Raises:
-            FramesMissingError: If the frames cannot be decoded.
-        """
-        return decoder.sprites(self.clip, json.loads(self.sampling or "null"), self.times)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Token sets and frames of a clip for the selected columns.
-
-    Attributes:
-        drawings: Distinct token sets.
-        views: Distinct sets of frames.
-        columns: Per column index, the indices of its drawing and view, or the reason why there is
-            none.
-    """
-
-    drawings: tuple[TokenDrawing, ...]
-    views: tuple[View, ...]
-    columns: dict[int, tuple[int, int] | str]
-
-    def to_json(self, urls: Sequence[Sequence[str]], missing: Sequence[str | None]) -> Json:
-        """Convert to JSON for the page.
+    def to_json(self, urls: Sequence[str], missing: str | None = None) -> Json:
+        """JSON for the page.
 
         Args:
-            urls: URLs of the pictures of every view.
-            missing: Reason why a view has no pictures; `None` if it has.
+            urls: URLs of the pictures.
+            missing: Reason why there are no pictures; `None` if there are.
         """
-        return {
-            "drawings": [drawing.to_json() for drawing in self.drawings],
-            "views": [
-                {
-                    "times": [round(time, 4) for time in view.times],
-                    "per": PER_SPRITE,
-                    "urls": list(own),
-                    "missing": why,
-                }
-                for view, own, why in zip(self.views, urls, missing, strict=True)
-            ],
-            "columns": {
-                str(number): {"missing": at} if isinstance(at, str) else {"at": list(at)}
-                for number, at in self.columns.items()
-            },
-        }
+        times = [round(time, 4) for time in self.view.times]
+        view = {"times": times, "per": PER_SPRITE, "urls": list(urls), "missing": missing}
+        return {"drawing": self.drawing.to_json(), "view": view}
 
 
 class Pages:
@@ -174,7 +118,6 @@ class Pages:
             "ORDER BY min(question)"
         )
         return {
-            "version": __version__,
             "questions": index.num_questions,
             "clips": index.num_clips,
             "page": PAGE,
@@ -188,7 +131,6 @@ class Pages:
                     "name": column.name,
                     "group": column.group,
                     "method": column.first.method,
-                    "retention": column.first.retention,
                     "layers": column.first.mean_layer_share,
                     "baseline": column.baseline,
                     **self._counts(number),
@@ -202,9 +144,7 @@ class Pages:
             "kinds": [self._groups(kind) for kind in range(index.num_kinds)],
             "outcomes": OUTCOMES,
             "statuses": STATUSES,
-            "compared": list(COMPARED),
             "sorts": list(SORTS),
-            "not_asked": NOT_ASKED,
             "missing": [] if index.has_words else [NO_WORDS],
         }
 
@@ -284,51 +224,27 @@ class Pages:
         rows = self.index.rows("SELECT * FROM asked WHERE clip = ? ORDER BY grp", [clip])
         return {row["grp"]: {**row, "questions": json.loads(row["questions"])} for row in rows}
 
-    def seen(self, clip: int, columns: Iterable[int]) -> Seen:
-        """Token sets and frames of a clip for some columns; each is read once.
+    def tokens(self, clip: int, number: int) -> TokenView | str:
+        """Token set and frames of a clip for a column, or the reason why they are missing.
 
         Raises:
-            NoSuchPieceError: If there is no such clip.
+            NoSuchPieceError: If there is no such clip or column.
         """
-        asked, benchmark = self._asked(clip), self._names(clip)["benchmark"]
-        drawings: list[TokenDrawing] = []
-        views: dict[tuple[object, ...], View] = {}
-        read: dict[tuple[int, str], tuple[int, int] | str] = {}
-        found: dict[int, tuple[int, int] | str] = {}
-        for number in columns:
-            column = self.index.runs.columns[number]
-            cell: CellFacts | None = column.cells.get(benchmark)
-            if cell is None:
-                found[number] = f"This cell was not run on {benchmark}."
-                continue
-            name = (column.group, cell.cache)
-            if name not in read:
-                one = self._token_set(number, cell, asked.get(column.group))
-                if isinstance(one, str):
-                    read[name] = one
-                else:
-                    drawing, view = one
-                    drawings.append(drawing)
-                    key = (view.clip, view.sampling, view.times)
-                    views.setdefault(key, view)
-                    read[name] = len(drawings) - 1, list(views).index(key)
-            found[number] = read[name]
-        return Seen(tuple(drawings), tuple(views.values()), found)
-
-    def _token_set(
-        self, number: int, cell: CellFacts, asked: dict[str, Any] | None
-    ) -> tuple[TokenDrawing, View] | str:
-        """A token set and its frames, or the reason why it is missing."""
+        columns = self.index.runs.columns
+        if number >= len(columns):
+            raise NoSuchPieceError(f"there is no column {number}; there are {len(columns)}")
+        column, benchmark = columns[number], self._names(clip)["benchmark"]
+        if benchmark not in column.cells:
+            return f"This cell was not run on {benchmark}."
+        cache, asked = column.cells[benchmark].cache, self._asked(clip).get(column.group)
         if asked is None:
             return NO_WORDS
-        sets = self._sets[self.index.runs.columns[number].group]
-        drawing = sets.drawing(cell.cache, asked["clip_key"] or "")
+        sets = self._sets[column.group]
+        drawing = sets.drawing(cache, asked["clip_key"] or "")
         if isinstance(drawing, str):
             return drawing
-        sampling = sets.sampling_of(cell.cache)
-        settings = json.dumps(dict(sampling), sort_keys=True) if sampling else ""
-        times = tuple(drawing.plan.timestamps.tolist())
-        return drawing, View(number, clip_of(asked), settings, times)
+        times = drawing.plan.timestamps.tolist()
+        return TokenView(drawing, view_of(asked, sets.sampling_of(cache), times))
 
 
 def _question(

@@ -12,7 +12,6 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from jobs.viewer.drawings import TokenSets
-from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, clip_of
+from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, view_of
 from jobs.viewer.links import deep_link
 from jobs.viewer.runs import Runs
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
@@ -58,12 +57,7 @@ class ClipPanels:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._decoder.close()
 
     def figure(
@@ -108,10 +102,11 @@ class ClipPanels:
         num_frames, rows, columns = plans[first].grid
         shown = np.unique(np.linspace(0, num_frames - 1, positions).round().astype(int)).tolist()
         try:
-            sampling = self._sets.sampling_of(caches[first])
-            sprites = self._decoder.sprites(
-                clip_of(asked), sampling, plans[first].timestamps.tolist()
+            sampling, times = (
+                self._sets.sampling_of(caches[first]),
+                plans[first].timestamps.tolist(),
             )
+            sprites = self._decoder.sprites(view_of(asked, sampling, times))
             frames = [_frame(sprites, position, num_frames) for position in shown]
         except FramesMissingError as error:
             missing.append(str(error))

@@ -14,12 +14,14 @@ import pyarrow as pa
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
 from jobs.config.recipe import Job, parse_job
+from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.quantities import Json
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
+from pipeline.clips import Clip, clip_of
 from pipeline.progress.resume import ASKED, read_asked
 from pipeline.redaction import redacted
-from pipeline.rows import Clip, clip_of, to_table
+from pipeline.rows import to_table
 from pipeline.storage.urls import Place, is_url
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.base import in_one_line
@@ -27,7 +29,6 @@ from tango_core.errors import InputError, MissingFileError
 from tango_core.printable import printable, printable_item
 
 BASELINE = "full"
-_ROWS = 5_000
 
 logger = logging.getLogger(__name__)
 
@@ -109,10 +110,8 @@ class RunGroup:
             "ids": [facts.run_id for facts in self.facts],
             "model": first.model,
             "frames": first.num_frames,
-            "kind": first.kind,
             "device": first.device,
             "started": first.started_at,
-            "mode": first.mode,
             "note": first.note,
             "where": [redacted(str(place)) for place in self.places],
         }
@@ -162,25 +161,15 @@ def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
         for facts in group.facts:
             for cell in facts.cells:
                 cells.setdefault(cell.name, {}).setdefault(cell.benchmark, cell)
-        several = len(groups) > 1
-        own = [
-            Column(
-                number,
-                name,
-                f"{name} ({group.label})" if several else name,
-                f"{name} [{number + 1}]" if several else name,
-                by_benchmark,
-            )
-            for name, by_benchmark in cells.items()
-        ]
-        full = next((at for at, one in enumerate(own) if one.first.method == BASELINE), None)
-        if full is not None:
-            baseline = len(found) + full
-            own = [replace(one, baseline=baseline) for one in own]
-            own[full] = replace(own[full], baseline=None)
-        found += own
-    labels = {column.label for column in found}
-    if len(labels) < len(found):  # runs with equal names in different directories
+        methods = [next(iter(one.values())).method for one in cells.values()]
+        full = methods.index(BASELINE) + len(found) if BASELINE in methods else None
+        for name, by_benchmark in cells.items():
+            label, short = name, name
+            if len(groups) > 1:
+                label, short = f"{name} ({group.label})", f"{name} [{number + 1}]"
+            baseline = None if full == len(found) else full
+            found.append(Column(number, name, label, short, by_benchmark, baseline))
+    if len({column.label for column in found}) < len(found):  # equal names of run directories
         found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
     return tuple(found)
 
@@ -195,7 +184,9 @@ def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
     try:
         if not path.is_file():
             raise MissingFileError("it holds no job.yaml")
-        yield from _asked(parse_job(read_recipe(path), str(path)))
+        job = parse_job(read_recipe(path), str(path))
+        for section in job.all_benchmarks:
+            yield to_table(_clips_of(section, job), ASKED)
     except (ValueError, OSError, TypeError) as error:
         logger.warning(
             "run %s has no record of its questions, and its benchmark cannot be read (%s): "
@@ -205,25 +196,21 @@ def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
         )
 
 
-def _asked(job: Job) -> Iterator[pa.Table]:
-    """The clips of all benchmarks of a recipe, ignoring its shard."""
+def _clips_of(section: BenchmarkSection, job: Job) -> list[Clip]:
+    """The clips of a benchmark of a recipe, ignoring its shard."""
+    if section.root is not None and is_url(section.root):
+        raise InputError(f"benchmark.root {section.root} is in a store")
+    options = {name: getattr(section, name) for name in ("root", "split", "seed", "protocol")}
+    benchmark = build_benchmark(section.name, **options)
+    where = benchmark.generated_in
+    if where is not None and not where.is_dir():  # do not generate videos for viewing
+        raise MissingFileError(f"{where} is not there")
     rows: list[Clip] = []
-    for section in job.all_benchmarks:
-        if section.root is not None and is_url(section.root):
-            raise InputError(f"benchmark.root {section.root} is in a store")
-        options = {name: getattr(section, name) for name in ("root", "split", "seed", "protocol")}
-        benchmark = build_benchmark(section.name, **options)
-        where = benchmark.generated_in
-        if where is not None and not where.is_dir():  # do not generate videos for viewing
-            raise MissingFileError(f"{where} is not there")
-        with in_one_line(section.name, type(benchmark)):
-            for item in benchmark.items(job.limit):
-                key = fingerprint = ""
-                with suppress(SourceMissingError):
-                    fingerprint = source_fingerprint(item.path, job.hash_content)
-                    key = clip_key(fingerprint, item.clip)
-                rows.append(clip_of(section.name, printable_item(item), key, fingerprint))
-                if len(rows) == _ROWS:
-                    yield to_table(rows, ASKED)
-                    rows = []
-    yield to_table(rows, ASKED)
+    with in_one_line(section.name, type(benchmark)):
+        for item in benchmark.items(job.limit):
+            key = fingerprint = ""
+            with suppress(SourceMissingError):
+                fingerprint = source_fingerprint(item.path, job.hash_content)
+                key = clip_key(fingerprint, item.clip)
+            rows.append(clip_of(section.name, printable_item(item), key, fingerprint))
+    return rows

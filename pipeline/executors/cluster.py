@@ -1,6 +1,6 @@
-"""Start or join Ray, and disconnect from it.
+"""Start or join Ray, disconnect from it, and limit the wait for the replacement of a lost node.
 
-Ray is imported when it is needed: that takes seconds.
+Ray is imported inside functions, because that takes seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from urllib.parse import urlsplit
@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 from pipeline.errors import ClusterError
 from pipeline.redaction import redacted
 from pipeline.resources.cgroups import num_cpus
+from pipeline.resources.pools import PoolError
 from pipeline.runtime import stopping
 from pipeline.runtime.background import within
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,7 @@ def connected(
     Args:
         address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
             `ray://host:port`.
-        start_timeout_s: Seconds that may take.
+        start_timeout_s: Timeout of the connection in seconds.
 
     Raises:
         ClusterError: If there is no cluster at the address, or none in time.
@@ -73,10 +75,10 @@ def connected(
         yield living_nodes()
         return
     try:
-        # In a thread that lasts as long as this process: Ray's processes end with their thread.
+        # In a lasting thread, because Ray's processes end with the thread that started them.
         within(start_timeout_s, partial(_connect, address))
     except TimeoutError as error:
-        what = f"the cluster at --address {address} let nobody in" if address else _NOT_STARTED
+        what = f"the cluster at --address {address} accepted no driver" if address else _NOT_STARTED
         raise ClusterError(
             f"{what} within cluster.start_timeout_s = {start_timeout_s:g} s; raise it, use "
             "executor: local, or look into the logs of Ray (/tmp/ray/session_latest/logs)"
@@ -119,11 +121,11 @@ _NOT_STARTED = "Ray did not start"
 
 
 def _connect(address: str | None) -> None:
-    # Ray's own switch: what we run is not reported to its makers unless the user asks for it. A
-    # cluster of somebody else keeps its setting; there this is about what Ray Data records of us.
+    # Disable usage reports unless the user enables them. A cluster started by others keeps its own
+    # setting; there this only affects Ray Data's records of this driver.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     raise_if_unreachable(address)
-    # Ray's core writes lines of its own to the terminal; its log files keep them.
+    # Keep messages of Ray's core off the terminal; its log files contain them.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     import ray
     from ray.exceptions import AuthenticationError
@@ -132,7 +134,7 @@ def _connect(address: str | None) -> None:
     try:
         ray.init(
             address=address or "local",
-            # Ray's own count ignores the CPUs that a batch system binds this process to.
+            # Ray's own count ignores the CPU affinity set by a batch system.
             num_cpus=num_cpus() if address is None else None,
             include_dashboard=False if address is None else None,
             log_to_driver=False,
@@ -141,11 +143,11 @@ def _connect(address: str | None) -> None:
     except AuthenticationError as error:
         raise ClusterError(f"{what}: {_beginning(error)}; {_TOKEN}") from error
     except (ConnectionError, RuntimeError, ValueError) as error:
-        # Something listens at the address, and a Ray that refuses a token does not say so.
+        # A Ray that refuses a token does not report that as the reason.
         hint = f"; if it asks for a token, {_TOKEN}" if address not in (None, "auto") else ""
         raise ClusterError(f"{what}: {_beginning(error)}{hint}") from error
-    # Ray prints on standard output what goes wrong in the cluster, with `log_to_driver` or without.
-    # This is the switch of its own debugger; its log files keep all.
+    # Ray prints errors of the cluster on standard output, regardless of `log_to_driver`. This
+    # switch of its debugger disables that; its log files contain everything.
     ray._private.worker._worker_logs_enabled = False
 
 
@@ -163,3 +165,71 @@ def _disconnect() -> None:
 
     ray._private.auto_init_hook.enable_auto_connect = False
     ray.shutdown()
+
+
+LOOK_EVERY_S = 5.0
+
+
+class RoomWatch:
+    """Checks every few seconds whether the pools still fit the cluster; call it often.
+
+    The remaining workers continue; the job is ended only if it also gets no results.
+
+    Args:
+        nodes: Returns the resources of the living nodes.
+        check: Raises `PoolError` if the pools do not fit these nodes.
+        timeout_s: Maximum time in seconds without enough resources and without a result.
+        clock: Clock for the intervals.
+    """
+
+    def __init__(
+        self,
+        nodes: Callable[[], Sequence[Mapping[str, float]]],
+        check: Callable[[Sequence[Mapping[str, float]]], None],
+        timeout_s: float,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._nodes = nodes
+        self._check = check
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._looked = clock.monotonic()
+        self._lost: float | None = None
+        self._progress = self._looked
+
+    def progressed(self) -> None:
+        """Record that a result arrived."""
+        self._progress = self._clock.monotonic()
+
+    def __call__(self) -> None:
+        """Check the cluster if the interval has passed.
+
+        Raises:
+            ClusterError: If the pools have not fitted the cluster for too long.
+        """
+        now = self._clock.monotonic()
+        if now - self._looked < LOOK_EVERY_S:
+            return
+        self._looked = now
+        try:
+            nodes = self._nodes()
+        except Exception as error:  # Ray reports the reason itself
+            logger.debug("the nodes are not known: %s", error)
+            return
+        try:
+            self._check(nodes)
+        except PoolError as error:
+            if self._lost is None:
+                self._lost = now
+                logger.warning(
+                    "a node was lost: %s; waiting %g s for another one", error, self._timeout_s
+                )
+            if now - max(self._lost, self._progress) >= self._timeout_s:
+                raise ClusterError(
+                    f"a node was lost and none came in its place within cluster.lost_timeout_s = "
+                    f"{self._timeout_s:g} s: {error}"
+                ) from error
+        else:
+            if self._lost is not None:
+                logger.warning("the cluster has room for all pools again")
+            self._lost = None

@@ -46,14 +46,6 @@ def is_running(pid: int) -> bool:
     return _stat(pid, 0) not in ("", "Z", "X")
 
 
-def started(pid: int) -> str:
-    """When a process of this machine started, in the kernel's ticks; empty where it is not known.
-
-    A process id is given to another process sooner or later; with this beside it, it is not.
-    """
-    return _stat(pid, 19)
-
-
 def _stat(pid: int, field: int) -> str:
     """A field behind the name of a process in its `/proc` entry; empty if there is none."""
     try:

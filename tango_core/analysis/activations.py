@@ -77,7 +77,7 @@ class ActivationStudy:
         self.layers = tuple(sorted(set(layers)))
         self.ranks = SinkCalibration("attention")
         self._norms = torch.zeros(1, 1, dtype=torch.float64)  # broadcast by the first clip
-        self._statistics: dict[int, Tensor] = {}
+        self._statistics = torch.zeros(1, 1, 1, dtype=torch.float64)  # per layer and position
 
     def add(self, trace: TowerTrace) -> None:
         """Add one clip.
@@ -87,12 +87,13 @@ class ActivationStudy:
         """
         self.ranks.add(trace.attention, trace.grid)
         self._norms = self._norms + trace.norms.double().sum(dim=0).cpu()
+        described = []
         for layer in self.layers:
             values = trace.hidden[layer].float().abs()
             if not bool(values.isfinite().all()):
                 raise InputError(f"layer {layer} of this clip holds NaN or infinite values")
-            described = describe(values).double().sum(dim=0).cpu()
-            self._statistics[layer] = self._statistics.get(layer, 0) + described
+            described.append(describe(values).double().sum(dim=0))
+        self._statistics = self._statistics + torch.stack(described).cpu()
 
     def report(
         self, rule: SinkRule | None = None, sinks: Sequence[int] | None = None
@@ -127,13 +128,10 @@ class ActivationStudy:
         """Means over the positions of a group."""
         frames = self.ranks.num_frames
         norms = self._norms[:, members] / frames
-        means = {
-            layer: (sums[members].mean(dim=0) / frames).tolist()
-            for layer, sums in self._statistics.items()
-        }
+        means = (self._statistics[:, members].mean(dim=1) / frames).tolist()
         return GroupActivations(
             positions=int(members.sum()),
-            statistics={layer: tuple(values) for layer, values in means.items()},
+            statistics=dict(zip(self.layers, map(tuple, means), strict=True)),
             norms=norms.mean(dim=1),
             low=norms.amin(dim=1),
             high=norms.amax(dim=1),

@@ -269,23 +269,28 @@ def _duration(container: InputContainer, stream: VideoStream) -> float | None:
 def _decord_doubt(
     container: InputContainer, stream: VideoStream, packets: Sequence[_Packet], trusted: bool
 ) -> str | None:
-    """Say why decord's random access may return wrong frames of an intact file, or `None`.
+    """Why decord's random access may return wrong frames of an intact file, or `None`.
 
-    Damage inside a stream is no reason here: decord conceals it, and nothing tells.
+    Damage inside a stream is no reason here: decord conceals it, and nothing reports it.
     """
     codec, pixel_format = stream.codec_context.name, stream.codec_context.pix_fmt
-    if codec != "h264":
-        return f"codec {codec}"
-    if pixel_format not in _DECORD_PIXEL_FORMATS:
-        return f"pixel format {pixel_format}"
-    if not container.format.name.startswith(SEEKABLE_CONTAINERS):
-        return f"container {container.format.name}"
-    if len(container.streams.video) != 1:
-        return f"{len(container.streams.video)} video streams"
-    if not trusted:
-        return "frame times are missing or repeated"
-    if any(packet.hidden for packet in packets):
-        return "an edit list hides frames"
+    name, videos = container.format.name, len(container.streams.video)
+    doubts = (
+        (codec != "h264", f"codec {codec}"),
+        (pixel_format not in _DECORD_PIXEL_FORMATS, f"pixel format {pixel_format}"),
+        (not name.startswith(SEEKABLE_CONTAINERS), f"container {name}"),
+        (videos != 1, f"{videos} video streams"),
+        (not trusted, "frame times are missing or repeated"),
+        (any(packet.hidden for packet in packets), "an edit list hides frames"),
+    )
+    doubt = next((reason for applies, reason in doubts if applies), None)
+    return doubt or _order_doubt(container, stream, packets)
+
+
+def _order_doubt(
+    container: InputContainer, stream: VideoStream, packets: Sequence[_Packet]
+) -> str | None:
+    """The same by the order and the times of the packets, all of which have a time."""
     keyframe = None
     for packet in packets:
         assert packet.pts is not None
@@ -300,9 +305,7 @@ def _decord_doubt(
         return "negative frame times"
     steps = np.diff(ticks)
     # Matroska rounds to milliseconds, so steps of a constant rate differ by one tick.
-    if len(steps) and steps.max() - steps.min() > 1:
-        return "variable frame rate"
-    return None
+    return "variable frame rate" if len(steps) and np.ptp(steps) > 1 else None
 
 
 def _lost_of_avi(

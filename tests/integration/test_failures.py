@@ -12,7 +12,7 @@ from jobs_for_tests import answers_of, job, run
 from numbered_videos import write_clip
 
 from jobs.config.recipe import RecipeError
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 from jobs.results.summary import write_summary
 from jobs.run.run_dirs import find_run
 
@@ -78,14 +78,6 @@ def test_failed_clips_are_not_cached_and_are_tried_again_on_resume(folder, tmp_p
     pd.testing.assert_series_equal(before.loc[good, "text"], after.loc[good, "text"])
 
 
-def test_a_missing_file_is_neither_a_hit_nor_a_miss(folder, tmp_path):
-    _, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
-    answers = answers_of(run_dir)
-    missing = answers[answers["error"].fillna("").str.contains("No such file")]
-    assert len(missing) == 2
-    assert missing["cache"].isna().all()
-
-
 def test_a_question_added_later_is_asked_on_resume(folder, tmp_path):
     for name in ("truncated", "empty", "text"):
         (folder / f"{name}.mp4").unlink()
@@ -100,41 +92,12 @@ def test_a_question_added_later_is_asked_on_resume(folder, tmp_path):
     assert len(answers_of(run_dir)) == 2
 
 
-def test_a_damaged_cache_entry_is_computed_again(folder, tmp_path):
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    (cached,) = (tmp_path / "runs" / "cache" / outcome.facts.caches[0]).glob("*.parquet")
-    cached.write_bytes(cached.read_bytes()[:-40])
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    assert (outcome.num_encoded, outcome.num_failed_clips) == (1, 4), "in the job that finds it"
-
-
 def test_videos_without_questions_are_refused_before_anything_is_encoded(folder, tmp_path):
     (folder / "questions.csv").unlink()
     with pytest.raises(RecipeError, match=r"no clip has a question.*tango precompute"):
         run(recipe(folder, executor="local"), tmp_path / "runs")
     outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", kind="precompute")
     assert outcome.num_encoded == 1
-
-
-def test_a_shard_without_clips_is_an_empty_run(folder, tmp_path):
-    outcome, run_dir = run(recipe(folder, executor="local", shard="9/10"), tmp_path / "runs")
-    assert outcome.num_clips == 0
-    assert write_summary(run_dir).counts.num_questions == 0
-    assert write_report(run_dir).is_file()
-
-
-def test_a_replaced_video_is_encoded_again(folder, tmp_path):
-    run(recipe(folder, executor="local"), tmp_path / "runs")
-    write_clip(folder / "good.mp4", 36)
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    assert outcome.num_encoded == 1
-
-
-def test_a_run_is_not_continued_with_another_recipe(folder, tmp_path):
-    _, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
-    other = recipe(folder, executor="local", methods=[{"name": "uniform", "retention": 0.5}])
-    with pytest.raises(RecipeError, match="the recipe's methods differs from that run"):
-        run(other, tmp_path / "runs", run_dir)
 
 
 @pytest.fixture
@@ -181,7 +144,8 @@ def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, execut
         counts = write_summary(kept_dir).counts
         assert (counts.num_failed, counts.num_damaged) == (0, 1)
         assert counts.num_answered + counts.num_unparsed == 2
-        page = write_report(kept_dir).read_text()
+        write_report(kept_dir)
+        page = (kept_dir / "report.html").read_text()
         assert "answers on damaged clips" in page
 
 

@@ -66,10 +66,10 @@ def test_tokens_lie_over_the_frames_that_the_model_saw(name, tmp_path):
     decoder = FrameDecoder(pixels=20_000)
     try:
         with opened([folder]) as pages:
-            seen = pages.seen(0, [0, 1])
-            (view,) = seen.views
-            pictures = view.sprites(decoder)
-            drawings = [seen.drawings[seen.columns[at][0]] for at in (0, 1)]
+            found = [pages.tokens(0, column) for column in (0, 1)]
+            view = found[0].view
+            pictures = decoder.sprites(view)
+            drawings = [one.drawing for one in found]
     finally:
         decoder.close()
     for drawing, cell in zip(drawings, ("full", "tango r=0.25"), strict=True):

@@ -33,8 +33,7 @@ def answer_recipe(recipe: str, cache: str, engine: str) -> dict[str, Any]:
     import torch
 
     from jobs.config.recipe import load_job
-    from jobs.run.build import build
-    from jobs.run.planning import make_plan, make_settings
+    from jobs.run.build import build, make_plan, make_settings
     from pipeline.resources.pools import Pools
     from pipeline.rows import clips_in
     from pipeline.stages.answer import AnswerQuestions

@@ -13,6 +13,7 @@ from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import build_llava, save_llava
 from qwen3_checkpoints import EXTRA, build_qwen3, save_qwen3
 from qwen_checkpoints import build_qwen, save_qwen
+from without_cache import run_whole
 
 from tango_core.models import load_language_model
 from tango_core.models.base import ClipPrompts
@@ -98,7 +99,8 @@ def kept_sets(model, number, grids=None):
 def first_log_probabilities(model, laid_out):
     """(vocabulary,) after a prompt, by the layers of `native`."""
     loop = model.engine.layer_loop
-    hidden = loop.run(
+    hidden = run_whole(
+        loop,
         model.engine.embed(laid_out.spans)[None],
         laid_out.positions.unsqueeze(-2),  # (1, S), or (3, 1, S)
         added=additions(laid_out.spans, loop.device),

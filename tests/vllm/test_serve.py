@@ -24,8 +24,9 @@ from qwen3_checkpoints import EXTRA, build_qwen3, save_qwen3
 from jobs.config.recipe import load_job
 from jobs.serve.clips import open_clips
 from pipeline.cache.fingerprint import clip_key
-from pipeline.cache.tokens import ClipIdentity, Entry
-from pipeline.rows import clips_in, questions_of, subtitles_of
+from pipeline.cache.rows import ClipIdentity, Entry
+from pipeline.clips import questions_of, subtitles_of
+from pipeline.rows import clips_in
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.errors import InputError, MissingFileError
 from tango_core.models import load_language_model

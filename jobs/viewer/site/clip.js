@@ -71,7 +71,10 @@
   function Shown({ contents, pairs, clip, back }) {
     const columns = columnsOf(contents, pairs);
     const tokens = useAnswer(() => tango.data.tokens(clip.clip, columns), [clip.clip, columns.join()]);
-    const sets = useMemo(() => (tokens.value ? tokens.value.drawings.map(tokenSet) : []), [tokens.value]);
+    const sets = useMemo(() => {
+      const drawn = Object.entries(tokens.value || {}).filter(([, one]) => one.drawing);
+      return Object.fromEntries(drawn.map(([column, one]) => [column, tokenSet(one.drawing)]));
+    }, [tokens.value]);
     const [selected, select] = useState(null);
     const [plays, play] = useState(false);
     const [resized, setResized] = useState(0);
@@ -81,8 +84,8 @@
       return () => window.removeEventListener("resize", onResize);
     }, []);
 
-    const at = (column) => (tokens.value && tokens.value.columns[column]) || {};
-    const setOf = (column) => (at(column).at ? sets[at(column).at[0]] : null);
+    const at = (column) => (tokens.value && tokens.value[column]) || {};
+    const setOf = (column) => sets[column] || null;
     // The slider stops at every frame of any panel.
     const stops = [...new Set(columns.flatMap((column) => (setOf(column) ? setOf(column).times : [])))].sort((a, b) => a - b);
     const last = Math.max(0, stops.length - 1);
@@ -139,7 +142,7 @@
       ...Object.fromEntries(LAYERS.map(([letter], index) => [String(index + 1), () => toggle(letter)])),
     });
 
-    const panels = columns.map((column) => ({ column, set: setOf(column), view: at(column).at && tokens.value.views[at(column).at[1]] }));
+    const panels = columns.map((column) => ({ column, set: setOf(column), view: at(column).view }));
     const hasSaliency = panels.some(({ set }) => set && set.saliency);
     return h("main", { id: "main", tabIndex: -1, class: "clip" }, [
       h("nav", { class: "clips", "aria-label": "Clips" }, [

@@ -15,16 +15,13 @@ from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoi
 from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
 from tango_core.models.llava.siglip import (
-    TowerOutput,
     activation_bytes,
     load_pooling_head,
-    mean_keys,
-    received_attention,
     run_tower,
     selected_states,
 )
 from tango_core.models.sinks import PUBLISHED_SINKS
-from tango_core.models.towers.encoder import FrameEncoder, Grid
+from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
 from tango_core.models.towers.trace import Observer
 from tango_core.ops.saliency import pool_grid
 
@@ -79,29 +76,25 @@ class Encoder(FrameEncoder):
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         return side, side
 
-    def run(self, pixels: Tensor, *observe: Observer) -> TowerOutput:
+    def run(self, pixels: Tensor, *observe: Observer) -> FrameTowerOutput:
         """See `run_tower`."""
         tower = self.model.vision_tower
         return run_tower(tower, pixels, self.config.vision_feature_layer, *observe)
 
-    def signal(self, name: str, output: TowerOutput) -> Tensor:
+    def signal(self, name: str, output: FrameTowerOutput) -> Tensor:
         """See `FrameEncoder.signal`."""
         if name == "attention":
-            return self._pool(received_attention(output))
+            return self._pool(output.received())
         if name == "keys":
-            return self._pool(mean_keys(output))
+            return self._pool(output.mean_keys())
         assert self.pooling_head is not None
         if name == "saliency":
             return self._pool(self.pooling_head.saliency(output.hidden))
         return self.pooling_head.embed(output.hidden)
 
-    def project(self, output: TowerOutput) -> Tensor:
+    def project(self, output: FrameTowerOutput) -> Tensor:
         """Projector and pooling."""
         return self._pool(self.model.multi_modal_projector(output.features))
-
-    def received(self, output: TowerOutput) -> Tensor:
-        """See `FrameEncoder.received`."""
-        return received_attention(output)
 
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""

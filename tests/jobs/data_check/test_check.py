@@ -265,25 +265,6 @@ def test_a_misspelt_column_of_questions_is_an_error(tmp_path):
     assert finding.detail.endswith("did you mean 'question'?")
 
 
-@pytest.mark.parametrize(
-    ("header", "names"),
-    [
-        ("video,question,option", {"option": "options"}),
-        ("video,question,Answer,ID", {"Answer": "answer", "ID": "id"}),
-        ("video,question,end,strat", {"strat": "start"}),
-        ("video,question,questions,task,video_id,question_type,trend,kind,ends,end", {}),
-    ],
-)
-def test_another_column_that_is_nearly_one_with_a_meaning_is_noted(header, names, tmp_path):
-    result = check(table_of(tmp_path, header))
-    assert result.is_complete
-    details = [finding.detail for finding in result.findings]
-    assert [finding.severity for finding in result.findings] == ["note"] * len(names)
-    for detail, (written, meant) in zip(details, names.items(), strict=True):
-        assert f"column {written!r}" in detail
-        assert detail.endswith(f"did you mean {meant!r}?")
-
-
 def test_the_command_says_what_is_missing(tango, tmp_path):
     root = videomme_release(tmp_path / "release")
     code, out, _ = tango("data", "check", "videomme", root, "--output", "findings.csv")

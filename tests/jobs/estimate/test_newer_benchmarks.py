@@ -24,7 +24,7 @@ def promised(name, root, tmp_path, **options):
         "executor": "local",
     }
     job = parse_job(recipe, "test")
-    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"), DryRun()).to_json()
+    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"), DryRun())
     return found["methods"][0]["prompt"], found["counts"]["answers"]
 
 

@@ -313,25 +313,6 @@ def test_a_phone_shows_all_of_it_in_either_theme(tab, fragment, scheme):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
 
 
-@pytest.mark.parametrize("fragment", ["", deep_link("run", ("shapes", video_id(1)), CELLS)])
-def test_everything_that_can_be_used_has_a_name(tab, fragment):
-    page = tab(fragment)
-    page.wait_for_selector("a.question, .picture canvas")
-    nameless = page.evaluate(
-        """() => [...document.querySelectorAll("input, select, button, a, [role=img], summary")]
-          .filter((one) => !(one.textContent.trim() || one.getAttribute("aria-label") ||
-                             (one.labels && one.labels.length && one.labels[0].textContent.trim())))
-          .map((one) => one.outerHTML)"""
-    )
-    assert nameless == []
-    assert page.evaluate("document.documentElement.lang") == "en"
-    assert page.locator("main").count() == page.locator("h1").count() == 1
-    page.keyboard.press("Home")
-    page.evaluate("document.activeElement.blur()")
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") in ("skip", "main")
-
-
 def test_an_export_shows_frames_and_tokens_from_a_disk(tab, pages, tmp_path):
     decoder = FrameDecoder(pixels=20_000)
     export_site(pages, decoder, tmp_path / "site")

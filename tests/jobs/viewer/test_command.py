@@ -55,8 +55,7 @@ def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path
         page = pages.clip(0)
         assert page["questions"][0]["text"].endswith("?")
         assert page["sources"][0]["path"].endswith(".mp4")
-        seen = pages.seen(0, [0, 1])
-        drawing = seen.drawings[seen.columns[1][0]]
+        drawing = pages.tokens(0, 1).drawing
         assert drawing.missing == ()
         assert drawing.plan.drawing.saliency is not None
         kept = {answer["tokens_kept"] for q in page["questions"] for answer in [q["answers"]["1"]]}

@@ -7,12 +7,10 @@ from llava_checkpoints import IMAGE_SIZE, WIDTH, build_llava, save_llava
 from PIL import Image
 from transformers import LlavaOnevisionImageProcessorPil
 
-from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.types import CompressedVideo, Prompt, VideoFrames
 
 NAME = "llava-onevision-7b"
-LEFT, VIDEO_ID = (2, 6), 4  # "<|im_start|> user" and "<video>" in the test tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +50,6 @@ def test_a_larger_step_interpolates_the_stock_projection_to_fewer_tokens(stock, 
     torch.testing.assert_close(features.tokens, expected.flatten(2).mT, rtol=1e-5, atol=1e-6)
 
 
-@torch.no_grad()
-def test_both_halves_together_give_the_stock_logits(stock, encoder, language_model, frames):
-    features = encoder.encode(frames)
-    video = build_method("full").compressor.compress(features)
-    prompt = language_model.layout.lay_out(video, Prompt("", "w1 w2 w3 w4"))
-    ids = [*prompt.spans[0].ids, *[VIDEO_ID] * len(prompt.spans[1].embeddings), *prompt.question]
-    expected = stock(
-        input_ids=torch.tensor([ids]), pixel_values_videos=normalised(frames)[None]
-    ).logits
-    layer_loop = language_model.engine.layer_loop
-    embeds = torch.cat(
-        [
-            layer_loop.embed(prompt.spans[0].ids),
-            prompt.spans[1].embeddings,
-            layer_loop.embed(prompt.question),
-        ]
-    )
-    hidden = layer_loop.run(embeds[None], prompt.positions[None])
-    assert len(prompt.spans[1].embeddings) == 3 * 16 + 1
-    tolerance = 1e-5 * float(expected.abs().max())
-    torch.testing.assert_close(layer_loop.logits(hidden), expected, rtol=0, atol=tolerance)
-
-
 def test_pixels_are_normalised_as_the_stock_processor_does(encoder):
     rng = np.random.default_rng(1)
     pixels = rng.integers(0, 256, (1, IMAGE_SIZE, IMAGE_SIZE, 3), dtype=np.uint8)
@@ -111,10 +86,6 @@ class TestLayOut:
         )
         assert prompt.spans[1].indices.tolist() == [*video.indices.tolist(), -1]
 
-    def test_renumbered_positions_have_no_gaps(self, language_model, video):
-        prompt = language_model.layout.lay_out(video, Prompt("", "w1"))
-        assert prompt.positions.tolist() == list(range(len(prompt)))
-
     def test_original_positions_are_those_of_the_full_sequence(self, language_model, video):
         full = CompressedVideo(
             torch.zeros(48, WIDTH), torch.arange(48), video.grid, video.timestamps
@@ -124,11 +95,6 @@ class TestLayOut:
         kept = language_model.layout.lay_out(video, Prompt("", "w1"), "original")
         places = [*range(2), *(video.indices + 2).tolist(), *range(50, len(everything))]
         assert kept.positions.tolist() == places
-
-    def test_tokens_of_another_width_are_refused(self, language_model, video):
-        wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
-        with pytest.raises(ValueError, match="width 5, but model llava-onevision-7b has 24"):
-            language_model.layout.lay_out(wrong, Prompt("", "w1"))
 
 
 def test_a_checkpoint_without_tokenizer_is_reported(tmp_path, stock):

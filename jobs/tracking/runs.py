@@ -4,42 +4,43 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import takewhile
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
 from jobs.config.bounded_yaml import load_yaml
-from jobs.results.facts import JOB_FILE
-from jobs.tracking import shown
+from jobs.results.facts import FACTS_FILE, JOB_FILE
+from jobs.tracking import contents
+from jobs.tracking.server import is_remote, mlflow_client, tracking_errors
 from pipeline.redaction import redacted, redacted_inside
-from pipeline.runtime import process
-from pipeline.storage.urls import is_url
+from pipeline.storage import Storage
+from pipeline.storage.leases import Lease
+from pipeline.storage.urls import Place, is_url, place
+from tango_core.errors import UserError
 
 if TYPE_CHECKING:
-    import pandas as pd
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Run
 
 RUN_TAG, CELL_TAG = "tango.run_id", "tango.cell"
-DRIVER_TAG, DIRECTORY_TAG = "tango.driver", "tango.run_dir"
+DIRECTORY_TAG = "tango.run_dir"
 PARENT_TAG, NOTE_TAG = "mlflow.parentRunId", "mlflow.note.content"
 ENDED_TAG = "ended"
-# Limits of MLflow's stores: characters, points per request, runs per search page.
+EXPERIMENT = "tango"
+DIED = "the driver died before it could record an end"
+# Limits of MLflow's stores: characters, and runs per search page.
 _MAX_KEY, _MAX_VALUE = 250, 6000
-MAX_METRICS = PAGE = 1000
+PAGE = 1000
 # Suffixes of text files, which may contain a URL with a password.
 _TEXT = (".yaml", ".json", ".html", ".md", ".csv")
 
 Point = tuple[str, float, int, int]
 """Name, value, time in ms since 1970, and step of a metric."""
-
-
-def nothing() -> None:
-    """Do nothing; used where no progress is reported."""
 
 
 class ReportingClient:
@@ -60,68 +61,82 @@ class ReportingClient:
 
 
 @dataclass(frozen=True)
-class Driver:
-    """The driver process of a job.
-
-    Attributes:
-        host: Name of its machine, for display.
-        machine: Id of the machine's current boot; process ids are compared only if it is the same.
-        pid: Process id.
-        started: Start time of the process in kernel ticks.
-    """
-
-    host: str
-    machine: str
-    pid: int
-    started: str
-
-    @classmethod
-    def this(cls) -> Self:
-        """The current process."""
-        pid = process.pid()
-        return cls(process.host(), process.machine(), pid, process.started(pid))
-
-    @classmethod
-    def read(cls, text: str) -> Self | None:
-        """Parse the tag of a run; `None` if it is malformed."""
-        try:
-            return cls(**json.loads(text))
-        except (ValueError, TypeError):
-            return None
-
-    def to_tag(self) -> str:
-        """Serialize for the tag of a run; `read` parses it."""
-        return json.dumps(asdict(self))
-
-    def runs_here(self) -> bool | None:
-        """Whether the process still runs on this machine; `None` if it is on another machine."""
-        if not self.machine or self.machine != process.machine():
-            return None
-        return process.is_running(self.pid) and process.started(self.pid) == self.started
-
-
-@dataclass(frozen=True)
 class MlflowRuns:
     """Access to the MLflow runs of one run directory, in few requests.
 
     Attributes:
         client: Client of the MLflow store.
         experiment: Id of the experiment.
-        run_id: Name of the run directory.
+        home: The run directory.
     """
 
     client: MlflowClient | ReportingClient
     experiment: str
-    run_id: str
+    home: Place
 
-    def existing(self) -> list[Run]:
-        """MLflow runs tagged with this run directory's name.
+    @classmethod
+    def connect(cls, uri: str, home: Place, progress: Callable[[], None] = lambda: None) -> Self:
+        """Connect to a store; creates the experiment if it does not exist.
 
-        These are the run and its cells, and possibly runs of another directory of the same name.
+        Args:
+            uri: MLflow server or store.
+            home: The run directory.
+            progress: Called after every completed request.
+
+        Raises:
+            TrackingError: If the store is unavailable.
         """
-        query = f"tags.`{RUN_TAG}` = '{self.run_id}'"
-        found: list[Run] = []
-        token = None
+        with tracking_errors():
+            client = ReportingClient(mlflow_client(uri), progress)
+            found = client.get_experiment_by_name(EXPERIMENT)
+            if found is not None:
+                return cls(client, str(found.experiment_id), home)
+            root = home.parent / "mlartifacts"  # a server has its own location for files
+            location = root.absolute().as_uri() if isinstance(root, Path) else str(root)
+            made = client.create_experiment(
+                EXPERIMENT, artifact_location=None if is_remote(uri) else location
+            )
+            return cls(client, str(made), home)
+
+    def begin(self, recipe: Mapping[str, Any], command: str, num_clips: int) -> str:
+        """Find or create the MLflow run of a job that starts; returns its id."""
+        tags = {**contents.job_tags(recipe, command), "num_clips": str(num_clips)}
+        note = (
+            f"`tango {command}` of **{tags.get('model')}** on {tags.get('benchmark')}, "
+            f"{num_clips} clips. It has no results yet."
+        )
+        with tracking_errors():
+            run = self.start({**tags, NOTE_TAG: note}, int(1000 * time.time()))
+            run_id = str(run.info.run_id)
+            self.settings(run, contents.flatten(recipe), contents.datasets_of(recipe))
+            if run.info.status != "RUNNING":
+                self.client.update_run(run_id, status="RUNNING")
+            if ENDED_TAG in run.data.tags:
+                self.client.delete_tag(run_id, ENDED_TAG)
+            return run_id
+
+    def end_dead_runs(self) -> None:
+        """End MLflow runs with status RUNNING whose directory is here and has no living driver.
+
+        They become FINISHED if their results are on disk, else KILLED; `tango log-run` uploads
+        missing results.
+        """
+        with tracking_errors():
+            for run in self.search("attributes.status = 'RUNNING'"):
+                recorded = run.data.tags.get(DIRECTORY_TAG)
+                if not recorded or recorded == str(self.home):
+                    continue
+                with suppress(OSError, UserError):
+                    storage = Storage.at(place(recorded))
+                    if storage.exists(JOB_FILE) and Lease(storage).living() is None:
+                        complete = storage.exists(FACTS_FILE)
+                        status, reason = ("FINISHED", "") if complete else ("KILLED", DIED)
+                        self.end(str(run.info.run_id), status, None, reason)
+
+    def search(self, query: str = "") -> list[Run]:
+        """MLflow runs that match a query; by default those with the name of this run directory."""
+        query = query or f"tags.`{RUN_TAG}` = '{self.home.name}'"
+        found, token = list[Any](), None
         while True:
             page = self.client.search_runs(
                 [self.experiment], query, max_results=PAGE, page_token=token
@@ -131,26 +146,49 @@ class MlflowRuns:
             if not token:
                 return found
 
+    def find(self, tags: Mapping[str, str], existing: Sequence[Run] | None = None) -> Run | None:
+        """The MLflow run of the run directory, or of the cell that `tags` name.
+
+        Two jobs that start in the same second in different output directories have the same name. A
+        recorded directory that still exists elsewhere belongs to another run; if it no longer
+        exists, the run directory has been moved.
+        """
+        for run in self.search() if existing is None else existing:
+            found = run.data.tags
+            if all(found.get(name) == tags.get(name) for name in (CELL_TAG, PARENT_TAG)):
+                recorded = found.get(DIRECTORY_TAG)
+                if (
+                    not recorded
+                    or is_url(recorded)
+                    or recorded == str(self.home)
+                    or not (Path(recorded) / JOB_FILE).is_file()
+                ):
+                    return run
+        return None
+
     def start(
         self,
-        name: str,
         tags: Mapping[str, str],
         started_ms: int | None,
+        name: str | None = None,
         existing: Sequence[Run] | None = None,
     ) -> Run:
         """Find the MLflow run of a run directory or cell, or create it.
 
         Args:
-            name: Name, used only if the run is created.
             tags: Tags of the run; those of a cell include `CELL_TAG`.
             started_ms: Start in milliseconds since 1970, used only if the run is created.
+            name: Name of a created run; `None` for the name of the directory with the time moved
+                to the end, because lists truncate names.
             existing: Already fetched runs; `None` to query the store.
         """
-        all_tags = {**tags, RUN_TAG: self.run_id}
-        for run in self.existing() if existing is None else existing:
-            if _is_same_run(run.data.tags, all_tags):
-                self.log(run.info.run_id, tags=all_tags)
-                return run
+        all_tags = {**tags, RUN_TAG: self.home.name, DIRECTORY_TAG: str(self.home)}
+        if run := self.find(all_tags, existing):
+            self.log(run.info.run_id, tags=all_tags)
+            return run
+        if name is None:
+            stamp = re.match(r"(\d{8}-\d{6})-(.+)", self.home.name)
+            name = f"{stamp[2]} {stamp[1]}" if stamp else self.home.name
         created: Run = self.client.create_run(
             self.experiment, start_time=started_ms, tags=_clean(all_tags), run_name=name
         )
@@ -205,24 +243,6 @@ class MlflowRuns:
         else:
             self.client.log_text(run, clean, f"{folder}/{path.name}" if folder else path.name)
 
-    def replies(self, run: str, rows: pd.DataFrame) -> None:
-        """Log the replies of one cell as the table that MLflow's evaluation view shows.
-
-        MLflow's own `log_table` is not used, because it appends to an existing table.
-        """
-        table = rows.drop(columns="cell").to_json(orient="split", index=False)
-        self.client.log_text(run, table, shown.PREDICTIONS)
-        mark = json.dumps([{"path": shown.PREDICTIONS, "type": "table"}])
-        self.client.set_tag(run, "mlflow.loggedArtifacts", mark)
-
-    def run_on(self, run: str, driver: str) -> None:
-        """Set a run's status to RUNNING if it belongs to this driver."""
-        tags = self.client.get_run(run).data.tags
-        if tags.get(DRIVER_TAG) == driver:
-            self.client.update_run(run, status="RUNNING")
-            if ENDED_TAG in tags:
-                self.client.delete_tag(run, ENDED_TAG)
-
     def end(
         self,
         run: str,
@@ -260,48 +280,24 @@ def without_secrets(path: Path) -> str | None:
     if path.suffix not in _TEXT:
         return None
     text = path.read_text(encoding="utf-8")
-    comment = clean = ""
+    clean = redacted(text)
     try:
         if path.suffix == ".json":
             held = json.loads(text)
-            clean = json.dumps(redacted_inside(held), indent=2, ensure_ascii=False) + "\n"
-        elif path.suffix == ".yaml":
-            lines = text.splitlines(keepends=True)
-            comment = "".join(takewhile(lambda line: line.startswith("#"), lines))
-            held = load_yaml(text)
-            clean = yaml.safe_dump(redacted_inside(held), sort_keys=False, allow_unicode=True)
-        if clean:
+            own = redacted_inside(held)
             # Compare by repr, because NaN != NaN.
-            if repr(redacted_inside(held)) != repr(held):
-                return redacted(comment) + clean
-            clean = redacted(comment) + text[len(comment) :]
+            return None if repr(own) == repr(held) else json.dumps(own, indent=2) + "\n"
+        if path.suffix == ".yaml":
+            held = load_yaml(text)
+            own = redacted_inside(held)
+            if clean == text and repr(own) == repr(held):
+                return None
+            return yaml.safe_dump(own, sort_keys=False, allow_unicode=True)
     except (ValueError, RecursionError):
         pass
-    clean = clean or redacted(text)
     return clean if clean != text else None
-
-
-def shown_name(run_id: str) -> str:
-    """Name of a run directory with the time moved to the end, because lists truncate names."""
-    stamp = re.match(r"(\d{8}-\d{6})-(.+)", run_id)
-    return f"{stamp[2]} {stamp[1]}" if stamp else run_id
-
-
-def _is_same_run(tags: Mapping[str, str], own: Mapping[str, str]) -> bool:
-    """Whether an MLflow run with the name of a run directory belongs to that directory.
-
-    Two jobs that start in the same second in different output directories have the same name. A
-    recorded directory that still exists elsewhere belongs to another run; if it no longer exists,
-    the run directory has been moved.
-    """
-    if any(tags.get(name) != own.get(name) for name in (CELL_TAG, PARENT_TAG)):
-        return False
-    recorded = tags.get(DIRECTORY_TAG)
-    if not recorded or is_url(recorded) or recorded == own.get(DIRECTORY_TAG):
-        return True
-    return not (Path(recorded) / JOB_FILE).is_file()
 
 
 def _clean(tags: Mapping[str, str]) -> dict[str, str]:
     """Redact tags and truncate them to the length that MLflow accepts."""
-    return {key: redacted(value)[: shown.MAX_TAG] for key, value in tags.items()}
+    return {key: redacted(value)[: contents.MAX_TAG] for key, value in tags.items()}
