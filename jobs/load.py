@@ -25,8 +25,7 @@ from jobs.report.theme import LIGHT, Theme, new_figure, png
 from jobs.run.build import build, make_plan
 from pipeline.cache.directory import TokenCache
 from pipeline.clips import Clip, questions_of, subtitles_of
-from pipeline.methods import PlannedMethod
-from pipeline.plan import Plan
+from pipeline.plan import Plan, PlannedMethod
 from pipeline.rows import clips_in
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
