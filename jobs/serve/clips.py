@@ -12,7 +12,7 @@ from jobs.run.build import methods_of, model_of, raise_if_not_on_engine
 from pipeline.cache.derived import derived, features_with
 from pipeline.cache.directory import TokenCache, open_cache
 from pipeline.cache.folders import find_caches
-from pipeline.methods import PlannedMethod
+from pipeline.plan import PlannedMethod
 from tango_core.errors import InputError, MissingFileError
 from tango_core.models import load_language_model
 from tango_core.models.base import ModelSpec
