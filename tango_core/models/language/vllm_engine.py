@@ -493,6 +493,7 @@ def _contiguous(positions: Tensor) -> bool:
 
 def register_loader(weights: Callable[[], LanguageWeights]) -> None:
     """Tell vLLM to read the tensors of `weights` for `LOAD_FORMAT`."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
     from vllm.model_executor.model_loader import BaseModelLoader, register_model_loader
 
     class Loader(BaseModelLoader):  # type: ignore[misc]
@@ -506,10 +507,17 @@ def register_loader(weights: Callable[[], LanguageWeights]) -> None:
             model.load_weights(weights().named())
 
         def load_model(self, *arguments: Any, **options: Any) -> Any:
-            """Build the model; on a CPU vLLM packs its matrices into others."""
+            """Build the model, and drop what vLLM keeps twice on a CPU.
+
+            It packs matrices into others: the memory of the former ones goes back to the system,
+            and the embedding table, which stays beside its packed copies, is used as it is.
+            """
             model = super().load_model(*arguments, **options)
+            for part in model.modules():
+                if isinstance(part, VocabParallelEmbedding) and hasattr(part, "cpu_linear"):
+                    part.cpu_linear = torch.nn.functional.linear
             if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-                trim(0)  # the memory of the former ones
+                trim(0)
             return model
 
     register_model_loader(LOAD_FORMAT)(Loader)
