@@ -121,6 +121,10 @@ class VisualFeatures:
             models. Methods rank and merge by `tokens` alone.
         anchored: Whether a merged token takes the companions of the token at its position; else
             they are merged with the weights of the tokens.
+        question: (M, D) input embeddings of the question's text tokens in the language model, for
+            methods that depend on the question; `None` without a question.
+        text_aligned: (T, L, C) image features in the space of a text encoder.
+        aligned_question: (M, C) the question's pieces in that space.
     """
 
     tokens: Tensor
@@ -134,6 +138,9 @@ class VisualFeatures:
     source: ClipSource | None = None
     companions: Tensor | None = None
     anchored: bool = False
+    question: Tensor | None = None
+    text_aligned: Tensor | None = None
+    aligned_question: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Check that all fields describe the same T x H x W tokens."""
@@ -157,8 +164,14 @@ class VisualFeatures:
             ("attention", (num_frames, tokens_per_frame), ()),
             ("keys", (num_frames, tokens_per_frame), ("Dk",)),
             ("frame_embeddings", (num_frames,), ("Dv",)),
+            ("question", (), ("M", "D")),
+            ("text_aligned", (num_frames, tokens_per_frame), ("C",)),
+            ("aligned_question", (), ("M", "C")),
         ):
             _check_signal(name, getattr(self, name), known, free)
+        width = self.tokens.shape[2]
+        if self.question is not None and self.question.shape[1] != width:
+            raise ValueError(f"question must be (M, {width}), got {tuple(self.question.shape)}")
         _check_companions(self.companions, self.tokens)
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")

@@ -31,6 +31,7 @@ from tango_core.compressors.baselines import (
     TopK,
     Uniform,
 )
+from tango_core.compressors.cdpruner import CDPruner
 from tango_core.compressors.divprune import DivPrune
 from tango_core.compressors.evs import EVS
 from tango_core.compressors.fastvid import FastVID
@@ -64,6 +65,7 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "fastvid": FastVID,
     "holitom": HoliTom,
     "divprune": DivPrune,
+    "cdpruner": CDPruner,
     "prunevid": PruneVid,
     "evs": EVS,
     "flashvid": FlashVID,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.finite import raise_if_missing, raise_if_not_finite, read_checked
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
-from tango_core.types import CompressedVideo, Positions, VisualFeatures
+from tango_core.types import CompressedVideo, Positions, Question, VisualFeatures
 
 __all__ = [
     "Combination",
@@ -28,11 +28,14 @@ __all__ = [
     "LayerContext",
     "LayerPruner",
     "Pruned",
+    "QuestionField",
     "keep",
     "num_kept",
     "read_checked",
     "select",
 ]
+
+QuestionField = Literal["question", "aligned_question"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,22 @@ class Compressor(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the optional fields of `VisualFeatures` that this method reads."""
         return frozenset()
+
+    @property
+    def question_field(self) -> QuestionField | None:
+        """The field of `VisualFeatures` with the question that this method reads.
+
+        `None` for methods whose result does not depend on the question. `"question"` and
+        `"aligned_question"` are described in `VisualFeatures`.
+        """
+        return None
+
+    def question_text(self, question: Question) -> str:
+        """The text that this method compares with the clip.
+
+        Questions about a clip with equal texts share a plan.
+        """
+        return question.text
 
     @property
     def checks_in_plan(self) -> bool:
@@ -226,6 +245,42 @@ class Compressor(ABC):
         plan = self._checked_plan(features, clock)
         return replace(plan, drawing=self._drawing(features, plan.drawing), means=None)
 
+    @torch.no_grad()
+    @full_precision()
+    def compress_for(
+        self, features: VisualFeatures, questions: Sequence[Tensor]
+    ) -> list[CompressedVideo]:
+        """Compress one clip for several questions; work that they share is done once.
+
+        Args:
+            features: As for `compress`, without a question.
+            questions: Values of the field `question_field`, one per question.
+
+        Returns:
+            One result per question, equal to that of `compress` with its question.
+
+        Raises:
+            ValueError: As `compress`.
+        """
+        assert self.question_field is not None
+        fields_of: list[dict[str, Any]] = [{self.question_field: one} for one in questions]
+        asked = [replace(features, **question) for question in fields_of]
+        if not self.has_plan or self.outer_retention >= 1:
+            return [self.compress(one) for one in asked]
+        for one in asked:
+            self._check(one)
+        plans = self._plans(asked)
+        return [
+            replace(
+                plan.apply(one.tokens, one.companions, anchored=one.anchored), source=one.source
+            )
+            for plan, one in zip(plans, asked, strict=True)
+        ]
+
+    def _plans(self, asked: Sequence[VisualFeatures]) -> list[Combination]:
+        """Plans for several questions about one clip; all but the question is equal."""
+        return [self._plan(one) for one in asked]
+
     def _checked_plan(self, features: VisualFeatures, clock: StepTimer) -> Combination:
         """The plan for features that can be compressed."""
         if self.outer_retention >= 1:
@@ -240,7 +295,8 @@ class Compressor(ABC):
 
     def _check(self, features: VisualFeatures) -> None:
         """Raise `ValueError` for features that cannot be compressed."""
-        raise_if_missing(features, self.needs)
+        question = self.question_field
+        raise_if_missing(features, self.needs | ({question} if question else frozenset()))
         if self.outer_retention >= 1 or not self.checks_in_plan:
             raise_if_not_finite(features, self.needs)
 

@@ -19,10 +19,10 @@ Packages and modules, each importing only from those before it:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension
@@ -44,6 +44,9 @@ from tango_core.models.options import (
 from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.video import DecoderName
 from tango_core.video.sampling import SAMPLINGS, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -254,6 +257,18 @@ def load_language_model(
     """
     spec = _placed(model, path, options)
     return model_entry(spec.name).load_family().load_language_model(spec)
+
+
+def load_question_embedder(model: ModelSpec) -> Callable[[str], Tensor]:
+    """Load what turns a question into (M, D) input embeddings; no layer is loaded.
+
+    Args:
+        model: From `describe_model`.
+
+    Raises:
+        ValueError: If the family does not support it.
+    """
+    return model_entry(model.name).load_family().load_question_embedder(model)
 
 
 def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:

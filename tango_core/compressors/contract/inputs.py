@@ -89,6 +89,7 @@ def make_clip(
         keys=normal(num_frames, tokens_per_frame, 8),
         frame_embeddings=tokens.mean(dim=1),
         sinks=(0, tokens_per_frame - 1) if tokens_per_frame > 4 else (),
+        question=normal(5, dim),
     )
 
 
