@@ -157,7 +157,7 @@ def test_the_pipeline_knows_of_benchmarks_only_how_they_ask_and_score():
     assert {name for name in used if name.startswith("tango_core.benchmarks")} <= asked
 
 
-@pytest.mark.parametrize("package", ["checkpoints", "language", "towers", "random_weights"])
+@pytest.mark.parametrize("package", ["checkpoints", "language", "towers"])
 def test_no_module_of_a_package_of_models_needs_itself_through_another_one(package):
     """Names that only annotations need count, too."""
     name = f"tango_core.models.{package}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
@@ -17,12 +17,12 @@ VARIABLE = "_TANGO_COMPLETE"
 """Environment variable set by the completion script when it calls this program."""
 
 
-def completion(
-    shell: Annotated[
-        Literal["bash", "zsh", "fish"], typer.Argument(help="Your shell.", show_default=False)
-    ],
-) -> None:
-    """Print a script that completes commands, options, and names of methods, models and runs."""
+def completion(shell: Literal["bash", "zsh", "fish"]) -> None:
+    """Print a script that completes commands, options, and names of methods, models and runs.
+
+    Args:
+        shell: Your shell.
+    """
     # Importable from this module, but not declared as an export.
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
@@ -61,17 +61,11 @@ def benchmark_names(incomplete: str) -> list[str]:
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names of the runs in ROOT of the command line; none if it is a URL."""
     root = str(ctx.params.get("root") or "runs")
-    if "://" in root or "/" in incomplete:
+    if "://" in root or "/" in incomplete or not os.path.isdir(root):
         return []
-    try:
-        with os.scandir(root) as entries:
-            names = sorted(one.name for one in entries if one.is_dir())
-    except OSError:
-        return []
-    found = (name for name in names if os.path.isfile(os.path.join(root, name, "job.yaml")))
-    return _matching(found, incomplete)
+    names = sorted(os.listdir(root))
+    return [one for one in _matching(names, incomplete) if os.path.isfile(f"{root}/{one}/job.yaml")]
 
 
 def _matching(names: Iterable[str], incomplete: str) -> list[str]:
-    """Names that begin with the typed text."""
     return [name for name in names if name.startswith(incomplete)]

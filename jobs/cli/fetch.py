@@ -1,119 +1,122 @@
-"""The commands `tango data get` and `tango model get`: downloads from the Hugging Face hub."""
+"""The commands `tango data ...` and `tango model get`: download and check files."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from jobs.cli.completion import benchmark_names, model_names
-from jobs.cli.options import expanded
+from jobs.cli.options import Details, Positive, command
+from pipeline.redaction import redacted
+from pipeline.storage.urls import is_url
+from tango_core.errors import InputError
 
+data = typer.Typer(no_args_is_help=True, help="Download and check the files of a benchmark.")
 model = typer.Typer(no_args_is_help=True, help="Download checkpoints.")
 
-Jobs = Annotated[int, typer.Option(min=1, max=32, help="Number of parallel downloads.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="List what would be downloaded.")]
-Silent = Annotated[bool, typer.Option("--quiet", help="Show no progress bar and no notes.")]
+Benchmark = Annotated[str, Details(help="Name of a benchmark.", autocompletion=benchmark_names)]
+Jobs = Annotated[int, Details(min=1, max=32, help="Number of parallel downloads.")]
+Yes = Annotated[bool, Details(help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, Details(help="List what would be downloaded.")]
+Quiet = Annotated[bool, Details(help="Show no progress bar and no notes.")]
 
 
+@command(data, "check")
+def data_check(
+    benchmark: Benchmark,
+    root: str | None = None,
+    *,
+    split: str = "test",
+    output: Path | None = None,
+    jobs: Positive = 4,
+) -> int:
+    """Check every row and every file before a job needs them.
+
+    Args:
+        root: Directory of its files.
+        split: Split of the benchmark.
+        output: Write every finding to a .csv or .parquet file.
+        jobs: Number of files checked in parallel.
+    """
+    if root is not None and is_url(root):
+        raise InputError(
+            f"{redacted(root)}: data check opens every file and needs a local directory; copy the "
+            "release to a disk, or start a job with a small --limit"
+        )
+    from jobs.data_check.check import data_check
+
+    where = None if root is None else Path(root)
+    return data_check(benchmark, where, output, jobs, Console(), split)
+
+
+@command(data, "get")
 def data_get(
-    benchmark: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a benchmark.", show_default=False, autocompletion=benchmark_names
-        ),
-    ],
-    root: Annotated[
-        Path,
-        typer.Option(
-            help="Target directory, to be used as benchmark.root.",
-            show_default=False,
-            callback=expanded,
-        ),
-    ],
-    only: Annotated[
-        list[str],
-        typer.Option(help="Only this part: annotations, videos or subtitles; may be repeated."),
-    ] = [],  # noqa: B006
-    repository: Annotated[
-        str | None, typer.Option(help="Alternative repository.  [default: the usual one]")
-    ] = None,
-    revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit.  [default: main]")
-    ] = None,
+    benchmark: Benchmark,
+    *,
+    root: Path,
+    only: list[str] = [],
+    repository: str | None = None,
+    revision: str | None = None,
     jobs: Jobs = 4,
-    keep_archives: Annotated[
-        bool, typer.Option("--keep-archives", help="Keep archives after unpacking them.")
-    ] = False,
+    keep_archives: bool = False,
     yes: Yes = False,
     dry_run: DryRun = False,
-    quiet: Silent = False,
-) -> None:
-    """Download a benchmark from the hub, unpack and check it; continues if interrupted."""
+    quiet: Quiet = False,
+) -> int:
+    """Download a benchmark from the hub, unpack and check it; continues if interrupted.
+
+    Args:
+        root: Target directory, to be used as benchmark.root.
+        only: Only this part: annotations, videos or subtitles; may be repeated.
+        repository: Alternative repository.  [default: the usual one]
+        revision: Branch, tag or commit.  [default: main]
+        keep_archives: Keep archives after unpacking them.
+    """
     from jobs.fetch.data import data_get
 
-    code = data_get(
+    return data_get(
         benchmark,
         root,
         Console(),
         only=only,
         repository=repository,
         revision=revision,
-        jobs=jobs,
         keep=keep_archives,
-        yes=yes,
-        dry_run=dry_run,
-        quiet=_quiet(quiet),
+        **_options(jobs, yes, dry_run, quiet),
     )
-    raise typer.Exit(code)
 
 
-@model.command("get")
+@command(model, "get")
 def model_get(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="Name of a model, or a hub id.", show_default=False, autocompletion=model_names
-        ),
-    ],
-    folder: Annotated[
-        Path | None,
-        typer.Option("--dir", help="Directory for its files.  [default: the hub's cache]"),
-    ] = None,
-    half: Annotated[
-        Literal["encoder", "language"] | None,
-        typer.Option(help="Only the files of this half of the model."),
-    ] = None,
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit.")] = "main",
+    name: Annotated[str, Details(autocompletion=model_names)],
+    *,
+    dir_: Path | None = None,
+    half: Literal["encoder", "language"] | None = None,
+    revision: str = "main",
     jobs: Jobs = 4,
     yes: Yes = False,
     dry_run: DryRun = False,
-    quiet: Silent = False,
-) -> None:
-    """Download a checkpoint from the hub; continues if interrupted."""
+    quiet: Quiet = False,
+) -> int:
+    """Download a checkpoint from the hub; continues if interrupted.
+
+    Args:
+        name: Name of a model, or a hub id.
+        dir_: Directory for its files.  [default: the hub's cache]
+        half: Only the files of this half of the model.
+        revision: Branch, tag or commit.
+    """
     from jobs.fetch.model import model_get
 
-    code = model_get(
-        name,
-        Console(),
-        folder=folder,
-        half=half,
-        revision=revision,
-        jobs=jobs,
-        yes=yes,
-        dry_run=dry_run,
-        quiet=_quiet(quiet),
-    )
-    raise typer.Exit(code)
+    how = _options(jobs, yes, dry_run, quiet)
+    return model_get(name, Console(), folder=dir_, half=half, revision=revision, **how)
 
 
-def _quiet(wanted: bool) -> bool:
-    """Also raise the log level to warnings."""
-    import logging
-
-    if wanted:
+def _options(jobs: int, yes: bool, dry_run: bool, quiet: bool) -> Any:
+    if quiet:
         logging.getLogger().setLevel(logging.WARNING)
-    return wanted
+    return {"jobs": jobs, "yes": yes, "dry_run": dry_run, "quiet": quiet}

@@ -2,61 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from jobs.cli.completion import run_names
-from jobs.cli.options import RUNS, expanded_text
+from jobs.cli.options import RUNS, Baselines, Details, Json, Location, On, command, expanded
 from pipeline.storage.urls import raise_if_secret
 
-runs = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs.")
+app = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs.")
 
 _NAMED = "Run directory, its URL, or the beginning of its name in ROOT."
-
-
-def _expanded(texts: list[str]) -> list[str]:
-    """See `options.expanded_text`."""
-    return [str(expanded_text(text)) for text in texts]
-
+_IN_ROOT = {"help": _NAMED, "callback": expanded, "autocompletion": run_names}
 
 Root = Annotated[
-    str,
-    typer.Option(help="Directory or URL in which names of runs are found.", callback=expanded_text),
+    str, Details(help="Directory or URL in which names of runs are found.", callback=expanded)
 ]
-Run = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help=_NAMED,
-        show_default=False,
-        callback=expanded_text,
-        autocompletion=run_names,
-    ),
-]
-Several = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="RUN...",
-        help=_NAMED,
-        show_default=False,
-        callback=_expanded,
-        autocompletion=run_names,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Run = Annotated[str, Details(metavar="RUN", **_IN_ROOT)]
+Several = Annotated[list[str], Details(metavar="RUN...", **_IN_ROOT)]
 
 
-@runs.command("ls")
-def list_(
-    roots: Annotated[
-        list[str],
-        typer.Argument(metavar="ROOT...", help="Directories or URLs of runs.", callback=_expanded),
-    ] = [RUNS],  # noqa: B006
+@command(app)
+def ls(
+    roots: Annotated[list[str], Details(metavar="ROOT...", callback=expanded)] = [RUNS],
+    *,
     json: Json = False,
 ) -> None:
-    """List the runs with their content, progress, score, size and age."""
+    """List the runs with their content, progress, score, size and age.
+
+    Args:
+        roots: Directories or URLs of runs.
+    """
     for root in roots:
         raise_if_secret(root)
     from jobs.runs.show import runs_in, runs_json, runs_table
@@ -68,8 +45,8 @@ def list_(
         print(runs_table(found, _width()) if found else f"no runs in {', '.join(roots)}")
 
 
-@runs.command()
-def show(run: Run, root: Root = RUNS, json: Json = False) -> None:
+@command(app)
+def show(run: Run, *, root: Root = RUNS, json: Json = False) -> None:
     """Show one run: settings, results, reasons of failures, and how to continue it."""
     from jobs.runs.found import find_run
     from jobs.runs.show import shown, shown_json
@@ -78,49 +55,35 @@ def show(run: Run, root: Root = RUNS, json: Json = False) -> None:
     print(shown_json(found) if json else shown(found, _width()))
 
 
-@runs.command()
-def rm(
-    names: Several,
-    root: Root = RUNS,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Delete runs, except those that a driver works on; caches and MLflow runs are kept."""
+@command(app)
+def rm(names: Several, *, root: Root = RUNS, yes: bool = False) -> int:
+    """Delete runs, except those that a driver works on; caches and MLflow runs are kept.
+
+    Args:
+        yes: Do not ask.
+    """
     from jobs.runs.removal import remove
 
-    raise typer.Exit(remove(names, root, Console(), yes=yes))
+    return remove(names, root, Console(), yes=yes)
 
 
-@runs.command()
+@command(app)
 def compare(
-    names: Several,
-    root: Root = RUNS,
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(help="Also compare every cell with this method.", show_default=False),
-    ] = None,
-    on: Annotated[
-        Literal["common", "all"],
-        typer.Option(help="Questions that count where several runs were asked different ones."),
-    ] = "common",
+    names: Several, *, root: Root = RUNS, baseline: Baselines = [], on: On = "common"
 ) -> None:
     """Print the cells of several runs in one table; `tango report` writes pages and files."""
     from jobs.runs.show import compared
 
-    print(compared(names, root, baselines=baseline or (), on=on, max_width=_width()))
+    print(compared(names, root, baselines=baseline, on=on, max_width=_width()))
 
 
-@runs.command()
-def replicates(
-    names: Several,
-    output: Annotated[
-        str,
-        typer.Option(
-            help="Directory or URL to write to.", show_default=False, callback=expanded_text
-        ),
-    ],
-    root: Root = RUNS,
-) -> None:
-    """Summarize runs of one recipe with several trainings of a model: means and spread."""
+@command(app)
+def replicates(names: Several, *, output: Location, root: Root = RUNS) -> None:
+    """Summarize runs of one recipe with several trainings of a model: means and spread.
+
+    Args:
+        output: Directory or URL to write to.
+    """
     raise_if_secret(output)
     from jobs.runs.show import replicated
 

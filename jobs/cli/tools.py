@@ -2,76 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
 from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli.completion import method_names, model_names
-from jobs.cli.options import expanded, expanded_all, expanded_text
+from jobs.cli.options import Details, Location, Number, OptionalLocation, app, command
 from tango_core.errors import InputError
 
 
+@command(app)
 def ask(
-    video: Annotated[
-        str, typer.Argument(help="Video file, directory of frames, or URL.", callback=expanded_text)
-    ],
-    question: Annotated[str, typer.Argument(help="The question.")],
-    choices: Annotated[
-        list[str],
-        typer.Option(help='Answer option; repeat it, or give several as "a dog|a cat".'),
-    ] = [],  # noqa: B006
-    model: Annotated[
-        str,
-        typer.Option(
-            help="Name of a model, or a checkpoint: directory or hub id.",
-            autocompletion=model_names,
-        ),
-    ] = "tiny",
-    path: Annotated[
-        str | None,
-        typer.Option(
-            help="Checkpoint for the named model.  [default: its own]", callback=expanded_text
-        ),
-    ] = None,
-    method: Annotated[
-        str, typer.Option(help="Pruning method.", autocompletion=method_names)
-    ] = "tango",
-    retention: Annotated[
-        float | None,
-        typer.Option(help="Share of the visual tokens to keep.  [default: 0.1]"),
-    ] = None,
-    option: Annotated[
-        list[str], typer.Option(help="Further option of the method: --option alpha=2.")
-    ] = [],  # noqa: B006
-    clip: Annotated[
-        str | None, typer.Option(metavar="START-END", help="Part of the video, in seconds.")
-    ] = None,
-    num_frames: Annotated[
-        int | None, typer.Option(help="Number of frames.  [default: the model's]")
-    ] = None,
-    saliency_from: Annotated[
-        str | None,
-        typer.Option(help="SigLIP checkpoint with a pooling head.", callback=expanded_text),
-    ] = None,
-    sinks: Annotated[
-        str | None,
-        typer.Option(help="Sinks file written by `tango analyze sinks`.", callback=expanded_text),
-    ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Device.")] = "auto",
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, max=10**12, help="Maximum length of the reply in tokens.")
-    ] = None,
-) -> None:
-    """Ask one question about one video: free-form, or with options."""
+    video: Location,
+    question: str,
+    *,
+    choices: list[str] = [],
+    model: Annotated[str, Details(autocompletion=model_names)] = "tiny",
+    path: OptionalLocation = None,
+    method: Annotated[str, Details(autocompletion=method_names)] = "tango",
+    retention: float | None = None,
+    option: list[str] = [],
+    clip: Annotated[str | None, Details(metavar="START-END")] = None,
+    num_frames: int | None = None,
+    saliency_from: OptionalLocation = None,
+    sinks: OptionalLocation = None,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    max_new_tokens: Annotated[int | None, Details(min=1, max=10**12)] = None,
+) -> int:
+    """Ask one question about one video: free-form, or with options.
+
+    Args:
+        video: Video file, directory of frames, or URL.
+        question: The question.
+        choices: Answer option; repeat it, or give several as "a dog|a cat".
+        model: Name of a model, or a checkpoint: directory or hub id.
+        path: Checkpoint for the named model.  [default: its own]
+        method: Pruning method.
+        retention: Share of the visual tokens to keep.  [default: 0.1]
+        option: Further option of the method: --option alpha=2.
+        clip: Part of the video, in seconds.
+        num_frames: Number of frames.  [default: the model's]
+        saliency_from: SigLIP checkpoint with a pooling head.
+        sinks: Sinks file written by `tango analyze sinks`.
+        device: Device.
+        max_new_tokens: Maximum length of the reply in tokens.
+    """
     bounds = None if clip is None else parse_bounds(clip)
-    method_options = parse_options(option)
+    method_options = dict(map(parse_option, option))
     from jobs.ask import ask
 
-    code = ask(
+    return ask(
         video,
         question,
         choices=choices,
@@ -90,29 +72,26 @@ def ask(
         method_options=method_options,
         console=Console(),
     )
-    raise typer.Exit(code)
 
 
+@command(app)
 def train_tiny(
-    output: Annotated[
-        Path, typer.Option(help="Directory that receives the model.", callback=expanded)
-    ] = Path("tiny"),
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
-    minutes: Annotated[
-        float, typer.Option(help="Training time on two free cores; scales every stage.")
-    ] = 90.0,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the checkpoints in OUTPUT.")
-    ] = False,
-    beside: Annotated[
-        list[Path],
-        typer.Option(
-            help="Finished training with another seed, for the model card; may be repeated.",
-            callback=expanded_all,
-        ),
-    ] = [],  # noqa: B006
+    *,
+    output: Path = Path("tiny"),
+    seed: Number = 0,
+    minutes: float = 90.0,
+    resume: bool = False,
+    beside: list[Path] = [],
 ) -> None:
-    """Train the built-in model from scratch."""
+    """Train the built-in model from scratch.
+
+    Args:
+        output: Directory that receives the model.
+        seed: Random seed.
+        minutes: Training time on two free cores; scales every stage.
+        resume: Continue from the checkpoints in OUTPUT.
+        beside: Finished training with another seed, for the model card; may be repeated.
+    """
     from jobs.run.locations import raise_if_unusable
 
     raise_if_unusable(output)
@@ -129,67 +108,16 @@ def train_tiny(
     print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
 
 
-# Arguments of `VideoChat.ask` that are options of the command, not of a method.
-_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
-
-
-def parse_bounds(text: str) -> tuple[float, float]:
-    """Parse the value of `--clip`: `"12.5-30"`, in seconds.
-
-    Raises:
-        RecipeError: If it is not of that form.
-    """
-    from jobs.config.errors import RecipeError
-
-    start, dash, end = text.partition("-")
-    try:
-        bounds = float(start), float(end)
-    except ValueError:
-        bounds = (0.0, -1.0)
-    if not dash or not 0 <= bounds[0] <= bounds[1]:
-        raise RecipeError(f"--clip {text!r} is not START-END in seconds, e.g. 12.5-30")
-    return bounds
-
-
-def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse the values of `--option`: `"alpha=2"`, with a YAML value each.
-
-    Raises:
-        RecipeError: If one is not of that form, or has a flag of its own.
-    """
-    return dict(map(_option, texts))
-
-
-def _option(text: str) -> tuple[str, Any]:
-    """Parse `"alpha=2"`."""
-    from jobs.config.bounded_yaml import YamlError, load_yaml
-    from jobs.config.errors import RecipeError, shortened
-
-    name, equals, value = text.partition("=")
-    if not equals or not name or name in _FLAGS:
-        raise RecipeError(
-            f"--option {text!r} is not an OPTION=VALUE of the method, e.g. alpha=2; "
-            "give answer options with --choices"
-        )
-    try:
-        return name, load_yaml(value)
-    except YamlError as error:
-        raise RecipeError(f"--option {shortened(text)!r}: {shortened(value)!r} {error}") from error
-
-
+@command(app)
 def check_method(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="Your own method, my_module:MyMethod, or a built-in one.",
-            autocompletion=method_names,
-        ),
-    ],
-    set_: Annotated[
-        list[str], typer.Option("--set", help="Option of the method: --set retention=0.2.")
-    ] = [],  # noqa: B006
-) -> None:
-    """Check a method against the contract of all methods: budget, purity, order, dtype."""
+    name: Annotated[str, Details(autocompletion=method_names)], *, set_: list[str] = []
+) -> int:
+    """Check a method against the contract of all methods: budget, purity, order, dtype.
+
+    Args:
+        name: Your own method, my_module:MyMethod, or a built-in one.
+        set_: Option of the method: --set retention=0.2.
+    """
     from jobs.config.overrides import with_overrides
     from tango_core.compressors.contract import check_method
 
@@ -198,4 +126,45 @@ def check_method(
         num_failed += result.failure is not None
         failed = f": {result.failure}" if result.failure else ""
         print(f"{'FAILED' if failed else 'ok':<6}  {result.promise}{failed}", flush=True)
-    raise typer.Exit(exit_codes.of(not num_failed))
+    return exit_codes.of(not num_failed)
+
+
+# Arguments of `VideoChat.ask` that are options of the command, not of a method.
+_FLAGS = ("video", "question", "choices", "method", "retention", "clip", "max_new_tokens")
+
+
+def parse_bounds(text: str) -> tuple[float, float]:
+    """Parse the value of `--clip`: `"12.5-30"`, in seconds.
+
+    Raises:
+        InputError: If it is not of that form.
+    """
+    start, dash, end = text.partition("-")
+    try:
+        bounds = float(start), float(end)
+    except ValueError:
+        bounds = (0.0, -1.0)
+    if not dash or not 0 <= bounds[0] <= bounds[1]:
+        raise InputError(f"--clip {text!r} is not START-END in seconds, e.g. 12.5-30")
+    return bounds
+
+
+def parse_option(text: str) -> tuple[str, Any]:
+    """Parse a value of `--option`: `"alpha=2"`, with a YAML value.
+
+    Raises:
+        InputError: If it is not of that form, or has an option of the command of its own.
+    """
+    from jobs.config.bounded_yaml import YamlError, load_yaml
+    from jobs.config.errors import shortened
+
+    name, equals, value = text.partition("=")
+    if not equals or not name or name in _FLAGS:
+        raise InputError(
+            f"--option {text!r} is not an OPTION=VALUE of the method, e.g. alpha=2; "
+            "give answer options with --choices"
+        )
+    try:
+        return name, load_yaml(value)
+    except YamlError as error:
+        raise InputError(f"--option {shortened(text)!r}: {shortened(value)!r} {error}") from error

@@ -19,7 +19,7 @@ from jobs.estimate.sizes import grid_of
 from pipeline.resources.gpu_memory import raise_if_no_room, room_on, spread_weights
 from pipeline.resources.pools import ActorPool
 from tango_core.models.base import LLMShape, ModelSpec, VisionEncoder
-from tango_core.models.language import arena
+from tango_core.models.language import batching
 from tango_core.models.placement import bytes_of, modules_of, resolve_devices
 from tango_core.models.towers.frame_batches import fitting_batch, largest_batch
 
@@ -201,19 +201,19 @@ def language_memory(
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     weights = bytes_of([model]) if model is not None else _parameters(shape) * itemsize
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * itemsize
-    per_row = arena.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
+    per_row = batching.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
     batch_tokens = asked.batch_tokens
     on_gpu = device != "cpu" and (device != "auto" or torch.cuda.is_available())
     if batch_tokens is None and (room is not None or on_gpu):
         left = 0 if room is None else room.left(weights, [] if model is None else [model])
-        batch_tokens = arena.on_gpu(left, per_token + per_row)
+        batch_tokens = batching.on_gpu(left, per_token + per_row)
     elif batch_tokens is None:
-        batch_tokens = arena.on_cpu(int(_layer(shape) * itemsize))
+        batch_tokens = batching.on_cpu(int(_layer(shape) * itemsize))
     need = asked.longest + asked.reply
-    held = arena.held_tokens(batch_tokens, need, asked.together, asked.prompts)
+    held = batching.held_tokens(batch_tokens, need, asked.together, asked.prompts)
     prompts = held // need
     # Prompts that share a prefix compute it once; what they have of their own is short.
-    passes = -(-prompts // min(asked.together, arena.MAX_BATCH))
+    passes = -(-prompts // min(asked.together, batching.MAX_BATCH))
     return ActorMemory(
         weights=weights,
         activations=passes * asked.longest * per_row + 4.0 * shape.vocab_size * prompts,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,20 +17,27 @@ import requests
 from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
+from jobs.report.formatting import Table
+from jobs.submit.package import write_package
+from jobs.submit.request import Request
 from pipeline.errors import ClusterError
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.redaction import redacted
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from tango_core.errors import InputError
 
 logger = logging.getLogger(__name__)
 
 PREFIX = "tango-"
+SUBMIT_PATIENCE_S, FOLLOW_PATIENCE_S = 60.0, 120.0
+"""Seconds for which requests to a head that does not answer are repeated."""
+_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 15.0
+_HEADER = ("job", "status", "exit", "command", "recipe", "user", "started", "took")
 _TIMEOUT_S = 60.0
 _NO_AGENT = "No available agent"
 _NO_VERSION = "Version check returned 404"
 _PORT = 8265
 _DASHBOARD = f"give the head's dashboard, by default http://head:{_PORT}"
-# Ray prefers these variables to an explicit address; we hide them so that --address wins.
 _RAY_VARIABLES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
 
 
@@ -109,60 +120,28 @@ class Head:
             ) from error
         for name in ("job.sdk", "dashboard_sdk"):  # these loggers set their own levels
             logging.getLogger(f"ray.dashboard.modules.{name}").setLevel(logging.ERROR)
+        # Ray prefers these variables to an explicit address.
+        hidden = {name: os.environ.pop(name) for name in _RAY_VARIABLES if name in os.environ}
         try:
-            with self._errors_as_head_errors(), _without_ray_variables():
+            with self._errors_as_head_errors():
                 self._client = _Client(url)
         except HeadLostError as error:  # often the port is wrong or missing
             raise HeadLostError(f"{str(error).rstrip('.')}; {_DASHBOARD}") from error
+        finally:
+            os.environ.update(hidden)
 
-    def submit(
-        self,
-        job_id: str,
-        *,
-        entrypoint: str,
-        package: str,
-        runtime_env: Mapping[str, Any],
-        metadata: Mapping[str, str],
-        resources: Mapping[str, Any],
-    ) -> bool:
-        """Start a job.
-
-        Args:
-            job_id: New id on this cluster.
-            entrypoint: Shell command.
-            package: Zip file that becomes the working directory.
-            runtime_env: Ray's runtime environment without the working directory.
-            metadata: Metadata to store with the job.
-            resources: Further arguments of Ray's `submit_job`.
-
-        Returns:
-            Whether the job was started; `False` if the id exists already.
+    def ask(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+        """Call a method of Ray's `JobSubmissionClient`.
 
         Raises:
-            HeadError: If the cluster does not accept it.
+            HeadError: If the head refuses the request or does not answer.
         """
-        try:
-            with self._errors_as_head_errors():
-                self._client.submit_job(
-                    entrypoint=entrypoint,
-                    submission_id=job_id,
-                    runtime_env={**runtime_env, "working_dir": package},
-                    metadata=dict(metadata),
-                    **resources,
-                )
-        except HeadLostError:
-            raise
-        except HeadError as error:
-            if "already exists" in str(error):
-                return False
-            raise
-        return True
+        with self._errors_as_head_errors():
+            return getattr(self._client, method)(*arguments, **keywords)
 
     def jobs(self) -> list[JobDetails]:
         """The jobs that `tango submit` has sent to this cluster, the oldest first."""
-        with self._errors_as_head_errors():
-            found = self._client.list_jobs()
-        ours = [job for job in found if (job.metadata or {}).get("tango_digest")]
+        ours = [job for job in self.ask("list_jobs") if (job.metadata or {}).get("tango_digest")]
         return sorted(ours, key=lambda job: (job.start_time or 0, job.submission_id))
 
     def find(self, job_id: str) -> str:
@@ -171,30 +150,117 @@ class Head:
         Raises:
             HeadError: If no job or several jobs match.
         """
-        ids = [job.submission_id for job in self.jobs()]
+        ids = [str(job.submission_id) for job in self.jobs()]
         if job_id in ids:
             return job_id
         found = [one for one in ids if one.startswith((job_id, PREFIX + job_id))]
         if len(found) == 1:
-            return str(found[0])
+            return found[0]
         what = f"is a prefix of {len(found)} jobs" if found else "is not a job"
         known = ", ".join((found or ids)[-5:]) or "none"
         raise HeadError(f"{job_id} {what} on {self.url}; jobs: {known} (tango jobs list)")
 
-    def details(self, job_id: str) -> JobDetails:
-        """Status, exit code and times of a job."""
-        with self._errors_as_head_errors():
-            return self._client.get_job_info(job_id)
+    def submit(
+        self, request: Request, files: Mapping[str, Path], *, clock: Clock = SYSTEM_CLOCK
+    ) -> tuple[str, bool]:
+        """Start a job unless the same one is running.
 
-    def log(self, job_id: str) -> str:
-        """The log of a job so far."""
-        with self._errors_as_head_errors():
-            return str(self._client.get_job_logs(job_id))
+        Two clients that submit the same job at the same time get the same job: ids are numbered per
+        job, and a cluster accepts each id only once.
 
-    def stop(self, job_id: str) -> bool:
-        """Stop a job (SIGTERM, then SIGKILL); returns whether it was running."""
-        with self._errors_as_head_errors():
-            return bool(self._client.stop_job(job_id))
+        Args:
+            request: Description of the job.
+            files: Files to upload, from `package_files`.
+            clock: Clock for the pauses between attempts.
+
+        Returns:
+            Id of the job on the cluster, and whether it was started by this call.
+
+        Raises:
+            HeadError: If the cluster does not accept the job, or has not answered for
+                `SUBMIT_PATIENCE_S`.
+        """
+        tried, reported = "", ""
+        end = clock.monotonic() + SUBMIT_PATIENCE_S
+        with tempfile.TemporaryDirectory(prefix="tango-submit-") as folder:
+            package = Path(folder) / "package.zip"
+            write_package(package, request.recipe, files)
+            while True:
+                try:
+                    jobs = self.jobs()
+                    if tried in {job.submission_id for job in jobs}:  # the response was lost
+                        return tried, True
+                    running = [job for job in jobs if not job.status.is_terminal()]
+                    same = [job for job in running if request.is_same(job.metadata or {})]
+                    if same and not request.new:
+                        return str(same[-1].submission_id), False
+                    tried = next_id(request.digest, jobs)
+                    self.ask(
+                        "submit_job",
+                        entrypoint=request.entrypoint,
+                        submission_id=tried,
+                        runtime_env={**request.runtime_env, "working_dir": str(package)},
+                        metadata=request.metadata,
+                        **request.resources,
+                    )
+                    return tried, True
+                except HeadLostError as error:
+                    if clock.monotonic() >= end:
+                        raise
+                    if str(error) != reported:
+                        logger.warning("%s; retrying for up to %.0f s", error, SUBMIT_PATIENCE_S)
+                    reported = str(error)
+                except HeadError as error:  # another client was faster
+                    if "already exists" not in str(error):
+                        raise
+                    tried = ""
+                clock.sleep(_PAUSE_S)
+
+    def follow(
+        self, job_id: str, write: Callable[[str], None], *, clock: Clock = SYSTEM_CLOCK
+    ) -> JobDetails:
+        """Write the log of a job as it grows, and return its details when the job has ended.
+
+        Args:
+            job_id: Id of the job.
+            write: Called with each new part of the log.
+            clock: Clock for the pauses.
+
+        Raises:
+            HeadLostError: If the head did not answer for `FOLLOW_PATIENCE_S`.
+            HeadError: If the cluster does not know the job.
+        """
+        written, pause_s, lost_at = 0, _PAUSE_S, None
+        while True:
+            try:
+                # The details before the log, so that the last log is complete.
+                details: JobDetails = self.ask("get_job_info", job_id)
+                log = self._log(job_id)
+                if len(log) > written:
+                    write(log[written:])
+                    written = len(log)
+                pause_s, lost_at = _PAUSE_S, None
+                if details.status.is_terminal():
+                    return details
+            except HeadLostError as error:
+                now = clock.monotonic()
+                if lost_at is None:
+                    lost_at = now
+                    logger.warning("%s; retrying for %.0f s", error, FOLLOW_PATIENCE_S)
+                elif now - lost_at >= FOLLOW_PATIENCE_S:
+                    raise HeadLostError(f"{error}; gave up after {now - lost_at:.0f} s") from error
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            clock.sleep(pause_s)
+
+    def _log(self, job_id: str) -> str:
+        """The log of a job so far; "" if the node that stores it is lost."""
+        try:
+            return str(self.ask("get_job_logs", job_id))
+        except HeadLostError:
+            raise
+        except HeadError as error:
+            logger.debug("%s: no log: %s", job_id, error)
+            return ""
 
     @contextmanager
     def _errors_as_head_errors(self) -> Iterator[None]:
@@ -222,16 +288,6 @@ class Head:
         return HeadError(f"{self.url} answers, but is not a Ray dashboard; {_DASHBOARD}")
 
 
-@contextmanager
-def _without_ray_variables() -> Iterator[None]:
-    """Hide Ray's variables while its client is created, so that it uses our address."""
-    hidden = {name: os.environ.pop(name) for name in _RAY_VARIABLES if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
-
-
 def _short(error: BaseException | str) -> str:
     """Shorten an error to one line; of a traceback from Ray, keep the last line."""
     text = redacted(str(error).replace("\\n", "\n"))
@@ -239,3 +295,72 @@ def _short(error: BaseException | str) -> str:
     last = lines[-1] if lines else "" if isinstance(error, str) else type(error).__name__
     first = lines[0] if lines else ""
     return (last if first.endswith("(most recent call last):") else " ".join(lines))[:300]
+
+
+def next_id(digest: str, jobs: Iterable[JobDetails]) -> str:
+    """The next unused id `tango-<digest>-<number>` on the cluster."""
+    beginning = f"{PREFIX}{digest[:10]}-"
+    numbers = [str(job.submission_id).removeprefix(beginning) for job in jobs]
+    return f"{beginning}{max((int(n) for n in numbers if n.isdecimal()), default=0) + 1}"
+
+
+def exit_code(details: JobDetails) -> int:
+    """The exit code of an ended job.
+
+    It is that of the job's process; 128 plus the signal number if a signal ended it; 143 if the job
+    was stopped; 2 if it failed before it started.
+    """
+    if details.driver_exit_code is not None:
+        code = int(details.driver_exit_code)
+        return code if code >= 0 else 128 - code
+    return {"SUCCEEDED": 0, "STOPPED": 143}.get(str(details.status.value), 2)
+
+
+def as_plain(job: JobDetails) -> dict[str, Any]:
+    """Convert a job to plain data for `--json`; times are ISO 8601 in UTC, durations in seconds."""
+    about = job.metadata or {}
+    start, end = (
+        at and datetime.fromtimestamp(at / 1000, UTC) for at in (job.start_time, job.end_time)
+    )
+    names = ("command", "recipe", "user", "version", "digest")
+    return {
+        "id": job.submission_id,
+        "status": str(job.status.value),
+        "exit_code": exit_code(job) if job.status.is_terminal() else None,
+        **{name: about.get(f"tango_{name}") for name in names},
+        "started_at": start and start.isoformat(timespec="seconds"),
+        "ended_at": end and end.isoformat(timespec="seconds"),
+        "seconds": start and round(((end or datetime.now(UTC)) - start).total_seconds(), 1),
+        "entrypoint": job.entrypoint,
+    }
+
+
+def table(jobs: Sequence[JobDetails]) -> str:
+    """Format jobs as a table with one line per job."""
+    rows = []
+    for plain in map(as_plain, jobs):
+        started, seconds = plain["started_at"], plain["seconds"]
+        fields = [
+            *(plain[name] for name in ("id", "status", "exit_code", "command", "recipe", "user")),
+            started and f"{datetime.fromisoformat(started).astimezone():%Y-%m-%d %H:%M}",
+            seconds if seconds is None else f"{seconds:.0f} s",
+        ]
+        rows.append(tuple("-" if field is None else str(field) for field in fields))
+    return "\n".join(Table(_HEADER, rows).plain(right={"exit", "took"}))
+
+
+def lines(job: JobDetails) -> str:
+    """Format the details of one job, one per line."""
+    plain = as_plain(job)
+    message = " ".join((job.message or "").split())
+    plain["message"] = message.partition(", last available logs")[0][:500]
+    width = max(map(len, plain)) + 1
+    return "\n".join(
+        f"{name.replace('_', ' ') + ':':<{width}} {'-' if value is None else value}"
+        for name, value in plain.items()
+    )
+
+
+def as_json(jobs: Sequence[JobDetails]) -> str:
+    """Format jobs as a JSON list."""
+    return json.dumps([as_plain(job) for job in jobs], indent=2)

@@ -1,10 +1,10 @@
 """Benchmarks by name: clips with questions, and protocols that render and score them.
 
-A benchmark is one module with one class, which states everything about it: how its release is read,
-its prompts, scores and files per harness. What benchmarks share is in `annotated.py` (releases of
-tables and videos), `tables.py`, `protocols` and `scoring`. Nothing here may import a model, a
-method, torch, `pipeline` or `jobs`. A new benchmark is one file and one line in `BENCHMARKS`; see
-README.md.
+A benchmark is one module with one class, which states everything about it: its files and columns,
+its prompts, scores and exports per harness. Public ones are in `public`; what they share is in
+`annotated.py`, `tables.py`, `releases.py`, `protocols` and `scoring`. Nothing here may import a
+model, a method, torch, `pipeline` or `jobs`. A new benchmark is one module and one line in
+`BENCHMARKS`; see README.md.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tango_core.extensions import load_extension
 
 # Module and class of every benchmark, imported on first use.
 BENCHMARKS: dict[str, str] = {
-    "charades_sta": "tango_core.benchmarks.charades_sta:CharadesSTABenchmark",
+    "charades_sta": "tango_core.benchmarks.public.charades_sta:CharadesSTABenchmark",
     "custom": "tango_core.benchmarks.custom:CustomBenchmark",
-    "longvideobench": "tango_core.benchmarks.longvideobench:LongVideoBenchBenchmark",
-    "lvbench": "tango_core.benchmarks.lvbench:LVBenchBenchmark",
-    "mlvu": "tango_core.benchmarks.mlvu:MLVUBenchmark",
-    "mvbench": "tango_core.benchmarks.mvbench:MVBenchBenchmark",
+    "longvideobench": "tango_core.benchmarks.public.longvideobench:LongVideoBenchBenchmark",
+    "lvbench": "tango_core.benchmarks.public.lvbench:LVBenchBenchmark",
+    "mlvu": "tango_core.benchmarks.public.mlvu:MLVUBenchmark",
+    "mvbench": "tango_core.benchmarks.public.mvbench:MVBenchBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
-    "tempcompass": "tango_core.benchmarks.tempcompass:TempCompassBenchmark",
-    "videomme": "tango_core.benchmarks.videomme:VideoMMEBenchmark",
-    "videomme_v2": "tango_core.benchmarks.videomme_v2:VideoMMEV2Benchmark",
+    "tempcompass": "tango_core.benchmarks.public.tempcompass:TempCompassBenchmark",
+    "videomme": "tango_core.benchmarks.public.videomme:VideoMMEBenchmark",
+    "videomme_v2": "tango_core.benchmarks.public.videomme_v2:VideoMMEV2Benchmark",
 }
 
 __all__ = [

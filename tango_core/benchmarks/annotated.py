@@ -1,22 +1,37 @@
-"""Benchmarks with annotation tables and a folder of videos."""
+"""Benchmarks that are annotation tables beside a folder of videos.
+
+A benchmark states the names of its files and columns, its prompts and its metric as class
+attributes. Where its rows differ from a plain table of multiple-choice questions, it overrides the
+methods that read them, which begin with an underscore.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import shlex
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.base import Benchmark, Defect
-from tango_core.benchmarks.scoring.multiple_choice import LETTERS, letter_of, lettered
-from tango_core.benchmarks.tables import Row, read_rows
+from tango_core.benchmarks.base import Benchmark, Defect, check_limit
+from tango_core.benchmarks.releases import MediaFinder, find_file
+from tango_core.benchmarks.scoring.multiple_choice import LETTERED, letter_of
+from tango_core.benchmarks.tables import (
+    Row,
+    form_notes,
+    index_of_letter,
+    is_missing,
+    length_of,
+    list_of,
+    option_notes,
+    options_in,
+    read_rows,
+    text_of,
+)
 from tango_core.code_identity import is_outside
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import read_text
@@ -40,7 +55,7 @@ class Record:
         path: The video file or folder of frames, whether it exists or not.
         question: The question.
         clip: (start, end) in seconds, or `None` for the whole file.
-        notes: Remarks about irregularities of this row.
+        notes: Remarks about irregularities of this row; those about its options are added.
         length_s: Length of the file in seconds according to the row; `None` if not stated.
         row: The unchanged row of the release; set by `AnnotatedBenchmark`, like the next two.
         index: Row number over the whole release in the order of its files, from 0; what the
@@ -88,8 +103,8 @@ class VLMEvalKitTable:
     Attributes:
         dataset: Its name, as in the names of prediction files.
         columns: Returns the columns of a question's row in order, without `prediction`.
-        cut: The data set of a copy of the release in which no question names a part of a file,
-            because clips are cut already; `None` if that is the same one.
+        cut: The data set for a copy of the release whose clips are already cut to files; `None` if
+            it is the same one.
     """
 
     dataset: str
@@ -109,7 +124,7 @@ def right_letter(record: Record) -> str:
 
 
 def written_answer(record: Record) -> str:
-    """The release's answer text if it is not one of the options."""
+    """The release's answer as it is written."""
     return str(record.row.get("answer", ""))
 
 
@@ -123,15 +138,15 @@ class LmmsEvalSamples:
     """The logged samples of lmms-eval's tasks.
 
     Attributes:
-        task: The task that asks all questions, as it stands in the names of files, or question ->
-            task.
+        task: The task that asks all questions, as in the names of files, or a function from a
+            question to its task.
         metrics: (question, reply) -> the objects that the task's `process_results` returns.
         target: Returns the result of the task's `doc_to_target`: a letter, a string or an index.
         doc_id: Returns the question's row in the task's table.
-        key_in: Sample with its `metrics` -> a text by which it is known which question it is about;
-            `None` if it does not say. Of several questions with the same text `doc_id` names one.
-        by_doc_id: Whether `doc_id` alone names a question. Not where the task's table has another
-            order than the release: a sample must state its text as well.
+        key_in: Returns the string by which a sample's `metrics` identify its question; `None` if
+            they do not. `doc_id` selects among several questions with the same string.
+        by_doc_id: Whether `doc_id` alone identifies a question. False where the task's table has
+            another order than the release: a sample must state its text as well.
         subtitled_task: Name of the task that asks all questions with subtitles; `None` for none.
     """
 
@@ -151,7 +166,7 @@ class LmmsEvalSamples:
 
 
 def fields_of_metric(metric: str, *names: str) -> Callable[[Sample], str | None]:
-    """`key_in` that joins fields of the object of a metric whose name begins so."""
+    """`key_in` that joins fields of the first metric whose name begins with `metric`."""
 
     def key_in(sample: Sample) -> str | None:
         for name, stated in sample.items():
@@ -193,8 +208,15 @@ class AnnotatedBenchmark(Benchmark):
         layout: Description of a release's folder for error messages.
         annotations: Names and patterns of the annotation file, preferred ones first.
         folders: Folders of the videos, preferred ones first.
-        suffixes: What the name of a video in a row is followed by in the name of its file.
-        subtitle_folders: Folders that subtitles are in.
+        suffixes: Suffixes that a file of a video has beyond its name in a row.
+        subtitle_folders: Folders of the subtitles.
+        subtitle_suffix: Suffix of a file of subtitles, which is named after its video.
+        video_columns: Columns that name the video; the first one that is not empty counts.
+        id_column: Column of the question's id; empty or absent, questions are numbered by video.
+        option_columns: Columns with the list of options; the first one in the row counts.
+        option_form: How the options' lines are written in the release; rows that differ get a note.
+        group_columns: Column by group of questions.
+        length_column: Column of the video's length in seconds; "" for none.
         vlmevalkit_table: The data set in VLMEvalKit; `None` if it has none.
         lmms_eval_samples: The tasks in lmms-eval; `None` if it has none.
 
@@ -208,20 +230,34 @@ class AnnotatedBenchmark(Benchmark):
     folders: ClassVar[Sequence[str]] = ("videos",)
     suffixes: ClassVar[Sequence[str]] = ("",)
     subtitle_folders: ClassVar[Sequence[str]] = ()
+    subtitle_suffix: ClassVar[str] = ".srt"
+    video_columns: ClassVar[Sequence[str]] = ("video",)
+    id_column: ClassVar[str] = "question_id"
+    option_columns: ClassVar[Sequence[str]] = ("options", "candidates")
+    option_form: ClassVar[str] = LETTERED
+    group_columns: ClassVar[Mapping[str, str]] = {}
+    length_column: ClassVar[str] = ""
     vlmevalkit_table: ClassVar[VLMEvalKitTable | None] = None
     lmms_eval_samples: ClassVar[LmmsEvalSamples | None] = None
     root: Path
 
-    def __init__(
-        self,
-        root: str | None = None,
-        split: str = "test",
-        seed: int = 0,
-        protocol: str = "vlmevalkit",
-    ) -> None:
-        super().__init__(root, split, seed, protocol)
-        self.root = _resolve_root(root, self.title or self.name, self.layout)
+    def _open(self, root: str | None) -> None:
+        """Find the release and read its tables."""
+        title = self.title or self.name
+        if not root:
+            raise InputError(
+                f"benchmark.root is missing; set it to the folder of {title}: {self.layout}"
+            )
+        path = Path(os.path.expanduser(root)).absolute()
+        if not path.is_dir():
+            raise MissingFileError(
+                f"benchmark.root {root!r} is not a folder; {title} expects there: {self.layout}"
+            )
+        # A repository folder of the hub's cache holds snapshots.
+        snapshots = [entry for entry in path.glob("snapshots/*") if entry.is_dir()]
+        self.root = max(snapshots, key=lambda entry: entry.stat().st_mtime, default=path)
         self.media = MediaFinder(self.root)
+        self._counts: Counter[str] = Counter()
         self.tables = self._tables()
         if not any(table.rows for table in self.tables):
             raise InputError(f"{self.tables[0].path}: holds no questions; download the file again")
@@ -232,7 +268,6 @@ class AnnotatedBenchmark(Benchmark):
         path = self._find_annotations(self.annotations)
         return [Table(path, read_rows(path))]
 
-    @abstractmethod
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         """Convert one row to a `Record`.
 
@@ -245,19 +280,75 @@ class AnnotatedBenchmark(Benchmark):
         Raises:
             ValueError: If the row is malformed.
         """
+        video = self._video(row)
+        text, choices, lines = self._question(row)
+        answer = self._answer(row, choices)
+        own_id = row.get(self.id_column)
+        return Record(
+            video_id=video,
+            path=self._path(row, video),
+            question=Question(
+                id=self._numbered(f"{video}-") if is_missing(own_id) else str(own_id),
+                text=text,
+                choices=choices,
+                answer=answer,
+                groups=self._groups(row),
+            ),
+            notes=() if lines is None else form_notes(choices, lines, self.option_form),
+            length_s=length_of(row, self.length_column),
+        )
+
+    def _video(self, row: Row) -> str:
+        """Id of a row's video."""
+        return text_of(row, *self.video_columns)
+
+    def _path(self, row: Row, video: str) -> str:
+        """Path of a row's video."""
+        return self._video_path(video)
+
+    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
+        """Text and options of a row, and the options' lines as written if they have letters.
+
+        Options are a list in a column of their own, or lines "(A) .." of the question.
+        """
+        text = text_of(row, "question")
+        name = next((name for name in self.option_columns if name in row), None)
+        both = None if name is not None and row[name] != [] else options_in(text)
+        if both is not None:
+            return *both, text.removeprefix(f"{both[0]}\n")
+        if name is not None:
+            return text, list_of(row, name), None
+        raise InputError("the question has no lines '(A) ..' and there is no list of options")
+
+    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
+        """Index of a row's correct option."""
+        return index_of_letter(text_of(row, "answer").strip(), choices)
+
+    def _groups(self, row: Row) -> dict[str, str]:
+        """Groups of a row's question."""
+        return {group: text_of(row, column) for group, column in self.group_columns.items()}
+
+    def _numbered(self, prefix: str, first: int = 1) -> str:
+        """An id: the prefix, and a number that counts the ids with this prefix."""
+        self._counts[prefix] += 1
+        return f"{prefix}{self._counts[prefix] + first - 1}"
 
     def entries(self) -> Iterator[Record | Defect]:
         """Yield a record, or a defect for a malformed row, in the order of the release."""
         rows = ((table, n, row) for table in self.tables for n, row in enumerate(table.rows))
         seen: set[str] = set()
+        self._counts.clear()
         for index, (table, number, row) in enumerate(rows):
             where = f"{table.path}, row {number + 1}"
             try:
                 record = self._record(index, number, row, table)
-                if record.question.id in seen:
-                    raise InputError(f"question id {record.question.id!r} occurs twice")
-                seen.add(record.question.id)
-                yield replace(record, row=row, index=index, number=number)
+                question = record.question
+                if question.id in seen:
+                    raise InputError(f"question id {question.id!r} occurs twice")
+                seen.add(question.id)
+                odd = option_notes(question.choices, question.answer, row.get("answer"))
+                notes = (*odd, *record.notes)
+                yield replace(record, notes=notes, row=row, index=index, number=number)
             except BlankRowError as error:
                 yield Defect(where, f"{error}; skipped", fatal=False)
             except ValueError as error:
@@ -272,10 +363,10 @@ class AnnotatedBenchmark(Benchmark):
         if self._records is None:
             entries = list(self.entries())
             defects = [entry for entry in entries if isinstance(entry, Defect)]
+            broken = [defect for defect in defects if defect.fatal]
             for defect in defects:
                 if not defect.fatal:
                     logger.warning("%s: %s", defect.where, defect.problem)
-            broken = [defect for defect in defects if defect.fatal]
             if broken:
                 count = "1 row is" if len(broken) == 1 else f"{len(broken)} rows are"
                 split = "" if self.split == "test" else f" --split {self.split}"
@@ -317,7 +408,7 @@ class AnnotatedBenchmark(Benchmark):
 
     def subtitle_path(self, record: Record) -> str | None:
         """Path of the subtitles of a question's video; `None` for a video without subtitles."""
-        return None
+        return self.media.find(self.subtitle_folders, [record.video_id + self.subtitle_suffix])
 
     def _subtitles_of(self, record: Record) -> Subtitles:
         """Read the subtitles of a question's video."""
@@ -333,8 +424,8 @@ class AnnotatedBenchmark(Benchmark):
         """Path of a video by its name in a row, or the path where it is expected."""
         names = [name + suffix for suffix in self.suffixes]
         own = [folder for folder in self.folders if folder not in ("", ".")]
-        put = next(filter(self.media.holds, own), own[0])
-        return self.media.find(self.folders, names) or self.media.at(put, names[0])
+        expected = next(filter(self.media.holds, own), own[0])
+        return self.media.find(self.folders, names) or self.media.at(expected, names[0])
 
     def _find_annotations(self, patterns: Sequence[str]) -> Path:
         """Return the first existing annotation file.
@@ -353,153 +444,21 @@ class AnnotatedBenchmark(Benchmark):
             )
         return found
 
+    def _complete(self, files: Mapping[str, Path]) -> list[Table]:
+        """Read the files of a release that has one per task.
 
-def check_limit(limit: int | None) -> None:
-    """Raise for a negative number of clips.
-
-    Raises:
-        ValueError: In one line.
-    """
-    if limit is not None and limit < 0:
-        raise InputError(f"limit must be 0 or more, got {limit}")
+        Raises:
+            FileNotFoundError: If one of them is missing.
+        """
+        missing = [path for path in files.values() if not path.is_file()]
+        if missing:
+            raise MissingFileError(
+                f"{self.title} annotations under {missing[0].parent} are incomplete, missing "
+                f"{', '.join(path.name for path in missing)}; expected layout: {self.layout}"
+            )
+        return [Table(path, read_rows(path), task) for task, path in files.items()]
 
 
 def clip_id(name: str, clip: Clip) -> str:
     """Name a clip: its file's name, and the bounds if it has any."""
     return name if clip is None else f"{name}#{clip[0]!r}-{clip[1]!r}"
-
-
-def index_of_letter(letter: str, choices: Sequence[str]) -> int:
-    """Index of the option named by a release's letter.
-
-    Raises:
-        ValueError: If it names none.
-    """
-    index = LETTERS.find(letter) if len(letter) == 1 else -1
-    if not 0 <= index < len(choices):
-        raise InputError(f"answer {letter!r} is not a letter of its {len(choices)} options")
-    return index
-
-
-def index_of_text(text: str, choices: Sequence[str]) -> int | None:
-    """Index of the last option with this text, as in VLMEvalKit; `None` for none."""
-    return max((index for index, choice in enumerate(choices) if choice == text), default=None)
-
-
-def options_in(text: str) -> tuple[str, tuple[str, ...]] | None:
-    """Question and options of a text that holds both, as lines "(A) .."; `None` if it does not."""
-    parts = re.split(r"\n\(([A-Z])\) ?", text)
-    letters = "".join(parts[1::2])
-    if not letters or letters != LETTERS[: len(letters)]:
-        return None
-    return parts[0], tuple(part.removesuffix("\n") for part in parts[2::2])
-
-
-def option_notes(choices: Sequence[str], answer: int | None, answer_text: str = "") -> list[str]:
-    """Notes about irregular options of a question."""
-    notes = []
-    if answer is None:
-        notes.append(f"the answer {answer_text!r} is none of the options; not scored")
-    elif not choices[answer].strip():
-        notes.append("the right option is empty")
-    elif choices.count(choices[answer]) > 1:
-        notes.append(f"the right option {choices[answer]!r} occurs twice")
-    elif len(set(choices)) < len(choices):
-        notes.append("two options are equal")
-    if len(choices) < 2:
-        notes.append("there is only one option")
-    return notes
-
-
-def form_notes(choices: Sequence[str], written: str, form: str = "{letter}. {text}") -> list[str]:
-    """Note if a release's option lines differ from the form used in the prompt."""
-    if "\n".join(lettered(choices, form)) == written:
-        return []
-    example = form.format(letter="A", text="text")
-    return [f"options are not written {example!r}; the prompt has them in that form"]
-
-
-def numbers_among(keys: Iterable[Hashable]) -> list[int]:
-    """Running count of every key among equal keys, from 1."""
-    counts: Counter[Hashable] = Counter()
-    numbers = []
-    for key in keys:
-        counts[key] += 1
-        numbers.append(counts[key])
-    return numbers
-
-
-def in_hub_cache(repository: str, *names: str) -> tuple[str, ...]:
-    """Patterns of files in the Hugging Face cache below the root and beside it."""
-    folder = f"hub/datasets--{repository.replace('/', '--')}/snapshots/*"
-    return tuple(f"{up}{folder}/{name}" for up in ("", "../") for name in names)
-
-
-def find_file(root: Path, patterns: Sequence[str]) -> Path | None:
-    """Return the first file that one of the patterns names; of several the last by name.
-
-    Args:
-        root: Where the patterns start; they may begin with `../`.
-        patterns: File names or glob patterns, the preferred ones first.
-    """
-    for pattern in patterns:
-        base = root.parent if pattern.startswith("../") else root
-        found = sorted(path for path in base.glob(pattern.removeprefix("../")) if path.is_file())
-        if found:
-            return found[-1]
-    return None
-
-
-class MediaFinder:
-    """Looks up files by name; every folder is listed once, as network disks are slow to list.
-
-    Args:
-        root: Folder that relative folders start from.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._listings: dict[str, frozenset[str]] = {}
-
-    def find(self, folders: Sequence[str], names: Sequence[str]) -> str | None:
-        """Return the first of `folders` x `names` that exists, as an absolute path.
-
-        Args:
-            folders: Relative to the root, the preferred ones first.
-            names: Names in these folders, which may have sub-folders of their own.
-        """
-        for path in (self.at(folder, name) for folder in folders for name in names):
-            parent, leaf = os.path.split(path)
-            if leaf in self._names(parent):
-                return path
-        return None
-
-    def at(self, folder: str, name: str) -> str:
-        """Return the absolute path of a name in a folder, whether it exists or not."""
-        return os.path.normpath(os.path.join(self.root, folder, name))
-
-    def holds(self, folder: str) -> bool:
-        """Whether the folder exists and is not empty."""
-        return bool(self._names(self.at(folder, "")))
-
-    def _names(self, folder: str) -> frozenset[str]:
-        """Names in a folder; empty if it cannot be listed."""
-        if folder not in self._listings:
-            try:
-                self._listings[folder] = frozenset(os.listdir(folder))
-            except OSError:
-                self._listings[folder] = frozenset()
-        return self._listings[folder]
-
-
-def _resolve_root(root: str | None, title: str, layout: str) -> Path:
-    """The folder that holds the release; a repository folder of the hub's cache has a snapshot."""
-    if not root:
-        raise InputError(f"benchmark.root is missing; set it to the folder of {title}: {layout}")
-    path = Path(os.path.expanduser(root)).absolute()
-    if not path.is_dir():
-        raise MissingFileError(
-            f"benchmark.root {root!r} is not a folder; {title} expects there: {layout}"
-        )
-    snapshots = [entry for entry in path.glob("snapshots/*") if entry.is_dir()]
-    return max(snapshots, key=lambda entry: entry.stat().st_mtime, default=path)

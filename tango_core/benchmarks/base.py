@@ -73,7 +73,8 @@ class CrossTable:
 class Benchmark(ABC):
     """A named set of clips with questions.
 
-    A subclass must implement `items`. Class attributes hold all other facts about the benchmark.
+    A subclass must implement `items`. Class attributes hold all other facts about the benchmark;
+    a subclass that reads files when it is built overrides `_open`.
 
     Args:
         root: The recipe's `benchmark.root`.
@@ -133,10 +134,18 @@ class Benchmark(ABC):
         found = self.protocols[listed]
         # Results record the name that the recipe gave.
         self.protocol = replace(found, name=protocol) if found.name == listed else found
+        self._open(root)
+
+    def _open(self, root: str | None) -> None:  # noqa: B027 - most have nothing to open
+        """Check `root` and read what the benchmark needs; the last step of building it.
+
+        Args:
+            root: The recipe's `benchmark.root`, unchanged.
+        """
 
     @classmethod
     def check_names(cls, split: str, protocol: str) -> None:
-        """Refuse a split or a protocol that the benchmark does not have; no file is opened.
+        """Raise for a split or a protocol that the benchmark does not have; opens no file.
 
         Raises:
             ValueError: In one line: the setting, the value, all names that are allowed.
@@ -146,12 +155,12 @@ class Benchmark(ABC):
 
     @classmethod
     def check_subtitles(cls, subtitles: bool, protocol: str, wording: str | None = None) -> None:
-        """Refuse subtitles where the protocol shows a model none; no file is opened.
+        """Raise if subtitles are requested and the protocol shows none; opens no file.
 
         Args:
-            subtitles: Whether they are to be shown.
+            subtitles: Whether they are requested.
             protocol: Name of one of `protocols`, or of a version.
-            wording: `ModelFamily.wording` of the model that is asked; `None` if it is not known.
+            wording: `ModelFamily.wording` of the model; `None` if it is not known.
 
         Raises:
             ValueError: In one line: the setting, the value, what is allowed.
@@ -175,7 +184,7 @@ class Benchmark(ABC):
             )
 
     def show_subtitles(self) -> None:
-        """Give every clip the subtitles of its video, and name the protocol after them.
+        """Give every clip the subtitles of its video, and append that to the protocol's name.
 
         Raises:
             ValueError: If the protocol has no prompt with subtitles.
@@ -191,7 +200,7 @@ class Benchmark(ABC):
             wording: `ModelFamily.wording`.
 
         Raises:
-            ValueError: If subtitles are to be shown, and the harness shows this family none.
+            ValueError: If subtitles are requested and the harness shows this family none.
         """
         self.check_subtitles(self.subtitles, self.protocol.name.removesuffix(SHOWN), wording)
         self.protocol = self.protocol.for_family(wording)
@@ -210,7 +219,7 @@ class Benchmark(ABC):
     def expected_items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the same clips without writing anything, as for `--dry-run`.
 
-        A benchmark that generates its videos overrides this; their files need not be there then.
+        A benchmark that generates its videos overrides this; their files need not exist then.
 
         Args:
             limit: As `items`.
@@ -225,8 +234,18 @@ class Benchmark(ABC):
         return ()
 
 
+def check_limit(limit: int | None) -> None:
+    """Raise for a negative number of clips.
+
+    Raises:
+        ValueError: In one line.
+    """
+    if limit is not None and limit < 0:
+        raise InputError(f"limit must be 0 or more, got {limit}")
+
+
 def check_name(setting: str, value: object, allowed: Iterable[str]) -> None:
-    """Refuse a name that is not allowed, and say which one was probably meant.
+    """Raise for a name that is not allowed; the message suggests the nearest one.
 
     Args:
         setting: The recipe key, e.g. `"benchmark.name"`.
@@ -250,7 +269,7 @@ def in_one_line(name: str, cls: type[Benchmark]) -> Iterator[None]:
 
     Args:
         name: The recipe's `benchmark.name`.
-        cls: The class of that name; for one of this package nothing happens.
+        cls: The class of that name; errors of a class of this package pass unchanged.
 
     Raises:
         ValueError: With the benchmark, the exception, and the last line of its own code that ran.
@@ -265,8 +284,8 @@ def in_one_line(name: str, cls: type[Benchmark]) -> Iterator[None]:
         except ValueError:  # defined in no file
             files = set()
         where, is_last = last_line_in(error, files)
-        # From elsewhere, such as a file that is not there, what such a class may raise by its
-        # contract is one line already.
+        # Errors that a benchmark may raise by its contract are one line already, unless its own
+        # line raised them.
         if isinstance(error, (ValueError, OSError, ModuleNotFoundError)) and not is_last:
             raise
         what = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

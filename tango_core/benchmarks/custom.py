@@ -19,8 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tango_core.benchmarks.annotated import Clip, check_limit, clip_id
-from tango_core.benchmarks.base import Benchmark, Defect, check_name
+from tango_core.benchmarks.annotated import Clip, clip_id
+from tango_core.benchmarks.base import Benchmark, Defect, check_limit, check_name
 from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
 from tango_core.benchmarks.scoring.free_form import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
@@ -69,20 +69,13 @@ class CustomBenchmark(Benchmark):
     protocols: ClassVar = under_each_harness(PROTOCOL)
     root: Path
 
-    def __init__(
-        self,
-        root: str | None = None,
-        split: str = "test",
-        seed: int = 0,
-        protocol: str = "vlmevalkit",
-    ) -> None:
-        super().__init__(root, split, seed, protocol)
+    def _open(self, root: str | None) -> None:
+        """Find the videos, or read the table."""
         if not root:
             raise InputError(
                 "benchmark.root is missing; for custom set it to a folder of videos, "
                 "or to a .csv or .jsonl table of questions"
             )
-        self.root = Path(root).absolute()
         if not self.root.exists():
             raise MissingFileError(f"benchmark.root {root!r} does not exist; check the path")
         self.misspelt: dict[str, str] = {}

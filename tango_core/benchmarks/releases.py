@@ -1,16 +1,16 @@
-"""Where a benchmark's files are published, as its class states it.
+"""Files of public releases: where they are published, and how they are found in a folder.
 
-A release is a repository of data on the Hugging Face hub: which of its files belong to which part,
-and what somebody should know before a download starts. Nothing here asks a network.
+A release is a repository of data on the Hugging Face hub. Nothing here opens a network connection.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 _PIECE = re.compile(
@@ -93,3 +93,66 @@ def archive_of(path: str) -> str | None:
         return path
     found = _PIECE.fullmatch(path)
     return found["whole"] if found else None
+
+
+def in_hub_cache(repository: str, *names: str) -> tuple[str, ...]:
+    """Patterns of files in the Hugging Face cache below the root and beside it."""
+    folder = f"hub/datasets--{repository.replace('/', '--')}/snapshots/*"
+    return tuple(f"{up}{folder}/{name}" for up in ("", "../") for name in names)
+
+
+def find_file(root: Path, patterns: Sequence[str]) -> Path | None:
+    """Return the first file that one of the patterns names; of several the last by name.
+
+    Args:
+        root: Where the patterns start; they may begin with `../`.
+        patterns: File names or glob patterns, the preferred ones first.
+    """
+    for pattern in patterns:
+        base = root.parent if pattern.startswith("../") else root
+        found = sorted(path for path in base.glob(pattern.removeprefix("../")) if path.is_file())
+        if found:
+            return found[-1]
+    return None
+
+
+class MediaFinder:
+    """Looks up files by name; every folder is listed once, as network disks are slow to list.
+
+    Args:
+        root: Folder that relative folders start from.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._listings: dict[str, frozenset[str]] = {}
+
+    def find(self, folders: Sequence[str], names: Sequence[str]) -> str | None:
+        """Return the first of `folders` x `names` that exists, as an absolute path.
+
+        Args:
+            folders: Relative to the root, the preferred ones first.
+            names: Names in these folders, which may have sub-folders of their own.
+        """
+        for path in (self.at(folder, name) for folder in folders for name in names):
+            parent, leaf = os.path.split(path)
+            if leaf in self._names(parent):
+                return path
+        return None
+
+    def at(self, folder: str, name: str) -> str:
+        """Return the absolute path of a name in a folder, whether it exists or not."""
+        return os.path.normpath(os.path.join(self.root, folder, name))
+
+    def holds(self, folder: str) -> bool:
+        """Whether the folder exists and is not empty."""
+        return bool(self._names(self.at(folder, "")))
+
+    def _names(self, folder: str) -> frozenset[str]:
+        """Names in a folder; empty if it cannot be listed."""
+        if folder not in self._listings:
+            try:
+                self._listings[folder] = frozenset(os.listdir(folder))
+            except OSError:
+                self._listings[folder] = frozenset()
+        return self._listings[folder]

@@ -1,4 +1,4 @@
-"""Read the annotation files of public releases: JSON, JSON lines, CSV, TSV and Parquet."""
+"""Read annotation files (JSON, JSON lines, CSV, TSV, Parquet) and the values of their rows."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tango_core.benchmarks.scoring.multiple_choice import LETTERED, LETTERS, lettered
 from tango_core.errors import InputError
 from tango_core.local_files import parse_json, read_text
 
@@ -39,7 +41,7 @@ def read_json(path: Path) -> Any:
 def read_rows(path: Path) -> list[Row]:
     """Read a table, one mapping per row, in the order of the file.
 
-    Fields of CSV and TSV files are text; use the functions below to read numbers and lists.
+    Fields of CSV and TSV files are strings; use the functions below to read numbers and lists.
 
     Args:
         path: `.json` (a list of objects), `.jsonl`, `.csv`, `.tsv` or `.parquet`.
@@ -65,12 +67,16 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is empty: absent, null, NaN, or no text at all."""
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+    """Whether a value is empty: absent, null, NaN, or an empty string."""
+    return value == "" or _is_absent(value)
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def text_of(row: Row, *names: str) -> str:
-    """Return the first of the named fields that is not empty, as it is written.
+    """Return the first of the named fields that is not empty, unchanged.
 
     Raises:
         ValueError: If all are empty.
@@ -82,15 +88,14 @@ def text_of(row: Row, *names: str) -> str:
 
 
 def answer_text_of(row: Row) -> str:
-    """Return the field `answer` as it is written; it may be an empty text, as an option may be.
+    """Return the field `answer` unchanged; it may be an empty string, as an option may be.
 
     Raises:
         ValueError: If there is none.
     """
-    value = row.get("answer")
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if _is_absent(row.get("answer")):
         raise InputError("no answer")
-    return str(value)
+    return str(row["answer"])
 
 
 def number_of(row: Row, name: str) -> float:
@@ -119,10 +124,10 @@ def length_of(row: Row, name: str) -> float | None:
 
 
 def list_of(row: Row, name: str) -> tuple[str, ...]:
-    """Return a field that holds a list of texts; CSV and TSV files hold it as Python or JSON text.
+    """Return a field that holds a list of strings, which CSV and TSV files write as Python or JSON.
 
     Raises:
-        ValueError: If it is empty or not a list of texts or numbers.
+        ValueError: If it is empty or not a list of strings or numbers.
     """
     value = row.get(name)
     if isinstance(value, str):
@@ -138,6 +143,64 @@ def list_of(row: Row, name: str) -> tuple[str, ...]:
     if not all(isinstance(entry, (str, int, float)) for entry in value):
         raise InputError(f"{name} must hold texts, got {value!r}")
     return tuple(str(entry) for entry in value)
+
+
+def index_of_letter(letter: str, choices: Sequence[str]) -> int:
+    """Index of the option named by a release's letter.
+
+    Raises:
+        ValueError: If it names none.
+    """
+    index = LETTERS.find(letter) if len(letter) == 1 else -1
+    if not 0 <= index < len(choices):
+        raise InputError(f"answer {letter!r} is not a letter of its {len(choices)} options")
+    return index
+
+
+def index_of_text(text: str, choices: Sequence[str]) -> int | None:
+    """Index of the last option with this text, as in VLMEvalKit; `None` for none."""
+    return max((index for index, choice in enumerate(choices) if choice == text), default=None)
+
+
+def options_in(text: str) -> tuple[str, tuple[str, ...]] | None:
+    """Split a text into question and options, lines "(A) .."; `None` if there are no such lines."""
+    parts = re.split(r"\n\(([A-Z])\) ?", text)
+    letters = "".join(parts[1::2])
+    if not letters or letters != LETTERS[: len(letters)]:
+        return None
+    return parts[0], tuple(part.removesuffix("\n") for part in parts[2::2])
+
+
+def option_notes(choices: Sequence[str], answer: int | None, written: object) -> list[str]:
+    """Notes about irregular options of a question.
+
+    Args:
+        choices: The options; none for a free-form question, which gets no notes.
+        answer: Index of the correct one; `None` if it is unknown or none of them.
+        written: The answer in the row; missing where answers are hidden.
+    """
+    notes = []
+    if not choices or (answer is None and _is_absent(written)):
+        return []
+    if answer is None:
+        notes.append(f"the answer {str(written)!r} is none of the options; not scored")
+    elif not choices[answer].strip():
+        notes.append("the right option is empty")
+    elif choices.count(choices[answer]) > 1:
+        notes.append(f"the right option {choices[answer]!r} occurs twice")
+    elif len(set(choices)) < len(choices):
+        notes.append("two options are equal")
+    if len(choices) < 2:
+        notes.append("there is only one option")
+    return notes
+
+
+def form_notes(choices: Sequence[str], written: str, form: str = LETTERED) -> tuple[str, ...]:
+    """Note if a release's option lines differ from the form used in the prompt."""
+    if "\n".join(lettered(choices, form)) == written:
+        return ()
+    example = form.format(letter="A", text="text")
+    return (f"options are not written {example!r}; the prompt has them in that form",)
 
 
 def _read_json_lines(path: Path) -> list[Any]:
@@ -166,7 +229,7 @@ def _read_separated(path: Path, separator: str) -> list[dict[str, Any]]:
 
 
 def parted_by(header: Sequence[str]) -> str:
-    """A hint, as the end of a sentence, for a CSV whose columns are parted by something else."""
+    """The end of an error message for a CSV whose columns have another separator."""
     for separator, name in ((";", "semicolons"), ("\t", "tabs")):
         if len(header) == 1 and separator in header[0]:
             return f"; its columns are parted by {name}: save it with commas"

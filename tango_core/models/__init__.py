@@ -12,7 +12,6 @@ Packages and modules, each importing only from those before it:
     language/                                  prompts, chat text, the engine
     files, towers/, language_half              shared parts of all families' halves
     internvl/, llava/, qwen2_5_vl/, qwen3_vl/  a package per family; none imports another
-    random_weights/                            checkpoints of published sizes without a download
     tiny                                       the built-in model
 """
 

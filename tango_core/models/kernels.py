@@ -10,7 +10,7 @@ all have one size make a plan or two per job and are left to PyTorch.
 A compiler fuses the many small kernels between the matrix products of passes over many tokens:
 norms, rotary embeddings, activations and residual sums. So the blocks of the towers and the layers
 of a prefill are compiled, and nothing else: projectors and signals run once per clip, and a step of
-decoding has one token per sequence and is a CUDA graph.
+decoding has one token per sequence.
 
 Compiled kernels round differently from stock ones, like those of another device. So, like the
 device, `model.compile` is not part of the identity of tokens (`ModelSpec.identity`), but of that of

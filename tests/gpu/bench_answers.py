@@ -12,12 +12,12 @@ import torch
 from tango_core.models.base import ClipPrompts, LanguageModel, ModelSpec
 from tango_core.types import CompressedVideo, Prompt
 from tests.gpu.command import Rows, Run, gib, reset_peak, synchronize
-from tests.gpu.halves import described, geometry, has_graph, loaded_language_model
+from tests.gpu.halves import described, geometry, loaded_language_model
 
 GEOMETRY = "llava-onevision-7b"
 _KEPT = "language model"
 RETENTION = 0.1
-NEW_TOKENS = 32  # a graph of a step of decoding is recorded after the first 8
+NEW_TOKENS = 32
 QUESTIONS = tuple(
     Prompt("", f"Question: What happens {' '.join(['then'] * index)}?\nA. One\nB. Two\nAnswer: ")
     for index in range(1, 9)
@@ -88,16 +88,13 @@ def _together(model: LanguageModel, clips: Sequence[CompressedVideo], budget: in
     session = model.session(budget)
     for clip in clips:
         session.add(ClipPrompts(clip, QUESTIONS[:1], max_new_tokens=NEW_TOKENS))
-    done, recorded = 0, False
+    done = 0
     while session.busy:
         for _, answers in session.step():
             if isinstance(answers, Exception):
                 raise answers
             done += 1
-        recorded |= has_graph(session)
     assert done == len(clips)
-    if model.spec.device.startswith("cuda") and not recorded:
-        raise RuntimeError("decoding went on without a CUDA graph")
     return done
 
 

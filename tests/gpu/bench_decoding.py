@@ -13,15 +13,12 @@ from tango_core.models.placement import bytes_of
 from tango_core.types import CompressedVideo
 from tests.gpu.bench_answers import QUESTIONS, clip_of, language_model
 from tests.gpu.command import Rows, Run, synchronize
-from tests.gpu.halves import has_graph
 
-# Without a graph a step of 28 layers is bound by its launches: 9 to 15 ms.
-LAUNCH_BOUND_MS = 9.0
 _COPIED_BYTES = 2**30
 
 
 def bench_decoding(run: Run) -> Rows:
-    """One sequence, and as many as a batch has; eager steps and the recording are left out."""
+    """Time per step of one sequence, and of as many as a batch has."""
     short, long = (16, 48) if run.small else (64, 320)
     rows: Rows = []
     model: Any
@@ -32,36 +29,31 @@ def bench_decoding(run: Run) -> Rows:
     for number in (1, 8):
         clips = [clip_of(spec, seed, run) for seed in range(number)]
         _decoded(model, clips, short)  # kernels are chosen
-        begun, _ = _decoded(model, clips, short)
-        ended, recorded = _decoded(model, clips, long)
+        begun, ended = _decoded(model, clips, short), _decoded(model, clips, long)
         step = (ended - begun) / (long - short)
         rows.append(
             {
                 "sequences": number,
-                "graph": recorded,
                 "ms/step": step,
                 "ms/token": step / number,
                 "floor ms": floor,
-                "launch-bound ms": LAUNCH_BOUND_MS,
-                "ok": recorded or run.device.type != "cuda",
             }
         )
     return rows
 
 
-def _decoded(model: Any, clips: Sequence[CompressedVideo], new_tokens: int) -> tuple[float, bool]:
-    """Milliseconds of all steps of a session, and whether they became a graph."""
+def _decoded(model: Any, clips: Sequence[CompressedVideo], new_tokens: int) -> float:
+    """Milliseconds of all steps of a session."""
     session = model.session(65536)
     for clip in clips:
         session.add(ClipPrompts(clip, QUESTIONS[:1], max_new_tokens=new_tokens))
-    spent, recorded = 0.0, False
+    spent = 0.0
     while session.busy:
         for _, answers in session.step():
             if isinstance(answers, Exception):
                 raise answers
             spent += answers[0].decode_ms  # a sequence has its share of every step
-        recorded |= has_graph(session)
-    return spent, recorded
+    return spent
 
 
 def _bandwidth(run: Run) -> float:

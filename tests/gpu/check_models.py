@@ -17,13 +17,13 @@ from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ClipPrompts, LanguageModel, ModelSpec
 from tango_core.types import CompressedVideo, Prompt, VisualFeatures
 from tests.gpu.command import Rows, Run, equal_replies, rows_or_reason
-from tests.gpu.halves import described, geometry, has_graph, noise_frames, write_pooling_head
+from tests.gpu.halves import described, geometry, noise_frames, write_pooling_head
 
 HEADLESS = "llava-onevision-7b"  # its tower comes without the head that gives saliency
 FAMILIES = (HEADLESS, "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b")
 SHRINK = 7  # 4 layers of 512 channels
 NUM_FRAMES = 4
-NEW_TOKENS, FEW_TOKENS = 32, 6  # a graph of a step of decoding is recorded after the first 8
+NEW_TOKENS, FEW_TOKENS = 32, 6
 # Largest relative difference of a tower's output.
 LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 DTYPES = ("float32", "bfloat16", "float16")
@@ -118,9 +118,8 @@ def _replies(
     there = _endless(load_language_model(spec))
     rows = []
     for way in ("alone", "shared prefix", "batch"):
-        recorded = None
         if way == "batch":
-            found, recorded = _together(there, clips, longest)
+            found = _together(there, clips, longest)
         else:
             found = [_alone(there, clip, longest, share=way != "alone") for clip in clips]
         rows.append(
@@ -131,9 +130,6 @@ def _replies(
                 **equal_replies(chain(*expected), chain(*found), spec.dtype),
             }
         )
-        # A graph is of one device, which need not be the first.
-        if recorded is not None and spec.device in ("cuda", "cuda:1"):
-            rows[-1] |= {"graph": recorded, "ok": rows[-1]["ok"] and recorded}
     return rows
 
 
@@ -170,11 +166,9 @@ def _alone(
     return [answer.text for answer in answers]
 
 
-def _together(
-    model: LanguageModel, clips: list[CompressedVideo], longest: int
-) -> tuple[list[list[str]], bool]:
-    """Replies to all prompts about all clips from one session; whether it recorded a graph."""
-    session, found, recorded = model.session(), {}, False
+def _together(model: LanguageModel, clips: list[CompressedVideo], longest: int) -> list[list[str]]:
+    """Replies to all prompts about all clips from one session."""
+    session, found = model.session(), {}
     requests = [ClipPrompts(clip, PROMPTS, max_new_tokens=longest) for clip in clips]
     for request in requests:
         session.add(request)
@@ -183,5 +177,4 @@ def _together(
             if isinstance(answers, Exception):
                 raise answers
             found[id(request)] = [answer.text for answer in answers]
-        recorded |= has_graph(session)
-    return [found[id(request)] for request in requests], recorded
+    return [found[id(request)] for request in requests]

@@ -21,8 +21,8 @@ from transformers import SiglipVisionConfig, SiglipVisionModel
 
 from tango_core.models import ModelSpec, describe_model, load_encoder, load_language_model
 from tango_core.models.placement import modules_of
-from tango_core.models.random_weights import GEOMETRIES, write_random_checkpoint
 from tango_core.types import VideoFrames
+from tests.gpu.random_weights import GEOMETRIES, write_random_checkpoint
 
 
 @contextmanager
@@ -89,15 +89,6 @@ def _draw(module: nn.Module, name: str, value: torch.Tensor) -> None:
         value.normal_(std=0.1)
     else:
         value.normal_(std=1 / math.sqrt(math.prod(value.shape[1:])))
-
-
-def has_graph(session: Any) -> bool:
-    """Whether the steps of decoding of a session of a language half are a CUDA graph by now.
-
-    Where none can be recorded, a job only logs a warning.
-    """
-    decoding = session._session._decoding
-    return decoding is not None and decoding._graph is not None
 
 
 def noise_frames(spec: ModelSpec, seed: int = 0) -> VideoFrames:

@@ -23,9 +23,9 @@ from jobs.run.locations import Locations
 from jobs.run.run_dirs import new_run_dir
 from pipeline.plan import Plan
 from pipeline.rows import Result
-from tango_core.models.random_weights import GEOMETRIES
 from tests.gpu.command import Rows, Run, do_parts, options
 from tests.gpu.halves import geometry
+from tests.gpu.random_weights import GEOMETRIES
 
 # Its tower is that of the 7B model; its weights are drawn in seconds.
 GEOMETRY = "llava-onevision-0.5b"

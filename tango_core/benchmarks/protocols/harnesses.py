@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE
-from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of, lettered
-from tango_core.types import Prompt, Question
+from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, Rewording
+from tango_core.benchmarks.scoring.multiple_choice import letter_of
+from tango_core.types import Question
 
 _ANSWER = ("The best answer is", "The correct answer is", "The answer is", "The answer")
 OPTION_PHRASES = (*_ANSWER, "The best option is", "The correct option is")
@@ -153,16 +153,6 @@ def infer_option(reply: str, choices: Mapping[str, str], *, stated: bool = True)
     return mentioned[0] if len(mentioned) == 1 else "Z"
 
 
-def with_bracketed_options(question: Question) -> str:
-    """Write question and options as VLMEvalKit's MVBench and MLVU; space at the end is lost."""
-    options = "".join(f"{line}\n" for line in lettered(question.choices, BRACKETED))
-    return f"Question: {question.text}\nOptions:\n{options}".rstrip()
-
-
-def for_internvl(asked: Prompt) -> Prompt:
-    """A prompt of Video-MME as VLMEvalKit's wrapper of InternVL changes it.
-
-    "Answer:" goes and a request comes. It deletes every line that begins so, in a question's text,
-    too; the space behind it stays.
-    """
-    return Prompt(asked.before, asked.after.replace("\nAnswer:", "") + f"\n{LETTER_PLEASE}")
+# VLMEvalKit's wrapper of InternVL changes prompts of Video-MME: it deletes every "Answer:" that
+# begins a line, in a question's text, too, keeps the space behind it, and appends a request.
+FOR_INTERNVL = Rewording("\nAnswer:", f"\n{LETTER_PLEASE}")

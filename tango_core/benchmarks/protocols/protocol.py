@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from tango_core.benchmarks.protocols.subtitles import SHOWN, SubtitleRule, Watched
-from tango_core.benchmarks.scoring.multiple_choice import lettered, read, read_option
+from tango_core.benchmarks.scoring.multiple_choice import LETTERED, lettered, read, read_option
 from tango_core.errors import InputError
 from tango_core.types import Prompt, Question, Subtitles
 
-Reword = Callable[[Prompt], Prompt]
 Score = Callable[[str, Question], float | None]
 
 LETTER_PLEASE = "Answer with the option's letter from the given choices directly."
@@ -36,10 +35,65 @@ VERSIONS = {"vlmevalkit": ("e8e78f05", "2026-05"), "lmms_eval": ("0.7.3", "2024-
 
 
 @dataclass(frozen=True)
+class PromptTemplate:
+    """The user turn of a question, as text with `{question}`, `{options}` and `{subtitles}`.
+
+    Attributes:
+        after: Text after the clip.
+        before: Text before the clip, without fields.
+        option: Form of one option; options are separated by line breaks.
+        strip: Whether white space at the end of the options is dropped.
+        subtitles: What `{subtitles}` stands for, with the field `{lines}`; nothing where a question
+            is rendered without subtitles.
+        omit_empty: Whether `{subtitles}` stands for nothing also where no line was selected.
+    """
+
+    after: str
+    before: str = ""
+    option: str = LETTERED
+    strip: bool = False
+    subtitles: str = ""
+    omit_empty: bool = False
+
+    def __call__(self, question: Question, lines: str | None = None) -> Prompt:
+        """Render a question.
+
+        Args:
+            question: The question.
+            lines: Subtitles to show with it, already selected; `None` for none.
+        """
+        options = "\n".join(lettered(question.choices, self.option))
+        hidden = lines is None or (self.omit_empty and not lines)
+        after = self.after.format(
+            question=question.text,
+            options=options.rstrip() if self.strip else options,
+            subtitles="" if hidden else self.subtitles.format(lines=lines),
+        )
+        return Prompt(self.before, after)
+
+
+@dataclass(frozen=True)
+class Rewording:
+    """How a harness's wrapper of a model family changes the text after the clip.
+
+    Attributes:
+        remove: Deleted wherever it occurs.
+        append: Added at the end.
+    """
+
+    remove: str
+    append: str = ""
+
+    def __call__(self, prompt: Prompt) -> Prompt:
+        """Change a prompt."""
+        return Prompt(prompt.before, prompt.after.replace(self.remove, "") + self.append)
+
+
+@dataclass(frozen=True)
 class Protocol:
     """How a question is put to a model and how an option is read from the reply.
 
-    The functions are module-level, so that a protocol travels to other processes by name.
+    Protocols are pickled, so their functions are those of a module or `PromptTemplate`s.
 
     Attributes:
         name: E.g. `"vlmevalkit"` or, by the rules of a version, `"vlmevalkit@2026-05"`.
@@ -56,8 +110,8 @@ class Protocol:
             answered: a text in which its rules read no option. Its score is the question's.
         macro: Whether that harness averages over the values of the benchmark's `macro_group`
             instead of over its questions.
-        wordings: (family, edit of a prompt) pairs: models that the harness asks in other words, by
-            the `wording` of their family. Edits are functions of a module.
+        wordings: (family, change of a prompt) pairs: model families whose prompts the harness
+            changes, by the `wording` of the family.
         subtitles: How a question is put where `benchmark.subtitles` is set; `None` if the harness
             shows a video model none.
     """
@@ -69,7 +123,7 @@ class Protocol:
     harness_score: Score | None = None
     failed_reply: str = ""
     macro: bool = False
-    wordings: tuple[tuple[str, Reword], ...] = ()
+    wordings: tuple[tuple[str, Callable[[Prompt], Prompt]], ...] = ()
     subtitles: SubtitleRule | None = None
 
     def for_family(self, wording: str) -> Protocol:
@@ -102,20 +156,17 @@ class Protocol:
         return self.subtitles.render(question, self.subtitles.choose(subtitles, watched))
 
 
-def _reworded(reword: Reword, render: Callable[..., Prompt], *asked: Any) -> Prompt:
-    return reword(render(*asked))
-
-
-def after_clip(text: str) -> Prompt:
-    """A prompt whose whole text follows the clip."""
-    return Prompt(before="", after=text)
+def _reworded(
+    reword: Callable[[Prompt], Prompt], render: Callable[..., Prompt], *arguments: Any
+) -> Prompt:
+    return reword(render(*arguments))
 
 
 def render_prompt(question: Question) -> Prompt:
     """Put the question after the clip: text, options by line, instruction; or the text alone."""
     if not question.choices:
-        return after_clip(question.text)
-    return after_clip("\n".join([question.text, *lettered(question.choices), LETTER_PLEASE]))
+        return Prompt("", question.text)
+    return PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}")(question)
 
 
 def read_reply(reply: str, question: Question) -> int | None:
@@ -162,6 +213,11 @@ def in_versions(
         listed: Protocol(listed, render, read_choice, harness_score=counted, **settings)
         for listed, counted in scores.items()
     }
+
+
+def unscored(name: str, protocol: Protocol) -> dict[str, Protocol]:
+    """List a protocol also under the name of a harness that does not have the benchmark."""
+    return {name: replace(protocol, name=name, harness_score=None, failed_reply="")}
 
 
 def under_each_harness(protocol: Protocol) -> Mapping[str, Protocol]:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from tango_core.errors import InputError
 
 LETTERS = ascii_uppercase
-BRACKETED = "({letter}) {text}"
-"""Style of `lettered`: `["(A) red", "(B) blue"]`."""
+LETTERED, BRACKETED = "{letter}. {text}", "({letter}) {text}"
+"""Styles of `lettered`: `["A. red", "B. blue"]` and `["(A) red", "(B) blue"]`."""
 
 # How reasoning models end and begin their reasoning, and how they mark the answer behind it.
 _REASONING = r"(?:think|thinking|thought|reasoning|analysis)"
@@ -114,7 +114,7 @@ def letter_of(index: int) -> str:
     return LETTERS[index]
 
 
-def lettered(choices: Sequence[str], style: str = "{letter}. {text}") -> list[str]:
+def lettered(choices: Sequence[str], style: str = LETTERED) -> list[str]:
     """Write options with letters: `["A. red", "B. blue"]`, or in the style `BRACKETED`."""
     return [style.format(letter=letter_of(i), text=text) for i, text in enumerate(choices)]
 

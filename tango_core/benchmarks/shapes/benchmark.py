@@ -26,8 +26,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tango_core.benchmarks.annotated import check_limit
-from tango_core.benchmarks.base import Benchmark
+from tango_core.benchmarks.base import Benchmark, check_limit
 from tango_core.benchmarks.protocols.protocol import under_each_harness
 from tango_core.benchmarks.shapes.questions import ASKED, PROTOCOL, pick, questions
 from tango_core.benchmarks.shapes.render import render
@@ -85,22 +84,16 @@ class ShapesBenchmark(Benchmark):
     protocols: ClassVar = under_each_harness(PROTOCOL)
     generated_in: Path
 
-    def __init__(
-        self,
-        root: str | None = None,
-        split: str = "test",
-        seed: int = 0,
-        protocol: str = "vlmevalkit",
-    ) -> None:
-        super().__init__(None, split, seed, protocol)
-        if seed < 0:
-            raise InputError(f"benchmark.seed must be 0 or more, got {seed}")
+    def _open(self, root: str | None) -> None:
+        """Name the directory of the generated files."""
+        if self.seed < 0:
+            raise InputError(f"benchmark.seed must be 0 or more, got {self.seed}")
         if root is not None and "://" in root:
             raise InputError(f"benchmark.root must be a local directory for shapes, got {root!r}")
         text = json.dumps(_PARAMETERS, sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        base = Path(root or DEFAULT_ROOT).absolute()
-        self.generated_in = base / f"{split}-seed{seed}-{digest}"
+        base, self.root = Path(root or DEFAULT_ROOT).absolute(), None
+        self.generated_in = base / f"{self.split}-seed{self.seed}-{digest}"
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the split's clips, each as soon as its file is there.

@@ -6,9 +6,8 @@
   project's engine decodes greedily with stock layers.
 - `layer_loop.py`: the loop over layers; `pruning.py`: pruning between layers; `attention.py`:
   attention probabilities for pruners, and attention of packed sequences.
-- `batching.py`: requests of many clips answered together. `prefill.py` and `decoding.py` are the
-  two kinds of passes; `arena.py` holds keys and values and chooses
-  the token budget.
+- `batching.py`: requests of many clips answered together, and the token budget.
+  `packed_pass.py`: one pass of many sequences, a prefill or a decoding step.
 
 Imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and transformers;
 no family and no checkpoint file. Other engines belong here as modules.

@@ -8,7 +8,7 @@ are listed, and tests compare each with its own eager attention. Any other class
 A stock layer processes each token independently except in its attention. So the tokens of many
 sequences are concatenated without padding, and only the attention separates them. The function that
 this module registers in transformers' `AttentionInterface` passes queries, keys and values to the
-`Work` object of the current pass; without one it calls the stock fused kernel.
+`Attend` function of the current pass; without one it calls the stock fused kernel.
 
 With grouped queries, key heads are never repeated per query head. A whole sequence is passed to the
 kernel with `enable_gqa` and no mask, which CUDA's fused kernels support. For rows that continue a
@@ -17,7 +17,7 @@ prefix, the queries that share a key head become additional rows of that head.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,35 +188,16 @@ IMPLEMENTATION = "tango_packed"
 """Name under which this attention is registered in transformers."""
 
 
-class Work(ABC):
-    """Attention of one pass through the layers: which rows attend to which keys, and where keys go.
+Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+"""Attention of one layer of a packed pass.
 
-    Attributes:
-        compiles: Whether the pass may go through compiled layers.
-    """
-
-    compiles = False
-
-    @abstractmethod
-    def attend(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
-    ) -> Tensor:
-        """Attention of one layer.
-
-        Args:
-            layer: Its index.
-            queries: (heads, N, head_dim) of all rows, rotated.
-            keys: (kv_heads, N, head_dim), rotated.
-            values: (kv_heads, N, head_dim).
-            scaling: Factor of the logits.
-
-        Returns:
-            (N, heads, head_dim).
-        """
+Arguments: index of the layer; (heads, N, head_dim) rotated queries; (kv_heads, N, head_dim) rotated
+keys, and values; factor of the logits. Result: (N, heads, head_dim).
+"""
 
 
 def use_packed_attention(text_model: Any) -> None:
-    """Make a stock text model call the `Work` it is passed; without one it behaves as before."""
+    """Make a stock text model call the `Attend` function that it is passed, if any."""
     text_model.set_attn_implementation(IMPLEMENTATION)
 
 
@@ -269,7 +250,7 @@ def _attention(
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float,
-    work: Work | None = None,
+    work: Attend | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """The attention function registered in transformers."""
@@ -278,9 +259,9 @@ def _attention(
             module, query, key, value, attention_mask, scaling=scaling, **options
         )
     layer: Any = module.layer_idx
-    return work.attend(layer, query[0], key[0], value[0], scaling)[None], None
+    return work(layer, query[0], key[0], value[0], scaling)[None], None
 
 
-# `Work.attend` uses Python lists, so it is excluded from compiled layers.
+# `Attend` functions use Python lists, so it is excluded from compiled layers.
 AttentionInterface.register(IMPLEMENTATION, torch.compiler.disable(_attention))  # type: ignore[no-untyped-call]
 AttentionMaskInterface.register(IMPLEMENTATION, sdpa_mask)

@@ -1,104 +1,182 @@
-"""Continuous batching: requests about many clips and methods, prefilled and decoded together.
+"""Requests about many clips and methods, answered together in batches.
 
-Requests wait until their keys and values fit the token budget. Then the requests that fit are
-prefilled in one packed pass (`prefill.py`), and all active sequences are decoded together
-(`decoding.py`); a sequence that ends frees its slot. Where a decoding step reads whole slots, a
-slot costs its full capacity. Then sequences of similar length are served together: every size has
-its own arena, and an arena that is set aside keeps the CUDA graph of its steps for later reuse.
+A request is cut into parts: prompts with a common beginning, which is prefilled once. Parts wait
+until `step`; then as many as fit the token budget are prefilled in one packed pass and decoded
+together until the last reply has ended.
 
-A failing request does not affect the others. A pass that fails is split in halves and repeated
-until the failing request is found; after an out-of-memory error, the batch size is halved
-permanently.
+A failing request does not affect the others. A batch that fails is repeated in halves until the
+failing request is found; after an out-of-memory error, the token budget is halved permanently.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from tango_core.errors import InputError
 from tango_core.models.base import AnswerSession
-from tango_core.models.language.arena import MAX_SEQUENCES, KVArena
-from tango_core.models.language.decoding import Decoding
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.prefill import (
-    DecodedSequence,
-    LaidOutRequest,
-    Part,
-    PassLayout,
-    Prefill,
-    Reply,
-    RequestInFlight,
-    parts_of,
-    single_parts,
-)
+from tango_core.models.language.packed_pass import KeysValues, Segment, run_segments
+from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, Span, TextTokens
+from tango_core.models.language.pruning import counts
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import Answer, NotFiniteError
 
-ANY = 0
-"""Size of every sequence if a slot costs no more than the tokens written to it."""
+# Questions that continue one prefix in the same batch. Each has a copy of the prefix's keys and
+# values: 0.36 GB for 6,273 tokens of a 7B model.
+MAX_BATCH = 8
+# Maximum number of sequences at once, of any length.
+MAX_SEQUENCES = 64
 
-_SMALLEST = 256
-# Capacities are rounded up to multiples of this, so that an arena often fits the next batch.
-_ROUNDED_TO = 64
-
-
-def size_of(need: int) -> int:
-    """Size class of a sequence of `need` tokens: the next power of 2."""
-    return max(_SMALLEST, 1 << (need - 1).bit_length())
-
-
-def capacity_of(need: int, size: int) -> int:
-    """Slot capacity of an arena for a size class whose longest sequence has `need` tokens."""
-    step = max(_ROUNDED_TO, size // 8)
-    return -(-need // step) * step
+# Tokens processed together on a CPU, enough to amortise the overhead of a call. Small layers stay
+# in the CPU's cache if there are few tokens; with many, the weights of large layers are read less
+# often.
+_SMALL_LAYER_BYTES = 8 * 2**20
+_ON_CPU = {"small": 1024, "large": 4096}
+_AT_MOST = 65_536
 
 
-class Shelf:
-    """Arenas set aside for reuse with their `Decoding`, oldest first."""
+def on_cpu(layer_bytes: int) -> int:
+    """Value of `answer.batch_tokens: auto` on a CPU, in tokens.
 
-    def __init__(self) -> None:
-        self._arenas: dict[int, tuple[KVArena, Decoding | None]] = {}
+    Args:
+        layer_bytes: Bytes of one layer's weights.
+    """
+    return _ON_CPU["small" if layer_bytes < _SMALL_LAYER_BYTES else "large"]
 
-    def __len__(self) -> int:
-        return len(self._arenas)
+
+def on_gpu(free: int, token_bytes: int) -> int:
+    """Value of `answer.batch_tokens: auto` on a GPU: the tokens that fit half of its free memory.
+
+    Args:
+        free: Free bytes after the weights are loaded; 0 gives the smallest value.
+        token_bytes: Bytes of a token's keys and values in all layers, plus its `row_bytes`.
+    """
+    return max(_ON_CPU["large"], min(_AT_MOST, free // 2 // token_bytes))
+
+
+def bytes_per_token(layers: Sequence[Any]) -> int:
+    """Bytes of the keys and values of one token in all layers."""
+    weights = [layer.self_attn.k_proj.weight for layer in layers]
+    return sum(2 * len(weight) * weight.element_size() for weight in weights)
+
+
+def row_bytes(hidden_size: int, intermediate_size: int, itemsize: int) -> int:
+    """Bytes of a token's intermediate results in the widest layer."""
+    return (4 * hidden_size + 3 * intermediate_size) * itemsize
+
+
+def held_tokens(budget: int, need: int, together: int, prompts: int) -> int:
+    """Maximum number of tokens whose keys and values are held at once.
+
+    Args:
+        budget: `answer.batch_tokens`; 1 answers the parts of a request one after another.
+        need: Tokens of the longest prompt including its reply.
+        together: Prompts of a part (questions that share a prefix), which is never split.
+        prompts: Number of prompts of the whole job.
+    """
+    part = min(together, MAX_BATCH) * need
+    return max(part, min(budget, min(MAX_SEQUENCES, prompts) * need))
+
+
+@dataclass(eq=False)
+class Reply:
+    """A reply that is being generated; times in seconds.
+
+    Attributes:
+        prompt: The prompt that is answered.
+        tokens: Token ids generated so far.
+        prefill: The prompt's share of the time of its prefill pass, by its rows; the first question
+            of a part gets the time of a shared prefix.
+        first: Time from the start of its prefill pass to its first token.
+        decode: The reply's share of the time of its decoding steps.
+        cache: Keys and values, until the reply has ended.
+        shifts: Per layer, by how much a pruner that renumbers lowered the last position.
+    """
+
+    prompt: LaidOutPrompt
+    tokens: list[int] = field(default_factory=list)
+    prefill: float = 0.0
+    first: float = 0.0
+    decode: float = 0.0
+    cache: KeysValues | None = None
+    shifts: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Work:
+    """A request in progress: its replies, and how many of them have not ended."""
+
+    request: LaidOutRequest
+    replies: list[Reply]
+    open: int
+    failed: bool = False
+
+
+@dataclass(eq=False)
+class _Prefix:
+    """A common beginning of prompts; `cache` holds at least its keys and values once computed."""
+
+    spans: tuple[Span, ...]
+    length: int
+    cache: KeysValues | None = None
+
+
+@dataclass(eq=False)
+class _Part:
+    """Replies that are generated in the same batch, and the beginning that their prompts share."""
+
+    work: _Work
+    replies: Sequence[Reply]
+    prefix: _Prefix | None = None
 
     @property
     def tokens(self) -> int:
-        """Total capacity of these arenas in tokens."""
-        return sum(arena.tokens for arena, _ in self._arenas.values())
-
-    def arena(self, size: int) -> KVArena | None:
-        """The arena of a size class, without removing it."""
-        return self._arenas.get(size, (None, None))[0]
-
-    def put(self, size: int, arena: KVArena, decoding: Decoding | None) -> None:
-        """Set an arena aside; none of its sequences may still be decoding."""
-        self._arenas[size] = arena, decoding
-
-    def take(self, size: int) -> tuple[KVArena | None, Decoding | None]:
-        """Remove and return the arena of a size class, or `None`s."""
-        return self._arenas.pop(size, (None, None))
-
-    def shrink(self, tokens: int) -> list[int]:
-        """Free the oldest arenas until at most `tokens` remain; returns the freed sizes."""
-        given_up = []
-        while self._arenas and self.tokens > tokens:
-            given_up.append(next(iter(self._arenas)))
-            del self._arenas[given_up[-1]]
-        return given_up
+        """Number of tokens of all prompts, replies included."""
+        return sum(len(one.prompt) + self.work.request.max_new_tokens for one in self.replies)
 
 
-# How many later parts of another size may be served before a waiting part.
-_MAX_OVERTAKING = 64
+def _parts_of(work: _Work) -> list[_Part]:
+    """Cut a request into parts, in the order of its prompts."""
+    request = work.request
+    groups: dict[Any, list[Reply]] = {}
+    for index, reply in enumerate(work.replies):
+        shares = request.share_prefix and request.pruner is None
+        # Prompts share a prefix with the same text before and around the clip.
+        key = (
+            tuple(one.ids if isinstance(one, TextTokens) else None for one in reply.prompt.prefix)
+            if shares
+            else index
+        )
+        groups.setdefault(key, []).append(reply)
+    parts = []
+    for members in groups.values():
+        prefix = None
+        if len(members) > 1:
+            first, shared = members[0].prompt, _num_shared([one.prompt for one in members])
+            spans = (*first.prefix, TextTokens(first.question[:shared]))
+            prefix = _Prefix(spans, first.prefix_length + shared)
+        cuts = [members[at : at + MAX_BATCH] for at in range(0, len(members), MAX_BATCH)]
+        parts += [_Part(work, cut, prefix) for cut in cuts]
+    return parts
 
 
-# Decoding steps between two reads of the tokens; each read synchronises with the device. The first
-# tokens of a reply, this many, are read one by one, because most replies end there.
-_STEPS_PER_LOOK = 4
+def _num_shared(prompts: Sequence[LaidOutPrompt]) -> int:
+    """Number of tokens after the clip that all prompts share; each keeps at least one unshared.
+
+    A protocol's instructions and LLaVA-Video's sentence about time, 400 tokens for 64 frames, are
+    the same for every question of a clip.
+    """
+    # The common beginning of the lexicographically first and last is common to all.
+    questions = [prompt.question for prompt in prompts]
+    pairs = enumerate(zip(min(questions), max(questions), strict=False))
+    shortest = min(map(len, questions)) - 1
+    return min(shortest, next((at for at, (one, other) in pairs if one != other), shortest))
 
 
 class BatchEngine(Protocol):
@@ -122,11 +200,9 @@ class BatchSession(AnswerSession[LaidOutRequest]):
 
     Args:
         engine: Engine whose layers are used.
-        batch_tokens: Maximum number of tokens, replies included, whose keys and values are held at
-            once; a larger part of a request is answered alone.
+        batch_tokens: Maximum number of tokens of a batch, replies included; a larger part of a
+            request is answered alone.
         guard: Called with every error first; raises if no other request can be answered after it.
-        padded: Whether a slot costs its whole capacity, in memory and in every step. `None`: true
-            except on a CPU.
     """
 
     def __init__(
@@ -134,33 +210,23 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         engine: BatchEngine,
         batch_tokens: int,
         guard: Callable[[Exception], None] = lambda error: None,
-        padded: bool | None = None,
     ) -> None:
         self._engine = engine
         self._loop = engine.layer_loop
         self._budget = batch_tokens
         self._guard = guard
-        self._padded = self._loop.device.type != "cpu" if padded is None else padded
-        self._waiting: deque[Part] = deque()
-        self._running: list[DecodedSequence] = []
-        self._arena: KVArena | None = None
-        self._decoding: Decoding | None = None
-        self._size = ANY
-        self._shelf = Shelf()
-        self._overtaking = 0
-        self._one_by_one = 0
+        self._waiting: deque[_Part] = deque()
         self._finished: list[tuple[LaidOutRequest, list[Answer] | Exception]] = []
 
     @property
     def full(self) -> bool:
-        """Whether the requests in flight fill the budget."""
-        waiting = sum(part.tokens for part in self._waiting)
-        return waiting + sum(one.tokens for one in self._running) >= self._budget
+        """Whether the waiting requests fill the budget."""
+        return sum(part.tokens for part in self._waiting) >= self._budget
 
     @property
     def busy(self) -> bool:
         """See `AnswerSession`."""
-        return bool(self._waiting or self._running or self._finished)
+        return bool(self._waiting or self._finished)
 
     def add(self, request: LaidOutRequest) -> None:
         """See `AnswerSession`.
@@ -171,307 +237,172 @@ class BatchSession(AnswerSession[LaidOutRequest]):
         if request.max_new_tokens < 1:
             raise InputError(f"max_new_tokens must be 1 or larger, got {request.max_new_tokens}")
         replies = [Reply(prompt) for prompt in request.prompts]
-        work = RequestInFlight(request, replies, len(replies))
         if not replies:
             self._finished.append((request, []))
-        self._waiting.extend(parts_of(work))
+        self._waiting.extend(_parts_of(_Work(request, replies, len(replies))))
 
     @torch.inference_mode()
     def step(self) -> list[tuple[LaidOutRequest, list[Answer] | Exception]]:
-        """Prefill the parts that fit, then decode until the next read of the tokens."""
-        if parts := self._choose():
-            self._prefill(parts)
-        if self._running:
-            self._decode()
-        if not self._running and not self._padded and not self._held(self._waiting):
-            self._forget_arena()  # with `padded`, its CUDA graph is worth keeping
+        """Answer the next batch."""
+        self._answer(self._take())
         finished, self._finished = self._finished, []
         return finished
 
-    # Selection of waiting requests, and their memory
-
-    def _choose(self) -> list[Part]:
-        """Choose the parts to prefill next, by size class and arrival; may be empty."""
-        if not self._waiting:
-            return []
-        held = sum(one.tokens for one in self._running)
-        if self._running:
-            # Wait until half the budget is free: many small passes cost more than they gain.
-            if self._one_by_one or held > self._budget / 2:
-                return []
-            assert self._arena is not None
-            return self._take(self._arena.capacity, self._arena.num_free, self._budget - held)
-        front = self._waiting[0]
-        self._enter(self._size_of(front))
-        most = 1 if self._one_by_one else MAX_SEQUENCES
-        slots = capacity = tokens = 0
-        chosen: list[Part] = []
-        for part in self._of_this_size():
-            larger, more = max(capacity, part.need), slots + len(part.members)
-            room = capacity_of(larger, self._size) * more
-            tokens = room if self._padded else tokens + part.tokens
-            if part is not front and (more > most or tokens > self._budget):
+    def _take(self) -> list[_Part]:
+        """Take the first parts that fit the budget, at least one."""
+        taken: list[_Part] = []
+        tokens = replies = 0
+        while self._waiting:
+            part = self._waiting[0]
+            tokens, replies = tokens + part.tokens, replies + len(part.replies)
+            if taken and (tokens > self._budget or replies > MAX_SEQUENCES):
                 break
-            slots, capacity = more, larger
-            chosen.append(part)
-        if not self._arena_for(slots, capacity, front, self._held(chosen)):
-            return []
-        return self._take(capacity, slots, self._budget)
-
-    def _take(self, capacity: int, slots: int, tokens: int) -> list[Part]:
-        """Take the first parts of this size that fit; the front part only needs free slots."""
-        taken: list[Part] = []
-        for part in self._of_this_size():
-            fits = part.tokens <= tokens or not (taken or self._running)
-            if part.need > capacity or len(part.members) > slots or not fits:
-                break
-            behind = part is not self._waiting[0]
-            if (self._one_by_one and taken) or (behind and self._overtaking >= _MAX_OVERTAKING):
-                break
-            self._overtaking = self._overtaking + 1 if behind else 0
-            self._waiting.remove(part)
-            taken.append(part)
-            slots, tokens = slots - len(part.members), tokens - part.tokens
-        self._one_by_one = max(0, self._one_by_one - len(taken))
+            taken.append(self._waiting.popleft())
         return taken
 
-    def _size_of(self, part: Part) -> int:
-        """Size class of a part."""
-        return size_of(part.need) if self._padded else ANY
-
-    def _of_this_size(self) -> list[Part]:
-        """Waiting parts of the current arena's size, in order of arrival."""
-        return [part for part in self._waiting if self._size_of(part) == self._size]
-
-    def _enter(self, size: int) -> None:
-        """Switch to another size class; no sequence may be decoding."""
-        if size != self._size:
-            if self._arena is not None:
-                self._shelf.put(self._size, self._arena, self._decoding)
-            self._arena, self._decoding = self._shelf.take(size)
-            self._size = size
-
-    @staticmethod
-    def _held(parts: Iterable[Part]) -> int:
-        """Slots of prefixes that are no longer decoded and that these parts continue."""
-        prefixes = {id(part.prefix): part.prefix for part in parts if part.prefix is not None}
-        return sum(one.slot is not None and not one.decoding for one in prefixes.values())
-
-    def _arena_for(self, slots: int, capacity: int, front: Part, held: int) -> bool:
-        """Ensure that an arena exists; `False` if there is no memory even for the front part."""
-        capacity, arena = capacity_of(capacity, self._size), self._arena
-        if arena is not None and capacity <= arena.capacity and slots <= arena.num_free + held:
-            self._keep_aside(self._budget - arena.tokens)
-            return True
-        self._forget_arena()
-        self._keep_aside(self._budget - slots * capacity)
+    def _answer(self, parts: Sequence[_Part]) -> None:
+        """Answer a batch; if it fails, its halves, and the replies of a part one by one."""
+        parts = [part for part in parts if not part.work.failed]
+        if not parts:
+            return
         try:
-            self._arena = KVArena(self._loop.layers, slots, capacity, self._loop.dtype)
-            return True
-        except Exception as caught:
-            self._guard(caught)
-            if not is_out_of_memory(caught):
-                raise
-            error = caught.with_traceback(None)  # its frames hold the tensors allocated so far
-        self._keep_aside(0)
-        free_memory()
-        self._budget = max(1, min(self._budget, slots * capacity) // 2)
-        if slots <= len(front.members):
-            self._waiting.popleft()
-            self._split_or_fail(front, error)
-        return False
-
-    def _forget_arena(self) -> None:
-        """Free the current arena; the prefixes in it must be recomputed."""
-        self._arena = self._decoding = None
-        self._forget_prefixes(self._size)
-
-    def _keep_aside(self, tokens: int) -> None:
-        """Limit the arenas of other sizes to this many tokens in total."""
-        for size in self._shelf.shrink(tokens):
-            self._forget_prefixes(size)
-
-    def _forget_prefixes(self, size: int) -> None:
-        """Drop the prefixes held in the freed arena of a size."""
-        for part in self._waiting:
-            if part.prefix is not None and self._size_of(part) == size:
-                part.prefix.slot, part.prefix.decoding = None, False
-
-    def _arena_of(self, part: Part) -> KVArena:
-        """The arena that holds the prefix of a part."""
-        size = self._size_of(part)
-        arena = self._arena if size == self._size else self._shelf.arena(size)
-        assert arena is not None
-        return arena
-
-    # Prefill
-
-    def _prefill(self, parts: Sequence[Part]) -> None:
-        """Prefill parts in one pass; after a failure, in halves."""
-        try:
-            self._pass(parts)
+            self._generate(parts)
             return
         except Exception as caught:
             self._guard(caught)
             error = caught.with_traceback(None)  # its frames hold the tensors of the pass
+        for part in parts:
+            for one in part.replies:
+                one.tokens.clear()
+                one.prefill, one.decode, one.cache = 0.0, 0.0, None
+            if part.prefix is not None:
+                part.prefix.cache = None
         if is_out_of_memory(error):
-            self._keep_aside(0)
             free_memory()
-            tokens = sum(part.tokens for part in parts)
-            self._budget = max(1, min(self._budget, tokens // 2))
+            self._budget = max(1, min(self._budget, sum(part.tokens for part in parts) // 2))
         if len(parts) > 1:
             half = len(parts) // 2
-            self._prefill(parts[:half])
-            self._prefill(parts[half:])
-        elif is_out_of_memory(error) and self._running:
-            self._waiting.appendleft(parts[0])  # retried once the others have ended
-            self._one_by_one += 1
+            self._answer(parts[:half])
+            self._answer(parts[half:])
+        elif len(parts[0].replies) > 1 and is_out_of_memory(error):
+            for reply in parts[0].replies:
+                self._answer([_Part(parts[0].work, [reply])])
         else:
-            self._split_or_fail(parts[0], error)
+            self._fail(parts[0].work, error)
 
-    def _pass(self, parts: Sequence[Part]) -> None:
-        """Prefill the parts together and compute the first token of every reply."""
-        assert self._arena is not None
-        start = self._engine.clock()
-        layout = PassLayout(self._arena)
-        sequences = layout.sequences
-        try:
-            for part in parts:
-                layout.add(part)
-            hidden = Prefill(self._loop, self._arena, layout.segments).run()[layout.ends]
-            seconds = self._engine.clock() - start
-            decoding = self._decoding_for(sequences)
-            decoding.begin(
-                [one.slot for one in sequences],
-                hidden,
-                torch.stack([one.reply.prompt.positions[..., -1] for one in sequences], dim=-1),
-                [one.shifts(self._arena.lengths) for one in sequences],
-            )
-            self._running += sequences
-            firsts = decoding.read()[:, 0].tolist()
-        except Exception:
-            self._running = [one for one in self._running if one not in sequences]
-            if self._decoding is not None:
-                self._decoding.end({one.slot for one in sequences})
-            layout.undo()
-            raise
-        waited = self._engine.clock() - start
-        layout.share_out(seconds)
+    def _generate(self, parts: Sequence[_Part]) -> None:
+        """Generate all replies of a batch, and finish the requests that are complete with them."""
+        active = self._prefill(parts)
+        while active:
+            start = self._engine.clock()
+            segments = [
+                Segment(
+                    (TextTokens((one.tokens[-1],)),),
+                    one.prompt.positions[..., -1:] + len(one.tokens),
+                    one.cache,
+                    shifts=one.shifts,
+                )
+                for _, one in active
+                if one.cache is not None
+            ]
+            tokens = self._most_likely(run_segments(self._loop, segments))
+            share = (self._engine.clock() - start) / len(active)
+            for _, one in active:
+                one.decode += share
+            active = self._extend(active, tokens)
         for part in parts:
-            if part.prefix is not None:
-                part.prefix.waiting -= 1
-        for one in sequences:
-            one.reply.first = waited
-            self._extend(one, [firsts[one.slot]])
+            work = part.work
+            work.open -= len(part.replies)
+            if not work.open and not work.failed:
+                answers = [self._engine.finish(reply) for reply in work.replies]
+                self._finished.append((work.request, answers))
 
-    def _decoding_for(self, sequences: Sequence[DecodedSequence]) -> Decoding:
-        """The `Decoding` of the arena, with capacity for these sequences."""
-        assert self._arena is not None
-        longest = max(one.work.request.max_new_tokens for one in [*self._running, *sequences])
-        if self._decoding is None or self._decoding.max_new_tokens < longest:
-            axes = sequences[0].reply.prompt.positions.shape[:-1]
-            self._decoding = Decoding(self._loop, self._arena, longest, axes, self._decoding)
-        return self._decoding
-
-    # Decoding
-
-    def _decode(self) -> None:
-        """Run some decoding steps for all sequences, then read their tokens."""
-        assert self._decoding is not None
+    def _prefill(self, parts: Sequence[_Part]) -> list[tuple[_Work, Reply]]:
+        """Prefill parts in one pass and choose the first tokens; returns replies that go on."""
         start = self._engine.clock()
-        bounds = [one.work.request.max_new_tokens - len(one.reply.tokens) for one in self._running]
-        first = min(len(one.reply.tokens) for one in self._running) < _STEPS_PER_LOOK
-        steps = _STEPS_PER_LOOK if self._padded and not first else 1
-        try:
-            for _ in range(min(steps, max(bounds))):
-                self._decoding.step()
-            tokens = self._decoding.read()
-        except Exception as caught:
-            self._guard(caught)
-            self._again_one_by_one(caught.with_traceback(None))
-            return
-        share = (self._engine.clock() - start) / len(self._running)
-        for one in tuple(self._running):
-            one.reply.decode += share
-            done = slice(len(one.reply.tokens), self._decoding.done(one.slot))
-            self._extend(one, tokens[one.slot, done].tolist())
+        segments: list[Segment] = []
+        owners: list[Reply] = []
+        ends: list[int] = []
+        for part in parts:
+            for reply in part.replies:
+                for segment in self._segments(part, reply):
+                    segments.append(segment)
+                    owners.append(reply)
+                ends.append(len(segments) - 1)
+        hidden = run_segments(self._loop, segments, compiles=True)[ends]
+        seconds = self._engine.clock() - start
+        tokens = self._most_likely(hidden)
+        waited = self._engine.clock() - start
+        total = sum(segment.num_rows for segment in segments)
+        for segment, reply in zip(segments, owners, strict=True):
+            reply.prefill += seconds * segment.num_rows / total
+        active = [(part.work, reply) for part in parts for reply in part.replies]
+        for work, reply in active:
+            reply.first = waited
+            reply.shifts = _shifts(reply, work.request)
+        return self._extend(active, tokens)
 
-    def _extend(self, one: DecodedSequence, tokens: Sequence[int]) -> None:
-        """Append tokens to a reply, up to its end token or bound."""
-        if one.work.failed:
-            return
-        longest, eos_ids = one.work.request.max_new_tokens, self._engine.eos_ids
-        for token in tokens:
-            if token < 0:
-                self._fail(one.work, self._engine.not_finite())
-                return
-            one.reply.tokens.append(token)
-            if token in eos_ids or len(one.reply.tokens) >= longest:
-                self._retire(one)
-                one.work.open -= 1
-                if not one.work.open:
-                    answers = [self._engine.finish(reply) for reply in one.work.replies]
-                    self._finished.append((one.work.request, answers))
-                return
-
-    def _retire(self, one: DecodedSequence) -> None:
-        """End a sequence and free its slot unless other parts need the prefix in it."""
-        assert self._arena is not None
-        assert self._decoding is not None
-        self._running.remove(one)
-        self._decoding.end({one.slot})
-        prefix = one.prefix
-        if prefix is not None and prefix.slot == one.slot:
-            prefix.decoding = False
-            if prefix.waiting:
-                return
-        self._arena.give_back(one.slot)
-
-    def _again_one_by_one(self, error: Exception) -> None:
-        """Restart all active sequences one by one; a single one fails with the error."""
-        running, self._running = self._running, []
-        if is_out_of_memory(error):
-            self._keep_aside(0)
-            free_memory()
-            self._budget = max(1, self._budget // 2)
-        self._forget_arena()
-        if len(running) == 1:
-            self._fail(running[0].work, error)
-            return
-        for one in reversed(running):
-            one.reply.tokens.clear()
-            self._waiting.extendleft(single_parts(one.work, [one.index]))
-        self._one_by_one += len(running)
-
-    # Failures
-
-    def _split_or_fail(self, part: Part, error: Exception) -> None:
-        """Handle a part that failed alone: after out of memory, retry its prompts one by one."""
-        if len(part.members) > 1 and is_out_of_memory(error):
-            self._waits_no_more(part)
-            self._waiting.extendleft(reversed(single_parts(part.work, part.members)))
-            self._one_by_one += len(part.members)
-        else:
-            self._fail(part.work, error)
-
-    def _fail(self, work: RequestInFlight, error: Exception) -> None:
-        """Finish a request with an error."""
-        if work.failed:
-            return
-        work.failed = True
-        for part in [part for part in self._waiting if part.work is work]:
-            self._waits_no_more(part)
-            self._waiting.remove(part)
-        for one in [one for one in self._running if one.work is work]:
-            self._retire(one)
-        self._finished.append((work.request, error))
-
-    def _waits_no_more(self, part: Part) -> None:
-        """Account for a part that leaves the queue; free its prefix's slot after the last part."""
-        prefix = part.prefix
+    def _segments(self, part: _Part, reply: Reply) -> list[Segment]:
+        """The segments of a prompt: all of it, or the prefix if it is new and the rows after it."""
+        request, prefix, prompt = part.work.request, part.prefix, reply.prompt
+        num_layers = len(self._loop.layers)
+        reply.cache = KeysValues(num_layers, len(prompt) + request.max_new_tokens)
         if prefix is None:
-            return
-        prefix.waiting -= 1
-        if not prefix.waiting and prefix.slot is not None and not prefix.decoding:
-            self._arena_of(part).give_back(prefix.slot)
-            prefix.slot = None
+            whole = Segment(prompt.spans, prompt.positions, reply.cache, pruner=request.pruner)
+            return [whole]
+        behind = len(prompt.question) - (len(prompt) - prefix.length)
+        own = TextTokens(prompt.question[behind:])
+        positions = prompt.positions[..., prefix.length :]
+        if prefix.cache is not None:
+            return [Segment((own,), positions, reply.cache, prefix.cache, prefix.length)]
+        prefix.cache = reply.cache
+        shared = prompt.positions[..., : prefix.length]
+        return [
+            Segment(prefix.spans, shared, reply.cache),
+            Segment((own,), positions, reply.cache),
+        ]
+
+    def _extend(
+        self, active: Sequence[tuple[_Work, Reply]], tokens: Sequence[int]
+    ) -> list[tuple[_Work, Reply]]:
+        """Append a token to every reply; returns the replies that have not ended."""
+        for (work, one), token in zip(active, tokens, strict=True):
+            if token < 0:
+                self._fail(work, self._engine.not_finite())
+            one.tokens.append(token)
+            if token in self._engine.eos_ids or len(one.tokens) >= work.request.max_new_tokens:
+                one.cache = None
+        return [(work, one) for work, one in active if one.cache is not None and not work.failed]
+
+    def _most_likely(self, hidden: Tensor) -> list[int]:
+        """Next tokens after (n, D) output of the last layer."""
+        return most_likely(self._loop.logits(hidden)).tolist()
+
+    def _fail(self, work: _Work, error: Exception) -> None:
+        """Finish a request with an error."""
+        if not work.failed:
+            work.failed = True
+            self._finished.append((work.request, error))
+
+
+def most_likely(logits: Tensor) -> Tensor:
+    """Choose the most likely next tokens.
+
+    Args:
+        logits: (n, V) any float dtype.
+
+    Returns:
+        (n,) int64, the first on ties; -1 where the largest logit is NaN or infinite.
+    """
+    largest, tokens = logits.float().max(dim=-1)  # NaN counts as the largest
+    return tokens.masked_fill(~largest.isfinite(), -1)
+
+
+def _shifts(reply: Reply, request: LaidOutRequest) -> list[int]:
+    """By how much a pruner that renumbers lowered a prompt's last position, per layer."""
+    prompt, pruner = reply.prompt, request.pruner
+    if pruner is None or not pruner.renumbers or not counts(prompt.positions[..., None, :]):
+        return []
+    assert reply.cache is not None
+    first, last = int(prompt.positions[0]), int(prompt.positions[-1])
+    return [0 if n == len(prompt) else last - (first + n - 1) for n in reply.cache.lengths]

@@ -17,12 +17,18 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import AnswerSession, ClipPrompts, LanguageModel, ModelSpec, OneByOne
-from tango_core.models.language.arena import bytes_per_token, on_cpu, on_gpu, row_bytes
 from tango_core.models.language.attention import use_packed_attention
-from tango_core.models.language.batching import BatchSession
+from tango_core.models.language.batching import (
+    BatchSession,
+    Reply,
+    bytes_per_token,
+    on_cpu,
+    on_gpu,
+    row_bytes,
+)
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.prefill import LaidOutRequest, Reply, embed_spans
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, Span
+from tango_core.models.language.packed_pass import embed_spans
+from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, PromptLayout, Span
 from tango_core.models.memory_faults import again_with_memory_freed, cuda_is_in_use
 from tango_core.models.towers.frame_batches import free_bytes
 from tango_core.types import Answer, CompressedVideo, NotFiniteError, Positions, Prompt
@@ -223,8 +229,6 @@ class NativeEngine(Engine):
         self.decode_text = decode_text
         self.eos_ids = eos_ids
         use_packed_attention(half.language_model)
-        # A session that processes one part of a request at a time.
-        self._alone = BatchSession(self, 1)
 
     @property
     def layers(self) -> list[Any]:
@@ -277,15 +281,12 @@ class NativeEngine(Engine):
                 with several clips.
         """
         request = LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix)
-        try:
-            self._alone.add(request)
-            while True:
-                found = next((got for done, got in self._alone.step() if done is request), None)
-                if found is not None:
-                    break
-        except BaseException:  # after Ctrl-C in a notebook, discard unfinished requests
-            self._alone = BatchSession(self, 1)
-            raise
+        session = BatchSession(self, 1)
+        session.add(request)
+        results = []
+        while session.busy:
+            results += session.step()
+        ((_, found),) = results
         if isinstance(found, Exception):
             raise found
         return found

@@ -11,8 +11,7 @@ for Qwen2, (3, B, S) for the multimodal rotary embedding of Qwen2.5-VL.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from tango_core.compressors.base import LayerPruner
 from tango_core.errors import InputError
 from tango_core.models.kernels import can_compile, compiled
-from tango_core.models.language.attention import Work, raise_if_unsupported
+from tango_core.models.language.attention import Attend, raise_if_unsupported
 from tango_core.models.language.pruning import (
     Additions,
     BetweenLayers,
@@ -35,8 +34,6 @@ from tango_core.ops.transfer import upload
 
 _NO_SHIFTS: Mapping[int, Tensor] = MappingProxyType({})
 
-logger = logging.getLogger(__name__)
-
 
 class LayerLoop:
     """Runs sequences of embeddings through the layers of a language model.
@@ -44,7 +41,7 @@ class LayerLoop:
     Args:
         text_model: A stock text model: `layers`, `norm`, `rotary_emb`, `embed_tokens`, `config`.
         lm_head: Output projection.
-        compiles: Whether layers are compiled; compiled layers run if `Work.compiles` is set.
+        compiles: Whether `run_packed` may use compiled layers.
 
     Raises:
         ValueError: If the layers use a feature that this loop does not support.
@@ -64,7 +61,6 @@ class LayerLoop:
         self.norm: Any = self.spread.norm
         self.lm_head: Any = self.spread.lm_head
         self._between = BetweenLayers(self.spread)
-        self.recorder = Recorder(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -135,20 +131,22 @@ class LayerLoop:
         self,
         hidden: Tensor,
         positions: Tensor,
-        work: Work,
+        attend: Attend,
         *,
+        compiles: bool = False,
         pruned: Sequence[PrunedRows] = (),
         shifted: Mapping[int, Tensor] = _NO_SHIFTS,
         added: Additions | None = None,
     ) -> Tensor:
-        """Run the rows of many sequences through all layers; `work` separates sequences.
+        """Run the rows of many sequences through all layers; `attend` separates sequences.
 
-        The layers must attend through `work` (`use_packed_attention`).
+        The layers must attend through it (`use_packed_attention`).
 
         Args:
             hidden: (N, D) embeddings of all rows.
             positions: (..., N) int64.
-            work: Receives queries, keys and values of every layer.
+            attend: Receives queries, keys and values of every layer.
+            compiles: Whether compiled layers are used, if there are any.
             pruned: Sequences with a pruner, in the order of their rows. Their `start` and `length`
                 are updated when tokens are dropped.
             shifted: Layer -> (..., N) positions used from that layer on.
@@ -158,7 +156,13 @@ class LayerLoop:
             (N', D) output of the last layer before the final normalisation.
         """
         return self._through(
-            hidden[None], positions[..., None, :], pruned, shifted=shifted, work=work, added=added
+            hidden[None],
+            positions[..., None, :],
+            pruned,
+            shifted=shifted,
+            attend=attend,
+            added=added,
+            compiles=compiles,
         )[0]
 
     def pruned_rows(
@@ -181,14 +185,15 @@ class LayerLoop:
         *,
         mask: Tensor | None = None,
         shifted: Mapping[int, Tensor] = _NO_SHIFTS,
-        work: Work | None = None,
+        attend: Attend | None = None,
         added: Additions | None = None,
+        compiles: bool = False,
     ) -> Tensor:
         """Run all layers, with pruning between them."""
-        options = {} if work is None else {"work": work}
+        options = {} if attend is None else {"work": attend}
         self.spread.begin()
         layer_input, rotary = hidden, self._rotary(hidden, positions)
-        layers = self._compiled if work is not None and work.compiles else self.layers
+        layers = self._compiled if compiles else self.layers
         for index, layer in enumerate(layers):
             if index in shifted:
                 rotary = self._rotary(hidden, shifted[index][..., None, :])
@@ -199,7 +204,7 @@ class LayerLoop:
                 hidden, positions = self._between.prune(
                     index, hidden, positions, layer_input, rotary, pruned, added
                 )
-                if work is None:  # generated tokens continue after the shortened prompt
+                if attend is None:  # generated tokens continue after the shortened prompt
                     positions = go_on(positions, pruned[0].length)
                 rotary = self._rotary(hidden, positions)
             layer_input = hidden
@@ -213,46 +218,3 @@ class LayerLoop:
         if not self.spread.is_one:
             hidden, positions = hidden.new_empty(0, device=self.device), positions.to(self.device)
         return self.rotary_emb(hidden, positions)  # type: ignore[no-any-return]
-
-
-class Recorder:
-    """Records CUDA graphs on one device.
-
-    All graphs are recorded on one stream, because cuBLAS allocates 32 MiB per stream it is used on
-    and never frees them.
-
-    Args:
-        device: Device to record on; need not be the current device.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream: torch.cuda.Stream | None = None
-
-    def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-        """Record `work` as a graph without running it; `None`, with a warning, if that fails.
-
-        Other threads may use the device meanwhile; their calls are not recorded.
-
-        Args:
-            work: Must have run before, must not allocate memory that outlives it, and must not
-                synchronise with the device.
-        """
-        with torch.cuda.device(self._device):
-            stream = torch.cuda.current_stream()
-            try:
-                return self._recorded(work)
-            except RuntimeError as error:
-                reason = str(error).split("\n")[0]
-            torch.cuda.set_stream(stream)  # leave the stream of the failed recording
-        logger.warning("decoding continues without a CUDA graph: %s", reason)
-        return None
-
-    def _recorded(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Record the graph; raises `RuntimeError` if that fails."""
-        if self._stream is None:
-            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-            work()
-        return graph

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from tango_core.compressors.base import LayerPruner
 from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.chat import ChatFormat
@@ -114,6 +115,23 @@ class LaidOutPrompt:
 
     def __len__(self) -> int:
         return sum(map(len, self.spans))
+
+
+@dataclass(frozen=True, eq=False)
+class LaidOutRequest:
+    """Prompts about one clip, to be answered by one method.
+
+    Attributes:
+        prompts: Any number of text and visual spans each.
+        pruner: Drops visual tokens between layers; every prompt is then prefilled on its own.
+        max_new_tokens: Upper bound per reply, 1 or larger.
+        share_prefix: Whether prompts may share the prefill of their common beginning.
+    """
+
+    prompts: Sequence[LaidOutPrompt]
+    pruner: LayerPruner | None = None
+    max_new_tokens: int = 16
+    share_prefix: bool = True
 
 
 class PromptLayout(ABC):

@@ -16,7 +16,8 @@ from fake_head import JOB, fake_head
 from typer.main import get_command
 
 from jobs.cli import main
-from jobs.cli.submit import read_runtime_env, split_options
+from jobs.cli.submit import split_options
+from jobs.submit.request import read_runtime_env
 
 RECIPE = {
     "benchmark": {"name": "shapes"},

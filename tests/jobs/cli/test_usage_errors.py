@@ -8,8 +8,9 @@ import sys
 
 import pytest
 import typer
+from typer.main import get_command
 
-from jobs.cli.usage_errors import CommandLineError, run_app
+from jobs.cli import main
 
 
 @pytest.mark.parametrize(
@@ -56,17 +57,6 @@ def test_help_is_shown_when_asked_for_and_where_nothing_is(arguments, rich, code
     assert "Traceback" not in done.stderr
 
 
-def _leaves(how):
-    """An app whose only command ends by `how()`."""
-    app = typer.Typer()
-
-    @app.command()
-    def command() -> None:
-        how()
-
-    return app
-
-
 def _raising(error):
     def how():
         raise error
@@ -78,22 +68,30 @@ def _raising(error):
     ("how", "code"),
     [
         (lambda: None, 0),
-        (_raising(typer.Exit(0)), 0),
+        (lambda: 1, 1),
         (_raising(typer.Exit(1)), 1),
         (_raising(typer.Abort()), 1),
         (_raising(KeyboardInterrupt()), 130),
     ],
 )
-def test_a_command_leaves_with_its_own_code(monkeypatch, how, code):
-    monkeypatch.setattr(sys, "argv", ["tango"])
-    assert run_app(_leaves(how)) == code
+def test_a_command_leaves_with_its_own_code(tango, monkeypatch, how, code):
+    app = typer.Typer()
+    app.command()(how)
+    monkeypatch.setattr("jobs.cli.main.app", app)
+    assert tango()[0] == code
 
 
-def test_what_a_command_raises_is_not_explained_away(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["tango"])
-    with pytest.raises(ValueError, match="retention") as failure:
-        run_app(_leaves(_raising(ValueError("retention must be in (0, 1], got 2"))))
-    assert not isinstance(failure.value, CommandLineError)
+def _commands(command, path=("tango",)):
+    """Path and parameters of every command."""
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command.params
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "parameters"), _commands(get_command(main.app)))
+def test_every_parameter_has_help(path, parameters):
+    assert [one.name for one in parameters if one.name != "help" and not one.help] == []
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from jobs.cli.submit import check_names
 from jobs.config.identity import job_digest
 from jobs.config.recipe import parse_job
+from jobs.submit.request import check_names
 
 
 def job(name="videomme", **options):

@@ -25,7 +25,7 @@ from rich.console import Console
 from jobs.data_check.check import check, data_check
 from jobs.data_check.media import check_file
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.mvbench import ALL_TASKS
+from tango_core.benchmarks.public.mvbench import ALL_TASKS
 
 FOLDERS = {task.stem: Path("video") / task.source for task in ALL_TASKS}
 FRAMES = Path("video/tvqa/frames_fps3_hq/show_s01_clip_00")

@@ -16,8 +16,8 @@ from jobs.units import human_bytes
 from pipeline.resources.gpu_memory import keep_to_share, spread_weights
 from pipeline.resources.pools import ActorPool
 from tango_core.models import describe_model, load_encoder, load_language_model
-from tango_core.models.language import arena
-from tango_core.models.language.arena import bytes_per_token
+from tango_core.models.language import batching
+from tango_core.models.language.batching import bytes_per_token
 from tango_core.models.placement import bytes_of, modules_of
 from tango_core.models.towers.frame_batches import FrameBatches, free_bytes
 
@@ -92,8 +92,8 @@ def test_tokens_that_are_answered_together_are_those_of_the_worker(gpus, pool, t
     weights = bytes_of([engine.model])
     left = in_a_worker(found, pool, weights)
     config = engine.layer_loop.config
-    row = arena.row_bytes(config.hidden_size, config.intermediate_size, 4)
-    told = arena.on_gpu(left, bytes_per_token(engine.layers) + row)
+    row = batching.row_bytes(config.hidden_size, config.intermediate_size, 4)
+    told = batching.on_gpu(left, bytes_per_token(engine.layers) + row)
     asked = Questions(longest=2000, reply=48, prompts=10_000)
     promised = language_memory(engine.model, spec, asked, "cuda", room_of("cuda", pool))
     done = language_memory(engine.model, spec, replace(asked, batch_tokens=told), "cuda")

@@ -12,8 +12,7 @@ import pytest
 from fake_clock import FakeClock
 from fake_head import JOB, fake_head
 
-from jobs.submit.follow import LostError, exit_code, follow
-from jobs.submit.head import Head, HeadError
+from jobs.submit.head import Head, HeadError, HeadLostError, exit_code
 
 
 def test_a_log_comes_once_and_whole():
@@ -25,7 +24,7 @@ def test_a_log_comes_once_and_whole():
             if len(texts) == 2:
                 head.status, head.exit_code = "FAILED", 7
 
-        details = follow(Head(head.url), JOB, write, clock=FakeClock())
+        details = Head(head.url).follow(JOB, write, clock=FakeClock())
     assert texts == ["one\n", "two\nth", "ree\n"]
     assert exit_code(details) == 7
 
@@ -36,7 +35,7 @@ def test_a_head_that_is_away_for_a_moment_is_asked_again(caplog):
         head.broken = 5
         texts = []
         with caplog.at_level(logging.WARNING):
-            follow(client, JOB, texts.append, clock=FakeClock())
+            client.follow(JOB, texts.append, clock=FakeClock())
     assert texts == [head.log]
     (line,) = caplog.messages
     assert "does not answer" in line
@@ -64,8 +63,8 @@ def test_a_head_that_stays_away_is_one_line():
     with fake_head() as head:
         client = Head(head.url)
     clock = FakeClock()
-    with pytest.raises(LostError, match="does not answer") as error:
-        follow(client, JOB, print, clock=clock)
+    with pytest.raises(HeadLostError, match="does not answer") as error:
+        client.follow(JOB, print, clock=clock)
     assert clock.passed_s >= 120
     assert "\n" not in str(error.value)
 
@@ -77,7 +76,7 @@ def test_a_job_that_the_cluster_does_not_know():
         with pytest.raises(HeadError, match=f"other is not a job on .*; jobs: {JOB}"):
             client.find("other")
         with pytest.raises(HeadError, match="refuses"):
-            follow(client, "other", print, clock=FakeClock())
+            client.follow("other", print, clock=FakeClock())
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ import json
 
 import pytest
 import yaml
-from jobs_for_tests import job
 
-from jobs.cli.submit import read_resources
 from jobs.config.recipe import load_jobs
-from jobs.submit.request import default_command, raise_if_secret, same_job
-from jobs.submit.submit import next_id
+from jobs.submit.head import next_id
+from jobs.submit.request import jobs_to_submit, read_resources
 
 
 def test_the_entry_point_checks_the_version_and_continues(request_for):
@@ -37,32 +35,39 @@ def test_a_recipe_of_several_jobs_is_sent_whole(request_for, tmp_path):
     assert request.digest != request_for(counts=[4]).digest
 
 
-def test_one_method_is_evaluated_and_several_are_swept(tmp_path, request_for):
-    assert default_command(request_for().jobs) == "evaluate"
-    assert default_command(request_for(counts=[4, 8]).jobs) == "sweep"
-    several = job(tmp_path, methods=[{"name": "tango", "retention": [0.1, 0.2]}])
-    assert default_command([several]) == "sweep"
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ([], "evaluate"),
+        (["model.num_frames=[4,8]"], "sweep"),
+        (["method.retention=[0.1,0.2]"], "sweep"),
+    ],
+)
+def test_one_method_is_evaluated_and_several_are_swept(tmp_path, request_for, changes, expected):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(request_for().recipe)
+    assert jobs_to_submit(path, changes, None)[0] == expected
 
 
 def test_the_same_job_is_known_by_what_it_does_and_where(request_for):
     first = request_for(user="anna", recipe={"executor": "local"})
     again = request_for(user="ben", version="2.0", recipe={"max_failures": 3})
-    assert same_job(first.metadata, again.metadata)
+    assert first.is_same(again.metadata)
     for other in (
         request_for(recipe={"limit": 3}),
         request_for(options=("--output", "elsewhere")),
         request_for(directory="/data"),
         request_for(command="sweep"),
     ):
-        assert not same_job(first.metadata, other.metadata)
-    assert not same_job({}, first.metadata)
+        assert not first.is_same(other.metadata)
+    assert not first.is_same({})
     assert json.loads(first.metadata["tango_arguments"]) == ["~/tango"]
 
 
-def test_a_password_in_a_url_is_refused_and_not_repeated():
-    raise_if_secret(("--tracking-uri", "http://mlflow:5000", "--output", "s3://bucket/runs"))
+def test_a_password_in_a_url_is_refused_and_not_repeated(request_for):
+    request_for(options=("--tracking-uri", "http://mlflow:5000", "--output", "s3://bucket/runs"))
     with pytest.raises(ValueError, match="--tracking-uri contains a password or a token") as error:
-        raise_if_secret(("--output", "runs", "--tracking-uri", "http://me:hunter2@mlflow:5000"))
+        request_for(options=("--tracking-uri", "http://me:hunter2@mlflow:5000"))
     assert "hunter2" not in str(error.value)
 
 

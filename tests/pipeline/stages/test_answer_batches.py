@@ -12,7 +12,7 @@ from pipeline.executors import local
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
 from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
-from tango_core.models.language.arena import KVArena
+from tango_core.models.language import batching
 
 METHODS = [
     {"name": "full"},
@@ -173,15 +173,15 @@ def test_what_a_call_has_learnt_about_memory_holds_for_the_next_ones(plan, monke
     """Ray calls an actor once per block."""
     stage, rows = start(plan, 20_000), rows_of(plan)
     expected = [said(one) for one in stage.stream(rows)]
-    real, refused = KVArena.__init__, []
+    run_segments, refused = batching.run_segments, []
 
-    def too_large(self, layers, slots, *rest):
-        if slots > 6:
-            refused.append(slots)
+    def too_large(loop, segments, **options):
+        if len(segments) > 6:
+            refused.append(len(segments))
             raise torch.OutOfMemoryError("CUDA out of memory")
-        real(self, layers, slots, *rest)
+        return run_segments(loop, segments, **options)
 
-    monkeypatch.setattr(KVArena, "__init__", too_large)
+    monkeypatch.setattr(batching, "run_segments", too_large)
     assert [said(one) for one in stage.stream(rows)] == expected
     assert refused
     refused.clear()

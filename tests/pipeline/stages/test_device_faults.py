@@ -21,7 +21,6 @@ from pipeline.stages.device_faults import (
     with_second_try,
 )
 from tango_core.compressors.baselines import Full
-from tango_core.models.language.prefill import Prefill
 
 ASSERT = "CUDA error: device-side assert triggered"
 ADVICE = "\nCUDA kernel errors might be asynchronously reported at some other API call."
@@ -242,7 +241,7 @@ def with_errors(stage, error_of):
     real, calls = loop.run_packed, []
 
     def run_packed(hidden, positions, work, **options):
-        if isinstance(work, Prefill):
+        if options["compiles"]:
             calls.append(len(hidden))
             if (error := error_of(len(hidden), bool(options["pruned"]))) is not None:
                 raise error

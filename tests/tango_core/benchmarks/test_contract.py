@@ -13,8 +13,8 @@ from releases import asked, load, touch, write_json, write_tsv
 
 from tango_core.benchmarks import benchmark_class, build_benchmark
 from tango_core.benchmarks.base import Defect
-from tango_core.benchmarks.mvbench import ALL_TASKS
 from tango_core.benchmarks.protocols.protocol import is_failure
+from tango_core.benchmarks.public.mvbench import ALL_TASKS
 from tango_core.errors import UserError
 
 

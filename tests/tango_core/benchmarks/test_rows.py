@@ -30,7 +30,7 @@ from scored_releases import (
     videomme_v2_release,
 )
 
-from tango_core.benchmarks.mvbench import ALL_TASKS
+from tango_core.benchmarks.public.mvbench import ALL_TASKS
 
 IDS = {
     "videomme_release": ["001-1", "001-2", "002-1", "002-2"],

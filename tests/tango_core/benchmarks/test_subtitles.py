@@ -9,9 +9,9 @@ from releases import load, longvideobench_release, mlvu_release, touch, videomme
 from scored_releases import OPTIONS, VIDEOMME_V2_ROWS, videomme_v2_release
 
 from tango_core.benchmarks import benchmark_class
-from tango_core.benchmarks.longvideobench import packed
 from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.benchmarks.protocols.subtitles import Cue, Watched, cues_of_srt
+from tango_core.benchmarks.public.longvideobench import packed
 from tango_core.models import MODELS, model_entry
 from tango_core.types import Question, Subtitles
 

@@ -192,15 +192,6 @@ def test_a_copy_from_pinned_memory_may_outlive_it(device):
     assert there.sum().item() == 3
 
 
-@pytest.mark.parametrize("spoils", ["read", "upload"])
-def test_a_recording_neither_waits_nor_uploads(device, values, spoils):
-    with device.recording():
-        (values + 1)[1:].argmax(dim=-1)
-        with pytest.raises(RuntimeError, match="capturing"):
-            {**READS, **UPLOADS}[{"read": "item", "upload": "tensor"}[spoils]](values)
-    values.sum().item()
-
-
 def test_products_of_whole_numbers_are_not_on_cuda(device, values):
     with pytest.raises(NotImplementedError, match="addmm_cuda"):
         values.long() @ values.long().mT

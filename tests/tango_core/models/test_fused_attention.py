@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.nn import functional
 
 from tango_core.models.kernels import attend, without_plans
-from tango_core.models.language.arena import KVArena
 from tango_core.models.language.attention import attend_onwards, attend_whole
-from tango_core.models.language.decoding import AllSlots, SlotBySlot
 from tango_core.models.towers.patch_tower import attend_within
 
 
@@ -38,30 +34,9 @@ def parts(*shape):
     return [torch.randn(shape).as_subclass(OnDevice) for _ in range(3)]
 
 
-def layer_of(heads, width):
-    projection = SimpleNamespace(weight=torch.zeros(heads * width, 8))
-    return SimpleNamespace(self_attn=SimpleNamespace(k_proj=projection, head_dim=width))
-
-
-def decoded(work):
-    """A step of one sequence of two."""
-    arena = KVArena([layer_of(2, 4)], 2, 8, torch.float32)
-    arena.keys[0] = arena.keys[0].as_subclass(OnDevice)
-    arena.values[0] = arena.values[0].as_subclass(OnDevice)
-    rows, at = torch.arange(2), torch.zeros(1, 2, dtype=torch.long)
-    if work is AllSlots:
-        step = AllSlots(arena, rows, at, torch.arange(8), ())
-    else:
-        step = SlotBySlot(arena, rows, at, [0, 1], [[1, 1]])
-    step.on = lambda name, value, device: value
-    return step.attend(0, *parts(2, 2, 4), 0.5)
-
-
 CALLS = {
     "a prompt": lambda: attend_whole(*parts(2, 5, 4), 0.5),
     "words behind a clip": lambda: attend_onwards(*parts(2, 5, 4), 0.5, None),
-    "a step over all slots": lambda: decoded(AllSlots),
-    "a step slot by slot": lambda: decoded(SlotBySlot),
     "windows of a tower": lambda: attend_within(tuple(parts(16, 2, 4)), ((2, 8),), 0.5),
 }
 

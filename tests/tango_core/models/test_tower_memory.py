@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tango_core.models import load_encoder
 from tango_core.models.llava.siglip import run_tower
-from tango_core.models.random_weights import write_random_checkpoint
 from tango_core.types import VideoFrames
+from tests.gpu.random_weights import write_random_checkpoint
 
 NUM_PATCHES = 27 * 27
 TANGO = frozenset({"attention", "keys"})

@@ -9,8 +9,8 @@ from golden_files import GOLDEN_DIR
 from releases import PROTOCOLS
 
 from tango_core.benchmarks import benchmark_class, build_benchmark
-from tango_core.benchmarks.annotated import options_in
 from tango_core.benchmarks.protocols.harnesses import infer_option
+from tango_core.benchmarks.tables import options_in
 from tango_core.models.language.chat import QWEN_1_5
 from tango_core.types import Question
 

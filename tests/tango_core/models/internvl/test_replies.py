@@ -10,7 +10,7 @@ from qwen_by_hand import assert_close, embeddings, some, whole
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
-from tango_core.models.language.prefill import visual_span
+from tango_core.models.language.packed_pass import visual_span
 from tango_core.models.language.prompt import VisualTokens
 
 pytestmark = pytest.mark.usefixtures("no_gradients")

@@ -1,4 +1,4 @@
-"""Requests answered together: the replies of one by one, at the cost of one step for all."""
+"""Requests that are answered together get the replies of one by one."""
 
 import random
 
@@ -8,14 +8,10 @@ from batched_requests import clip, run, say_tokens, texts
 from internvl_checkpoints import NUM_LAYERS as INTERNVL_LAYERS
 from qwen3_checkpoints import NUM_LAYERS as QWEN3_LAYERS
 from qwen_checkpoints import NUM_LAYERS as QWEN_LAYERS
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tango_core import load_language_model
 from tango_core.compressors import build_method
 from tango_core.models.base import ClipPrompts
-from tango_core.models.language.arena import KVArena
-from tango_core.models.language.decoding import Decoding
-from tango_core.models.language.prefill import Prefill, Segment
 from tango_core.types import Prompt
 
 PRUNERS = (None, None, "fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion")
@@ -128,39 +124,3 @@ def test_clips_and_methods_are_answered_together(models, monkeypatch, family):
                 assert answer.ttft_ms > 0
                 assert (answer.decode_ms > 0) == (answer.new_tokens > 1)
                 assert answer.new_tokens <= request.max_new_tokens
-
-
-class Launches(TorchDispatchMode):
-    """Counts operators, and reads of a value by the host."""
-
-    def __init__(self):
-        super().__init__()
-        self.launches = self.reads = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.launches += 1
-        self.reads += func is torch.ops.aten._local_scalar_dense.default
-        return func(*args, **(kwargs or {}))
-
-
-@torch.inference_mode()
-def test_a_step_of_decoding_reads_nothing_and_costs_the_same_for_any_number(tiny):
-    """What a CUDA graph needs: the same operators, whatever the sequences are."""
-    loop, counts = tiny.engine.layer_loop, []
-    prompt = tiny.layout.lay_out(
-        clip(torch.Generator().manual_seed(3), 128, (8, 8, 8), 30), Prompt("", "what color")
-    )
-    for number in (1, 8):
-        arena = KVArena(loop.layers, number, 128, loop.dtype, cleared=True)
-        segments = [Segment(prompt.spans, prompt.positions, arena.take()) for _ in range(number)]
-        hidden = Prefill(loop, arena, segments).run()
-        decoding = Decoding(loop, arena, 8, fixed=True)
-        last = prompt.positions[-1].expand(number)
-        decoding.begin(range(number), hidden, last, [[0] * len(loop.layers)] * number)
-        with Launches() as counter:
-            decoding.step()
-        assert counter.reads == 0
-        counts.append(counter.launches)
-    assert counts[1] <= counts[0]
-    # Most of them are views, which launch nothing.
-    assert counts[0] <= 40 + 75 * len(loop.layers)

@@ -8,10 +8,8 @@ from batched_requests import clip, run, say_tokens, texts
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import ClipPrompts
-from tango_core.models.language.arena import KVArena
+from tango_core.models.language import batching
 from tango_core.models.language.batching import BatchSession
-from tango_core.models.language.decoding import Decoding
-from tango_core.models.language.prefill import Prefill
 from tango_core.types import Prompt
 
 
@@ -63,45 +61,56 @@ def test_a_clip_of_another_model_is_refused_before_the_batch(tiny, monkeypatch, 
     assert not session.busy
 
 
-def test_a_failure_while_decoding_is_tried_again_one_by_one(tiny, monkeypatch, requests):
+@pytest.fixture
+def fails(monkeypatch):
+    """Let passes over more than a number of segments raise; returns the sizes of all passes."""
+    run_segments, sizes = batching.run_segments, []
+
+    def fails(error, most, *, decoding):
+        def watched(loop, segments, *, compiles=False):
+            sizes.append(len(segments))
+            if len(segments) > most and decoding is not compiles:
+                raise error
+            return run_segments(loop, segments, compiles=compiles)
+
+        monkeypatch.setattr(batching, "run_segments", watched)
+        return sizes
+
+    return fails
+
+
+@pytest.mark.parametrize("decoding", [True, False])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA out of memory"), MemoryError(), ValueError("another fault")]
+)
+def test_a_batch_that_fails_is_repeated_in_halves(
+    tiny, monkeypatch, requests, fails, error, decoding
+):
     say_tokens(tiny, monkeypatch)
     expected = texts(run(tiny, requests, 1))
-    step, sizes = Decoding.step, []
-
-    def fails_together(self):
-        sizes.append(len(self._active))
-        if len(self._active) > 2:
-            raise RuntimeError("CUDA out of memory")
-        step(self)
-
-    monkeypatch.setattr(Decoding, "step", fails_together)
+    sizes = fails(error, 3, decoding=decoding)
     assert texts(run(tiny, requests, 4000)) == expected
-    assert max(sizes) > 2
+    assert max(sizes) > 3
 
 
-def test_what_never_fits_is_an_error_of_each_request(tiny, monkeypatch, requests):
-    def fails(self):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+def test_the_questions_of_a_clip_are_answered_one_by_one_without_memory(
+    tiny, monkeypatch, requests, fails
+):
+    say_tokens(tiny, monkeypatch)
+    expected = texts(run(tiny, requests[:2], 1))
+    fails(MemoryError(), 1, decoding=False)
+    session = tiny.session(4000)
+    for one in requests[:2]:
+        session.add(one)
+    found = {id(one): answers for one, answers in session.step()}
+    assert texts([found[id(one)] for one in requests[:2]]) == expected
+    assert session._session._budget < 100, "later batches are smaller"
 
-    monkeypatch.setattr(Prefill, "run", fails)
+
+def test_what_never_fits_is_an_error_of_each_request(tiny, requests, fails):
+    fails(torch.OutOfMemoryError("CUDA out of memory"), 0, decoding=False)
     results = run(tiny, requests[:3], 4000)
     assert all(isinstance(one, torch.OutOfMemoryError) for one in results)
-
-
-def test_an_arena_that_does_not_fit_is_made_smaller(tiny, monkeypatch, requests):
-    say_tokens(tiny, monkeypatch)
-    expected = texts(run(tiny, requests, 1))
-    real, asked = KVArena.__init__, []
-
-    def too_large(self, layers, slots, *rest):
-        asked.append(slots)
-        if slots > 3:
-            raise MemoryError
-        real(self, layers, slots, *rest)
-
-    monkeypatch.setattr(KVArena, "__init__", too_large)
-    assert texts(run(tiny, requests, 4000)) == expected
-    assert max(asked) > 3
 
 
 def test_a_guard_that_raises_ends_the_work(tiny, monkeypatch, requests):
@@ -117,22 +126,20 @@ def test_a_guard_that_raises_ends_the_work(tiny, monkeypatch, requests):
         session.step()
 
 
-def test_the_budget_bounds_what_is_held_and_is_filled_again(tiny, monkeypatch, requests):
-    """Replies of unequal length: what ends makes room while the others go on."""
+def test_the_budget_bounds_a_batch(tiny, monkeypatch, requests):
+    """A part of a request that is larger is answered alone."""
     requests = [
-        replace(one, prompts=one.prompts[:1], max_new_tokens=3 + 9 * (index % 3))
+        replace(one, prompts=one.prompts[: 1 + index % 2], max_new_tokens=3 + 9 * (index % 3))
         for index, one in enumerate(requests * 3)
     ]
-    budget, held, passes = 400, [], []
-    session_pass = BatchSession._pass
+    budget, held = 200, []
+    generate = BatchSession._generate
 
     def watched(self, parts):
-        passes.append(len(self._running))
-        session_pass(self, parts)
-        held.append(sum(one.tokens for one in self._running))
+        held.append((len(parts), sum(one.tokens for one in parts)))
+        generate(self, parts)
 
-    monkeypatch.setattr(BatchSession, "_pass", watched)
-    monkeypatch.setattr(tiny.engine, "eos_ids", frozenset())
+    monkeypatch.setattr(BatchSession, "_generate", watched)
     run(tiny, requests, budget)
-    assert max(held) <= budget
-    assert any(passes)  # prefilled beside sequences that are being decoded
+    assert max(number for number, _ in held) > 1
+    assert all(tokens <= budget or number == 1 for number, tokens in held)

@@ -12,8 +12,13 @@ from without_cache import answered
 from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.engine import NativeEngine
-from tango_core.models.language.prefill import LaidOutRequest, visual_spans
-from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.language.packed_pass import visual_span, visual_spans
+from tango_core.models.language.prompt import (
+    LaidOutPrompt,
+    LaidOutRequest,
+    TextTokens,
+    VisualTokens,
+)
 from tango_core.models.language.pruning import Additions
 
 LAYERS, WIDTH, EXTRA, NUM_NEW = 6, 32, 3, 6
@@ -227,7 +232,6 @@ def test_survivors_of_pruning_inside_keep_their_own_rows(half, engine, layer):
 
 
 def engine_span(prompt):
-    from tango_core.models.language.prefill import visual_span
 
     return visual_span(prompt.spans, torch.device("cpu"))
 

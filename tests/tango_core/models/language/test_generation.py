@@ -10,7 +10,7 @@ from without_cache import answered
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
 from tango_core.models import load_language_model
-from tango_core.models.language.arena import MAX_BATCH
+from tango_core.models.language.batching import MAX_BATCH
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens
 from tango_core.types import CompressedVideo, Prompt
 

@@ -9,9 +9,8 @@ from transformers import AutoModel, DynamicCache, Qwen2Config
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
-from tango_core.models.language.arena import KVArena
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.prefill import Prefill, Segment
+from tango_core.models.language.packed_pass import KeysValues, Segment, run_segments
 from tango_core.models.language.prompt import VisualTokens
 from tango_core.models.language.pruning import VisualSpan
 
@@ -146,32 +145,33 @@ def test_rows_that_go_on_from_a_prefix_are_those_of_the_whole(layer_loop, hidden
     """The prefix, two ways to go on from it, and another sequence, in one pass."""
     whole = layer_loop.run(hidden, gapped)[0]
     indices = torch.full((LENGTH,), -1)
-    arena = KVArena(layer_loop.layers, 3, LENGTH, torch.float32)
+    whole_cache, first_cache, second_cache = (
+        KeysValues(len(layer_loop.layers), LENGTH) for _ in range(3)
+    )
     rows = VisualTokens(hidden[0], indices, (1, 1, LENGTH))
     first, second = (
         VisualTokens(hidden[0, part], indices[part], (1, 1, LENGTH))
         for part in (slice(13), slice(13, LENGTH))
     )
     places = gapped[0]
-    output = Prefill(
+    output = run_segments(
         layer_loop,
-        arena,
         [
-            Segment([rows], places, slot=2),
-            Segment([first], places[:13], slot=0),
-            Segment([second], places[13:], slot=0, base=0, shared=13),
-            Segment([second], places[13:], slot=1, base=0, shared=13),
+            Segment([rows], places, whole_cache),
+            Segment([first], places[:13], first_cache),
+            Segment([second], places[13:], first_cache),
+            Segment([second], places[13:], second_cache, first_cache, shared=13),
         ],
-    ).run()
+    )
     # Sums of a layer: three projections in and one out of the attention, two of the network.
     terms = len(layer_loop.layers) * (4 * whole.shape[-1] + 2 * LENGTH)
     for at, row in enumerate((LENGTH - 1, 12, LENGTH - 1, LENGTH - 1)):
         assert_equal_but_for_rounding(output[at], whole[row], terms)
     for layer in range(len(layer_loop.layers)):
-        assert arena.lengths[layer] == [LENGTH] * 3
-        for slot in (0, 1):
-            for held in (arena.keys[layer], arena.values[layer]):
-                assert_equal_but_for_rounding(held[slot], held[2], terms)
+        for cache in (first_cache, second_cache):
+            assert cache.lengths[layer] == LENGTH
+            held, expected = (one.first(layer, LENGTH) for one in (cache, whole_cache))
+            assert_equal_but_for_rounding(held, expected, terms)
 
 
 @torch.no_grad()

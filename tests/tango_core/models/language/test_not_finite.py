@@ -6,7 +6,7 @@ from batched_requests import clip, run, texts
 
 from tango_core.compressors import build_method
 from tango_core.models.base import ClipPrompts
-from tango_core.models.language.decoding import most_likely
+from tango_core.models.language.batching import most_likely
 from tango_core.types import NotFiniteError, Prompt
 
 PROMPTS = [Prompt("", "what color is the cross"), Prompt("", "what moves left")]

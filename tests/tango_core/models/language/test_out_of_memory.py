@@ -9,7 +9,6 @@ import torch
 
 from tango_core.models.base import ClipPrompts
 from tango_core.models.language import batching
-from tango_core.models.language.arena import KVArena
 from tango_core.types import CompressedVideo, Prompt
 
 
@@ -65,18 +64,19 @@ def test_a_clip_that_never_fits_is_an_error_of_its_own(tiny, monkeypatch):
         tiny.session(64).add(request(tiny))
 
 
-def test_memory_is_freed_when_a_broken_off_arena_is_gone(tiny, monkeypatch, emptied):
+def test_memory_is_freed_when_a_failed_batch_is_gone(tiny, monkeypatch, emptied):
     parts, freed = [], []
     emptied.append(lambda: freed.append(parts[0]() is None))
+    run_segments = batching.run_segments
 
-    def arena(*arguments):
+    def fails_first(*arguments, **options):
         if not parts:
             layer = torch.zeros(1000)
             parts.append(weakref.ref(layer))
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return KVArena(*arguments)
+        return run_segments(*arguments, **options)
 
-    monkeypatch.setattr(batching, "KVArena", arena)
+    monkeypatch.setattr(batching, "run_segments", fails_first)
     session = tiny.session(4096)
     session.add(request(tiny))
     session.add(request(tiny))

@@ -11,12 +11,16 @@ from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repea
 from without_cache import answered
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.models.language.arena import KVArena
 from tango_core.models.language.attention import use_packed_attention
-from tango_core.models.language.decoding import Decoding
+from tango_core.models.language.batching import most_likely
 from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.prefill import Prefill, Segment, embed_spans
+from tango_core.models.language.packed_pass import (
+    KeysValues,
+    Segment,
+    embed_spans,
+    run_segments,
+)
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
 from tango_core.models.language.pruning import VisualSpan
 
@@ -64,11 +68,11 @@ def packed_loop(model):
     return LayerLoop(model.model, model.lm_head)
 
 
-def prefilled(loop, span, sequence, pruners, cleared=None):
+def prefilled(loop, span, sequence, pruners):
     """A prompt about the sequence's clip once per pruner, in one pass.
 
     Returns:
-        The arena, the output at the ends, and the prompt's embeddings.
+        The keys and values, the output at the ends, and the prompt's embeddings.
     """
     spans = (
         TextTokens(tuple(range(LEFT))),
@@ -76,11 +80,12 @@ def prefilled(loop, span, sequence, pruners, cleared=None):
         TextTokens(tuple(range(10, 10 + RIGHT))),
     )
     prompt = embed_spans(loop, spans)
-    arena = KVArena(loop.layers, len(pruners), len(prompt) + 1 + NEW, torch.float32, cleared)
+    caches = [KeysValues(len(loop.layers), len(prompt) + 1 + NEW) for _ in pruners]
     segments = [
-        Segment(spans, torch.arange(len(prompt)), arena.take(), pruner=pruner) for pruner in pruners
+        Segment(spans, torch.arange(len(prompt)), cache, pruner=pruner)
+        for cache, pruner in zip(caches, pruners, strict=True)
     ]
-    return arena, Prefill(loop, arena, segments).run(), prompt
+    return caches, run_segments(loop, segments), prompt
 
 
 def attend(layer, hidden, rotary):
@@ -148,33 +153,36 @@ def plain(model, pruner, span, sequence, prompt_length):
 
 @pytest.mark.parametrize("name", PRUNERS)
 class TestEveryPruner:
-    @pytest.mark.parametrize("fixed", [False, True], ids=["slot by slot", "all slots"])
     def test_decoding_with_a_cache_is_the_plain_loop(
-        self, model, packed_loop, span, sequence, name, fixed
+        self, model, packed_loop, span, sequence, name
     ):
         """Beside two other sequences, one of them under another pruner."""
         pruner = pruner_of(name)
         pruners = [None, pruner, pruner_of("dart")]
-        arena, hidden, whole = prefilled(packed_loop, span, sequence, pruners, cleared=fixed)
+        caches, hidden, whole = prefilled(packed_loop, span, sequence, pruners)
         length = len(whole)
         expected, lengths = plain(model, pruner, span, whole, length)
         torch.testing.assert_close(hidden[1], expected[-1], rtol=1e-4, atol=1e-4)
-        assert [of_layer[1] for of_layer in arena.lengths] == lengths
+        assert caches[1].lengths == lengths
         assert lengths[-1] < length
-        decoding = Decoding(packed_loop, arena, 1 + NEW, fixed=fixed)
-        shifts = [[0] * NUM_LAYERS for _ in range(3)]
-        for slot, one in enumerate(pruners):
-            if one is not None and one.renumbers:
-                shifts[slot] = [length - of_layer[slot] for of_layer in arena.lengths]
-        decoding.begin([0, 1, 2], hidden, torch.full((3,), length - 1), shifts)
-        for _ in range(NEW):
-            decoding.step()
-        tokens = decoding.read()[1].tolist()
-        assert len(tokens) == 1 + NEW
-        for token in tokens:
+        shifts = [
+            [length - held for held in cache.lengths] if one is not None and one.renumbers else []
+            for one, cache in zip(pruners, caches, strict=True)
+        ]
+        for step in range(NEW):
+            tokens = most_likely(packed_loop.logits(hidden)).tolist()
             expected, _ = plain(model, pruner, span, whole, length)
-            assert token == int(model.lm_head(model.model.norm(expected[-1])).argmax())
-            whole = torch.cat([whole, model.model.embed_tokens(torch.tensor([token]))])
+            assert tokens[1] == int(model.lm_head(model.model.norm(expected[-1])).argmax())
+            whole = torch.cat([whole, model.model.embed_tokens(torch.tensor([tokens[1]]))])
+            hidden = run_segments(
+                packed_loop,
+                [
+                    Segment(
+                        (TextTokens((token,)),), torch.tensor([length + step]), cache, shifts=own
+                    )
+                    for token, cache, own in zip(tokens, caches, shifts, strict=True)
+                ],
+            )
 
     def test_decoding_without_a_cache_is_the_plain_loop(
         self, model, layer_loop, span, sequence, name
@@ -214,9 +222,9 @@ class TestEveryPruner:
 
     def test_lengths_follow_the_nominal_shares(self, packed_loop, span, sequence, name):
         pruner = pruner_of(name)
-        arena, _, _ = prefilled(packed_loop, span, sequence, [pruner])
+        (cache,), _, _ = prefilled(packed_loop, span, sequence, [pruner])
         shares = pruner.layer_shares(NUM_LAYERS)
-        visual = [of_layer[0] - LEFT - RIGHT for of_layer in arena.lengths]
+        visual = [held - LEFT - RIGHT for held in cache.lengths]
         assert sum(visual) / NUM_LAYERS == pytest.approx(sum(shares) / NUM_LAYERS * 97, abs=4)
         if name != "framefusion":
             slack = 8 if name == "dart" else 1

@@ -20,7 +20,7 @@ from without_cache import answered
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
-from tango_core.models.language.prefill import additions
+from tango_core.models.language.packed_pass import additions
 from tango_core.models.language.prompt import TextTokens
 from tango_core.models.towers.patches import pair_frames
 

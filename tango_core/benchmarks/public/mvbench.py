@@ -22,13 +22,18 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import PaperColumn
-from tango_core.benchmarks.protocols.harnesses import infers, with_bracketed_options
-from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, after_clip, in_versions
+from tango_core.benchmarks.protocols.harnesses import infers
+from tango_core.benchmarks.protocols.protocol import (
+    FAILED_REPLY,
+    PromptTemplate,
+    Rewording,
+    in_versions,
+)
 from tango_core.benchmarks.releases import Release, ReleasePart
-from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of, lettered
+from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of
 from tango_core.benchmarks.tables import Row
-from tango_core.errors import InputError, MissingFileError
-from tango_core.types import Prompt, Question
+from tango_core.errors import InputError
+from tango_core.types import Question
 
 
 @dataclass(frozen=True)
@@ -88,10 +93,18 @@ ALL_TASKS = (
 # By name and by the stem of the JSON file: releases write either.
 TASK_OF = {key: task for task in ALL_TASKS for key in (task.name, task.stem)}
 
-_TASK = (
-    "Carefully watch the video and pay attention to the cause and sequence of events, the detail "
-    "and movement of objects, and the action and pose of persons. Based on your observations, "
-    "select the best option that accurately addresses the question.\n"
+# It ends with the beginning of a reply, which most wrappers of models put into the user's turn.
+VLMEVALKIT = PromptTemplate(
+    "Question: {question}\nOptions:\n{options}\nOnly give the best option.Best option:(",
+    before="Carefully watch the video and pay attention to the cause and sequence of events, the "
+    "detail and movement of objects, and the action and pose of persons. Based on your "
+    "observations, select the best option that accurately addresses the question.\n",
+    option=BRACKETED,
+    strip=True,
+)
+# Without a space after the colon.
+LMMS_EVAL = PromptTemplate(
+    "Question:{question}\nOption:\n{options}\nOnly give the best option.\n", option=BRACKETED
 )
 # Not a look-behind: the original says "(?!<=", which never fails on a full stop.
 _FULL_STOP = re.compile(r"(?!<=\d)(\.)(?!\d)")
@@ -101,32 +114,11 @@ _PUNCTUATION = (*';/[]"{}()=+\\_-><@`,?!',)
 _MAX_FULL_STOPS = int(re.UNICODE)
 
 
-def render_vlmevalkit(question: Question) -> Prompt:
-    """VLMEvalKit: the task, the clip, the question, and the beginning of a reply.
-
-    Most wrappers of models put the beginning of the reply into the user's turn.
-    """
-    asked = with_bracketed_options(question)
-    return Prompt(before=_TASK, after=f"{asked}\nOnly give the best option.Best option:(")
-
-
-def for_internvl(asked: Prompt) -> Prompt:
-    """A prompt as VLMEvalKit's wrapper of InternVL changes it: no beginning of a reply."""
-    return Prompt(asked.before, asked.after.replace("Best option:(", ""))
-
-
-def render_lmms_eval(question: Question) -> Prompt:
-    """lmms-eval, without a space after the colon."""
-    options = lettered(question.choices, BRACKETED)
-    lines = [f"Question:{question.text}", "Option:", *options, "Only give the best option.\n"]
-    return after_clip("\n".join(lines))
-
-
 def score_vlmevalkit(reply: str, question: Question, stated: bool = True) -> float:
-    """1 if VLMEvalKit's rating would count the reply as right, which is more often than it is.
+    """1 if VLMEvalKit's rating would count the reply as right, which it does too often.
 
-    The first word is right if it is a part of "(b)": so are "", "(" and ")", for every right
-    option. The rating counts every score that is not 0, and its failures are scored -1, so they are
+    The first word is right if it is a part of "(b)": "", "(" and ")" are, for every right option.
+    The rating counts every score that is not 0, so that its failures, which are scored -1, are
     right, too. Without `stated`, as before change 1552, "The correct answer is B" counts only where
     B is among the last four words.
     """
@@ -231,12 +223,13 @@ class MVBenchBenchmark(AnnotatedBenchmark):
     protocols: ClassVar = {
         **in_versions(
             "vlmevalkit",
-            render_vlmevalkit,
+            VLMEVALKIT,
             score_vlmevalkit,
             partial(score_vlmevalkit, stated=False),
-            wordings=(("internvl", for_internvl),),
+            # Its wrapper of InternVL drops the beginning of a reply.
+            wordings=(("internvl", Rewording("Best option:(")),),
         ),
-        **in_versions("lmms_eval", render_lmms_eval, score_lmms_eval),
+        **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval),
     }
     paper_column = PaperColumn(2)
     vlmevalkit_table = annotated.VLMEvalKitTable(
@@ -267,54 +260,39 @@ class MVBenchBenchmark(AnnotatedBenchmark):
     )
 
     def _tables(self) -> list[Table]:
-        self._first_row: dict[str, int] = {}
         path = self._find_annotations(self.annotations)
         if path.suffix == ".tsv":
-            rows = tables.read_rows(path)
-            for at, row in enumerate(rows):
-                if (task := TASK_OF.get(str(row.get("task_type")))) is not None:
-                    self._first_row.setdefault(task.stem, at)
-            return [Table(path, rows)]
+            return [Table(path, tables.read_rows(path))]
         if path.name == "test.json":
             return _one_json(path)
-        files = {task.name: path.parent / f"{task.stem}.json" for task in ALL_TASKS}
-        missing = [file.name for file in files.values() if not file.is_file()]
-        if missing:
-            raise MissingFileError(
-                f"MVBench annotations under {path.parent} are incomplete, missing "
-                f"{', '.join(missing)}; expected layout: {self.layout}"
-            )
-        return [Table(file, tables.read_rows(file), task) for task, file in files.items()]
+        return self._complete({one.name: path.parent / f"{one.stem}.json" for one in ALL_TASKS})
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         task_name = table.task or tables.text_of(row, "task_type")
         if task_name not in TASK_OF:
             raise InputError(f"unknown task {task_name!r}")
-        task = TASK_OF[task_name]
-        file = tables.text_of(row, "video")
-        choices = tables.list_of(row, "candidates")
-        written = tables.answer_text_of(row)
-        answer = annotated.index_of_text(written, choices)
+        task, file = TASK_OF[task_name], tables.text_of(row, "video")
+        text, choices, _ = self._question(row)
         folder = table.folder or str(row.get("prefix") or "")
         path, is_cut = self._locate(task, file, folder, table.path.name in _CUT_FILES)
         clip = None if is_cut or not task.bounded else _bounds(row)
         inner = Path(file).parent.as_posix().removeprefix(".")
         name = "/".join(filter(None, [task.cut if is_cut else task.source, inner, Path(path).stem]))
-        notes = annotated.option_notes(choices, answer, written)
+        notes: tuple[str, ...] = ()
         if clip is not None and clip[0] == clip[1]:
-            notes.append(f"the clip starts and ends at {clip[0]:g} s: one frame")
+            notes = (f"the clip starts and ends at {clip[0]:g} s: one frame",)
         return Record(
             video_id=annotated.clip_id(name, clip),
             path=path,
             clip=clip,
             question=Question(
-                id=f"{task.stem}-{number - self._first_row.get(task.stem, 0)}",
-                text=tables.text_of(row, "question"),
+                id=self._numbered(f"{task.stem}-", first=0),
+                text=text,
                 choices=choices,
-                answer=answer,
+                answer=tables.index_of_text(tables.answer_text_of(row), choices),
                 groups={"task": task.name},
             ),
-            notes=tuple(notes),
+            notes=notes,
         )
 
     def missing_reason(self, record: Record) -> str | None:

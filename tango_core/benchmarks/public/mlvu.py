@@ -14,6 +14,7 @@ The two harnesses mean different things by M-Avg: VLMEvalKit the share of right 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,12 +23,12 @@ from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import PaperColumn
 from tango_core.benchmarks.protocols import harnesses
-from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, after_clip, in_versions
-from tango_core.benchmarks.releases import Release, ReleasePart
+from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, PromptTemplate, in_versions
+from tango_core.benchmarks.releases import Release, ReleasePart, find_file, in_hub_cache
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, LETTERS, letter_of, lettered
 from tango_core.benchmarks.tables import Row
-from tango_core.errors import InputError, MissingFileError
-from tango_core.types import Prompt, Question
+from tango_core.errors import InputError
+from tango_core.types import Question
 
 # task -> stem of its JSON file and name of its folder of videos
 TASKS = {
@@ -39,27 +40,18 @@ TASKS = {
     "anomaly_reco": "6_anomaly_reco",
     "topic_reasoning": "7_topic_reasoning",
 }
-_TASK = (
-    "Carefully watch this video and pay attention to every detail. Based on your observations, "
-    "select the best option that accurately addresses the question."
+# White space behind the last option is lost.
+VLMEVALKIT = PromptTemplate(
+    "Question: {question}\nOptions:\n{options}\nOnly give the best option.",
+    before="Carefully watch this video and pay attention to every detail. Based on your "
+    "observations, select the best option that accurately addresses the question.",
+    option=BRACKETED,
+    strip=True,
 )
-_BEST = "Only give the best option."
-
-
-def render_vlmevalkit(question: Question) -> Prompt:
-    """VLMEvalKit: the task without a line break, the clip, the question."""
-    return Prompt(before=_TASK, after=f"{harnesses.with_bracketed_options(question)}\n{_BEST}")
-
-
-def render_lmms_eval(question: Question) -> Prompt:
-    """Task `mlvu_dev`, which ends with the beginning of a reply."""
-    # In its table the text of question and options ends in a line break: hence an empty line.
-    return after_clip(f"{_table_text(question)}\n{_BEST}\nBest option: (")
-
-
-def _table_text(question: Question) -> str:
-    """Question and options as lmms-eval's table on the hub has them."""
-    return "\n".join([question.text, *lettered(question.choices, BRACKETED), ""])
+# In lmms-eval's table the text of question and options ends in a line break: hence an empty line.
+LMMS_EVAL = PromptTemplate(
+    "{question}\n{options}\n\nOnly give the best option.\nBest option: (", option=BRACKETED
+)
 
 
 def before_bracket(reply: str) -> str:
@@ -100,10 +92,11 @@ def score_lmms_eval_2024_10(reply: str, question: Question) -> float:
 
 def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task, whose id is the question with its options."""
+    question = record.question
     return {
         "mlvu_percetion_score": {
-            "question_id": _table_text(record.question),
-            "task_type": record.question.groups["task"],
+            "question_id": "\n".join([question.text, *lettered(question.choices, BRACKETED), ""]),
+            "task_type": question.groups["task"],
             "pred_answer": harnesses.ranked_letter(reply),
             "answer": annotated.right_letter(record),
         }
@@ -143,19 +136,17 @@ class MLVUBenchmark(AnnotatedBenchmark):
         "test-*.parquet",
         "mlvu_dev.*json*",
         "mlvu_dev.parquet",
-        *annotated.in_hub_cache("sy1998/MLVU_dev", "data/test-*.parquet"),
+        *in_hub_cache("sy1998/MLVU_dev", "data/test-*.parquet"),
     )
     splits: ClassVar = {"test": 2174, "dev": 2174}
     protocols: ClassVar = {
         **in_versions(
             "vlmevalkit",
-            render_vlmevalkit,
+            VLMEVALKIT,
             score_vlmevalkit,
             partial(score_vlmevalkit, stated=False),
         ),
-        **in_versions(
-            "lmms_eval", render_lmms_eval, score_lmms_eval, score_lmms_eval_2024_10, macro=True
-        ),
+        **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval, score_lmms_eval_2024_10, macro=True),
     }
     paper_column = PaperColumn(4)
     macro_group = "task"
@@ -190,20 +181,12 @@ class MLVUBenchmark(AnnotatedBenchmark):
     )
 
     def _tables(self) -> list[Table]:
-        stems = TASKS.values()
-        first = annotated.find_file(
-            self.root, [f"{f}/{stem}.json" for f in _JSON_FOLDERS for stem in stems]
+        first = find_file(
+            self.root, [f"{f}/{stem}.json" for f in _JSON_FOLDERS for stem in TASKS.values()]
         )
         if first is None:
             return super()._tables()
-        files = {task: first.parent / f"{stem}.json" for task, stem in TASKS.items()}
-        missing = [path.name for path in files.values() if not path.is_file()]
-        if missing:
-            raise MissingFileError(
-                f"MLVU annotations under {first.parent} are incomplete, "
-                f"missing {', '.join(missing)}; expected layout: {self.layout}"
-            )
-        return [Table(path, tables.read_rows(path), task) for task, path in files.items()]
+        return self._complete({task: first.parent / f"{stem}.json" for task, stem in TASKS.items()})
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         if all(not str(row.get(name) or "").strip() for name in ("question", "answer")):
@@ -212,10 +195,8 @@ class MLVUBenchmark(AnnotatedBenchmark):
         task = "needle" if task == "findNeedle" else task
         if task not in TASKS:
             raise InputError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
-        text, choices = _question(row)
-        written = tables.answer_text_of(row)
-        answer = _answer(written, choices, is_letter="video_name" in row)
-        path = Path(self._path(TASKS[task], tables.text_of(row, "video", "video_name")))
+        text, choices, _ = self._question(row)
+        path = Path(self._task_path(TASKS[task], tables.text_of(row, "video", "video_name")))
         in_task_folder = path.parent.name in TASKS.values()
         videos = path.parent.parent if in_task_folder else path.parent
         return Record(
@@ -225,37 +206,28 @@ class MLVUBenchmark(AnnotatedBenchmark):
                 id=f"{task}-{number}" if table.task else f"{task}-{index}",
                 text=text,
                 choices=choices,
-                answer=answer,
+                answer=self._answer(row, choices),
                 groups={"task": task},
             ),
-            notes=tuple(annotated.option_notes(choices, answer, written)),
             length_s=tables.length_of(row, "duration"),
         )
 
-    def _path(self, stem: str, file: str) -> str:
-        """Return where the video is, or where the release would put it."""
+    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
+        """In lmms-eval's table the question holds the options, also where there is a list."""
+        both = tables.options_in(tables.text_of(row, "question")) if "video_name" in row else None
+        return super()._question(row) if both is None else (*both, None)
+
+    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
+        """The answer is an option's text; in lmms-eval's table it may be a letter."""
+        written = tables.answer_text_of(row)
+        if "video_name" in row and re.fullmatch(r"\(?[A-Z]\)?", written.strip()):
+            index = LETTERS.index(written.strip("() "))
+            return index if index < len(choices) else None
+        return tables.index_of_text(written, choices)
+
+    def _task_path(self, stem: str, file: str) -> str:
+        """Path of a video, or the path where the release would put it."""
         folders = (f"MLVU/video/{stem}", f"video/{stem}", stem)
         found = self.media.find((*folders, ".", "video", "videos", "mlvu"), [file])
-        return found or self.media.at(
-            next(filter(self.media.holds, folders), folders[0 if self.media.holds("MLVU") else 1]),
-            file,
-        )
-
-
-def _question(row: Row) -> tuple[str, tuple[str, ...]]:
-    """Read text and options; lmms-eval's table holds both in one field, "(A) .." line by line."""
-    text = tables.text_of(row, "question")
-    if "video_name" in row:
-        if (both := annotated.options_in(text)) is not None:
-            return both
-        if tables.is_missing(row.get("candidates")):
-            raise InputError("the question has no lines '(A) ...' and there are no candidates")
-    return text, tables.list_of(row, "candidates")
-
-
-def _answer(written: str, choices: tuple[str, ...], is_letter: bool) -> int | None:
-    """Find the right option; `None` if it is none."""
-    if is_letter and re.fullmatch(r"\(?[A-Z]\)?", written.strip()):
-        index = LETTERS.index(written.strip("() "))
-        return index if index < len(choices) else None
-    return annotated.index_of_text(written, choices)
+        expected = folders[0 if self.media.holds("MLVU") else 1]
+        return found or self.media.at(next(filter(self.media.holds, folders), expected), file)

@@ -21,13 +21,12 @@ from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import CrossTable, PaperColumn
 from tango_core.benchmarks.protocols.harnesses import OPTION_PHRASES, first_capital, letter_score
-from tango_core.benchmarks.protocols.protocol import after_clip, in_versions, render_prompt
+from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
-from tango_core.benchmarks.releases import Release, ReleasePart
+from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
-from tango_core.local_files import read_text
-from tango_core.types import Prompt, Question, Subtitles
+from tango_core.types import Question, Subtitles
 
 # https://github.com/open-compass/VLMEvalKit/issues/1563, fixed by pull request 1588 on 2026-06-28.
 INVERTED = (
@@ -41,17 +40,12 @@ _MARKED_FRAMES, _TOGETHER = 64, 8
 _SHORTEST_S = 1.0
 _IMAGE = re.compile(r"Image-(?=[1-9])")
 
-_Cue = tuple[float, float, str]
 
-
-def render_subtitled(question: Question, lines: str) -> Prompt:
-    """VLMEvalKit: behind the frames their subtitles, for models that read lists of images."""
-    return after_clip(lines + render_prompt(question).after)
-
-
-def render_lmms_eval(question: Question) -> Prompt:
-    """Task `longvideobench_val_v`, with a line break at the end."""
-    return after_clip(f"{render_prompt(question).after}\n")
+# Behind the frames the subtitles, for models that read lists of images.
+VLMEVALKIT = PromptTemplate(
+    f"{{subtitles}}{{question}}\n{{options}}\n{LETTER_PLEASE}", subtitles="{lines}"
+)
+LMMS_EVAL = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}\n")
 
 
 def lmms_eval_letter(reply: str) -> str:
@@ -100,35 +94,33 @@ def columns(record: Record) -> dict[str, Any]:
 
 
 def packed(text: str, begins_s: float, length_s: float) -> Subtitles:
-    """What a question's row and the file of its video say together, in the video's own seconds.
+    """Convert the subtitles of a video to the video's own seconds.
 
     A cue is `{"timestamp": [start, end], "text"}`, whose end counts only if it has a fraction (else
-    it is the length of the video, as there), or `{"start": "h:m:s", "end", "line"}`.
+    it is the length of the video, as in VLMEvalKit), or `{"start": "h:m:s", "end", "line"}`.
 
     Args:
         text: Content of the file.
         begins_s: When the video begins on the clock of its subtitles.
-        length_s: Of the video.
+        length_s: Length of the video.
 
     Returns:
-        JSON: a list of [start, end, words]. Without text if the file is damaged: VLMEvalKit ends
-        there, here the question is put without.
+        JSON: a list of [start, end, text]. No subtitles if the file is damaged: VLMEvalKit ends
+        there, here the question is rendered without.
     """
+    cues = []
     try:
-        cues = [_cue(entry, length_s) for entry in json.loads(text)]
+        for entry in json.loads(text):
+            if "timestamp" in entry:
+                start, end = entry["timestamp"]
+                end = end if isinstance(end, float) else length_s
+                cues.append((float(start) - begins_s, end - begins_s, str(entry["text"])))
+            else:
+                start, end = (_seconds(entry[name]) - begins_s for name in ("start", "end"))
+                cues.append((start, end, str(entry["line"])))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Subtitles(None)
-    moved = [(start - begins_s, end - begins_s, words) for start, end, words in cues]
-    return Subtitles(json.dumps(moved))
-
-
-def _cue(entry: Any, length_s: float) -> _Cue:
-    """Start, end and words of one entry of the file."""
-    if "timestamp" in entry:
-        start, end = entry["timestamp"]
-        return float(start), end if isinstance(end, float) else length_s, str(entry["text"])
-    start, end = (_seconds(entry[name]) for name in ("start", "end"))
-    return start, end, str(entry["line"])
+    return Subtitles(json.dumps(cues))
 
 
 def _seconds(clock: str) -> float:
@@ -137,18 +129,18 @@ def _seconds(clock: str) -> float:
 
 
 def between_frames(subtitles: Subtitles, watched: Watched) -> str:
-    """The cues in order, with the marks of the frames between them: `<Frame-1>hello`, a line each.
+    """Write the cues in order, with marks of the frames between them: `<Frame-1>hello`, by line.
 
     VLMEvalKit writes them between the frames; its wrapper of InternVL puts all frames in front and
-    leaves a mark where each one was, so that the words still say what is spoken when. A frame
-    stands before the first cue whose middle it does not come after. A cue that no frame falls into
-    is left out. Eight marks without a cue between them are left out as well, counted from the first
-    frame, and so are all of them where no cue is shown.
+    leaves a mark at the position of each, so that the text still shows what is spoken when. A frame
+    comes before the first cue whose middle is not before it. A cue without a frame is left out.
+    Eight marks without a cue between them are left out as well, counted from the first frame, and
+    all of them where no cue is shown.
     """
-    cues: list[_Cue] = json.loads(subtitles.text or "[]")
+    cues: list[tuple[float, float, str]] = json.loads(subtitles.text or "[]")
     times = watched.times or _evenly(watched, cues)
     text, shown = "", 0
-    for start, end, words in cues:
+    for start, end, spoken in cues:
         middle = (start + end) / 2
         while shown < len(times) and times[shown] <= middle:
             shown += 1
@@ -156,22 +148,22 @@ def between_frames(subtitles: Subtitles, watched: Watched) -> str:
         if end - start < _SHORTEST_S:
             start, end = middle - _SHORTEST_S / 2, middle + _SHORTEST_S / 2
         if any(start < time < end for time in times):
-            text += f"{words}\n"
+            text += f"{spoken}\n"
     text += _marks(shown + 1, len(times))
     text = text.replace(_marks(1, len(times)), "")
     for first in range(1, _MARKED_FRAMES, _TOGETHER):
         text = text.replace(_marks(first, first + _TOGETHER - 1), "")
-    # There the marks say "Image" until here, and the words change with them.
+    # VLMEvalKit's marks are "Image-1" up to here; it replaces the word in the cues, too.
     return _IMAGE.sub("Frame-", text)
 
 
 def _marks(first: int, last: int) -> str:
-    """What stands in the text for some frames, counted from 1."""
+    """Marks of some frames, counted from 1."""
     return "".join(f"<Frame-{number}>" for number in range(first, last + 1))
 
 
-def _evenly(watched: Watched, cues: Sequence[_Cue]) -> Sequence[float]:
-    """About when its frames are shown, of a video that was not opened."""
+def _evenly(watched: Watched, cues: Sequence[tuple[float, float, str]]) -> Sequence[float]:
+    """Approximate times of the frames of a video that was not opened."""
     length_s = watched.duration_s or max((end for _, end, _ in cues), default=0.0)
     step = length_s / (watched.num_frames + 1)
     return [number * step for number in range(1, watched.num_frames + 1)]
@@ -196,6 +188,8 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     name = "longvideobench"
     title = "LongVideoBench"
     layout = "lvb_val.json or validation-00000-of-00001.parquet, and videos/<video_path>"
+    id_column = "id"
+    length_column = "duration"  # duration_group only names a class
     folders = ("videos", "longvideobench/videos", "datasets/longvideobench/videos", "video", ".")
     subtitle_folders = (
         *("subtitles", "longvideobench/subtitles"),
@@ -205,11 +199,11 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     protocols: ClassVar = {
         **in_versions(
             "vlmevalkit",
-            render_prompt,
+            VLMEVALKIT,
             partial(letter_score, partial(first_capital, letters="ABCDE")),
-            subtitles=SubtitleRule(between_frames, render_subtitled, ("internvl",), INVERTED),
+            subtitles=SubtitleRule(between_frames, VLMEVALKIT, ("internvl",), INVERTED),
         ),
-        **in_versions("lmms_eval", render_lmms_eval, score_lmms_eval, max_new_tokens=32),
+        **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval, max_new_tokens=32),
     }
     paper_column = PaperColumn(3)
     cross_table = CrossTable("duration", ("category",))
@@ -239,69 +233,68 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
 
     def _tables(self) -> list[Table]:
         names = _HIDDEN if self.split == "test_wo_gt" else _VALIDATION
-        in_cache = annotated.in_hub_cache("longvideobench/LongVideoBench", *names)
+        in_cache = in_hub_cache("longvideobench/LongVideoBench", *names)
         path = self._find_annotations([*names, *in_cache])
         return [Table(path, tables.read_rows(path))]
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        file = tables.text_of(row, "video_path").removeprefix("./").removeprefix("videos/")
-        choices = _choices(row)
-        answer = None
-        if self.split != "test_wo_gt" or not tables.is_missing(row.get("correct_choice")):
-            answer = int(tables.number_of(row, "correct_choice"))
-            if not 0 <= answer < len(choices):
-                raise InputError(f"correct_choice {answer} is none of the {len(choices)} options")
-        return Record(
-            video_id=file.rpartition(".")[0] or file,
-            path=self._video_path(file),
-            question=Question(
-                id=tables.text_of(row, "id"),
-                text=tables.text_of(row, "question"),
-                choices=choices,
-                answer=answer,
-                groups={
-                    "duration": str(int(tables.number_of(row, "duration_group"))),
-                    "category": tables.text_of(row, "question_category"),
-                },
-            ),
-            notes=() if answer is None else tuple(annotated.option_notes(choices, answer)),
-            length_s=tables.length_of(row, "duration"),  # duration_group only names a class
-        )
+    def _video(self, row: Row) -> str:
+        file = _file_of(row)
+        return file.rpartition(".")[0] or file
+
+    def _path(self, row: Row, video: str) -> str:
+        return self._video_path(_file_of(row))
+
+    def _question(self, row: Row) -> tuple[str, tuple[str, ...], None]:
+        """Options are a list in JSON and TSV; `option0` to `option4` in Parquet, up to "N/A"."""
+        text = tables.text_of(row, "question")
+        if not tables.is_missing(row.get("candidates")):
+            return text, tables.list_of(row, "candidates"), None
+        options: list[str] = []
+        for number in range(5):
+            value = row.get(f"option{number}")
+            if tables.is_missing(value) or value == "N/A":
+                break
+            options.append(str(value))
+        if not options:
+            raise InputError("no candidates and no option0")
+        return text, tuple(options), None
+
+    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
+        if self.split == "test_wo_gt" and tables.is_missing(row.get("correct_choice")):
+            return None
+        answer = int(tables.number_of(row, "correct_choice"))
+        if not 0 <= answer < len(choices):
+            raise InputError(f"correct_choice {answer} is none of the {len(choices)} options")
+        return answer
+
+    def _groups(self, row: Row) -> dict[str, str]:
+        return {
+            "duration": str(int(tables.number_of(row, "duration_group"))),
+            "category": tables.text_of(row, "question_category"),
+        }
 
     def subtitle_path(self, record: Record) -> str | None:
-        """Where the `.json` file of a question's video is; `None` for a video without."""
+        """Path of the `.json` file of a question's video; `None` for a video without."""
         name = record.row.get("subtitle_path")
-        return (
-            None if tables.is_missing(name) else self.media.find(self.subtitle_folders, [str(name)])
-        )
+        missing = tables.is_missing(name)
+        return None if missing else self.media.find(self.subtitle_folders, [str(name)])
 
     def _subtitles_of(self, record: Record) -> Subtitles:
-        """Read them, and say where the video begins in them, which is the same for its questions.
+        """Read the subtitles; the row states when the video begins in them.
 
         Raises:
             ValueError: If the row states no such times.
         """
-        path = self.subtitle_path(record)
-        if path is None:
-            return Subtitles(None)
+        read = super()._subtitles_of(record)
+        if read.text is None:
+            return read
         try:
             begins_s = tables.number_of(record.row, "starting_timestamp_for_subtitles")
             length_s = tables.number_of(record.row, "duration")
         except ValueError as error:
             raise InputError(f"question {record.question.id}: {error}") from error
-        return packed(read_text(Path(path), errors="replace"), begins_s, length_s)
+        return packed(read.text, begins_s, length_s)
 
 
-def _choices(row: Row) -> tuple[str, ...]:
-    """Read options: a list in JSON and TSV; `option0` to `option4`, ended by "N/A", in Parquet."""
-    if not tables.is_missing(row.get("candidates")):
-        return tables.list_of(row, "candidates")
-    options: list[str] = []
-    for number in range(5):
-        value = row.get(f"option{number}")
-        if tables.is_missing(value) or value == "N/A":
-            break
-        options.append(str(value))
-    if not options:
-        raise InputError("no candidates and no option0")
-    return tuple(options)
+def _file_of(row: Row) -> str:
+    return tables.text_of(row, "video_path").removeprefix("./").removeprefix("videos/")

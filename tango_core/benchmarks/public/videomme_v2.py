@@ -12,16 +12,17 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.protocols import harnesses
-from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, Protocol, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
-from tango_core.benchmarks.releases import Release, ReleasePart
-from tango_core.benchmarks.scoring.multiple_choice import LETTERS, letter_of, lettered
+from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
 from tango_core.benchmarks.tables import Row, is_missing, text_of
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, GROUP_SCORE
@@ -35,10 +36,9 @@ from tango_core.metrics.metric import (
     TYPE,
     structure_of,
 )
-from tango_core.types import Prompt, Question, Subtitles
+from tango_core.types import Subtitles
 
-# No line break follows it there.
-_FRAMES = "These are the frames of a video."
+# The instruction comes last.
 LETTER_ONLY = (
     "Select the best answer to the following multiple-choice question based on the video. Respond "
     "with only the letter (A, B, C, D, E, F, G, or H) of the correct option."
@@ -50,6 +50,7 @@ REASON_FIRST = (
     "your final response strictly in the format: 'Final Answer: <letter>."
 )
 QWEN3_VL = "Answer with the option letter only."
+_LISTED = "This video's subtitles are listed below:\n{lines}\n"
 _DELETED = (
     *(*harnesses.OPTION_PHRASES, "Final Answer:", "Best answer:"),
     *("Best option:", "Answer:", "Option:"),
@@ -58,39 +59,26 @@ _DELETED = (
 HEADS = ("level", "second_head", "third_head")
 
 
-def asked(question: Question, instruction: str) -> str:
-    """Question, options and the instruction, which stands last here."""
-    return "\n".join([f"Question: {question.text}", *lettered(question.choices), instruction])
+def vlmevalkit(instruction: str) -> PromptTemplate:
+    """VLMEvalKit's prompt; no line break follows its first sentence."""
+    return PromptTemplate(
+        "These are the frames of a video.{subtitles}"
+        f"Question: {{question}}\n{{options}}\n{instruction}",
+        subtitles=f" {_LISTED}",
+    )
 
 
-def render_vlmevalkit(question: Question, instruction: str = LETTER_ONLY) -> Prompt:
-    """VLMEvalKit: the clip, then everything else, without subtitles."""
-    return after_clip(_FRAMES + asked(question, instruction))
-
-
-def render_vlmevalkit_subtitled(
-    question: Question, words: str, instruction: str = LETTER_ONLY
-) -> Prompt:
-    """VLMEvalKit: the clip, all words that are spoken, then everything else."""
-    listed = f"{_FRAMES} This video's subtitles are listed below:\n{words}\n"
-    return after_clip(listed + asked(question, instruction))
-
-
-def render_lmms_eval(question: Question, instruction: str = LETTER_ONLY) -> Prompt:
-    """lmms-eval: question, options and instruction."""
-    return after_clip(asked(question, instruction))
-
-
-def render_lmms_eval_subtitled(
-    question: Question, words: str, instruction: str = LETTER_ONLY
-) -> Prompt:
-    """Task `videomme_v2_w_subtitle`; without any words the prompt is as it was."""
-    listed = f"This video's subtitles are listed below:\n{words}\n\n" if words else ""
-    return after_clip(listed + asked(question, instruction))
+def lmms_eval(instruction: str) -> PromptTemplate:
+    """lmms-eval's prompt; without any subtitles it is that of the task without."""
+    return PromptTemplate(
+        f"{{subtitles}}Question: {{question}}\n{{options}}\n{instruction}",
+        subtitles=f"{_LISTED}\n",
+        omit_empty=True,
+    )
 
 
 def all_words(subtitles: Subtitles, _: Watched) -> str:
-    """All words with a space between them, whatever frames are shown; "" for a damaged file.
+    """Join all words with a space, whatever frames are shown; "" for a damaged file.
 
     A file has one word per line of JSON. lmms-eval shows no subtitles of a damaged one either;
     VLMEvalKit ends there.
@@ -111,7 +99,7 @@ def harness_letter(reply: str) -> str:
 
 
 def stated(row: Row, name: str) -> str | None:
-    """Return a column of a row as it is written; `None` if it is empty."""
+    """Return a column of a row unchanged, as a string; `None` if it is empty."""
     return None if is_missing(row.get(name)) else str(row[name])
 
 
@@ -135,7 +123,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
 def columns(record: Record) -> dict[str, Any]:
     """Columns of `Video-MME-v2.tsv`."""
     question, video = record.question, record.video_id
-    assert question.answer is not None
     return {
         "index": record.index,
         "video": video,
@@ -147,12 +134,20 @@ def columns(record: Record) -> dict[str, Any]:
         "question_id": question.id,
         "question": question.text,
         "options": "\n".join(lettered(question.choices)),
-        "answer": letter_of(question.answer),
+        "answer": annotated.right_letter(record),
         **{name: stated(record.row, name) for name in HEADS},
     }
 
 
-_listed = partial(in_versions, score=partial(harnesses.letter_score, harness_letter))
+def _protocols(
+    name: str, template: PromptTemplate, subtitled: bool = True, **settings: Any
+) -> dict[str, Protocol]:
+    rule = SubtitleRule(all_words, template) if subtitled else None
+    score = partial(harnesses.letter_score, harness_letter)
+    return in_versions(name, template, score, subtitles=rule, **settings)
+
+
+_FOR_INTERNVL = (("internvl", harnesses.FOR_INTERNVL),)
 
 
 class VideoMMEV2Benchmark(AnnotatedBenchmark):
@@ -166,7 +161,7 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
         "Video-MME-v2.tsv",
         "videomme_v2.json",
         "videomme_v2.jsonl",
-        *annotated.in_hub_cache("MME-Benchmarks/Video-MME-v2", "test.parquet"),
+        *in_hub_cache("MME-Benchmarks/Video-MME-v2", "test.parquet"),
     )
     # The release and VLMEvalKit; lmms-eval below HF_HOME/videomme_v2 and below HF_HOME.
     folders = ("video", "videos", "data", "videomme_v2/data", "videomme_v2", ".")
@@ -175,39 +170,21 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
         *("subtitle", "subtitle/subtitle"),
         *("videomme_v2/subtitle", "videomme_v2/subtitle/subtitle"),
     )
+    subtitle_suffix = ".jsonl"
+    video_columns = ("video_id", "video")
     splits: ClassVar = {"test": 3200}
     protocols: ClassVar = {
-        **_listed(
-            "vlmevalkit",
-            render_vlmevalkit,
-            wordings=(("internvl", harnesses.for_internvl),),
-            subtitles=SubtitleRule(all_words, render_vlmevalkit_subtitled),
-        ),
-        **_listed(
+        **_protocols("vlmevalkit", vlmevalkit(LETTER_ONLY), wordings=_FOR_INTERNVL),
+        **_protocols(
             "vlmevalkit_reasoning",
-            partial(render_vlmevalkit, instruction=REASON_FIRST),
+            vlmevalkit(REASON_FIRST),
             max_new_tokens=4096,
-            wordings=(("internvl", harnesses.for_internvl),),
-            subtitles=SubtitleRule(
-                all_words, partial(render_vlmevalkit_subtitled, instruction=REASON_FIRST)
-            ),
+            wordings=_FOR_INTERNVL,
         ),
-        **_listed(
-            "lmms_eval",
-            render_lmms_eval,
-            subtitles=SubtitleRule(all_words, render_lmms_eval_subtitled),
-        ),
-        **_listed(
-            "lmms_eval_qwen3_vl",
-            partial(render_lmms_eval, instruction=QWEN3_VL),
-            subtitles=SubtitleRule(
-                all_words, partial(render_lmms_eval_subtitled, instruction=QWEN3_VL)
-            ),
-        ),
-        **_listed(
-            "lmms_eval_reasoning",
-            partial(render_lmms_eval, instruction=REASON_FIRST),
-            max_new_tokens=4096,
+        **_protocols("lmms_eval", lmms_eval(LETTER_ONLY)),
+        **_protocols("lmms_eval_qwen3_vl", lmms_eval(QWEN3_VL)),
+        **_protocols(
+            "lmms_eval_reasoning", lmms_eval(REASON_FIRST), subtitled=False, max_new_tokens=4096
         ),
     }
     metrics = (GROUP_SCORE, ACCURACY)
@@ -240,86 +217,76 @@ class VideoMMEV2Benchmark(AnnotatedBenchmark):
 
     def _tables(self) -> list[Table]:
         (table,) = super()._tables()
-        self._videos = [_video_of(row) for row in table.rows]
-        self._positions: list[int] = []
-        self._places: dict[str, list[int]] = defaultdict(list)
-        self._kinds: dict[str, set[tuple[str, str]]] = defaultdict(set)
-        self._heads: dict[str, dict[str, str]] = defaultdict(dict)
-        for row, video in zip(table.rows, self._videos, strict=True):
-            position = _position(row, len(self._places[video]) + 1)
-            self._positions.append(position)
-            self._places[video].append(position)
-            kind = text_of(row, TYPE).strip().lower()
-            structure = structure_of(str(row.get(STRUCTURE))) if kind == LOGIC else ""
-            self._kinds[video].add((kind, structure))
-            heads = self._heads[video]
-            for name in HEADS:
-                value = stated(row, name)
-                if value is not None and (position == GROUP_SIZE or name not in heads):
-                    heads[name] = value
+        # Video -> its rows with their positions in the group.
+        self._rows: dict[str, list[tuple[int, Row]]] = defaultdict(list)
+        for row in table.rows:
+            rows = self._rows[_padded(row)]
+            rows.append((_position(row, len(rows) + 1), row))
         return [table]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        text_of(row, "video_id", "video")
-        video = self._videos[index]
-        written = text_of(row, "options")
-        choices = _options(written)
-        answer = annotated.index_of_letter(text_of(row, "answer").strip(), choices)
-        notes = annotated.option_notes(choices, answer)
-        if (there := len(self._places[video])) != GROUP_SIZE:
-            notes.append(f"{there} of {GROUP_SIZE} questions of the group; it has no group score")
-        groups = self._groups_of(video, self._positions[index])
-        return Record(
-            video_id=video,
-            path=self._video_path(video),
-            question=Question(
-                id=stated(row, "question_id") or f"{video}-{groups[POSITION]}",
-                text=text_of(row, "question"),
-                choices=choices,
-                answer=answer,
-                groups=groups,
-            ),
-            notes=(*notes, *annotated.form_notes(choices, written)),
-        )
+        record = super()._record(index, number, row, table)
+        count = len(self._rows[record.video_id])
+        if count == GROUP_SIZE:
+            return record
+        note = f"{count} of {GROUP_SIZE} questions of the group; it has no group score"
+        return replace(record, notes=(note, *record.notes))
 
-    def _groups_of(self, video: str, position: int) -> dict[str, str]:
+    def _video(self, row: Row) -> str:
+        super()._video(row)
+        return _padded(row)
+
+    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str]:
+        written = text_of(row, "options")
+        return text_of(row, "question"), _options(written), written
+
+    def _groups(self, row: Row) -> dict[str, str]:
         """The groups that a question is counted in; level and heads are those of the last row.
 
         Raises:
             ValueError: If the rows of the video are no group of four.
         """
+        rows = self._rows[_padded(row)]
+        position = next(at for at, one in rows if one is row)
         if not 1 <= position <= GROUP_SIZE:
             raise InputError(f"question_id must end in 1 to {GROUP_SIZE}, got {position}")
-        if self._places[video].count(position) > 1:
+        if [at for at, _ in rows].count(position) > 1:
             raise InputError(f"question {position} of the video occurs twice")
-        if len(self._kinds[video]) > 1:
+        if len(kinds := {_kind(one) for _, one in rows}) > 1:
             raise InputError("the questions of the video differ in group_type or group_structure")
-        ((kind, structure),) = self._kinds[video]
+        ((kind, structure),) = kinds
         if kind not in (RELEVANCE, LOGIC):
             raise InputError(f"group_type must be {RELEVANCE} or {LOGIC}, got {kind!r}")
         if kind == LOGIC and structure not in STRUCTURES:
             raise InputError(
                 f"group_structure must be one of {', '.join(STRUCTURES)}, got {structure!r}"
             )
-        structured = {STRUCTURE: structure} if kind == LOGIC else {}
-        return {TYPE: kind, **structured, POSITION: str(position), **self._heads[video]}
+        groups = {TYPE: kind, **({STRUCTURE: structure} if structure else {})}
+        groups[POSITION] = str(position)
+        for name in HEADS:
+            values = {at: value for at, one in rows if (value := stated(one, name)) is not None}
+            if values:
+                groups[name] = values.get(GROUP_SIZE, next(iter(values.values())))
+        return groups
 
-    def subtitle_path(self, record: Record) -> str | None:
-        """Where the `.jsonl` file of a question's video is; `None` for a video without."""
-        return self.media.find(self.subtitle_folders, [f"{record.video_id}.jsonl"])
+
+def _kind(row: Row) -> tuple[str, str]:
+    """Type and structure of a row's group; "" for no structure."""
+    kind = text_of(row, TYPE).strip().lower()
+    return kind, structure_of(str(row.get(STRUCTURE))) if kind == LOGIC else ""
 
 
-def _video_of(row: Row) -> str:
-    """Id of a row's video; a table read as numbers has lost the zeros in front; "" for none."""
+def _padded(row: Row) -> str:
+    """Id of a row's video with the leading zeros that a table of numbers has lost; "" for none."""
     value = next((row[k] for k in ("video_id", "video") if not is_missing(row.get(k))), "")
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
     return text.zfill(3) if text.isdecimal() else text
 
 
 def _position(row: Row, otherwise: int) -> int:
-    """Place of a question in its group from 1, as its id says ("001-3"); -1 if that says nothing.
+    """Position of a question in its group from 1, by its id ("001-3"); -1 if that has no number.
 
-    Tables without ids have the questions of a group in their order.
+    Tables without ids list the questions of a group in order.
     """
     own_id = stated(row, "question_id")
     if own_id is None:
@@ -329,7 +296,7 @@ def _position(row: Row, otherwise: int) -> int:
 
 
 def _options(written: str) -> tuple[str, ...]:
-    """The options of one text in which each begins a line with its letter.
+    """Split a string of options, each of which begins a line with its letter.
 
     Raises:
         ValueError: If the letters are not A, B, C and so on.

@@ -13,31 +13,40 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
-from tango_core.benchmarks.protocols.protocol import after_clip, in_versions, read_reply
-from tango_core.benchmarks.releases import Release, ReleasePart
+from tango_core.benchmarks.protocols.protocol import (
+    PromptTemplate,
+    in_versions,
+    read_reply,
+    unscored,
+)
+from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
 from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.local_files import read_text
 from tango_core.metrics import MEAN_IOU, RECALL_03, RECALL_05, RECALL_07
-from tango_core.types import Prompt, Question
+from tango_core.types import Question
 
 # Group of a question that a later row of the release repeats word for word.
 REPEATED = "repeated"
 
-# The misspelt word is the original's.
-_TASK = (
+# The misspelt word is the original's. A sentence's own full stop stays before the template's.
+PROMPT = PromptTemplate(
     "Please find the visual event described by a sentence in the video, determining its starting "
     "and ending times. The format should be: 'The event happens in the start time - end time'. For "
     "example, The event 'person turn a light on' happens in the 24.3 - 30.4 seonds. Now I will "
-    "give you the textual sentence: "
+    "give you the textual sentence: {question}. Please return its start time and end time."
+)
+TIMELENS = PromptTemplate(
+    "Please find the visual event described by the sentence '{question}', determining its starting "
+    "and ending times. The format should be: 'The event happens in <start time> - <end time> "
+    "seconds'."
 )
 _METRICS = tuple(f"charades_sta_{name}" for name in ("IOU@3", "IOU@5", "IOU@7", "mIOU"))
 
@@ -111,20 +120,6 @@ def _paired(times: Iterable[str]) -> list[Span]:
     return list(zip(seconds[::2], seconds[1::2], strict=False))
 
 
-def render(question: Question) -> Prompt:
-    """The task, the sentence, and what to return; a sentence's own full stop stays before ours."""
-    return after_clip(f"{_TASK}{question.text}. Please return its start time and end time.")
-
-
-def render_timelens(question: Question) -> Prompt:
-    """The words of the task `timelens_charades`."""
-    return after_clip(
-        f"Please find the visual event described by the sentence '{question.text}', "
-        "determining its starting and ending times. The format should be: 'The event happens "
-        "in <start time> - <end time> seconds'."
-    )
-
-
 def score(reply: str, question: Question) -> float | None:
     """IoU of the span that the task reads, 0 for none; `None` for a row that a later one repeats.
 
@@ -163,7 +158,7 @@ def key_in(sample: annotated.Sample) -> str | None:
 
 
 _PARQUETS = ("data/test-*.parquet", "test-*.parquet")
-_PROTOCOLS = in_versions("lmms_eval", render, score, read_choice=read_reply, max_new_tokens=50)
+_PROTOCOLS = in_versions("lmms_eval", PROMPT, score, read_choice=read_reply, max_new_tokens=50)
 
 
 class CharadesSTABenchmark(AnnotatedBenchmark):
@@ -178,8 +173,8 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
         *_PARQUETS,
         "charades_sta_test.json",
         "charades_sta_test.jsonl",
-        *annotated.in_hub_cache("lmms-eval/charades_sta", *_PARQUETS),
-        *annotated.in_hub_cache("lmms-lab/charades_sta", *_PARQUETS),
+        *in_hub_cache("lmms-eval/charades_sta", *_PARQUETS),
+        *in_hub_cache("lmms-lab/charades_sta", *_PARQUETS),
     )
     # Of Charades; lmms-eval below HF_HOME/charades_sta and below HF_HOME.
     folders = ("Charades_v1_480", "charades_sta/Charades_v1_480", "Charades_v1", "videos", ".")
@@ -189,14 +184,12 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
         **_PROTOCOLS,
         **in_versions(
             "lmms_eval_timelens",
-            render_timelens,
+            TIMELENS,
             score_timelens,
             read_choice=read_reply,
             max_new_tokens=50,
         ),
-        "vlmevalkit": replace(
-            _PROTOCOLS["lmms_eval"], name="vlmevalkit", harness_score=None, failed_reply=""
-        ),
+        **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"]),
     }
     metrics = (MEAN_IOU, RECALL_03, RECALL_05, RECALL_07)
     unlisted_groups = (REPEATED,)
@@ -218,8 +211,7 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
     def _tables(self) -> list[Table]:
         path = self._find_annotations(self.annotations)
         rows = _lines(path) if path.suffix == ".txt" else tables.read_rows(path)
-        self._numbers = annotated.numbers_among(str(row.get("video")) for row in rows)
-        # For lmms-eval rows are the same that agree in these columns.
+        # lmms-eval identifies a row by these columns.
         same = ("video", "caption", "timestamp")
         last = {tuple(str(row.get(name)) for name in same): at for at, row in enumerate(rows)}
         self._counted = set(last.values())
@@ -239,7 +231,7 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
             video_id=video,
             path=self._video_path(video),
             question=Question(
-                id=f"{video}-{self._numbers[index]}",
+                id=self._numbered(f"{video}-"),
                 text=caption,
                 groups={REPEATED: "yes"} if repeated else {},
                 span=(min(start, end), max(start, end)),
@@ -249,22 +241,22 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
 
 
 def _lines(path: Path) -> list[Row]:
-    """The rows of the authors' text file; a line of another form is a row with `line` alone."""
+    """Rows of the authors' text file; a line of another form is a row with `line` alone."""
     rows: list[Row] = []
     for line in filter(str.strip, read_text(path).splitlines()):
         # "3MSZA 24.3 30.4##person turn a light on."
         found = re.fullmatch(r"(\S+)\s+(\S+)\s+(\S+?)\s*##(.*)", line.strip())
-        if found:
-            times = [_number(found[2]), _number(found[3])]
-            row = {"video": f"{found[1]}.mp4", "caption": found[4].strip(), "timestamp": times}
-            rows.append(row)
-        else:
+        if found is None:
             rows.append({"line": line})
+            continue
+        video, start, end, caption = found.groups()
+        times = [_number(start), _number(end)]
+        rows.append({"video": f"{video}.mp4", "caption": caption.strip(), "timestamp": times})
     return rows
 
 
 def _number(text: str) -> float | str:
-    """A number, or the text for `number_of` to refuse."""
+    """A number, or the string for `number_of` to report."""
     try:
         return float(text)
     except ValueError:
@@ -285,8 +277,8 @@ def _times(row: Row) -> Span:
             value = None
     if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise InputError(f"timestamp must be [start, end], got {row.get('timestamp')!r}")
-    times = {"start": value[0], "end": value[1]}
-    start, end = tables.number_of(times, "start"), tables.number_of(times, "end")
+    times = dict(zip(("start", "end"), value, strict=True))
+    start, end = (tables.number_of(times, name) for name in times)
     if min(start, end) < 0:
         raise InputError(f"timestamp must not be negative, got {row.get('timestamp')!r}")
     return start, end

@@ -9,7 +9,7 @@ harness's score.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, ClassVar
@@ -17,20 +17,16 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.protocols.harnesses import ranked_score
-from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
-from tango_core.benchmarks.releases import Release, ReleasePart
-from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, lettered
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
+from tango_core.benchmarks.scoring.multiple_choice import BRACKETED
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
-from tango_core.types import Prompt, Question
 
-
-def render(question: Question) -> Prompt:
-    """Question, options line by line, and the instruction, without a full stop behind it."""
-    options = lettered(question.choices, BRACKETED)
-    return after_clip(
-        "\n".join([question.text, *options, "Answer the question with the option letter"])
-    )
+# Without a full stop at the end.
+PROMPT = PromptTemplate(
+    "{question}\n{options}\nAnswer the question with the option letter", option=BRACKETED
+)
 
 
 def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
@@ -41,7 +37,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
 _META = "video_info.meta.jsonl"
 _PARQUETS = ("data/train-*.parquet", "train-*.parquet", "*/train-*.parquet")
 _LICENCE = "CC-BY-NC-SA 4.0, research only"
-_PROTOCOLS = in_versions("lmms_eval", render, ranked_score)
+_PROTOCOLS = in_versions("lmms_eval", PROMPT, ranked_score)
 
 
 class LVBenchBenchmark(AnnotatedBenchmark):
@@ -56,19 +52,20 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         f"data/{_META}",
         "lvbench.jsonl",
         "lvbench.json",
-        *annotated.in_hub_cache("lmms-eval/LVBench", *_PARQUETS),
+        *in_hub_cache("lmms-eval/LVBench", *_PARQUETS),
     )
     folders = (
         *("", "videos", "all_videos"),
         *("lvbench", "lvbench/videos", "lvbench/all_videos", "video"),
     )
     suffixes = annotated.VIDEO_SUFFIXES
+    video_columns = ("video_path", "key", "video", "video_id")
+    id_column = "uid"
+    option_form = BRACKETED
     splits: ClassVar = {"test": 1549, "train": 1549}
     protocols: ClassVar = {
         **_PROTOCOLS,
-        "vlmevalkit": replace(
-            _PROTOCOLS["lmms_eval"], name="vlmevalkit", harness_score=None, failed_reply=""
-        ),
+        **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"]),
     }
     several_valued: ClassVar = ("type",)
     lmms_eval_samples = annotated.LmmsEvalSamples("lvbench", sample_metrics)
@@ -95,49 +92,22 @@ class LVBenchBenchmark(AnnotatedBenchmark):
 
     def _tables(self) -> list[Table]:
         (table,) = super()._tables()
-        rows = list(_questions(table))
-        self._numbers = annotated.numbers_among(self._video_of(row) for row in rows)
-        return [replace(table, rows=rows)]
+        return [replace(table, rows=list(_questions(table)))]
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        tables.text_of(row, *_VIDEO_COLUMNS)
-        video = self._video_of(row)
-        text, choices = _question(row)
-        answer = annotated.index_of_letter(
-            tables.text_of(row, "answer").strip().strip("()."), choices
-        )
-        notes = annotated.option_notes(choices, answer)
-        if tables.is_missing(row.get("options")):
-            written = tables.text_of(row, "question").removeprefix(f"{text}\n")
-            notes += annotated.form_notes(choices, written, BRACKETED)
+    def _video(self, row: Row) -> str:
+        """Id of a row's video, which may hold full stops of its own besides a suffix."""
+        path = PurePosixPath(super()._video(row))
+        return path.stem if path.suffix.lower() in self.suffixes else path.name
+
+    def _answer(self, row: Row, choices: Sequence[str]) -> int:
+        return tables.index_of_letter(tables.text_of(row, "answer").strip().strip("()."), choices)
+
+    def _groups(self, row: Row) -> dict[str, str]:
         types = row.get("question_type")
         if not tables.is_missing(types) and not isinstance(types, str):
             types = ", ".join(tables.list_of(row, "question_type"))
-        groups = {"type": types, "category": row.get("type")}
-        uid = row.get("uid")
-        return Record(
-            video_id=video,
-            path=self._video_path(video),
-            question=Question(
-                id=f"{video}-{self._numbers[index]}" if tables.is_missing(uid) else str(uid),
-                text=text,
-                choices=choices,
-                answer=answer,
-                groups={
-                    name: str(own) for name, own in groups.items() if not tables.is_missing(own)
-                },
-            ),
-            notes=tuple(notes),
-        )
-
-    def _video_of(self, row: Row) -> str:
-        """Id of a row's video, which may hold full stops of its own: only a suffix is none."""
-        names = (row[name] for name in _VIDEO_COLUMNS if not tables.is_missing(row.get(name)))
-        path = PurePosixPath(str(next(names, "")))
-        return path.stem if path.suffix.lower() in self.suffixes else path.name
-
-
-_VIDEO_COLUMNS = ("video_path", "key", "video", "video_id")
+        found = {"type": types, "category": row.get("type")}
+        return {name: str(own) for name, own in found.items() if not tables.is_missing(own)}
 
 
 def _questions(table: Table) -> Iterator[Row]:
@@ -155,14 +125,3 @@ def _questions(table: Table) -> Iterator[Row]:
             )
         for one in asked:
             yield {"key": row.get("key"), "type": row.get("type"), **one} if "qa" in row else one
-
-
-def _question(row: Row) -> tuple[str, tuple[str, ...]]:
-    """Text and options, which are a list of their own or lines "(A) .." of the question."""
-    text = tables.text_of(row, "question")
-    if not tables.is_missing(row.get("options")) and row["options"] != []:
-        return text, tables.list_of(row, "options")
-    both = annotated.options_in(text)
-    if both is None:
-        raise InputError("the question has no lines '(A) ..' and there is no list of options")
-    return both

@@ -15,7 +15,7 @@ reply as wrong if none answers, which is the score here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -24,8 +24,8 @@ from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
 from tango_core.benchmarks.base import CrossTable
 from tango_core.benchmarks.protocols import protocol
-from tango_core.benchmarks.protocols.protocol import after_clip, in_versions
-from tango_core.benchmarks.releases import Release, ReleasePart
+from tango_core.benchmarks.protocols.protocol import in_versions
+from tango_core.benchmarks.releases import Release, ReleasePart, find_file, in_hub_cache
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
@@ -112,7 +112,7 @@ def options_in(text: str, task: str) -> tuple[Option, ...]:
 
 def render(question: Question, endings: Mapping[str, str] = _ENDINGS) -> Prompt:
     """The question as it is in the release, options included, and the ending of its form."""
-    return after_clip(question.text + endings[question.groups["task"]])
+    return Prompt("", question.text + endings[question.groups["task"]])
 
 
 def read_choice(reply: str, question: Question) -> int | None:
@@ -306,27 +306,16 @@ class TempCompassBenchmark(AnnotatedBenchmark):
     releases = tuple(Release(repository, _PARTS, _LICENCE) for repository in _REPOSITORIES)
 
     def _tables(self) -> list[Table]:
-        patterns = [
-            *_NAMES,
-            *(p for r in _REPOSITORIES for p in annotated.in_hub_cache(r, *_NAMES)),
-        ]
+        patterns = [*_NAMES, *(p for r in _REPOSITORIES for p in in_hub_cache(r, *_NAMES))]
         found = {
-            task: annotated.find_file(
-                self.root, [pattern.format(task=task) for pattern in patterns]
-            )
+            task: find_file(self.root, [pattern.format(task=task) for pattern in patterns])
             for task in TASKS
         }
-        tables = [Table(path, _rows(path, task), task) for task, path in found.items() if path]
-        tables = tables or self._of_vlmevalkit()
-        self._numbers = annotated.numbers_among(
-            (table.task, str(row.get("video_id")), str(row.get("dim")))
-            for table in tables
-            for row in table.rows
-        )
-        return tables
+        forms = [Table(path, _rows(path, task), task) for task, path in found.items() if path]
+        return forms or self._of_vlmevalkit()
 
     def _of_vlmevalkit(self) -> list[Table]:
-        """The rows of VLMEvalKit's tables by form; at least one table must be there."""
+        """The rows of VLMEvalKit's tables by form; at least one table must exist."""
         first = self._find_annotations(_TSVS)
         rows: dict[str, list[Row]] = {task: [] for task in TASKS}
         for path in filter(Path.is_file, (self.root / name for name in _TSVS)):
@@ -344,39 +333,32 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         return [Table(first, own, task) for task, own in rows.items() if own or task == TASKS[0]]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        task, video, text = (
-            table.task,
-            tables.text_of(row, "video_id"),
-            tables.text_of(row, "question"),
+        task, text = table.task, tables.text_of(row, "question")
+        video, dimension, written = (
+            tables.text_of(row, name).strip() for name in ("video_id", "dim", "answer")
         )
-        dimension, written = tables.text_of(row, "dim"), tables.text_of(row, "answer")
         if dimension not in DIMENSIONS:
             raise InputError(f"unknown dim {dimension!r}; known are {', '.join(DIMENSIONS)}")
         choices: tuple[str, ...] = ()
-        answer: int | None = None
-        notes: list[str] = []
+        lines: list[str] = []
         if task == YES_NO:
-            choices = YES_OR_NO
-            if written.strip().lower() not in choices:
+            choices, lines, written = YES_OR_NO, list(YES_OR_NO), written.lower()
+            if written not in lines:
                 raise InputError(f"answer {written!r} must be yes or no")
-            answer = choices.index(written.strip().lower())
         elif task != CAPTIONING:
             options = options_in(text, task)
             choices = tuple(option.text for option in options)
             lines = [option.line.strip() for option in options]
-            answer = lines.index(written.strip()) if written.strip() in lines else None
-            notes = annotated.option_notes(choices, answer, written)
         return Record(
             video_id=video,
             path=self._video_path(video),
             question=Question(
-                id=f"{task}/{video}/{dimension}/{self._numbers[index]}",
+                id=self._numbered(f"{task}/{video}/{dimension}/"),
                 text=text,
                 choices=choices,
-                answer=answer,
+                answer=lines.index(written) if written in lines else None,
                 groups={"task": task, "dimension": dimension},
             ),
-            notes=tuple(notes),
         )
 
 
@@ -390,17 +372,14 @@ def _rows(path: Path, task: str) -> list[Row]:
     if not isinstance(content, dict):
         return tables.read_rows(path)
     try:
-        return list(_flattened(content))
+        return [
+            {"video_id": video, "dim": dimension, **question}
+            for video, dimensions in content.items()
+            for dimension, questions in dimensions.items()
+            for question in questions
+        ]
     except (AttributeError, TypeError) as error:
         raise InputError(
             f"{path}: must hold {{video: {{dimension: [question, ..]}}}} for {task}; "
             "download the file again"
         ) from error
-
-
-def _flattened(content: Mapping[str, Any]) -> Iterator[Row]:
-    """Every question with the video and the dimension that it stands under."""
-    for video, dimensions in content.items():
-        for dimension, questions in dimensions.items():
-            for question in questions:
-                yield {"video_id": video, "dim": dimension, **question}

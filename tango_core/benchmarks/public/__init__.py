@@ -1,0 +1,1 @@
+"""The public benchmarks, one module each, listed in `BENCHMARKS`."""

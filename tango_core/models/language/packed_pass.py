@@ -1,0 +1,242 @@
+"""One pass of many sequences through the layers: a prefill, or a step of decoding.
+
+The rows of all sequences are concatenated without padding; only attention separates them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from tango_core.compressors.base import LayerPruner
+from tango_core.errors import InputError
+from tango_core.models.language.attention import attend_onwards, attend_whole, onwards_mask
+from tango_core.models.language.layer_loop import LayerLoop
+from tango_core.models.language.prompt import Span, TextTokens, VisualTokens
+from tango_core.models.language.pruning import Additions, PrunedRows, VisualSpan
+from tango_core.ops.transfer import upload
+
+
+class KeysValues:
+    """Keys and values of one sequence in every layer.
+
+    Layers behind a pruner hold fewer tokens than those before it.
+
+    Args:
+        num_layers: Number of layers.
+        capacity: Maximum number of tokens, the reply included.
+    """
+
+    def __init__(self, num_layers: int, capacity: int) -> None:
+        self.lengths = [0] * num_layers
+        self._capacity = capacity
+        self._held: list[Tensor] = []
+
+    def append(self, layer: int, new: Tensor) -> Tensor:
+        """Append keys and values of a layer.
+
+        Args:
+            layer: Its index; the first calls go through the layers in order.
+            new: (2, kv_heads, n, head_dim) keys and values.
+
+        Returns:
+            (2, kv_heads, S, head_dim) view of all keys and values of the layer.
+        """
+        if layer == len(self._held):
+            shape = (*new.shape[:2], self._capacity, new.shape[3])
+            self._held.append(torch.empty(shape, dtype=new.dtype, device=new.device))
+        start = self.lengths[layer]
+        self.lengths[layer] = stop = start + new.shape[2]
+        self._held[layer][:, :, start:stop] = new
+        return self.first(layer, stop)
+
+    def first(self, layer: int, count: int) -> Tensor:
+        """(2, kv_heads, count, head_dim) view of the keys and values of the first tokens."""
+        return self._held[layer][:, :, :count]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """The rows of one sequence in a pass.
+
+    Attributes:
+        spans: Text and visual tokens of the rows.
+        positions: (..., n) int64 of these rows, on the host.
+        cache: Receives the keys and values; the rows continue what it holds.
+        base: Keys and values of another sequence, possibly of an earlier segment of the same pass,
+            whose beginning is copied into the empty `cache` first.
+        shared: Number of tokens to copy.
+        pruner: Drops visual tokens between layers; only for a segment that starts a sequence.
+        shifts: Per layer, by how much positions are lowered there; empty for none.
+    """
+
+    spans: Sequence[Span]
+    positions: Tensor
+    cache: KeysValues
+    base: KeysValues | None = None
+    shared: int = 0
+    pruner: LayerPruner | None = None
+    shifts: Sequence[int] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows before any pruning."""
+        return sum(map(len, self.spans))
+
+
+class _PackedAttention:
+    """An `Attend` function: every segment attends to itself and to the tokens it continues.
+
+    Args:
+        segments: The segments of the pass.
+        pruned: Per segment, its state if a pruner shortens it.
+    """
+
+    def __init__(self, segments: Sequence[Segment], pruned: Sequence[PrunedRows | None]) -> None:
+        self._segments = segments
+        self._pruned = pruned
+        self._mask = cache(onwards_mask)
+
+    def lengths(self) -> list[int]:
+        """Number of remaining rows per segment."""
+        return [
+            one.num_rows if rows is None else rows.length
+            for one, rows in zip(self._segments, self._pruned, strict=True)
+        ]
+
+    def __call__(
+        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
+    ) -> Tensor:
+        """See `Attend`."""
+        lengths, groups = self.lengths(), len(queries) // len(keys)
+        new = torch.split(torch.stack((keys, values)), lengths, dim=2)
+        mixed = []
+        for one, own, rows in zip(
+            self._segments, new, torch.split(queries, lengths, dim=1), strict=True
+        ):
+            if one.base is not None:
+                one.cache.append(layer, one.base.first(layer, one.shared))
+            seen_keys, seen_values = one.cache.append(layer, own)
+            num_rows, num_keys = rows.shape[1], seen_keys.shape[1]
+            if num_rows == num_keys:
+                mixed.append(attend_whole(rows, seen_keys, seen_values, scaling))
+            else:
+                mask = self._mask(num_rows, num_keys, groups, queries.device)
+                mixed.append(attend_onwards(rows, seen_keys, seen_values, scaling, mask))
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+
+def run_segments(loop: LayerLoop, segments: Sequence[Segment], *, compiles: bool = False) -> Tensor:
+    """Run one pass, and write keys and values into the segments' caches.
+
+    Args:
+        loop: The layers.
+        segments: In the order of their rows; a segment comes after the one it continues.
+        compiles: Whether the pass may use compiled layers.
+
+    Returns:
+        (segments, D) output of the last layer at every segment's last row.
+    """
+    spans = [span for one in segments for span in one.spans]
+    positions = upload(torch.cat([one.positions for one in segments], dim=-1), loop.device)
+    pruned: list[PrunedRows | None] = []
+    start = 0
+    for one in segments:
+        pruned.append(None)
+        if one.pruner is not None:
+            span = visual_span(one.spans, loop.device)
+            pruned[-1] = loop.pruned_rows(one.pruner, span, start, one.num_rows)
+        start += one.num_rows
+    attend = _PackedAttention(segments, pruned)
+    output = loop.run_packed(
+        embed_spans(loop, spans),
+        positions,
+        attend,
+        compiles=compiles,
+        pruned=[rows for rows in pruned if rows is not None],
+        shifted=_shifted(segments, positions),
+        added=additions(spans, loop.device),
+    )
+    ends = torch.tensor(attend.lengths()).cumsum(dim=0) - 1
+    return output[upload(ends, output.device)]
+
+
+def _shifted(segments: Sequence[Segment], positions: Tensor) -> dict[int, Tensor]:
+    """Layer -> positions from that layer on, where they differ from the previous layer's."""
+    if not any(any(one.shifts) for one in segments):
+        return {}
+    rows = [one.shifts or (0,) for one in segments for _ in range(one.num_rows)]
+    by_layer = [
+        tuple(row[min(layer, len(row) - 1)] for row in rows) for layer in range(max(map(len, rows)))
+    ]
+    return {
+        layer: positions - upload(torch.tensor(shifts), positions.device)
+        for layer, (before, shifts) in enumerate(pairwise([(0,) * len(rows), *by_layer]))
+        if shifts != before
+    }
+
+
+def embed_spans(loop: LayerLoop, spans: Sequence[Span]) -> Tensor:
+    """(S, D) embeddings of text and visual tokens; all text ids are uploaded in one transfer."""
+    texts = [span.ids for span in spans if isinstance(span, TextTokens)]
+    embedded = loop.embed([token for ids in texts for token in ids])
+    pieces = iter(torch.split(embedded, [len(ids) for ids in texts]))
+    return torch.cat(
+        [
+            next(pieces)
+            if isinstance(span, TextTokens)
+            else span.embeddings.to(loop.device, loop.dtype)
+            for span in spans
+        ]
+    )
+
+
+def visual_span(spans: Sequence[Span], device: torch.device) -> VisualSpan:
+    """Positions of the clip for a pruner; several visual spans are pieces of one clip.
+
+    Raises:
+        ValueError: If there is no visual span, or they are of several clips.
+    """
+    found = visual_spans(spans)
+    grids = {span.grid for _, span in found}
+    if len(grids) != 1:
+        raise InputError(
+            f"a prompt with {len(grids)} clips cannot be pruned inside the language model; "
+            "use a method that acts before it"
+        )
+    return VisualSpan(
+        upload(rows_of(found), device),
+        upload(torch.cat([span.indices for _, span in found]), device),
+        grids.pop(),
+        len(spans[-1]),
+        is_one_run=len(found) == 1 and spans[-2] is found[0][1],
+    )
+
+
+def additions(spans: Sequence[Span], device: torch.device) -> Additions | None:
+    """Companion rows of the visual tokens (DeepStack); `None` if there are none."""
+    found = [(at, span) for at, span in visual_spans(spans) if span.companions is not None]
+    if not found:
+        return None
+    values = [upload(span.companions, device) for _, span in found if span.companions is not None]
+    return Additions(upload(rows_of(found), device), torch.cat(values))
+
+
+def visual_spans(spans: Sequence[Span]) -> list[tuple[int, VisualTokens]]:
+    """(first row, span) of every visual span."""
+    starts = accumulate(map(len, spans), initial=0)
+    return [
+        (start, span)
+        for start, span in zip(starts, spans, strict=False)
+        if isinstance(span, VisualTokens)
+    ]
+
+
+def rows_of(found: Sequence[tuple[int, VisualTokens]]) -> Tensor:
+    """(V,) int64 row indices of all visual tokens."""
+    return torch.cat([torch.arange(start, start + len(span)) for start, span in found])
