@@ -121,6 +121,8 @@ class VisualFeatures:
             models. Methods rank and merge by `tokens` alone.
         anchored: Whether a merged token takes the companions of the token at its position; else
             they are merged with the weights of the tokens.
+        tower_tokens: (T, L, C) output of the vision tower before the projector, pooled like the
+            tokens.
         question: (M, D) input embeddings of the question's text tokens in the language model, for
             methods that depend on the question; `None` without a question.
         text_aligned: (T, L, C) image features in the space of a text encoder.
@@ -138,6 +140,7 @@ class VisualFeatures:
     source: ClipSource | None = None
     companions: Tensor | None = None
     anchored: bool = False
+    tower_tokens: Tensor | None = None
     question: Tensor | None = None
     text_aligned: Tensor | None = None
     aligned_question: Tensor | None = None
@@ -164,6 +167,7 @@ class VisualFeatures:
             ("attention", (num_frames, tokens_per_frame), ()),
             ("keys", (num_frames, tokens_per_frame), ("Dk",)),
             ("frame_embeddings", (num_frames,), ("Dv",)),
+            ("tower_tokens", (num_frames, tokens_per_frame), ("C",)),
             ("question", (), ("M", "D")),
             ("text_aligned", (num_frames, tokens_per_frame), ("C",)),
             ("aligned_question", (), ("M", "C")),

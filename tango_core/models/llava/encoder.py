@@ -90,6 +90,8 @@ class Encoder(FrameEncoder):
             return self._pool(received_attention(output))
         if name == "keys":
             return self._pool(mean_keys(output))
+        if name == "tower_tokens":
+            return self._pool(output.features)
         assert self.pooling_head is not None
         if name == "saliency":
             return self._pool(self.pooling_head.saliency(output.hidden))

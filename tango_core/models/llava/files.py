@@ -114,7 +114,7 @@ class LlavaFiles(FamilyFiles):
     ) -> dict[str, Any]:
         """Frames of a fixed size, and signals of a pooling head; see `FamilyFiles.facts`."""
         vision, source = config.vision_config, request.saliency_from
-        digest, provides = weights_digest(checkpoint), {"attention", "keys"}
+        digest, provides = weights_digest(checkpoint), {"attention", "keys", "tower_tokens"}
         if source is not None:
             head = resolve_checkpoint(source, setting="model.saliency_from")
             digest = f"{digest}+{weights_digest(head)}"
