@@ -123,6 +123,10 @@ class VisualFeatures:
             they are merged with the weights of the tokens.
         tower_tokens: (T, L, C) output of the vision tower before the projector, pooled like the
             tokens.
+        unpooled_tokens: (T, P, D) projected tokens on the tower's grid, before pooling.
+        shallow_attention: (T, P) float32 attention that positions of the tower's grid receive in
+            its sixth block.
+        deep_attention: (T, P) float32, the same in the second-last block that is run.
         question: (M, D) input embeddings of the question's text tokens in the language model, for
             methods that depend on the question; `None` without a question.
         text_aligned: (T, L, C) image features in the space of a text encoder.
@@ -141,6 +145,9 @@ class VisualFeatures:
     companions: Tensor | None = None
     anchored: bool = False
     tower_tokens: Tensor | None = None
+    unpooled_tokens: Tensor | None = None
+    shallow_attention: Tensor | None = None
+    deep_attention: Tensor | None = None
     question: Tensor | None = None
     text_aligned: Tensor | None = None
     aligned_question: Tensor | None = None
@@ -168,6 +175,9 @@ class VisualFeatures:
             ("keys", (num_frames, tokens_per_frame), ("Dk",)),
             ("frame_embeddings", (num_frames,), ("Dv",)),
             ("tower_tokens", (num_frames, tokens_per_frame), ("C",)),
+            ("unpooled_tokens", (num_frames,), ("P", "D")),
+            ("shallow_attention", (num_frames,), ("P",)),
+            ("deep_attention", (num_frames,), ("P",)),
             ("question", (), ("M", "D")),
             ("text_aligned", (num_frames, tokens_per_frame), ("C",)),
             ("aligned_question", (), ("M", "C")),

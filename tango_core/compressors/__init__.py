@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from tango_core.code_identity import is_outside, source_digest
+from tango_core.compressors.aot import AOT
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.baselines import (
     Block,
@@ -45,6 +46,8 @@ from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 from tango_core.compressors.options import checked_options, option_names
 from tango_core.compressors.prunevid import PruneVid
+from tango_core.compressors.rediprune import ReDiPrune
+from tango_core.compressors.semvid import SemVID
 from tango_core.compressors.tango.method import Tango
 from tango_core.compressors.vcast import VCast
 from tango_core.compressors.vidcom2 import VidCom2
@@ -66,10 +69,13 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "holitom": HoliTom,
     "divprune": DivPrune,
     "cdpruner": CDPruner,
+    "semvid": SemVID,
+    "rediprune": ReDiPrune,
     "prunevid": PruneVid,
     "evs": EVS,
     "flashvid": FlashVID,
     "vcast": VCast,
+    "aot": AOT,
     "fewer_frames": FewerFrames,
     "pool_space": PoolSpace,
     "pool_time": PoolTime,

@@ -144,7 +144,7 @@ class SemVID(Compressor):
             top = np.argsort(-weights, kind="stable")[: self.top_segments]
             weights = np.where(np.isin(np.arange(len(segments)), top), weights, 0)
         of_frames = self.frame_weight * np.maximum(relevance, 0) + (1 - self.frame_weight) * change
-        budgets = np.full(num_frames, least)
+        budgets: NDArray[np.int64] = np.full(num_frames, least)
         shares = _apportion(weights, wanted - num_frames * least)
         for frames, share in zip(segments, shares, strict=True):
             budgets[frames] += _apportion(of_frames[frames], int(share))
@@ -244,7 +244,7 @@ def _apportion(
     if weights.sum() < 1e-8:
         weights = np.ones(len(weights)) if allowed is None else allowed.astype(float)
     exact = weights / weights.sum() * total
-    shares = np.floor(exact).astype(np.int64)
+    shares: NDArray[np.int64] = np.floor(exact).astype(np.int64)
     remainders = exact - shares
     if allowed is not None:
         remainders[~allowed] = -1
@@ -260,4 +260,4 @@ def _best(scores: Values, is_open: NDArray[np.bool_], count: int) -> NDArray[np.
 
 def _scaled(values: Values, is_open: NDArray[np.bool_]) -> Values:
     """Values divided by the largest one of an open position."""
-    return values / max(values[is_open].max(initial=0), 1e-6)
+    return values / float(max(values[is_open].max(initial=0), 1e-6))

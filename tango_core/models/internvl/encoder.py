@@ -178,7 +178,9 @@ class Encoder(FrameEncoder):
         """See `TowerEncoder.patch_grid`."""
         return tower_grid(self.config)
 
-    def run(self, pixels: Tensor, *observe: Observer) -> InternTowerOutput:
+    def run(
+        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+    ) -> InternTowerOutput:
         """Run all blocks; observers receive every layer's output, (F, 1 + P, Dv), CLS first."""
         stock = self.model.vision_tower
         hidden = stock.embeddings(pixels)

@@ -14,6 +14,7 @@ from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
+from tango_core.models.llava.files import BLOCK_SIGNALS, SHALLOW_BLOCK
 from tango_core.models.llava.siglip import (
     TowerOutput,
     activation_bytes,
@@ -79,19 +80,32 @@ class Encoder(FrameEncoder):
         side = self.config.vision_config.image_size // self.config.vision_config.patch_size
         return side, side
 
-    def run(self, pixels: Tensor, *observe: Observer) -> TowerOutput:
+    def run(
+        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+    ) -> TowerOutput:
         """See `run_tower`."""
-        tower = self.model.vision_tower
-        return run_tower(tower, pixels, self.config.vision_feature_layer, *observe)
+        tower, layer = self.model.vision_tower, self.config.vision_feature_layer
+        earlier = [self._block_of(name) for name in needs & BLOCK_SIGNALS]
+        return run_tower(tower, pixels, layer, *observe, earlier=earlier)
+
+    def _block_of(self, signal: str) -> int:
+        """Index of the block that a signal of `BLOCK_SIGNALS` is taken from."""
+        return SHALLOW_BLOCK if signal == "shallow_attention" else self.num_layers - 2
 
     def signal(self, name: str, output: TowerOutput) -> Tensor:
         """See `FrameEncoder.signal`."""
         if name == "attention":
-            return self._pool(received_attention(output))
+            return self._pool(self.received(output))
+        if name in BLOCK_SIGNALS:
+            index = self._block_of(name)
+            block = self.model.vision_tower.encoder.layers[index]
+            return received_attention(block, output.earlier[index])
         if name == "keys":
             return self._pool(mean_keys(output))
         if name == "tower_tokens":
             return self._pool(output.features)
+        if name == "unpooled_tokens":
+            return self.model.multi_modal_projector(output.features)  # type: ignore[no-any-return]
         assert self.pooling_head is not None
         if name == "saliency":
             return self._pool(self.pooling_head.saliency(output.hidden))
@@ -103,7 +117,7 @@ class Encoder(FrameEncoder):
 
     def received(self, output: TowerOutput) -> Tensor:
         """See `FrameEncoder.received`."""
-        return received_attention(output)
+        return received_attention(output.block, output.block_input)
 
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""

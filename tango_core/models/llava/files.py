@@ -38,6 +38,9 @@ from tango_core.ops.saliency import pooled_grid
 from tango_core.video import FrameSpec
 
 SIGLIP_OF_LLAVA = "google/siglip-so400m-patch14-384"
+# AOT ranks by the attention of this block (from 0) and of the second-last one that is run.
+SHALLOW_BLOCK = 5
+BLOCK_SIGNALS = frozenset({"shallow_attention", "deep_attention"})
 ORIGINAL_ARCHITECTURE = "LlavaQwenForCausalLM"
 _ORIGINAL_MODEL_TYPE = "llava_qwen"
 
@@ -114,7 +117,10 @@ class LlavaFiles(FamilyFiles):
     ) -> dict[str, Any]:
         """Frames of a fixed size, and signals of a pooling head; see `FamilyFiles.facts`."""
         vision, source = config.vision_config, request.saliency_from
-        digest, provides = weights_digest(checkpoint), {"attention", "keys", "tower_tokens"}
+        digest = weights_digest(checkpoint)
+        provides = {"attention", "keys", "tower_tokens", "unpooled_tokens"}
+        if vision.num_hidden_layers > SHALLOW_BLOCK + 2:
+            provides |= BLOCK_SIGNALS
         if source is not None:
             head = resolve_checkpoint(source, setting="model.saliency_from")
             digest = f"{digest}+{weights_digest(head)}"

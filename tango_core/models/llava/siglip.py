@@ -7,8 +7,8 @@ can be computed beside the fused kernel instead of switching the whole tower to 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -37,12 +37,14 @@ class TowerOutput:
         hidden: (F, N, Dv) output of the last block that was run, before `post_layernorm`.
         block_input: (F, N, Dv) input of that block.
         block: That block.
+        earlier: Index of a block, from 0 -> (F, N, Dv) its input, for the blocks asked for.
     """
 
     features: Tensor
     hidden: Tensor
     block_input: Tensor
     block: nn.Module
+    earlier: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list[int]:
@@ -70,6 +72,8 @@ def run_tower(
     pixels: Tensor,
     feature_layer: int | Sequence[int],
     observe: Observer = lambda layer, hidden: None,
+    *,
+    earlier: Collection[int] = (),
 ) -> TowerOutput:
     """Run the tower up to the deepest selected block.
 
@@ -80,6 +84,7 @@ def run_tower(
             output of block 1, ...], or several. LLaVA removes SigLIP's last block and takes -1: the
             output of block 26 of 27.
         observe: Called with every layer's output.
+        earlier: Blocks whose input is returned.
 
     Raises:
         ValueError: If no block is selected.
@@ -90,8 +95,11 @@ def run_tower(
     observe(0, hidden)
     # All 27 hidden states would be 91 MB a frame in float32; only the selected ones are kept.
     kept = {0: hidden} if 0 in states else {}
+    inputs = {}
     for index, block in enumerate(blocks[: max(states)], start=1):
         block_input = hidden
+        if index - 1 in earlier:
+            inputs[index - 1] = hidden
         hidden = block(hidden, attention_mask=None)
         observe(index, hidden)
         if index in states:
@@ -102,6 +110,7 @@ def run_tower(
         hidden,
         block_input,
         block,
+        inputs,
     )
 
 
@@ -121,16 +130,20 @@ def activation_bytes(config: SiglipVisionConfig, itemsize: int) -> int:
     return tokens * (block * itemsize + signals)
 
 
-def received_attention(output: TowerOutput) -> Tensor:
-    """Mean self-attention that each token receives in the last block run ("attn").
+def received_attention(block: nn.Module, block_input: Tensor) -> Tensor:
+    """Mean self-attention that each token receives in a block; in the last one run it is "attn".
 
     Softmax in float32, mean over heads, then mean over queries; used by VisionZip and HoliTom.
+
+    Args:
+        block: A block of the tower.
+        block_input: (F, N, Dv).
 
     Returns:
         (F, N) float32; every row sums to 1.
     """
-    attention: Any = output.block.self_attn
-    states = output.block.layer_norm1(output.block_input)  # type: ignore[operator]
+    attention: Any = block.self_attn
+    states = block.layer_norm1(block_input)  # type: ignore[operator]
     received = [
         _attention_probabilities(attention, chunk).mean(dim=(1, 2))
         for chunk in states.split(_FRAMES_AT_ONCE)

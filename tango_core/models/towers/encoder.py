@@ -182,8 +182,8 @@ class FrameEncoder(TowerEncoder):
         """Blocks of the tower."""
 
     @abstractmethod
-    def run(self, pixels: Tensor, *observe: Observer) -> Any:
-        """Run the tower on normalised (f, 3, h, w) pixels."""
+    def run(self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()) -> Any:
+        """Run the tower on normalised (f, 3, h, w) pixels; `needs` names signals wanted after."""
 
     @abstractmethod
     def signal(self, name: str, output: Any) -> Tensor:
@@ -211,7 +211,7 @@ class FrameEncoder(TowerEncoder):
         self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
     ) -> dict[str, Tensor]:
         """If tokens are not requested they have width 0; see `TowerEncoder.encode_rows`."""
-        output = self.run(self._normalise(rows))
+        output = self.run(self._normalise(rows), needs=needs)
         maps = {name: self.signal(name, output) for name in sorted(needs)}
         empty = (len(rows), math.prod(grid), 0)
         maps["tokens"] = (

@@ -175,7 +175,7 @@ def test_loading_says_nothing_that_a_user_would_have_to_ignore(directory, caplog
 class TestPoolingHead:
     def test_without_it_the_error_says_where_it_is(self, directory, pixels):
         encoder = load_encoder(NAME, str(directory))
-        assert encoder.spec.provides == {"attention", "keys"}
+        assert not encoder.spec.provides & {"saliency", "frame_embeddings"}
         with pytest.raises(ValueError, match=r"set model\.saliency_from to google/siglip") as error:
             encoder.encode(VideoFrames(pixels, pixels[:, 0, 0, 0] * 0.0), frozenset({"saliency"}))
         assert "score: attention" in one_line(error)

@@ -95,7 +95,8 @@ def test_a_layer_the_tower_does_not_have_is_refused(towers, pixels, layer):
 @torch.no_grad()
 def test_received_attention_is_that_of_eager_attention(towers, pixels, layer):
     eager = towers["eager"](pixels, output_attentions=True).attentions[layer if layer < 0 else 0]
-    received = received_attention(run_tower(towers["sdpa"], pixels, layer))
+    output = run_tower(towers["sdpa"], pixels, layer)
+    received = received_attention(output.block, output.block_input)
     torch.testing.assert_close(received, eager.mean(dim=(1, 2)), rtol=1e-5, atol=1e-7)
 
 
@@ -174,7 +175,7 @@ def test_another_head_is_another_model_for_the_cache(checkpoint, tmp_path):
 
 def test_without_a_head_the_error_says_what_to_do(checkpoint, frames):
     encoder = load_encoder(NAME, str(checkpoint))
-    assert encoder.spec.provides == {"attention", "keys"}
+    assert not encoder.spec.provides & {"saliency", "frame_embeddings"}
     with pytest.raises(ValueError, match=r"model\.saliency_from") as error:
         encoder.encode(frames, frozenset({"saliency"}))
     assert "google/siglip-so400m-patch14-384" in str(error.value)
