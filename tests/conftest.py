@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib.util
 import io
 import os
 import signal
@@ -36,6 +37,10 @@ for _signal, _handler in (
 ):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         signal.signal(_signal, _handler)
+
+
+# Tests of the engine vLLM run in an environment that has it.
+collect_ignore = [] if importlib.util.find_spec("vllm") else ["vllm"]
 
 
 @pytest.hookimpl(wrapper=True)

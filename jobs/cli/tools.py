@@ -81,7 +81,6 @@ def train_tiny(
     seed: Number = 0,
     minutes: float = 90.0,
     resume: bool = False,
-    beside: list[Path] = [],
 ) -> None:
     """Train the built-in model from scratch.
 
@@ -90,7 +89,6 @@ def train_tiny(
         seed: Random seed.
         minutes: Training time on two free cores; scales every stage.
         resume: Continue from the checkpoints in OUTPUT.
-        beside: Finished training with another seed, for the model card; may be repeated.
     """
     from jobs.run.locations import raise_if_unusable
 
@@ -104,8 +102,8 @@ def train_tiny(
             "train-tiny is not in the installed package; run it in a checkout of the repository"
         ) from None
 
-    trial = train_tiny(output, seed=seed, minutes=minutes, resume=resume, beside=beside)
-    print(f"{100 * trial.overall.value:.1f} % on held-out clips; see {output / 'README.md'}")
+    train_tiny(output, seed=seed, minutes=minutes, resume=resume)
+    print(f"model: {output}; measure it with `tango evaluate` and --set model.path={output}")
 
 
 @command(app)

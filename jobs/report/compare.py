@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.report.formatting import Table, latex_notes, markdown_notes
+from jobs.report.formatting import latex_notes, markdown_notes
 from jobs.report.gallery import gallery
 from jobs.report.notes import (
     On,
@@ -34,15 +34,15 @@ from jobs.report.tables.breakdowns import (
 from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown, grid_markdown
 from jobs.report.tables.confusion import confusion_markdown, confusion_table
 from jobs.report.tables.paper import paper_table
-from jobs.results.answer_table import merged_reasons
 from jobs.results.baselines import full_index, unpaired_notes, with_baselines
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import RightWrong
 from jobs.results.facts import JOB_FILE, JobFacts
+from jobs.results.measurements import add_reason, sorted_reasons
 from jobs.results.outcomes import compare_cells
 from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
 from jobs.results.reduction import Reduction, questions_asked, reduce_runs
-from jobs.results.replies import FailureList, are_ranked, rule_notes, unread_notes
+from jobs.results.replies import FailureList, FailureReason, are_ranked, rule_notes, unread_notes
 from jobs.results.run_summary import RunsSummary, RunSummary
 from jobs.results.summary import save_summary, summarize_reduced
 from pipeline.progress.parts import Digests
@@ -90,6 +90,7 @@ def compared_runs(
     baselines: Sequence[str] = (),
     on: On = "common",
     across: bool = True,
+    confusion: str | None = None,
 ) -> ComparedRuns:
     """Read runs and compare their cells; nothing is written.
 
@@ -98,6 +99,7 @@ def compared_runs(
         baselines: Cells that every cell is compared with besides `full`; see `with_baselines`.
         on: `"common"`, or `"all"` to let every run count all of its questions.
         across: Whether cells are compared with `full` of another run if their own run has none.
+        confusion: Group of the questions by which right and chosen options are counted.
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
@@ -106,7 +108,7 @@ def compared_runs(
     """
     groups = grouped(run_dirs)
     about_questions, only = _common(groups, on)
-    runs = tuple(_load(group, only) for group in groups)
+    runs = tuple(_load(group, only, confusion or "") for group in groups)
     if len(runs) == 1 and not groups[0].shards:
         found = answers_in(runs[0].summary.cells)
         about_questions = lost_answers_notes(runs[0].facts, found, run_dirs)
@@ -154,10 +156,10 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
     return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
 
 
-def _load(group: RunGroup, only: Mapping[str, Digests] | None) -> LoadedRun:
+def _load(group: RunGroup, only: Mapping[str, Digests] | None, confusion: str) -> LoadedRun:
     """Read and summarise one run, or the shards of one job."""
     facts = group.merged_facts()
-    reduction = reduce_runs(group.folders, facts.mode, only=only)
+    reduction = reduce_runs(group.folders, facts.mode, only=only, confusion=confusion)
     return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts))
 
 
@@ -230,7 +232,9 @@ def report_runs(
             f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
             "with --output when there are several"
         )
-    found = compared_runs(run_dirs, baselines=baselines, on=on, across=output is not None)
+    found = compared_runs(
+        run_dirs, baselines=baselines, on=on, across=output is not None, confusion=confusion
+    )
     runs, cells, notes = found.runs, found.cells, list(found.notes)
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
@@ -275,6 +279,10 @@ def _summary(
     runs: Sequence[LoadedRun], cells: Sequence[CellSummary], facts: JobFacts
 ) -> RunsSummary:
     """Summarise several runs."""
+    reasons: dict[tuple[str, str], FailureReason] = {}
+    for run in runs:
+        for reason in run.reduction.measurements.failures():
+            add_reason(reasons, reason)
     return RunsSummary(
         run_id=facts.run_id,
         kind=facts.kind,
@@ -283,7 +291,7 @@ def _summary(
         skipped=facts.skipped,
         counts=QuestionCounts.total(run.summary.counts for run in runs),
         cache=CacheCounts.total(run.summary.cache for run in runs),
-        failures=FailureList.of(merged_reasons(run.reduction.table.failures() for run in runs)),
+        failures=FailureList.of(sorted_reasons(reasons.values())),
         cells=tuple(cells),
     )
 
@@ -361,6 +369,4 @@ def write_confusion(
     table = confusion_table(cells, reductions, group)
     markdown = confusion_markdown(table, group)
     (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
-    rows_of_table = table.itertuples(index=False, name=None)
-    text = Table(list(table.columns), list(rows_of_table)).csv()
-    (folder / "confusion.csv").write_text(text, encoding="utf-8")
+    (folder / "confusion.csv").write_text(table.csv(), encoding="utf-8")

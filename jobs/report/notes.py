@@ -200,7 +200,7 @@ def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]
 
 def _shown(outcomes: Outcomes) -> dict[str, Keys]:
     """Digests of every question's prompt and frames; 0 if not recorded."""
-    return {"prompts": outcomes.prompt, "frames": outcomes.frames}
+    return {name: outcomes.asked[name] for name in ("prompts", "frames")}
 
 
 HEADER = (
@@ -246,12 +246,11 @@ def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
 
 def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
     """Correctness of a cell's answers that count in the headline metric."""
-    outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark, profile=False)
+    outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
     headline = outcomes.metrics[0]
-    counts, values = headline.count(outcomes.questions(cell.name))
-    return RightWrong(
-        outcomes.keys[counts], outcomes.clip[counts], values[counts], headline.right_wrong
-    )
+    counts, values = outcomes.count(headline, cell.name)
+    keys, clips = (outcomes.asked[name][counts] for name in ("key", "clip"))
+    return RightWrong(keys, clips, values[counts], headline.right_wrong)
 
 
 def controls_markdown(found: Iterable[ControlledRetention]) -> str:

@@ -2,15 +2,15 @@
 
 What lives here: `facts.py` (what a run says about itself); `quantities.py`, `cell_summary.py` and
 `run_summary.py` (the types of a summary and their JSON); `reduction.py` (reads answers part by part
-into `outcomes.py`, one byte per question and cell, and into `answer_table.py`, one SQL table for
-sums, latencies, replies and failures; `answer_columns.py` is one part of them); `summary.py`,
-`scores.py` and `replies.py` (numbers from these; notes about replies that could not be read);
-`baselines.py` (what is comparable); `comparisons.py` (differences by group and methods beside the
-best control, corrected for how many there are); `replicates.py` (the same cells with several
-trainings of a model); `published.py`.
+into `outcomes.py`, one byte per question and cell with the groups of questions, and into
+`measurements.py`, sums, latencies, replies and failures per cell; `answer_columns.py` is one part
+of them); `summary.py` (numbers from these); `replies.py` (notes about replies that could not be
+read); `baselines.py` (what is comparable); `comparisons.py` (differences by group and methods
+beside the best control, corrected for how many there are); `replicates.py` (the same cells with
+several trainings of a model); `published.py`.
 
 May import: `tango_core`, `pipeline` and `jobs.config`. It knows neither pages nor MLflow.
 
-A new number: count what it needs in `answer_table.py` or `outcomes.py`, add a field to
+A new number: count what it needs in `measurements.py` or `outcomes.py`, add a field to
 `CellSummary` with its JSON key, and fill it in `summary.py`.
 """

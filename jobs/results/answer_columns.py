@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -98,7 +99,7 @@ class AnswerColumns:
     def equals(self, name: str, value: str) -> Mask:
         """(n,) whether a column of texts has a value."""
         codes, values = self.texts(name)
-        return np.asarray(np.array([*(one == value for one in values), False])[codes])
+        return np.array([*(one == value for one in values), False])[codes]
 
     def known(self, name: str) -> Mask:
         """(n,) whether a column has a value."""
@@ -151,6 +152,17 @@ class AnswerColumns:
         both = self.clips * (len(ids) + 1) + codes
         _, first, numbers = np.unique(both, return_index=True, return_inverse=True)
         return numbers.astype(np.int64), first, [ids[code] for code in codes[first].tolist()]
+
+
+def read_groups(value: object) -> dict[str, str]:
+    """One value of the column `groups`, as Parquet readers give it: JSON, a mapping, or pairs."""
+    if isinstance(value, str):
+        return {str(key): str(item) for key, item in json.loads(value).items()} if value else {}
+    if isinstance(value, Mapping):
+        return {str(key): str(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return {str(key): str(item) for key, item in value}
+    return {}
 
 
 def by_code(codes: Codes, rows: Codes) -> Iterator[tuple[int, Codes]]:

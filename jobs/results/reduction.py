@@ -11,45 +11,48 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.results.answer_columns import AnswerColumns
-from jobs.results.answer_table import AnswerTable
 from jobs.results.facts import resumed_as
+from jobs.results.measurements import Measurements
 from jobs.results.outcomes import Outcomes, question_keys
-from pipeline.progress.parts import AnswerParts, Digests, digests_of, is_in, question_digest
+from pipeline.progress.parts import AnswerParts, Digests, is_in
 from pipeline.storage.copies import home_of
 from tango_core.errors import MissingFileError
 
 
 class Reduction:
-    """What is kept of answers: outcomes per question, and a table for everything else.
+    """What is kept of answers: outcomes per question, and sums per cell.
 
     Args:
         mode: `"throughput"` or `"profile"`; decides what counts as a measurement.
+        confusion: Group of the questions by which right and chosen options are counted; "" for
+            none.
 
     Attributes:
         outcomes: Benchmark -> right and wrong.
-        table: All answers.
+        measurements: Everything else.
     """
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, confusion: str = "") -> None:
         self.profile = mode == "profile"
         self.outcomes: dict[str, Outcomes] = {}
-        self.table = AnswerTable()
+        self.measurements = Measurements(profile=self.profile, confusion=confusion)
 
     def add(self, table: pa.Table) -> None:
         """Take the answers about some clips, which come in no other table."""
         benchmarks = table["benchmark"].unique().to_pylist()
         for name in benchmarks:
-            columns = AnswerColumns(table if len(benchmarks) == 1 else _of(table, name))
+            answers = AnswerColumns(table if len(benchmarks) == 1 else _of(table, name))
             if name not in self.outcomes:
-                self.outcomes[name] = Outcomes(name, profile=self.profile, table=self.table)
-            self.outcomes[name].add(columns)
+                self.outcomes[name] = Outcomes(
+                    name, profile=self.profile, measurements=self.measurements
+                )
+            self.outcomes[name].add(answers)
 
 
-def reduce_table(answers: pd.DataFrame | pa.Table, mode: str) -> Reduction:
+def reduce_table(answers: pd.DataFrame, mode: str, confusion: str = "") -> Reduction:
     """Reduce answers that are in memory."""
-    reduction = Reduction(mode)
-    table = answers if isinstance(answers, pa.Table) else _table_of(answers)
-    reduction.add(table)
+    reduction = Reduction(mode, confusion)
+    reduction.add(pa.Table.from_pandas(answers, preserve_index=False))
     return reduction
 
 
@@ -58,6 +61,7 @@ def reduce_runs(
     mode: str,
     *,
     only: Mapping[str, Digests] | None = None,
+    confusion: str = "",
 ) -> Reduction:
     """Read and check the answers of a run, or of several runs that have no clip in common.
 
@@ -66,12 +70,13 @@ def reduce_runs(
         mode: `"throughput"` or `"profile"`.
         only: Benchmark -> sorted digests of the questions that count; benchmarks that are not
             named count as a whole.
+        confusion: As `Reduction`.
 
     Raises:
         DamagedFileError: If a file is damaged.
         FileNotFoundError: If a run has no answers.
     """
-    reduction = Reduction(mode)
+    reduction = Reduction(mode, confusion)
     for folder in folders:
         for table in parts_of(folder).whole_clips():
             table = table if only is None else _chosen(table, only)
@@ -100,33 +105,19 @@ def questions_asked(run_dir: Path) -> dict[str, Digests]:
     found: dict[str, list[Digests]] = {}
     for table in parts_of(run_dir).names():
         for benchmark in table["benchmark"].unique().to_pylist():
-            keys = _question_keys(AnswerColumns(_of(table, benchmark)))
+            keys = question_keys(AnswerColumns(_of(table, benchmark)))
             found.setdefault(benchmark, []).append(keys)
     return {name: np.unique(np.concatenate(keys)) for name, keys in found.items()}
 
 
 def _chosen(table: pa.Table, only: Mapping[str, Digests]) -> pa.Table:
     """The rows of a table whose question counts."""
-    columns = AnswerColumns(table)
-    keys, table = _question_keys(columns)[columns.questions[0]], columns.table
-    stays = np.ones(len(table), dtype=bool)
+    answers = AnswerColumns(table)
+    keys, stays = question_keys(answers)[answers.questions[0]], np.ones(len(answers), dtype=bool)
     for benchmark, chosen in only.items():
-        stays &= ~columns.equals("benchmark", benchmark) | is_in(keys, chosen)
-    return table.filter(pa.array(stays))
-
-
-def _question_keys(columns: AnswerColumns) -> Digests:
-    """(q,) digest of every question."""
-    _, first, ids = columns.questions
-    digests = np.array([question_digest(one) for one in ids], np.uint64)
-    return question_keys(digests_of(columns.clip_names)[columns.clips[first]], digests)
+        stays &= ~answers.equals("benchmark", benchmark) | is_in(keys, chosen)
+    return answers.table.filter(pa.array(stays))
 
 
 def _of(table: pa.Table, benchmark: str) -> pa.Table:
-    """Rows of one benchmark."""
     return table.filter(pc.equal(table["benchmark"], benchmark))
-
-
-def _table_of(answers: pd.DataFrame) -> pa.Table:
-    """A frame as a table."""
-    return pa.Table.from_pandas(answers, preserve_index=False)

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
 
-from jobs.results.answer_columns import (
-    DAMAGED_BIT,
-    FAILED_BIT,
-    OK,
-    PRESENT,
-    SCORED,
-    UNPARSED,
-)
-from jobs.results.answer_table import CellTotals
+from jobs.results.answer_columns import DAMAGED_BIT, FAILED_BIT, OK, PRESENT, SCORED, UNPARSED
 from jobs.results.cell_summary import BASELINE, CellSummary
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.outcomes import Bits, Outcomes, compare_cells
-from jobs.results.quantities import Latencies, QuestionCounts
+from jobs.results.quantities import QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.replies import FailureList
 from jobs.results.run_summary import RunsSummary, RunSummary, main_cell
 from pipeline.progress.answers import read_answers as read_all
 from pipeline.statuses import FAILED
 from pipeline.storage import Storage
-from tango_core.metrics import Counted, Metric
+from tango_core.benchmarks import facts_of
 
 SUMMARY_FILE = "summary.json"
 
@@ -60,29 +53,10 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
 
 def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
     """`summarize` of answers that were read before."""
-    known = {cell.benchmark for cell in facts.cells}
-    groups = {name: _Benchmark.of(reduction.outcomes.get(name), name, facts) for name in known}
-    totals = reduction.table.totals(profile=reduction.profile)
-    cells = tuple(
-        _summarize_cell(
-            groups[cell.benchmark],
-            reduction,
-            cell,
-            facts,
-            totals.get((cell.benchmark, cell.name), CellTotals()),
-        )
-        for cell in facts.cells
-    )
-    total = totals[None, None]
-    answers = _run_counts(reduction)
-    latency_ms: Latencies = total.latency_ms
-    counts, cache = answers, total.cache
-    peak_gib, peak_of = _peak(total, facts)
-    cell = main_cell(cells, facts.kind)
-    if len(cells) > 1 and cell is not None:
-        counts, cache, latency_ms = cell.counts, cell.cache, cell.latency_ms
-        peak_gib, peak_of = cell.peak_gib, cell.peak_of
-    return RunSummary(
+    cells = tuple(_summarize_cell(reduction, cell, facts) for cell in facts.cells)
+    total, counts = reduction.measurements.totals(None), _run_counts(reduction)
+    about: RunSummary | CellSummary | None = main_cell(cells, facts.kind)
+    whole = RunSummary(
         run_id=facts.run_id,
         kind=facts.kind,
         model=facts.model,
@@ -90,15 +64,19 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         note=facts.note,
         skipped=facts.skipped,
         counts=counts,
-        latency_ms=latency_ms,
-        cache=cache,
-        throughput=total.throughput(answers.num_clips, answers.num_questions, facts.wall_s),
+        latency_ms=total.latency_ms,
+        cache=total.cache,
+        throughput=total.throughput(counts.num_clips, counts.num_questions, facts.wall_s),
         work=facts.work,
-        peak_gib=peak_gib,
-        peak_of=peak_of,
-        failures=FailureList.of(reduction.table.failures()),
+        peak_gib=facts.peak_gib if total.peak_gib is None else total.peak_gib,
+        peak_of=total.peak_of,
+        failures=FailureList.of(reduction.measurements.failures()),
         cells=cells,
     )
+    if about is None or len(cells) == 1:
+        return whole
+    of_cell = ("counts", "cache", "latency_ms", "peak_gib", "peak_of")
+    return replace(whole, **{name: getattr(about, name) for name in of_cell})
 
 
 def read_answers(run_dir: Path) -> pd.DataFrame:
@@ -132,46 +110,32 @@ def save_summary(summary: RunSummary | RunsSummary, folder: Path) -> None:
     Storage.at(folder).write(SUMMARY_FILE, f"{text}\n".encode())
 
 
-@dataclass(frozen=True)
-class _Benchmark:
-    """The outcomes of one benchmark, with what its cells share."""
-
-    outcomes: Outcomes
-    baseline: str | None
-
-    @classmethod
-    def of(cls, outcomes: Outcomes | None, name: str, facts: JobFacts) -> _Benchmark:
-        """Of a run; a benchmark may have no answer."""
-        outcomes = outcomes or Outcomes(name, profile=False)
-        full = [c.name for c in facts.cells if (c.benchmark, c.method) == (name, BASELINE)]
-        return cls(outcomes, full[-1] if full else None)
-
-
-def _summarize_cell(
-    own: _Benchmark, reduction: Reduction, cell: CellFacts, facts: JobFacts, totals: CellTotals
-) -> CellSummary:
+def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> CellSummary:
     """The summary of one cell."""
-    outcomes, groups = own.outcomes, own.outcomes.question_groups
-    bits = outcomes.bits(cell.name)
-    headline, questions = outcomes.metrics[0], outcomes.questions(cell.name)
-    counted = {metric: metric.count(questions) for metric in outcomes.metrics}
-    estimates = {
-        metric.name: metric.estimate(outcomes.per_clip(*own), outcomes.per_clip(own.counts))
-        for metric, own in counted.items()
-    }
-    total, kept, with_newlines = (
+    outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
+    key = (cell.benchmark, cell.name)
+    totals, headline = reduction.measurements.totals(key), outcomes.metrics[0]
+    counted = {metric: outcomes.count(metric, cell.name) for metric in outcomes.metrics}
+    estimates = {metric.name: outcomes.estimate(metric, own) for metric, own in counted.items()}
+    scores_by = {metric.name: outcomes.by_group(metric, own) for metric, own in counted.items()}
+    total, kept, newlines = (
         totals.tokens_total,
         totals.tokens_kept,
         totals.tokens_with_newlines,
     )
     actual = kept / total if total else None
-    peak_gib, peak_of = _peak(totals, facts)
+    full = [c.name for c in facts.cells if (c.benchmark, c.method) == (cell.benchmark, BASELINE)]
     versus_full = None
-    if own.baseline in outcomes.cells and cell.method != BASELINE:
+    if full and full[-1] in outcomes.cells and cell.method != BASELINE:
         versus_full = compare_cells(
-            outcomes, cell.name, outcomes, own.baseline, profile=reduction.profile
+            outcomes, cell.name, outcomes, full[-1], profile=reduction.profile
         )
+    bits = outcomes.bits(cell.name)
     counts = _counts(bits, outcomes)
+    # Averaged so by the benchmark's authors, e.g. accuracy over the tasks of MLVU.
+    averaged = scores_by[headline.name].get(facts_of(cell.benchmark).macro_group or "", {})
+    read = counted[headline].counts & ((bits & OK) > 0)
+    is_answered = headline.unit == "question" and read.any()
     return CellSummary(
         name=cell.name,
         benchmark=cell.benchmark,
@@ -180,27 +144,27 @@ def _summarize_cell(
         options=dict(cell.options),
         metric=headline.name,
         scores={name: one for name, one in estimates.items() if one is not None},
-        answered=_answered(headline, counted[headline], bits),
-        macro=groups.macro(counted[headline]),
+        answered=float(counted[headline].values[read].mean()) if is_answered else None,
+        macro=fmean(one.value for one in averaged.values()) if averaged else None,
         harness=outcomes.harness_value(cell.name, cell.protocol),
-        scores_by={metric.name: groups.by_group(metric, n) for metric, n in counted.items()},
-        cross=groups.cross(headline, counted[headline]),
+        scores_by=scores_by,
+        cross=outcomes.cross(headline, counted[headline]),
         counts=counts,
-        readings=reduction.table.readings(cell.benchmark, cell.name),
+        readings=reduction.measurements.readings(key),
         retention_requested=cell.retention,
         retention_actual=actual,
-        retention_with_newlines=with_newlines / total if total and with_newlines else None,
+        retention_with_newlines=newlines / total if total and newlines else None,
         equivalent_retention=None if actual is None else actual * cell.mean_layer_share,
         tokens_total=total,
         tokens_kept=kept,
-        tokens_with_newlines=with_newlines,
+        tokens_with_newlines=newlines,
         clip_text_tokens=totals.clip_text_tokens,
         latency_ms=totals.latency_ms,
         cache=totals.cache,
         throughput=totals.throughput(counts.num_clips, counts.num_questions, None),
         prefill_tflops=totals.prefill_tflops(cell, facts.llm),
-        peak_gib=peak_gib,
-        peak_of=peak_of,
+        peak_gib=facts.peak_gib if totals.peak_gib is None else totals.peak_gib,
+        peak_of=totals.peak_of,
         versus_full=versus_full,
         questions_digest=outcomes.digest(cell.name),
         run_id=facts.run_id,
@@ -210,19 +174,6 @@ def _summarize_cell(
         llm_shape=(facts.llm.num_layers, facts.llm.hidden_size) if facts.llm else None,
         checkpoint=facts.checkpoint,
     )
-
-
-def _answered(headline: Metric, counted: Counted, bits: Bits) -> float | None:
-    """The headline over the replies that could be read; `None` without any, or for groups."""
-    read = counted.counts & ((bits & OK) > 0)
-    if headline.unit != "question" or not read.any():
-        return None
-    return float(counted.values[read].sum()) / int(read.sum())
-
-
-def _peak(totals: CellTotals, facts: JobFacts) -> tuple[float | None, str | None]:
-    """Peak memory and whose it is; what a run says about itself counts where no row has any."""
-    return (facts.peak_gib if totals.peak_gib is None else totals.peak_gib), totals.peak_of
 
 
 def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
@@ -237,8 +188,8 @@ def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
         num_answered=count(OK),
         num_unparsed=count(UNPARSED),
         num_failed=count(FAILED_BIT),
-        num_clips=len(np.unique(outcomes.clip[bits > 0])),
-        num_failed_clips=len(np.unique(outcomes.clip[(bits & FAILED_BIT) > 0])),
+        num_clips=len(np.unique(outcomes.asked["clip"][bits > 0])),
+        num_failed_clips=len(np.unique(outcomes.asked["clip"][(bits & FAILED_BIT) > 0])),
         num_damaged=count(DAMAGED_BIT),
         num_different=count(PRESENT),
     )
@@ -246,23 +197,14 @@ def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
 
 def _run_counts(reduction: Reduction) -> QuestionCounts:
     """Answers of all cells by outcome; clips and different questions once."""
-    every = QuestionCounts.total(
-        [
-            QuestionCounts(),
-            *(
-                _counts(outcomes.bits(cell), outcomes)
-                for outcomes in reduction.outcomes.values()
-                for cell in outcomes.cells
-            ),
-        ]
-    )
-    outcomes = reduction.outcomes.values()
-    failed = [np.any([one.bits(cell) & FAILED_BIT for cell in one.cells], 0) for one in outcomes]
+    every = reduction.outcomes.values()
+    parts = [_counts(one.bits(cell), one) for one in every for cell in one.cells]
+    failed = [np.any([one.bits(cell) & FAILED_BIT for cell in one.cells], 0) for one in every]
     return replace(
-        every,
-        num_clips=sum(one.num_clips for one in outcomes),
+        QuestionCounts.total([QuestionCounts(), *parts]),
+        num_clips=sum(one.num_clips for one in every),
         num_failed_clips=sum(
-            len(np.unique(one.clip[lost])) for one, lost in zip(outcomes, failed, strict=True)
+            len(np.unique(one.asked["clip"][lost])) for one, lost in zip(every, failed, strict=True)
         ),
-        num_different=sum(one.num_questions for one in outcomes),
+        num_different=sum(one.num_questions for one in every),
     )

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from jobs.results.scores import read_groups
+from jobs.results.answer_columns import read_groups
 from jobs.tracking.shown import cell_score_key, metric_name
 from pipeline.metrics import JobBoard, StageState
 from pipeline.resources.node_usage import Reading

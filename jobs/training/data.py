@@ -1,12 +1,12 @@
 """Training data made from descriptions of generated clips.
 
-Labelled frames for the vision tower, tokenised questions with target words per visual token,
-packing of many questions into one sequence, and the samples and questions of every step.
+Labelled frames for the vision tower, and tokenised questions with target words per visual token.
+`curriculum.py` chooses the clips and questions of every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,25 +61,14 @@ _IGNORE = -100
 _EDGES = np.arange(SIDE + 1, dtype=np.float32) * PATCH
 
 
-@dataclass(frozen=True, eq=False)
-class PatchLabels:
-    """Labels of every patch of a frame (row-major), and of the whole frame.
+Labels = dict[str, npt.NDArray[Any]]
+"""Labels of the N patches of a frame (row-major), and of the whole frame; -100 is "no label".
 
-    Attributes:
-        kind: (N,) 0 for background, else 1 + index in `KINDS`; -100 where unclear.
-        color: (N,) 0 for none, else 1 + index in `COLOR_NAMES`; -100 where unclear.
-        digit: (N,) 0 for none, else 1 + digit; -100 where unclear.
-        count: (N,) number of icons with the same shape in this frame, minus 1; -100 without icon.
-        scene: Index in `SCENES`.
-        phrases: (PHRASES,) 1 where the label applies to the frame.
-    """
-
-    kind: npt.NDArray[np.int64]
-    color: npt.NDArray[np.int64]
-    digit: npt.NDArray[np.int64]
-    count: npt.NDArray[np.int64]
-    scene: int
-    phrases: npt.NDArray[np.float32]
+`kind`: (N,) 0 for background, else 1 + index in `KINDS`. `color`: (N,) 0 for none, else 1 + index
+in `COLOR_NAMES`. `digit`: (N,) 0 for none, else 1 + digit. `count`: (N,) number of icons with the
+same shape in this frame, minus 1; -100 without icon. `scene`: () index in `SCENES`. `phrases`:
+(PHRASES,) 1 where the label applies to the frame.
+"""
 
 
 def coverage(box: Box) -> npt.NDArray[np.float32]:
@@ -92,7 +81,7 @@ def coverage(box: Box) -> npt.NDArray[np.float32]:
     return share
 
 
-def label_patches(clip: ClipDescription, moment: int) -> PatchLabels:
+def label_patches(clip: ClipDescription, moment: int) -> Labels:
     """Label the patches of one frame from the clip's description."""
     boxes = clip.boxes(moment)
     kind, color, digit = (np.zeros((SIDE, SIDE), dtype=np.int64) for _ in range(3))
@@ -122,19 +111,14 @@ def label_patches(clip: ClipDescription, moment: int) -> PatchLabels:
     for values, nothing in ((kind, 0), (color, 0), (digit, 0), (count, _IGNORE)):
         values[best < _COVERED] = _IGNORE
         values[best < _FREE] = nothing
-    return PatchLabels(
-        kind=kind.reshape(-1),
-        color=color.reshape(-1),
-        digit=digit.reshape(-1),
-        count=count.reshape(-1),
-        scene=scene,
-        phrases=phrases,
-    )
+    patches = {"kind": kind, "color": color, "digit": digit, "count": count}
+    flat: Labels = {name: values.reshape(-1) for name, values in patches.items()}
+    return {**flat, "scene": np.array(scene), "phrases": phrases}
 
 
 def labelled_frame(
     seed: int, index: int, plates: float = 0.0
-) -> tuple[npt.NDArray[np.uint8], PatchLabels]:
+) -> tuple[npt.NDArray[np.uint8], Labels]:
     """Return one training frame; dense frames and frames of ordinary clips alternate.
 
     Args:
@@ -179,13 +163,10 @@ class FrameBatches(Dataset[Batch]):
         return frame_batch([labelled_frame(self.seed, index, self.plates) for index in indices])
 
 
-def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], PatchLabels]]) -> Batch:
+def frame_batch(frames: Sequence[tuple[npt.NDArray[np.uint8], Labels]]) -> Batch:
     """Stack labelled frames into `pixels` (B, H, W, 3) uint8 and one (B, ...) entry per label."""
-    batch = {"pixels": torch.from_numpy(np.stack([pixels for pixels, _ in frames]))}
-    for name in ("kind", "color", "digit", "count", "phrases"):
-        batch[name] = torch.from_numpy(np.stack([getattr(label, name) for _, label in frames]))
-    batch["scene"] = torch.tensor([label.scene for _, label in frames])
-    return batch
+    rows = [{"pixels": pixels, **labels} for pixels, labels in frames]
+    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
 
 DIGIT_WORDS = tuple("0123456789")
@@ -344,7 +325,12 @@ def _frame_targets(clip: ClipDescription, moment: int) -> npt.NDArray[np.float32
     for box, sprite in zip(boxes, shown, strict=True):
         patches = np.minimum(1, 2 * coverage(box))
         share = patches.reshape(TOKEN_SIDE, 2, TOKEN_SIDE, 2).mean(axis=(1, 3))
-        for word, weight in _words_of(sprite.kind, sprite.name, sprite.color):
+        words_and_weights = {
+            "icon": {sprite.name: 1.0, sprite.color: 1.0, "icon": _ICON},
+            "flash": {"flash": 1.0, sprite.color: 1.0},
+            "plate": {"digit": 1.0, sprite.name: 1.0},
+        }[sprite.kind]
+        for word, weight in words_and_weights.items():
             grid[..., _INDEX[word]] += weight * share
         if sprite.kind == "icon":
             copies = sum(one.kind == "icon" and one.name == sprite.name for one in shown)
@@ -358,227 +344,3 @@ def _frame_targets(clip: ClipDescription, moment: int) -> npt.NDArray[np.float32
     ):
         grid[..., _INDEX[word]] = _PLACE * np.clip(1 + 1.5 * values, 0, 2)
     return grid.reshape(TOKENS_PER_FRAME, -1)
-
-
-def _words_of(kind: str, name: str, color: str) -> tuple[tuple[str, float], ...]:
-    """Words of an object and their weights."""
-    if kind == "icon":
-        return (name, 1.0), (color, 1.0), ("icon", _ICON)
-    if kind == "flash":
-        return ("flash", 1.0), (color, 1.0)
-    return ("digit", 1.0), (name, 1.0)
-
-
-PromptAndReply = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""Type of a question, ids of its prompt and ids of its reply."""
-
-
-@dataclass(frozen=True, eq=False)
-class Packed:
-    """Packed sequences: a clip followed by its questions, which do not attend to each other.
-
-    A sequence is `PROMPT_START`, the visual tokens, a newline token, and `text`.
-
-    Attributes:
-        text: (B, L) int64 ids of all questions and replies, padded with 0.
-        positions: (B, S) float32; the positions of every question start after the clip.
-        mask: (B, 1, S, S) bool, `True` where attention is allowed.
-        rows: (R,) sample index of every state that predicts a token of a reply.
-        columns: (R,) sequence index of these states.
-        targets: (R,) int64 ids of the predicted tokens.
-        question: (R,) index in the batch of the question they belong to.
-        kinds: Type of every question.
-    """
-
-    text: Tensor
-    positions: Tensor
-    mask: Tensor
-    rows: Tensor
-    columns: Tensor
-    targets: Tensor
-    question: Tensor
-    kinds: tuple[int, ...]
-
-
-def pack(
-    questions: Sequence[Sequence[PromptAndReply]], num_tokens: int, increment: float = 1.0
-) -> Packed:
-    """Pack the questions of every clip into one sequence.
-
-    Args:
-        questions: The questions of every clip.
-        num_tokens: Number of visual tokens of a clip, without the newline.
-        increment: Position increment from one visual token to the next.
-    """
-    start = len(PROMPT_START) + num_tokens + 1
-    longest = max(sum(len(p) + len(r) - 1 for _, p, r in one) for one in questions)
-    size = start + longest
-    text = torch.zeros(len(questions), longest, dtype=torch.long)
-    positions = torch.zeros(len(questions), size)
-    positions[:, :start] = _positions(num_tokens + 1, increment)
-    after = len(PROMPT_START) + increment * (num_tokens + 1)
-    segment = torch.full((len(questions), size), -1)
-    segment[:, :start] = 0
-    rows, columns, targets, question = [], [], [], []
-    kinds: list[int] = []
-    for row, one in enumerate(questions):
-        used = 0
-        for number, (kind, prompt, reply) in enumerate(one, start=1):
-            ids = (*prompt, *reply[:-1])
-            text[row, used : used + len(ids)] = torch.tensor(ids)
-            here = slice(start + used, start + used + len(ids))
-            positions[row, here] = after + torch.arange(len(ids))
-            segment[row, here] = number
-            for offset, target in enumerate(reply):
-                rows.append(row)
-                columns.append(start + used + len(prompt) - 1 + offset)
-                targets.append(target)
-                question.append(len(kinds))
-            kinds.append(kind)
-            used += len(ids)
-    visible = (segment[:, None, :] == 0) | (segment[:, None, :] == segment[:, :, None])
-    mask = visible & torch.ones(size, size, dtype=torch.bool).tril()
-    return Packed(
-        text=text,
-        positions=positions,
-        mask=mask[:, None],
-        rows=torch.tensor(rows),
-        columns=torch.tensor(columns),
-        targets=torch.tensor(targets),
-        question=torch.tensor(question),
-        kinds=tuple(kinds),
-    )
-
-
-def _positions(num_visual: int, increment: float) -> Tensor:
-    """Positions of the start of the prompt and of a clip's tokens."""
-    clip = len(PROMPT_START) + increment * torch.arange(num_visual)
-    return torch.cat([torch.arange(len(PROMPT_START)).float(), clip])
-
-
-CLIPS_PER_STEP = {1: 12, 2: 7, 4: 4, 8: 3, 16: 2}
-"""By number of frames."""
-QUESTIONS_PER_CLIP = {1: 6, 2: 7, 4: 8, 8: 9, 16: 12}
-"""By number of frames."""
-INCREMENTS = {1.0: 0.5, 1 / 2: 0.125, 1 / 4: 0.125, 1 / 8: 0.125, 1 / 16: 0.125}
-"""Probability of every position increment from one visual token to the next.
-
-Variable visual position encoding (V2PE, from InternVL3): a language model trained only with 64
-positions per frame infers the order of scenes from absolute distances, and fails on pruned clips
-whose tokens are renumbered. At inference the increment is 1.
-"""
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A part of a stage.
-
-    Attributes:
-        until: End of the phase as a share of the stage's steps.
-        frames: Sampling weight of every number of frames.
-        open_share: Share of questions without options.
-        kinds: Types of questions that are asked.
-    """
-
-    until: float
-    frames: dict[int, float]
-    open_share: float
-    kinds: tuple[str, ...] = TYPE_NAMES
-
-
-@dataclass(frozen=True, eq=False)
-class StepSamples:
-    """The samples of one step; all have the same number of frames and position increment.
-
-    Attributes:
-        num_frames: Frames per clip.
-        increment: Position increment from one visual token to the next.
-        open_share: As in `Phase`.
-        kinds: As in `Phase`.
-        samples: The clips.
-    """
-
-    num_frames: int
-    increment: float
-    open_share: float
-    kinds: tuple[str, ...]
-    samples: tuple[Sample, ...]
-
-
-MakeSample = Callable[[int, int, int], Sample]
-"""Makes the sample of (seed, index, number of frames)."""
-
-
-class CurriculumDataset(Dataset[StepSamples]):
-    """The samples of a curriculum, deterministic per step.
-
-    Args:
-        phases: Phases in order; the last one ends at 1.
-        make_sample: Makes one sample.
-        seed: Random seed.
-        total: Number of steps of the stage.
-    """
-
-    def __init__(
-        self, phases: tuple[Phase, ...], make_sample: MakeSample, seed: int, total: int
-    ) -> None:
-        self.phases, self.make_sample, self.seed, self.total = phases, make_sample, seed, total
-
-    def __getitem__(self, step: int) -> StepSamples:
-        phase = next(one for one in self.phases if step < one.until * self.total or one.until >= 1)
-        rng = np.random.default_rng((self.seed, step, 1))
-        num_frames = int(_draw(phase.frames, rng))
-        increment = _draw(INCREMENTS, rng)
-        first = step * max(CLIPS_PER_STEP.values())
-        samples = tuple(
-            self.make_sample(self.seed, first + row, num_frames)
-            for row in range(CLIPS_PER_STEP[num_frames])
-        )
-        return StepSamples(num_frames, increment, phase.open_share, phase.kinds, samples)
-
-
-def _draw(weights: Mapping[int, float] | Mapping[float, float], rng: np.random.Generator) -> float:
-    """Draw a key with probability proportional to its weight."""
-    shares = np.array(list(weights.values()))
-    return float(rng.choice(list(weights), p=shares / shares.sum()))
-
-
-class QuestionSampler:
-    """Samples questions, types with low accuracy more often.
-
-    Args:
-        state: Holds the running accuracy of every type under `"known"`, as in checkpoints.
-        kinds: Types that may be chosen.
-    """
-
-    def __init__(self, state: dict[str, Any], kinds: tuple[str, ...]) -> None:
-        self.accuracy: dict[str, float] = state.setdefault("known", {})
-        self.kinds = {TYPE_NAMES.index(kind) for kind in kinds}
-
-    def update(self, by_kind: Mapping[int, list[bool]]) -> None:
-        """Update the running accuracies with the answers of a step."""
-        for kind, hits in by_kind.items():
-            name = TYPE_NAMES[kind]
-            share = sum(hits) / len(hits)
-            self.accuracy[name] = 0.97 * self.accuracy.get(name, 0.0) + 0.03 * share
-
-    def choose(
-        self, sample: Sample, number: int, rng: np.random.Generator
-    ) -> tuple[TokenizedQuestion, ...]:
-        """Choose up to `number` questions of a sample, without repetition.
-
-        The weight of a type decreases with its accuracy, and is divided among its questions.
-        """
-        allowed = [one for one in sample.questions if one.kind in self.kinds]
-        count = np.bincount([one.kind for one in allowed], minlength=len(TYPE_NAMES))
-        weights = np.array(
-            [
-                max(0.2, 1.1 - self.accuracy.get(TYPE_NAMES[one.kind], 0.0)) / count[one.kind]
-                for one in allowed
-            ]
-        )
-        size = min(number, len(allowed))
-        if not size:
-            return ()
-        chosen = rng.choice(len(allowed), size, replace=False, p=weights / weights.sum())
-        return tuple(allowed[index] for index in chosen)

@@ -23,6 +23,7 @@ from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
+from jobs.training.curriculum import Packed
 from jobs.training.data import (
     HEADS,
     NUM_PATCHES,
@@ -32,7 +33,6 @@ from jobs.training.data import (
     TARGET_WORDS,
     TYPE_NAMES,
     Batch,
-    Packed,
     Sample,
     questions_of,
     training_clip,

@@ -11,25 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from transformers import LlavaOnevisionConfig
 
-from jobs.training.data import (
+from jobs.training.curriculum import (
     QUESTIONS_PER_CLIP,
-    TOKENS_PER_FRAME,
-    Batch,
     CurriculumDataset,
-    FrameBatches,
     MakeSample,
     Packed,
     Phase,
-    PromptAndReply,
     QuestionSampler,
-    Sample,
     StepSamples,
     pack,
+)
+from jobs.training.data import (
+    TOKENS_PER_FRAME,
+    Batch,
+    FrameBatches,
     synthetic_sample,
     token_targets,
     training_clip,
@@ -128,7 +129,8 @@ def run_stage(
         since_report.append({"loss": float(loss.detach()), **metrics})
         done = step + 1
         if done % stage.every == 0 or done == stage.steps:
-            means = mean_metrics(since_report)
+            average = pd.DataFrame(since_report).mean().dropna()
+            means = {str(name): float(value) for name, value in average.items()}
             since_report = []
             with log.open("a") as lines:
                 lines.write(json.dumps({"step": done, **means}) + "\n")
@@ -138,7 +140,8 @@ def run_stage(
                 "state": state,
                 "step": done,
             }
-            save_atomically(content, path)
+            torch.save(content, path.with_suffix(".tmp"))
+            os.replace(path.with_suffix(".tmp"), path)
             report(stage.name, done, stage.steps, means)
     model.eval()
 
@@ -156,23 +159,6 @@ def _truncate_log(log: Path, step: int) -> None:
     if log.is_file():
         lines = log.read_text().splitlines(keepends=True)
         log.write_text("".join(one for one in lines if json.loads(one)["step"] <= step))
-
-
-def mean_metrics(steps: list[Metrics]) -> Metrics:
-    """Mean of every metric over the steps where it is not NaN."""
-    means = {}
-    for name in dict.fromkeys(key for one in steps for key in one):
-        values = [one[name] for one in steps if name in one and not math.isnan(one[name])]
-        if values:
-            means[name] = sum(values) / len(values)
-    return means
-
-
-def save_atomically(content: object, path: Path) -> None:
-    """Write a file atomically."""
-    temporary = path.with_suffix(".tmp")
-    torch.save(content, temporary)
-    os.replace(temporary, path)
 
 
 def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
@@ -262,14 +248,15 @@ def recipe_for(minutes: float) -> Recipe:
     if not minutes > 0:
         raise InputError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
-    vision, digits, repeat, language, joint = (_shorten(stage, share) for stage in FULL.stages)
+    vision, digits, repeat, language, joint = (
+        replace(
+            stage,
+            steps=max(1, round(share * stage.steps)),
+            warmup=max(1, round(share * stage.warmup)),
+        )
+        for stage in FULL.stages
+    )
     return Recipe(vision, digits, repeat, language, joint, FULL.fit_frames)
-
-
-def _shorten(stage: Stage, share: float) -> Stage:
-    """Copy of a stage with a share of its steps."""
-    steps, warmup = (max(1, round(share * number)) for number in (stage.steps, stage.warmup))
-    return replace(stage, steps=steps, warmup=warmup)
 
 
 def architecture() -> LlavaOnevisionConfig:
@@ -365,10 +352,11 @@ class Training:
         state: dict[str, Any] = {"known": {}}
 
         def step_loss(batch: StepSamples, step: int) -> tuple[Tensor, Metrics]:
-            sampler = QuestionSampler(state, batch.kinds)
+            sampler = QuestionSampler(state, batch.phase.kinds)
             rng = np.random.default_rng((seed, step, 2))
+            number, share = QUESTIONS_PER_CLIP[batch.num_frames], batch.phase.open_share
             packed = pack(
-                [_choose(batch, sample, sampler, rng) for sample in batch.samples],
+                [sampler.choose(sample, number, share, rng) for sample in batch.samples],
                 batch.num_frames * TOKENS_PER_FRAME,
                 batch.increment,
             )
@@ -390,17 +378,3 @@ class Training:
             states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
             targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
         return torch.cat(states), torch.stack(targets)
-
-
-def _choose(
-    batch: StepSamples, sample: Sample, sampler: QuestionSampler, rng: np.random.Generator
-) -> list[PromptAndReply]:
-    """Choose a clip's questions and present some of them without options."""
-    chosen = []
-    for one in sampler.choose(sample, QUESTIONS_PER_CLIP[batch.num_frames], rng):
-        if one.open_prompts and rng.random() < batch.open_share:
-            prompt = one.open_prompts[int(rng.integers(len(one.open_prompts)))]
-            chosen.append((one.kind, prompt, one.open_reply))
-        else:
-            chosen.append((one.kind, one.prompt, one.reply))
-    return chosen

@@ -26,8 +26,8 @@ from jobs.results.answer_columns import (
     SCORED,
     UNPARSED,
     AnswerColumns,
+    read_groups,
 )
-from jobs.results.scores import read_groups
 from jobs.viewer.runs import RunGroup, Runs
 from pipeline.progress.parts import AnswerParts
 from pipeline.progress.resume import ASKED

@@ -192,7 +192,7 @@ def _effective_size(
     alone = max(0.0, alone) / num_questions
     # If dependence cannot be estimated, assume full dependence within clips.
     known = alone and len(sizes) > 1
-    deff = variance / alone if known else float(sizes @ sizes) / num_questions
+    deff = variance / alone if known else float((sizes**2).sum()) / num_questions
     few = z_quantile(level) / t_quantile((1 + level) / 2, degrees)
     return num_questions / max(1.0, deff) * few**2
 

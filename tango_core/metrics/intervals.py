@@ -76,9 +76,9 @@ def clustered_variance(
     total = float(sizes.sum())
     rest = total - sizes
     residuals = sums - sizes * mean
-    variance = float(residuals @ (residuals / rest)) / total
+    variance = float((residuals**2 / rest).sum()) / total
     b = sizes**2 / rest
-    squares = float(sizes @ sizes) + float(b.sum()) ** 2 - float(b @ b)
+    squares = float((sizes**2).sum()) + float(b.sum()) ** 2 - float((b**2).sum())
     return variance, max(1.0, round(total**2 / squares, 6))
 
 
@@ -199,7 +199,7 @@ def _effective_size(
 ) -> float:
     """Effective number of independent questions for these clustered ones."""
     num_questions, num_clips = float(sizes.sum()), len(sizes)
-    mean_size = float(sizes @ sizes) / num_questions
+    mean_size = float((sizes**2).sum()) / num_questions
     if num_clips == 1 or value in (0.0, 1.0):
         return num_questions / mean_size
     variance, degrees = clustered_variance(rights, sizes, value)
@@ -221,7 +221,7 @@ def _intra_class_correlation(
         return 0.0
     between = float(((rights - sizes * value) ** 2 / sizes).sum()) / (num_clips - 1)
     within = float((rights * (sizes - rights) / sizes).sum()) / (num_questions - num_clips)
-    usual_size = (num_questions - float(sizes @ sizes) / num_questions) / (num_clips - 1)
+    usual_size = (num_questions - float((sizes**2).sum()) / num_questions) / (num_clips - 1)
     return max(0.0, between - within) / (between + (usual_size - 1) * within)
 
 
@@ -278,7 +278,7 @@ def mean_of_clips(
         low, high = wilson_interval(value, num_clips, level)
         return Estimate(value, low, high, num_questions, num_clips, num_clips)
     residuals = totals - sizes * value
-    drawn = float(residuals @ residuals) ** 0.5 / num_questions
+    drawn = float((residuals**2).sum()) ** 0.5 / num_questions
     spread = t_quantile((1 + level) / 2, degrees) * variance**0.5 / drawn
     if num_clips > _MAX_DRAWN_CLIPS:
         low, high = value - spread * drawn, value + spread * drawn

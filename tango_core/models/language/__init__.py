@@ -8,6 +8,7 @@
   attention probabilities for pruners, and attention of packed sequences.
 - `batching.py`: requests of many clips answered together, and the token budget.
   `packed_pass.py`: one pass of many sequences, a prefill or a decoding step.
+- `vllm_qwen.py`: Qwen2.5-VL and Qwen3-VL in vLLM, which only modules named `vllm_*` import.
 
 Imports interfaces (`base`), the contract of in-LLM methods (`compressors.base`) and transformers;
 no family and no checkpoint file. Other engines belong here as modules.

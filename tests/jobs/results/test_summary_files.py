@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
 
+from jobs.results.answer_columns import read_groups
 from jobs.results.facts import CellFacts, JobFacts, SkippedMethod
 from jobs.results.run_summary import RunSummary
-from jobs.results.scores import read_groups
 from jobs.results.summary import read_answers
 
 TANGO = cell("tango", 0.1)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from jobs.training.curriculum import CurriculumDataset, QuestionSampler, pack
 from jobs.training.data import (
     END_OF_REPLY,
     KINDS,
@@ -17,11 +18,8 @@ from jobs.training.data import (
     TOKEN_SIDE,
     TOKENS_PER_FRAME,
     TYPE_NAMES,
-    CurriculumDataset,
-    QuestionSampler,
     label_patches,
     labelled_frame,
-    pack,
     questions_of,
     synthetic_sample,
     token_targets,
@@ -39,7 +37,7 @@ from tango_core.models.language.layer_loop import LayerLoop
 def test_patches_inside_a_box_say_what_is_there_and_far_ones_say_nothing():
     clip = clip_at("train", 0, 3, num_moments=1)
     labels = label_patches(clip, 0)
-    grid = labels.kind.reshape(SIDE, SIDE)
+    grid = labels["kind"].reshape(SIDE, SIDE)
     covered = np.zeros((SIDE, SIDE), dtype=bool)
     for box in clip.boxes(0):
         sprite = clip.sprites[box.sprite]
@@ -49,7 +47,7 @@ def test_patches_inside_a_box_say_what_is_there_and_far_ones_say_nothing():
         top, left = int(box.top // PATCH), int(box.left // PATCH)
         covered[top : int(box.bottom // PATCH) + 1, left : int(box.right // PATCH) + 1] = True
     assert (grid[~covered] == 0).all()
-    assert labels.scene == SCENES.index(clip.scenes[0].kind)
+    assert labels["scene"] == SCENES.index(clip.scenes[0].kind)
 
 
 def test_icons_are_counted_by_shape():
@@ -60,20 +58,20 @@ def test_icons_are_counted_by_shape():
         and len(clip.icons[clip.counted]) == 3
     )
     labels = label_patches(clip, 0)
-    mine = labels.kind == 1 + KINDS.index(clip.counted)
+    mine = labels["kind"] == 1 + KINDS.index(clip.counted)
     assert mine.any()
-    assert (labels.count[mine] == 2).all()
+    assert (labels["count"][mine] == 2).all()
 
 
 def test_frames_are_equal_for_equal_indices_only():
     assert np.array_equal(labelled_frame(0, 5)[0], labelled_frame(0, 5)[0])
     assert not np.array_equal(labelled_frame(0, 5)[0], labelled_frame(1, 5)[0])
-    assert labelled_frame(0, 4)[1].kind.shape == (NUM_PATCHES,)
+    assert labelled_frame(0, 4)[1]["kind"].shape == (NUM_PATCHES,)
 
 
 def test_digits_can_take_the_place_of_icons():
     few, many = (
-        [(labelled_frame(0, index, plates)[1].digit > 0).sum() for index in range(0, 40, 2)]
+        [(labelled_frame(0, index, plates)[1]["digit"] > 0).sum() for index in range(0, 40, 2)]
         for plates in (0.0, 0.6)
     )
     assert sum(many) > 2 * sum(few)
@@ -198,6 +196,6 @@ def test_types_with_a_low_accuracy_are_asked_more_often():
     rng = np.random.default_rng(0)
     counts = dict.fromkeys(kinds, 0)
     for _ in range(300):
-        for one in sampler.choose(sample, 1, rng):
-            counts[TYPE_NAMES[one.kind]] += 1
+        for kind, _, _ in sampler.choose(sample, 1, 0.0, rng):
+            counts[TYPE_NAMES[kind]] += 1
     assert counts[unknown] > 2 * max(n for kind, n in counts.items() if kind != unknown)

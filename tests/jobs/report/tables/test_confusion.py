@@ -38,7 +38,7 @@ def confusions(parts, group):
     cells, reductions = [], []
     for name, rows in parts:
         facts = facts_of(replace(cell("full"), name=name))
-        reductions.append(reduce_table(rows.assign(cell=name), facts.mode))
+        reductions.append(reduce_table(rows.assign(cell=name), facts.mode, group))
         cells += summarize_reduced(reductions[-1], facts).cells
     return confusion_table(cells, reductions, group)
 
@@ -54,7 +54,7 @@ FULL = rows_of(
 
 def test_counts_every_pair_and_replies_without_an_option():
     table = confusions([("full", FULL)], "type")
-    assert table.to_numpy().tolist() == [
+    assert [list(row) for row in table.rows] == [
         ["full", "color", "red", "red", 1],
         ["full", "digit", "9", "2", 2],
         ["full", "digit", "8", NO_OPTION, 1],
@@ -64,12 +64,12 @@ def test_counts_every_pair_and_replies_without_an_option():
 
 def test_a_failure_is_no_option_whatever_it_holds():
     failed = FULL.assign(status="answer_failed")
-    assert set(confusions([("full", failed)], "type")["reply"]) == {NO_OPTION}
+    assert {row[3] for row in confusions([("full", failed)], "type").rows} == {NO_OPTION}
 
 
 def test_questions_without_a_known_answer_are_left_out():
     unknown = FULL.assign(answer_text=[None, None, None, None, "red"])
-    assert confusions([("full", unknown)], "type")["value"].tolist() == ["color"]
+    assert [row[1] for row in confusions([("full", unknown)], "type").rows] == ["color"]
 
 
 def test_a_line_per_cell_shows_wrong_of_asked_and_the_most_frequent_mistakes():
