@@ -15,9 +15,12 @@ from torch import Tensor
 
 from tango_core.compressors.base import Compressor
 from tango_core.compressors.options import raise_if_below, raise_if_outside
+from tango_core.errors import InputError
 from tango_core.ops.saliency import pool_grid, rank_descending
 from tango_core.ops.transport import transport_plan
 from tango_core.types import CompressedVideo, VisualFeatures
+
+Grid = tuple[int, int]
 
 _WINDOWS = 3  # windows per side that shallow attention is ranked in
 _STEP = 2 * _WINDOWS**2  # anchors per frame come in multiples of it
@@ -128,13 +131,12 @@ class AOT(Compressor):
         assert unpooled is not None
         assert shallow is not None
         assert deep is not None
-        ranks = _ranks(shallow), deep.float()
-        count = self.anchors or self._largest(features, *ranks)
+        tower = _tower_grid(features.grid, unpooled.shape[1])
+        ranks = _ranks(shallow, tower), deep.float()
+        count = self.anchors or self._largest(*ranks, tower, features.grid)
         chosen = _select(*ranks, count)
-        merged = _merge_in_frames(unpooled.float(), chosen)
-        side = math.isqrt(unpooled.shape[1])
-        tokens = pool_grid(merged, (side, side), "bilinear")
-        kept = _pooled(chosen, features.grid)
+        tokens = pool_grid(_merge_in_frames(unpooled.float(), chosen, tower), tower, "bilinear")
+        kept = _kept_cells(chosen, tower)
         size = self.segment if self.across_frames else 1
         cells = tokens.shape[1]
         found = []
@@ -149,14 +151,14 @@ class AOT(Compressor):
             )
         return found
 
-    def _largest(self, features: VisualFeatures, shallow: Tensor, deep: Tensor) -> int:
+    def _largest(self, shallow: Tensor, deep: Tensor, tower: Grid, grid: Grid) -> int:
         """The largest number of anchors per frame whose kept tokens stay within `retention`."""
-        places = shallow.shape[1]
-        allowed = self.retention * features.tokens.shape[:2].numel()
+        num_frames, places = shallow.shape
+        allowed = self.retention * num_frames * grid[0] * grid[1]
+        size = self.segment if self.across_frames else 1
         best = _STEP
         for count in range(_STEP, places + 1, _STEP):
-            sizes = _pooled(_select(shallow, deep, count), features.grid).sum(dim=1).tolist()
-            size = self.segment if self.across_frames else 1
+            sizes = _kept_cells(_select(shallow, deep, count), tower).sum(dim=1).tolist()
             kept = sum(
                 number if frame % size == 0 else math.ceil(self.keep_ratio * (number - 1))
                 for frame, number in enumerate(sizes)
@@ -192,16 +194,31 @@ class AOT(Compressor):
         )
 
 
-def _ranks(shallow: Tensor) -> Tensor:
+def _tower_grid(grid: Grid, places: int) -> Grid:
+    """The tower's grid of `places` positions that is pooled by two to `grid`.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    height, width = grid
+    for rows in (2 * height, 2 * height - 1):
+        for columns in (2 * width, 2 * width - 1):
+            if rows * columns == places:
+                return rows, columns
+    raise InputError(
+        f"aot needs a tower grid that is pooled by 2, got {places} positions for {height} x "
+        f"{width} tokens per frame; leave model.pooling_step at 2"
+    )
+
+
+def _ranks(shallow: Tensor, tower: Grid) -> Tensor:
     """(T, P) rank of every position among those of its window, by shallow attention."""
-    side = math.isqrt(shallow.shape[1])
-    row = torch.arange(side, device=shallow.device) * _WINDOWS // side
-    window = (row[:, None] * _WINDOWS + row).flatten()
+    rows, columns = (torch.arange(side) * _WINDOWS // side for side in tower)
+    window = (rows[:, None] * _WINDOWS + columns).flatten().to(shallow.device)
     order = torch.empty_like(shallow, dtype=torch.int64)
     for one in range(_WINDOWS**2):
         own = (window == one).nonzero()[:, 0]
-        ranked = rank_descending(shallow[:, own].float())
-        order[:, own] = ranked.argsort(dim=1)
+        order[:, own] = rank_descending(shallow[:, own].float()).argsort(dim=1)
     return order
 
 
@@ -214,7 +231,7 @@ def _select(shallow_ranks: Tensor, deep: Tensor, count: int) -> Tensor:
     return chosen.scatter(1, best, True)
 
 
-def _merge_in_frames(tokens: Tensor, chosen: Tensor) -> Tensor:
+def _merge_in_frames(tokens: Tensor, chosen: Tensor, tower: Grid) -> Tensor:
     """(T, P, D) tokens in which every anchor is merged with the other tokens of its frame."""
     num_frames, places, _ = tokens.shape
     number = int(chosen[0].sum())
@@ -224,9 +241,8 @@ def _merge_in_frames(tokens: Tensor, chosen: Tensor) -> Tensor:
     frames = torch.arange(num_frames, device=tokens.device)[:, None]
     own, others = order[:, :number], order[:, number:]
     anchors, rest = tokens[frames, own], tokens[frames, others]
-    side = math.isqrt(places)
-    axis = torch.linspace(0, 1, side, device=tokens.device)
-    points = torch.cartesian_prod(axis, axis)
+    rows, columns = (torch.linspace(0, 1, side, device=tokens.device) for side in tower)
+    points = torch.cartesian_prod(rows, columns)
     cosines = F.normalize(rest, dim=-1) @ F.normalize(anchors, dim=-1).transpose(1, 2)
     costs = 1 - cosines + 0.5 * torch.cdist(points[others], points[own])
     plan = transport_plan(costs)
@@ -238,7 +254,6 @@ def _merge_in_frames(tokens: Tensor, chosen: Tensor) -> Tensor:
     return tokens.index_put((frames, own), 0.9 * soft + 0.1 * hard)
 
 
-def _pooled(chosen: Tensor, grid: tuple[int, int]) -> Tensor:
+def _kept_cells(chosen: Tensor, tower: Grid) -> Tensor:
     """(T, L) bool, the cells of the model's grid with at least half of their weight on anchors."""
-    side = math.isqrt(chosen.shape[1])
-    return pool_grid(chosen.float(), (side, side), "bilinear") >= 0.5
+    return pool_grid(chosen.float(), tower, "bilinear") >= 0.5

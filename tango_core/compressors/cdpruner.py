@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Combination, Compressor, QuestionField, keep, num_kept
+from tango_core.compressors.base import Combination, Compressor, QuestionField, keep
+from tango_core.ops.budgets import first_of_groups, group_counts
 from tango_core.ops.determinantal import greedy_map
 from tango_core.types import Question, VisualFeatures
 
@@ -44,12 +45,15 @@ class CDPruner(Compressor):
             tokens of every frame, at least 1. `"batch"`: the same with one scale of relevance for
             the clip, which is what the release computes if frames are its batch. `"clip"`: one
             kernel over all tokens, in float64 (936 MB for 64 frames of 169 tokens).
+        budget: For variants with one kernel per frame: `"official"` rounds the count of every
+            frame, `"exact"` keeps round(retention * T * L) tokens in all.
         text: What relevance is computed from: the question alone, or with its options, one per
             line.
     """
 
     relevance: Relevance = "lm_mean"
     variant: Variant = "frame"
+    budget: Literal["official", "exact"] = "official"
     text: Literal["question", "question_and_options"] = "question"
 
     @property
@@ -74,18 +78,15 @@ class CDPruner(Compressor):
     def _plans(self, questions: Sequence[VisualFeatures]) -> list[Combination]:
         """Plans for several questions about one clip, with one computation of the similarities."""
         features = questions[0]
-        num_frames, tokens_per_frame, _ = features.tokens.shape
         units = _unit(features.tokens)
         quality = torch.stack([self._quality(question, units) for question in questions])
         if self.variant == "clip":
             units, quality = units.flatten(0, 1)[None], quality.flatten(1)[:, None]
-        chosen = greedy_map(
-            units @ units.transpose(1, 2), quality, num_kept(units.shape[1], self.retention)
-        )
-        if self.variant != "clip":
-            starts = torch.arange(num_frames, device=chosen.device) * tokens_per_frame
-            chosen = chosen + starts[:, None]
-        kept = chosen.flatten(1).sort(dim=-1).values
+        num_groups, size, _ = units.shape
+        counts = group_counts(num_groups, size, self.retention, self.budget)
+        chosen = greedy_map(units @ units.transpose(1, 2), quality, max(counts))
+        chosen = chosen + torch.arange(num_groups, device=chosen.device)[:, None] * size
+        kept = first_of_groups(chosen, counts).sort(dim=-1).values
         return [keep(question, indices) for question, indices in zip(questions, kept, strict=True)]
 
     def _quality(self, features: VisualFeatures, units: Tensor) -> Tensor:

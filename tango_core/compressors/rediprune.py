@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Combination, Compressor, QuestionField, keep, num_kept
+from tango_core.compressors.base import Combination, Compressor, QuestionField, keep
 from tango_core.compressors.options import raise_if_below
+from tango_core.ops.budgets import first_of_groups, group_counts
 from tango_core.types import VisualFeatures
 
 # A longer question is represented by its last text tokens.
@@ -36,10 +37,13 @@ class ReDiPrune(Compressor):
             question vector is brought to the tower's width by averaging or repeating entries, so
             that the two spaces have no common meaning. `"projected"`: behind the projector, in the
             space of the question's embeddings (not in the release).
+        budget: `"official"` rounds the count of every frame, `"exact"` keeps
+            round(retention * T * L) tokens in all.
     """
 
     alpha: float = 0.5
     space: Literal["tower", "projected"] = "tower"
+    budget: Literal["official", "exact"] = "official"
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -66,17 +70,18 @@ class ReDiPrune(Compressor):
         relevance = units @ F.normalize(question, dim=0)
         distances = 1 - units @ units.transpose(1, 2)
         scores, nearest = relevance.clone(), torch.full_like(relevance, torch.inf)
-        wanted = num_kept(tokens_per_frame, self.retention)
-        chosen = torch.empty(num_frames, wanted, dtype=torch.int64, device=tokens.device)
+        counts = group_counts(num_frames, tokens_per_frame, self.retention, self.budget)
+        chosen = torch.empty(num_frames, max(counts), dtype=torch.int64, device=tokens.device)
         frames = torch.arange(num_frames, device=tokens.device)
         is_open = torch.ones_like(relevance, dtype=torch.bool)
-        for step in range(wanted):
+        for step in range(max(counts)):
             best = scores.masked_fill(~is_open, -torch.inf).argmax(dim=1)
             chosen[:, step] = best
             is_open[frames, best] = False
             nearest = torch.minimum(nearest, distances[frames, best])
             scores = nearest + self.alpha * relevance
-        return keep(features, (chosen + frames[:, None] * tokens_per_frame).flatten().sort().values)
+        chosen += frames[:, None] * tokens_per_frame
+        return keep(features, first_of_groups(chosen, counts).sort().values)
 
 
 def _question_vector(rows: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ settings for video question answering as defaults.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.compressors.base import Combination, Compressor, QuestionField, keep
+from tango_core.compressors.base import Combination, Compressor, QuestionField, keep, num_kept
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.ops.transfer import download_together, upload
 from tango_core.types import VisualFeatures
@@ -48,6 +49,7 @@ class SemVID(Compressor):
         motion_query_weight: Weight of relevance in the choice of motion tokens, in [0, 1].
         tau: Cosine of neighbouring frames below which a new segment starts.
         top_segments: Number of segments that get more than context; 0 for all.
+        budget: `"exact"` lowers `min_tokens_per_frame` where it would keep too many tokens.
     """
 
     object_share: float = 0.3
@@ -58,6 +60,7 @@ class SemVID(Compressor):
     motion_query_weight: float = 0.1
     tau: float = 0.0
     top_segments: int = 0
+    budget: Literal["official", "exact"] = "official"
 
     def __post_init__(self) -> None:
         """Check the options."""
@@ -99,7 +102,13 @@ class SemVID(Compressor):
             )
         )
         (similarity,) = download_together([(means[1:] * means[:-1]).sum(dim=-1)])
+        least = min(self.min_tokens_per_frame, tokens_per_frame)
+        wanted = num_kept(num_frames * tokens_per_frame, self.retention)
+        if self.budget == "exact":
+            least = min(least, wanted // num_frames)
         budgets = self._budgets(
+            max(wanted, num_frames * least),
+            least,
             _smoothed(relevance, self.smooth_window),
             np.concatenate([change[:1], change]) if num_frames > 1 else np.zeros(1),
             np.flatnonzero(similarity.numpy() < self.tau) + 1,
@@ -109,6 +118,7 @@ class SemVID(Compressor):
             frame * tokens_per_frame
             + self._frame(
                 int(budgets[frame]),
+                max(least - 1, 0),
                 int(nearest[frame]),
                 matches[frame],
                 norms[frame],
@@ -117,24 +127,30 @@ class SemVID(Compressor):
                 by_token,
             )
             for frame in range(num_frames)
+            if budgets[frame]
         ]
         return keep(features, upload(np.concatenate(kept), tokens.device))
 
     def _budgets(
-        self, relevance: Values, change: Values, cuts: NDArray[np.int64], tokens_per_frame: int
+        self,
+        wanted: int,
+        least: int,
+        relevance: Values,
+        change: Values,
+        cuts: NDArray[np.int64],
+        tokens_per_frame: int,
     ) -> NDArray[np.int64]:
         """(T,) number of tokens of every frame.
 
         Args:
+            wanted: Their sum.
+            least: Tokens of every frame.
             relevance: (T,) smoothed relevance of the frames.
             change: (T,) difference from the frame before.
             cuts: First frames of all segments but the first.
             tokens_per_frame: L.
         """
         num_frames = len(relevance)
-        least = min(self.min_tokens_per_frame, tokens_per_frame)
-        total = num_frames * tokens_per_frame
-        wanted = min(max(round(total * self.retention), num_frames * least), total)
         segments = np.split(np.arange(num_frames), cuts)
         scores = np.array([relevance[frames].mean() for frames in segments])
         weights = np.maximum(scores, 0)
@@ -158,6 +174,7 @@ class SemVID(Compressor):
     def _frame(
         self,
         budget: int,
+        context: int,
         nearest: int,
         matches: Values,
         norms: Values,
@@ -168,7 +185,8 @@ class SemVID(Compressor):
         """Ascending positions of the tokens of one frame.
 
         Args:
-            budget: How many to keep.
+            budget: How many to keep, at least 1.
+            context: Number of context tokens beside the nearest one.
             nearest: Position of the token nearest to the frame's mean.
             matches: (L, M) cosines of tokens and text tokens.
             norms: (L,) norms of the tokens.
@@ -178,7 +196,6 @@ class SemVID(Compressor):
         """
         is_open = np.ones(len(norms), dtype=bool)
         is_open[nearest] = False
-        context = min(self.min_tokens_per_frame, len(norms)) - 1
         is_open[_best(norms, is_open, context)] = False
         extra = budget - int((~is_open).sum())
         objects = round(extra * self.object_share)
