@@ -97,7 +97,7 @@ def group_counts(num_groups: int, size: int, retention: float, budget: str) -> l
     """
     if budget == "official":
         return [min(size, max(1, round(retention * size)))] * num_groups
-    return evenly(max(1, round(retention * num_groups * size)), num_groups)
+    return evenly(max(1, round(retention * (num_groups * size))), num_groups)
 
 
 def first_of_groups(chosen: Tensor, counts: Sequence[int]) -> Tensor:

@@ -33,7 +33,16 @@ results = [compressor.compress(features) for compressor, features in pairs]
 sys.stdout.buffer.write(pickle.dumps(results))
 """
 
-SIGNALS = ("saliency", "attention", "keys", "frame_embeddings")
+SIGNALS = (
+    "saliency",
+    "attention",
+    "keys",
+    "frame_embeddings",
+    "tower_tokens",
+    "unpooled_tokens",
+    "shallow_attention",
+    "deep_attention",
+)
 
 
 def returns_a_valid_video(make: Make, features: VisualFeatures) -> None:
