@@ -7,10 +7,12 @@
 #   GPU_PYTHON    interpreter with torch and transformers, for the targets that need a GPU
 #   GPU_RESULTS   where those write what they found
 #   SEEDS         where `make seeds` keeps its models and runs (an hour of a core per model, half an hour per table)
+#   VLLM_VENV     where the environment of `make test-vllm` lives: vLLM's pins are not ours
 #   PROCESSES     processes that share out the tests (one more than processors: many wait for others)
 
 PYTHON      ?= python3
 VENV        ?= .venv
+VLLM_VENV   ?= .venv-vllm
 TORCH_INDEX ?=
 SEEDS       ?= runs/seeds
 PROCESSES   ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
@@ -31,7 +33,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROC
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-kernels test-all test-gpu chaos fuzz seeds lint types format methods \
+.PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos fuzz seeds lint types format methods \
         bench bench-gpu bench-gpu-overlap ui resolve wheel clean
 
 help:  ## List the targets
@@ -74,6 +76,19 @@ test-kernels: $(READY)  ## Run the numeric tests with the kernels of other proce
 		echo "== $$setting"; env $$setting $(PYTEST) -q -m 'not gpu and not slow and not system' $(KERNEL_TESTS) \
 			|| failed=1; \
 	done; exit $$failed
+
+# The list is complete, so that nothing is resolved: without torchvision, whose build on the usual
+# index is for CUDA and does not load beside a torch for CPUs.
+$(VLLM_VENV)/.ready: infra/constraints-vllm.txt
+	@rm -f $@
+	@$(PYTHON) -m venv --clear $(VLLM_VENV)
+	@echo "setting up $(VLLM_VENV) (3 GB, once)"
+	@$(VLLM_VENV)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --requirement $<
+	@touch $@
+
+test-vllm: $(VLLM_VENV)/.ready  ## Compare the engine vllm with ours, in an environment with vLLM for CPUs
+	@PYTHONPATH=. $(VLLM_VENV)/bin/python -m pytest -q tests/vllm
 
 test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
@@ -144,4 +159,4 @@ wheel: $(READY)  ## Build sdist and wheel, install the wheel elsewhere and run i
 	@infra/check_wheel.sh $(BIN)
 
 clean:  ## Remove the environment, tool caches and generated clips (never ./runs or your own data)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info build dist data/shapes
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info build dist data/shapes

@@ -156,6 +156,7 @@ class Answer:
             them included.
         clip_text_tokens: How many of `prompt_tokens` are text that belongs to the clip (time
             stamps, marks around frames); not among `visual_tokens`.
+        first_token_at: When the first new token was known, on the clock of `time.perf_counter`.
     """
 
     text: str
@@ -168,6 +169,7 @@ class Answer:
     decode_ms: float
     visual_tokens: int = 0
     clip_text_tokens: int = 0
+    first_token_at: float = 0.0
 
     def __post_init__(self) -> None:
         """Check that the status is valid and the choice is a possible index."""

@@ -58,7 +58,7 @@ JOBS_LEVELS = (
     {"viewer"},
     {"estimate", "notebook", "report", "tracking"},
     {"run"},
-    {"analysis", "ask", "cache", "data_check", "harness", "submit", "training"},
+    {"analysis", "ask", "cache", "data_check", "harness", "load", "submit", "training"},
     {"explain", "fetch", "runs"},
     {"doctor"},
     {"cli"},

@@ -1,4 +1,4 @@
-"""The commands `tango evaluate`, `sweep`, `precompute` and `doctor`."""
+"""The commands `tango evaluate`, `sweep`, `precompute`, `measure-load` and `doctor`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from rich.console import Console
 
 from jobs.cli.options import (
+    CACHE,
     RUNS,
     Address,
     Cache,
@@ -21,6 +22,7 @@ from jobs.cli.options import (
     Tracking,
     app,
     command,
+    expanded,
 )
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
@@ -141,6 +143,54 @@ def measure(
     console = Console(stderr=json)
     display = Display.on(console, quiet=quiet, events=sys.stdout if json else None)
     return run_jobs(jobs, locations, console, display, kind)
+
+
+@command(app)
+def measure_load(
+    recipe: Path,
+    *,
+    set_: Set = [],
+    limit: OptionalPositive = None,
+    cache: Annotated[str, Details(callback=expanded)] = CACHE,
+    output: Path = Path("load"),
+    concurrency: list[int] = [1, 4, 16, 64],
+    rate: list[float] = [],
+    requests: OptionalPositive = None,
+    reply_tokens: OptionalPositive = None,
+    shared_prefixes: bool = False,
+) -> int:
+    """Measure throughput and latency of answering under load, beside accuracy.
+
+    Every clip must be in the caches. Run it again with --set engine=vllm and the same --output to
+    have both engines in one table and plot.
+
+    Args:
+        recipe: Recipe whose model, methods, engine and clips to use.
+        limit: Only the first N clips of every benchmark.
+        cache: Directory or URL of the token caches.
+        output: Directory that receives load.md, load.png and load.json.
+        concurrency: Requests that are always in flight (closed loop); may be repeated.
+        rate: Mean number of requests that arrive per second (open loop); may be repeated.
+        requests: Requests per measurement.  [default: all questions, at most 200]
+        reply_tokens: Generate exactly N tokens per reply; replies are not scored.
+        shared_prefixes: Let requests about one clip share its prefill.
+    """
+    from jobs.config.recipe import load_job
+    from jobs.load import Load, measure_load
+
+    if any(one < 1 for one in concurrency) or any(one <= 0 for one in rate):
+        raise InputError("--concurrency must be 1 or larger and --rate above 0")
+    changes = [*set_, *([f"limit={limit}"] if limit else [])]
+    return measure_load(
+        load_job(recipe, changes),
+        cache,
+        output,
+        [Load("closed", one) for one in concurrency] + [Load("open", one) for one in rate],
+        Console(),
+        requests=requests,
+        reply_tokens=reply_tokens,
+        shared_prefixes=shared_prefixes,
+    )
 
 
 @command(app)

@@ -40,6 +40,7 @@ from jobs.config.sections import (
 from pipeline.resources.pools import Pools
 from tango_core.errors import InputError, UserError
 from tango_core.extensions import short_name
+from tango_core.models.options import EngineName
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -62,7 +63,8 @@ class Job:
         tracking: How the job is shown in MLflow while it runs.
         executor: `ray`, `local` for a loop in this process, or `auto`: `local` for jobs too small
             to justify starting Ray, `ray` otherwise.
-        engine: Inference engine of the language model; `native` is the only one.
+        engine: What generates replies: `native`, or `vllm`, which must be installed in the
+            environment of the answer workers. A run cannot be continued with another engine.
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
         max_failures: Number of clips that may fail; if more fail, the exit code is 1.
@@ -88,7 +90,7 @@ class Job:
     cluster: ClusterSection = field(default_factory=ClusterSection)
     tracking: TrackingSection = field(default_factory=TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
-    engine: Literal["native"] = "native"
+    engine: EngineName = "native"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int, Field(ge=1)] | None = None

@@ -22,6 +22,7 @@ from tango_core.errors import InputError, UserError
 from tango_core.extensions import short_name
 from tango_core.models import ModelSpec, describe_model, harness_settings, model_entry
 from tango_core.models.checkpoints.directory import raise_if_damaged
+from tango_core.models.options import EngineName
 from tango_core.video import FrameSpec
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
         built, skipped = methods_of(job, model)
         for name, method in built:
             raise_if_not_served(name, method, model)
+            raise_if_not_on_engine(name, method, job.engine)
     except (UserError, OSError) as error:
         prefix = f"{source}: " if source else ""
         raise RecipeError(f"{prefix}{' '.join(str(error).split())}") from error
@@ -111,6 +113,7 @@ def model_of(job: Job, address: str | None = None) -> ModelSpec:
         saliency_from=_absolute(section.saliency_from),
         encode_batch=section.encode_batch,
         compile=section.compile,
+        engine=job.engine,
         **{**_of_harness(job, chosen), **chosen},
     )
 
@@ -198,6 +201,23 @@ def methods_of(
             entry.reason,
         )
     return tuple(built), tuple(skipped)
+
+
+def raise_if_not_on_engine(name: str, method: Method, engine: EngineName) -> None:
+    """Refuse a method that only the engine `native` can run.
+
+    Raises:
+        InputError: If it prunes inside the language model, or leaves gaps in the positions.
+    """
+    if engine == "native":
+        return
+    if method.pruner is not None:
+        why = "prunes inside the language model"
+    elif method.compressor.positions == "original":
+        why = "keeps the positions of the full sequence"
+    else:
+        return
+    raise InputError(f"method {name!r} {why}, which engine {engine} cannot; set engine to native")
 
 
 def mirror_of(section: BenchmarkSection, folder: str) -> Mirror | None:

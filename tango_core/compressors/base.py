@@ -331,6 +331,24 @@ def keep(features: VisualFeatures, indices: Tensor) -> Combination:
     )
 
 
+ScoredRow = Literal["main", "deepstack"]
+
+
+def scored_row(features: VisualFeatures, row: ScoredRow) -> Tensor:
+    """(T, L, C) values that a method ranks tokens by.
+
+    Args:
+        features: The clip's features.
+        row: `"main"` for the tokens; `"deepstack"` for the tokens followed by their companions, the
+            row that vLLM passes to its pruning functions for Qwen3-VL. Equal for models without
+            companions.
+    """
+    if row == "main" or features.companions is None:
+        return features.tokens
+    raise_if_not_finite(features, frozenset({"companions"}))
+    return torch.cat([features.tokens, features.companions.flatten(2)], dim=-1)
+
+
 def select(features: VisualFeatures, indices: Tensor) -> CompressedVideo:
     """Keep the tokens at (K,) ascending flat `indices`, unchanged; for methods without a plan."""
     return keep(features, indices).apply(features.tokens)

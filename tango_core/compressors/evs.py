@@ -8,15 +8,16 @@ their pixels; the released rule, followed here, ranks them by the cosine of thei
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor, keep, num_kept
+from tango_core.compressors.base import Compressor, ScoredRow, keep, num_kept, scored_row
 from tango_core.ops.budgets import floor_share
 from tango_core.ops.saliency import top_positions
 from tango_core.types import VisualFeatures
@@ -36,9 +37,14 @@ class EVS(Compressor):
             L)): the first frame is always kept whole, so a clip of fewer than 1 / retention frames
             keeps more than its share, and everything if T = 1. For longer clips the two differ by
             at most one token.
+        row: Values that tokens are compared by: `"main"`, or `"deepstack"`, the tokens and their
+            DeepStack rows together, as in vLLM for Qwen3-VL.
     """
 
+    added_options: ClassVar[Mapping[str, Any]] = {"row": "main"}
+
     budget: Literal["exact", "official"] = "exact"
+    row: ScoredRow = "main"
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Rank the changes of the whole clip."""
@@ -51,7 +57,7 @@ class EVS(Compressor):
         if kept < tokens_per_frame:
             middles = (2 * torch.arange(kept) + 1) * tokens_per_frame
             return keep(features, torch.div(middles, 2 * kept, rounding_mode="floor"))
-        changes = _changes(features.tokens)
+        changes = _changes(scored_row(features, self.row))
         first = changes.new_full((1, tokens_per_frame), torch.inf)
         return keep(features, top_positions(torch.cat([first, changes]).flatten(), kept))
 

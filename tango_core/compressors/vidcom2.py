@@ -22,9 +22,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor, keep, num_kept, read_checked
+from tango_core.compressors.base import (
+    Compressor,
+    ScoredRow,
+    keep,
+    num_kept,
+    read_checked,
+    scored_row,
+)
 from tango_core.ops.blocks import row_blocks
-from tango_core.ops.budgets import apportion, fill
+from tango_core.ops.budgets import apportion, fill, floor_share
 from tango_core.ops.finite import refuse_norms
 from tango_core.ops.saliency import positions_of
 from tango_core.ops.transfer import upload
@@ -47,31 +54,41 @@ class VidCom2(Compressor):
         retention: Share of the tokens to keep, in (0, 1].
         budget: `"official"` rounds in every frame as described above; `"exact"` keeps
             round(retention * T * L) tokens by largest remainder; the excess of a frame goes to
-            others.
+            others. `"vllm"` rounds as `"official"`, then drops the most typical or adds the least
+            typical tokens of the whole clip until max(T, int(retention * T * L)) are kept, as vLLM
+            does.
+        row: Values that tokens are compared by: `"main"`, or `"deepstack"`, the tokens and their
+            DeepStack rows together, as in vLLM for Qwen3-VL.
     """
 
     checks_in_plan: ClassVar[bool] = True
-    added_options: ClassVar[Mapping[str, Any]] = {"budget": "official"}
+    added_options: ClassVar[Mapping[str, Any]] = {"budget": "official", "row": "main"}
 
-    budget: Literal["official", "exact"] = "official"
+    budget: Literal["official", "exact", "vllm"] = "official"
+    row: ScoredRow = "main"
 
     def _plan(self, features: VisualFeatures) -> Combination:
         """Score, set the frames' budgets, keep the lowest similarities of every frame."""
-        clip_similarity, frame_similarity = self._similarities(features.tokens)
+        clip_similarity, frame_similarity = self._similarities(scored_row(features, self.row))
         tokens_per_frame = clip_similarity.shape[1]
         (scales,) = read_checked(features, self.needs, self._scales(clip_similarity))
         if not np.isfinite(scales).all():
             refuse_norms(features, self.needs)
         counts = self._counts(scales, tokens_per_frame)
-        order = torch.sort(clip_similarity + frame_similarity, dim=1, stable=True).indices
+        similarity = clip_similarity + frame_similarity
+        order = torch.sort(similarity, dim=1, stable=True).indices
         limits = upload(counts, order.device)[:, None]
         below = torch.arange(tokens_per_frame, device=order.device) < limits
-        is_kept = torch.zeros_like(below).scatter_(1, order, below)
-        return keep(features, positions_of(is_kept.flatten(), int(counts.sum())))
+        is_kept = torch.zeros_like(below).scatter_(1, order, below).flatten()
+        number = int(counts.sum())
+        if self.budget == "vllm":
+            total = max(len(counts), floor_share(similarity.numel(), self.retention))
+            is_kept, number = _adjusted(is_kept, similarity.flatten(), total - number), total
+        return keep(features, positions_of(is_kept, number))
 
     def _counts(self, scales: NDArray[np.float32], tokens_per_frame: int) -> NDArray[np.int64]:
         """(T,) token counts of the frames, from the share that each keeps."""
-        if self.budget == "official":
+        if self.budget != "exact":
             rounded = (scales * np.float32(tokens_per_frame)).round()
             return rounded.clip(1, tokens_per_frame).astype(np.int64)
         capacity = np.full(len(scales), tokens_per_frame, dtype=np.int64)
@@ -113,6 +130,13 @@ class VidCom2(Compressor):
         distinctness = -clip_similarity.mean(dim=1)
         weights = torch.softmax((distinctness - distinctness.max()) / TEMPERATURE, dim=0)
         return (self.retention * (1 + weights - weights.mean())).clamp(max=1)
+
+
+def _adjusted(is_kept: Tensor, similarity: Tensor, missing: int) -> Tensor:
+    """Add the `missing` tokens of lowest similarity, or drop `-missing` of the highest."""
+    scores = similarity.masked_fill(is_kept == (missing > 0), np.inf if missing > 0 else -np.inf)
+    order = torch.sort(scores, descending=missing < 0, stable=True).indices
+    return is_kept.index_fill(0, order[: abs(missing)], missing > 0)
 
 
 def _steady_channels(flat: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension
@@ -35,6 +35,7 @@ from tango_core.models.base import (
 from tango_core.models.family import ModelEntry, ModelFamily, ModelRequest
 from tango_core.models.options import (
     EncodeBatch,
+    EngineName,
     FamilyOptions,
     checked_options,
     option_names,
@@ -104,6 +105,7 @@ def describe_model(
     sampling: Sampling | None = None,
     encode_batch: EncodeBatch = "auto",
     compile: bool = False,
+    engine: EngineName = "native",
     **options: Any,
 ) -> ModelSpec:
     """Describe a model from its configuration files; no weights are loaded.
@@ -130,6 +132,9 @@ def describe_model(
         compile: Whether the blocks of the tower and the prefill of the language model are compiled
             (`torch.compile`), which changes both by rounding. If torch cannot compile, a warning is
             logged and nothing is compiled.
+        engine: What generates replies: this package's `"native"`, or `"vllm"`, for families whose
+            tokens have one position each and methods before the language model; vLLM must be
+            installed where the language model is loaded.
         **options: Options that only the family has: `pooling_step` of the LLaVA models
             (`LlavaOptions`), `pooling` and `time_instruction` of LLaVA-Video (`LlavaVideoOptions`);
             `max_pixels`, `frame_area`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL
@@ -153,7 +158,10 @@ def describe_model(
     if type(compile) is not bool:
         raise InputError(f"model.compile must be true or false, got {compile!r}")
     raise_unless_one_of("model.sampling", sampling, (None, *SAMPLINGS))
+    raise_unless_one_of("engine", engine, get_args(EngineName))
     family = entry.load_family()
+    if engine not in family.engines:
+        raise InputError(f"engine {engine} does not serve model {name}; set engine to native")
     request = ModelRequest(
         name=name,
         path=path or _checkpoint_of(name, entry),
@@ -166,7 +174,9 @@ def describe_model(
     )
     spec = family.describe(request, checked_options(family.options, name, options))
     own = entry.digest_of_sources()
-    spec = replace(spec, encode_batch=encode_batch, compile=compile, source_digest=own)
+    spec = replace(
+        spec, encode_batch=encode_batch, compile=compile, source_digest=own, engine=engine
+    )
     if sampling is not None:
         spec = replace(spec, frames=replace(spec.frames, sampling=sampling))
     return spec if sinks is None else replace(spec, sinks=_sinks_for(spec, sinks))

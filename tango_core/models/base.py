@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tango_core.errors import InputError
-from tango_core.models.options import EncodeBatch, FamilyOptions
+from tango_core.models.options import EncodeBatch, EngineName, FamilyOptions
 from tango_core.models.sinks import SinkList
 from tango_core.models.towers.trace import TowerTrace
 from tango_core.types import Answer, CompressedVideo, Positions, Prompt, VideoFrames, VisualFeatures
@@ -195,6 +195,7 @@ class ModelSpec:
         companions: Number of rows per token that are added after the first layers (DeepStack).
         source_digest: Digest of the sources of a family from outside this package; `None` for the
             families of this package.
+        engine: What generates replies: `"native"`, or `"vllm"`; not part of the identity.
     """
 
     name: str
@@ -216,6 +217,7 @@ class ModelSpec:
     compile: bool = False
     companions: int = 0
     source_digest: str | None = None
+    engine: EngineName = "native"
 
     def identity(self) -> dict[str, Any]:
         """Fields of the cache fingerprint, without device, compiler and locations.

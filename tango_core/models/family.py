@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tango_core.code_identity import is_outside, source_digest
 from tango_core.errors import InputError
 from tango_core.models.base import LanguageModel, ModelSpec, VisionEncoder
-from tango_core.models.options import FamilyOptions
+from tango_core.models.options import EngineName, FamilyOptions
 from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
@@ -65,11 +65,13 @@ class ModelFamily(ABC):
             sets differently from VLMEvalKit, e.g. `{"lmms_eval": {"sampling": "thinned"}}`.
         wording: Name of this family in protocols, for harnesses with family-specific prompts
             (`Protocol.wordings`); "" for the common prompts.
+        engines: The engines that generate replies exactly.
     """
 
     options: type[FamilyOptions] = FamilyOptions
     harness: Mapping[str, Mapping[str, Any]] = _NOTHING
     wording: str = ""
+    engines: tuple[EngineName, ...] = ("native",)
 
     @abstractmethod
     def describe(self, request: ModelRequest, options: Any) -> ModelSpec:
@@ -133,12 +135,14 @@ class CheckpointFamily(ModelFamily):
         options: As in `ModelFamily`.
         harness: As in `ModelFamily`.
         wording: As in `ModelFamily`.
+        engines: As in `ModelFamily`.
     """
 
     package: str
     options: type[FamilyOptions] = FamilyOptions
     harness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     wording: str = ""
+    engines: tuple[EngineName, ...] = ("native",)
 
     def files(self) -> FamilyFiles:
         """The reader of the family's checkpoint files."""

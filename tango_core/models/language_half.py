@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,11 +10,11 @@ from torch import nn
 from transformers import AutoModel
 
 from tango_core.models.base import ModelSpec
-from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.tokenizer import load_tokenizer, read_eos_ids
-from tango_core.models.checkpoints.weights import load_module, tied_output
+from tango_core.models.checkpoints.weights import Rename, load_module, read_tensors, tied_output
 from tango_core.models.files import FamilyFiles
-from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
+from tango_core.models.language.engine import Engine, LayoutAndEngine, NativeEngine
 from tango_core.models.language.prompt import PromptLayout
 from tango_core.models.placement import resolve_devices
 
@@ -52,16 +53,56 @@ def load_language_half(
     """
     checkpoint = resolve_checkpoint(spec.path, spec.revision)
     config = files.read_config(checkpoint)
-    half = load_module(
+    rename, dtype = files.rename("language"), getattr(torch, spec.dtype)
+    tied = tied_output(config.tie_word_embeddings)
+    on_vllm = spec.engine == "vllm" and spec.device != "meta"
+    half: nn.Module = load_module(
         lambda: LanguageHalf(config.text_config, files.has_newline),
         checkpoint,
-        files.rename("language"),
-        dtype=getattr(torch, spec.dtype),
-        device=resolve_devices(spec.device),
-        tied=tied_output(config.tie_word_embeddings),
+        rename,
+        dtype=dtype,
+        device=torch.device("meta") if on_vllm else resolve_devices(spec.device),
+        tied=tied,
     )
+    if on_vllm:
+        half = _newline(checkpoint, rename, dtype) if files.has_newline else half
     tokenizer = load_tokenizer(checkpoint, config.text_config)
     layout = layout_class(spec, tokenizer, files.extras(checkpoint).chat, config, half)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
-    engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
+    engine: Engine
+    if on_vllm:
+        from tango_core.models.language.vllm_engine import LanguageWeights, VllmEngine
+
+        is_tied = tied is not None and _is_tied(checkpoint, rename)
+        tensors = partial(read_tensors, checkpoint, rename)
+        weights = LanguageWeights(config.text_config, is_tied, tensors)
+        engine = VllmEngine(spec, weights, layout.decode, eos_ids)
+    else:
+        engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
     return LayoutAndEngine(spec, layout, engine)
+
+
+def _newline(checkpoint: Checkpoint, rename: Rename, dtype: torch.dtype) -> nn.Module:
+    """A module with the newline token alone."""
+    half = nn.Module()
+    (newline,) = _read(checkpoint, rename, {"image_newline"})
+    half.image_newline = nn.Parameter(newline.to(dtype), requires_grad=False)
+    return half
+
+
+def _is_tied(checkpoint: Checkpoint, rename: Rename) -> bool:
+    """Whether the output projection is the embedding, or stored and equal to it."""
+    first, *other = _read(
+        checkpoint, rename, {"lm_head.weight", "language_model.embed_tokens.weight"}
+    )
+    return all(torch.equal(first, one) for one in other)
+
+
+def _read(checkpoint: Checkpoint, rename: Rename, names: set[str]) -> list[torch.Tensor]:
+    """The stored tensors with these names in the language half."""
+
+    def chosen(source: str) -> str | None:
+        name = rename(source)
+        return name if isinstance(name, str) and name in names else None
+
+    return [value for _, value in read_tensors(checkpoint, chosen)]

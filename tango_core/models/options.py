@@ -18,6 +18,9 @@ from tango_core.errors import InputError
 # Frames that go through a vision tower together, 1 or larger; "auto" for what fits.
 EncodeBatch = int | Literal["auto"]
 
+# What generates the replies (`language/`).
+EngineName = Literal["native", "vllm"]
+
 # Whether the text around a temporal position without kept tokens stays (`language/prompt.py`).
 EmptyBlocks = Literal["keep", "drop"]
 

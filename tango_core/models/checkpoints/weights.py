@@ -149,6 +149,23 @@ def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
     return tuple(sorted({file for name, file in listed.items() if rename(name) is not None}))
 
 
+def read_tensors(checkpoint: Checkpoint, rename: Rename) -> Iterator[tuple[str, Tensor]]:
+    """Read tensors one by one as they are stored; `None` and split names are left out.
+
+    Args:
+        checkpoint: Source of the tensors.
+        rename: As in `load_module`.
+    """
+    files = _files_of_tensors(checkpoint)
+    targets = {source: name for source in files if isinstance(name := rename(source), str)}
+    needed = sorted({files[source] for source in targets})
+    for name, path in zip(needed, checkpoint.fetch(needed), strict=True):
+        with _opened(checkpoint, path, "cpu") as tensors:
+            for source, target in targets.items():
+                if files[source] == name and not target.endswith(_COMPUTED):
+                    yield target, _tensor(checkpoint, path, tensors, source, torch.device("cpu"))
+
+
 def _files_of_tensors(checkpoint: Checkpoint) -> dict[str, str]:
     """Name of the file that holds each tensor."""
     listed = checkpoint.weight_map()

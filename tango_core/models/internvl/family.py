@@ -32,4 +32,5 @@ FAMILY = CheckpointFamily(
     # `internvl3_5` of lmms-eval, with its modality set to video.
     harness={"lmms_eval": {"sampling": "middles", "frame_label": "lmms_eval"}},
     wording="internvl",
+    engines=("native", "vllm"),
 )

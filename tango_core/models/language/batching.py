@@ -94,6 +94,7 @@ class Reply:
         prefill: The prompt's share of the time of its prefill pass, by its rows; the first question
             of a part gets the time of a shared prefix.
         first: Time from the start of its prefill pass to its first token.
+        first_at: When its first token was known.
         decode: The reply's share of the time of its decoding steps.
         cache: Keys and values, until the reply has ended.
         shifts: Per layer, by how much a pruner that renumbers lowered the last position.
@@ -103,6 +104,7 @@ class Reply:
     tokens: list[int] = field(default_factory=list)
     prefill: float = 0.0
     first: float = 0.0
+    first_at: float = 0.0
     decode: float = 0.0
     cache: KeysValues | None = None
     shifts: list[int] = field(default_factory=list)
@@ -338,7 +340,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
             reply.prefill += seconds * segment.num_rows / total
         active = [(part.work, reply) for part in parts for reply in part.replies]
         for work, reply in active:
-            reply.first = waited
+            reply.first, reply.first_at = waited, start + waited
             reply.shifts = _shifts(reply, work.request)
         return self._extend(active, tokens)
 

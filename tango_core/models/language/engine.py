@@ -43,7 +43,12 @@ class Engine(ABC):
 
     It is independent of the model family: the prompt holds order, text and positions. Decoding is
     greedy.
+
+    Attributes:
+        eos_ids: Tokens that end a reply.
     """
+
+    eos_ids: frozenset[int] = frozenset()
 
     @abstractmethod
     def answer(
@@ -317,6 +322,7 @@ class NativeEngine(Engine):
             decode_ms=reply.decode * 1e3,
             visual_tokens=reply.prompt.num_visual,
             clip_text_tokens=reply.prompt.num_clip_text,
+            first_token_at=reply.first_at,
         )
 
 

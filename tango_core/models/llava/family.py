@@ -75,4 +75,6 @@ def llava_family(
     options: type[LlavaOptions], harness: Mapping[str, Mapping[str, Any]] | None = None
 ) -> CheckpointFamily:
     """A family of models with SigLIP, two-layer projector, pooling, newline tokens and Qwen2."""
-    return CheckpointFamily("tango_core.models.llava", options, harness or {})
+    return CheckpointFamily(
+        "tango_core.models.llava", options, harness or {}, engines=("native", "vllm")
+    )

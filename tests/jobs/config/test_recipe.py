@@ -82,12 +82,15 @@ def test_compiled_kernels_make_another_run_as_another_device_does():
     assert [model_of(job).compile for job in (plain, off, on)] == [False, False, True]
 
 
-def test_the_engine_may_be_named_and_there_is_one():
-    """Older runs, which know no such key, are those of the same engine."""
-    assert job_digest(parse(engine="native")) == job_digest(parse())
+def test_another_engine_makes_another_run():
+    """Older runs, which know no such key, are those of the engine `native`."""
+    on_vllm = parse(engine="vllm")
+    assert job_digest(parse(engine="native")) == job_digest(parse()) != job_digest(on_vllm)
     assert "engine" not in yaml.safe_load(parse().to_yaml())
-    with pytest.raises(RecipeError, match="engine: input should be 'native', got 'vllm'"):
-        parse(engine="vllm")
+    assert parse_job(yaml.safe_load(on_vllm.to_yaml()), "again") == on_vllm
+    assert [model_of(job).engine for job in (parse(), on_vllm)] == ["native", "vllm"]
+    with pytest.raises(RecipeError, match="engine: input should be 'native' or 'vllm', got 'tgi'"):
+        parse(engine="tgi")
 
 
 def test_a_list_of_values_stands_for_one_method_per_value():

@@ -222,3 +222,18 @@ def test_frames_that_no_decoder_can_hold_are_refused_before_anything_starts():
 def test_a_number_of_frames_that_only_bounds_a_rule_may_be_any():
     per_second = {"name": "tiny", "num_frames": 100_000_000, "sampling": "per_second"}
     assert on_four_layers(FITS, model=per_second).model.frames.num_frames == 100_000_000
+
+
+@pytest.mark.parametrize(("name", "options"), [("fastv", {"layer": 2}), ("fastvid", {})])
+def test_a_method_that_only_the_native_engine_runs_is_refused_on_vllm(name, options):
+    method = {"name": name, "retention": 0.6, **options}
+    on_four_layers(FITS, method)
+    with pytest.raises(RecipeError, match=rf"method '{name}.*set engine to native"):
+        on_four_layers(FITS, method, engine="vllm")
+
+
+def test_a_model_that_vllm_cannot_serve_exactly_is_refused(checkpoints, releases):
+    for name in ("qwen2.5-vl-7b", "qwen3-vl-8b"):
+        model = {"name": name, "path": checkpoints[name]}
+        with pytest.raises(RecipeError, match=rf"does not serve model {name}; set engine to nati"):
+            on_four_layers(FITS, model=model, engine="vllm")

@@ -1,12 +1,13 @@
 """What every entry of METHODS and every inner step promises, checked over the whole tables."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tango_core.compressors import METHODS, build_method, equivalent_retention
 from tango_core.compressors.base import Compressor, LayerPruner
-from tango_core.compressors.contract import check_method, check_pruner
-from tango_core.compressors.contract import compressor_checks as checks
+from tango_core.compressors.contract import check_method, check_pruner, checks
 from tango_core.compressors.contract.inputs import (
     NUM_LAYERS,
     SyntheticPrompt,
@@ -15,6 +16,7 @@ from tango_core.compressors.contract.inputs import (
 )
 from tango_core.compressors.hybrid import INNER, checked_inner
 from tango_core.compressors.options import option_names
+from tango_core.types import ClipSource
 
 COMPRESSORS = sorted(name for name, cls in METHODS.items() if issubclass(cls, Compressor))
 PRUNERS = sorted(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner))
@@ -74,6 +76,57 @@ def test_all_compressors_give_the_same_bytes_in_another_process():
         kept = compressor.compress(features)
         assert torch.equal(kept.indices, other.indices), compressor
         assert torch.equal(kept.tokens, other.tokens), compressor
+
+
+def _error_of(compressor, features, **changes):
+    """Message of the error for changed features."""
+    with pytest.raises(ValueError, match=r".") as error:
+        compressor.compress(replace(features, **changes))
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+class TestEveryCompressor:
+    def test_values_that_are_not_finite_and_missing_signals_are_named(self, name):
+        compressor, features = _build(name, 0.25).compressor, make_clip()
+        for field in ("tokens", *sorted(compressor.needs)):
+            for value in (torch.nan, torch.inf, -torch.inf):
+                broken = getattr(features, field).clone()
+                broken[(-1,) * broken.ndim] = value
+                message = _error_of(compressor, features, **{field: broken})
+                assert field in message
+                assert "NaN or infinite" in message
+        for field in compressor.needs:
+            message = _error_of(compressor, features, **{field: None})
+            assert "needs" in message
+            assert field in message
+
+    def test_it_passes_on_what_is_known_of_the_file(self, name):
+        source = ClipSource(duration_s=2.5, frame_height=360)
+        compressor = _build(name, 0.25).compressor
+        assert compressor.compress(replace(make_clip(), source=source)).source == source
+
+    def test_companions_are_selected_and_merged_like_the_tokens(self, name):
+        """Companions that are powers of two of the tokens, so that all results are exact."""
+        compressor, features = _build(name, 0.25).compressor, make_clip(5, (3, 7))
+        rows = torch.stack([2 * features.tokens, -0.5 * features.tokens], dim=2)
+        plain, deep = compressor.compress(features), replace(features, companions=rows)
+        merged = torch.stack([2 * plain.tokens, -0.5 * plain.tokens], dim=1)
+        own = rows.flatten(0, 1)[plain.indices]
+        for anchored, expected in ((False, merged), (True, own)):
+            kept = compressor.compress(replace(deep, anchored=anchored))
+            assert torch.equal(kept.indices, plain.indices)
+            assert torch.equal(kept.tokens, plain.tokens)
+            assert torch.equal(kept.companions, expected)
+
+    def test_the_memory_layout_makes_no_difference(self, name):
+        features = make_clip(5, (3, 7))
+        strided = features.tokens.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+        compressor = _build(name, 0.25).compressor
+        plain = compressor.compress(features)
+        other = compressor.compress(replace(features, tokens=strided))
+        assert torch.equal(plain.indices, other.indices)
+        torch.testing.assert_close(plain.tokens, other.tokens)
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -184,7 +184,7 @@ BROKEN = {
     "return select(features, torch.arange(1))": (
         "keeps no less than the promised share where nothing repeats"
     ),
-    "return features.tokens": "one frame",
+    "return features.tokens": "indices ascend, are unique and in range",
     "return select(features, features.saliency.flatten().topk(num_kept(total, self.retention))"
     ".indices.sort().values)": "reads only the signals in needs",
     "kept = select(features, torch.arange(num_kept(total, self.retention)))\n"

@@ -11,6 +11,7 @@ from qwen_checkpoints import build_qwen, save_qwen
 from without_cache import answered
 
 from tango_core.compressors import build_method
+from tango_core.errors import InputError
 from tango_core.models import load_language_model
 from tango_core.models.language.engine import Engine, LayoutAndEngine
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
@@ -129,3 +130,18 @@ def test_sampling_settings_of_a_checkpoint_change_no_reply_and_are_named(family,
     said = [line for line in caplog.messages if "replies are greedy" in line]
     assert len(said) >= 2
     assert "do_sample and repetition_penalty and no_repeat_ngram_size unused" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("version", "says"), [(None, "is not installed"), ("0.31.2", "found vllm 0.31.2")]
+)
+def test_vllm_is_checked_when_the_model_is_loaded(tmp_path, monkeypatch, version, says):
+    if version is not None:
+        package = tmp_path / f"vllm-{version}.dist-info"
+        package.mkdir()
+        (package / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError, match=rf"engine vllm .*{says}; pip install 'vllm>=0.32,<0.34'"):
+        load_language_model("tiny", device="cpu", engine="vllm")

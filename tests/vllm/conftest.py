@@ -1,0 +1,12 @@
+"""Tests of the engine `vllm` against `native`; `make test-vllm` runs them, beside vLLM alone."""
+
+import importlib.util
+import os
+
+import torch
+
+if importlib.util.find_spec("vllm") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+os.environ["TORCHDYNAMO_DISABLE"] = "1"  # vLLM compiles log-probabilities when they are first used
+torch.set_num_threads(1)
