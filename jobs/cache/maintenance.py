@@ -12,9 +12,9 @@ from jobs import exit_codes
 from jobs.units import human_bytes
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.derived import materialise
-from pipeline.cache.directory import MANIFEST
+from pipeline.cache.directory import MANIFEST, TokenCache
 from pipeline.cache.export import export_cache
-from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.folders import check_entries, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.rows import CacheError
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
@@ -35,7 +35,7 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     """
     folders = find_caches(root, names, by_footers=True)
     num_clips = sum(folder.num_clips for folder in folders)
-    num_bad = num_unsealed = 0
+    num_bad = 0
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("reading clips", total=sum(len(f.locations) for f in folders))
         for folder in folders:
@@ -49,20 +49,14 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
                 _say(console, f"{folder.name}/{name}: cannot be read: {reason}")
                 if delete:
                     folder.remove(name)
-            for clip in check_clips(folder):
+            for location, problem in check_entries(folder):
                 progress.advance(task)
-                num_unsealed += not clip.sealed
-                if clip.problem:
+                if problem:
                     num_bad += 1
-                    _say(console, f"{folder.name}/{clip.location.name}: {clip.problem}")
+                    _say(console, f"{folder.name}/{location.name}: {problem}")
                     if delete:
-                        folder.discard(clip.location)
+                        folder.discard(location)
     what = f"{num_clips} clips in {len(folders)} token cache(s) read"
-    if num_unsealed:
-        what += (
-            f", {num_unsealed} unsealed (of release 0.1: its checksum covers tokens and indices, "
-            "not times, ids and the cache)"
-        )
     if not num_bad:
         _say(console, f"{what}, all good")
         return exit_codes.OK
@@ -163,11 +157,12 @@ def materialize(root: str, names: Sequence[str], console: Console) -> int:
     for folder in find_caches(root, names):
         if folder.holds_features:
             continue
+        cache = folder.cache
         problems: dict[str, str | None] = {}
         try:
-            if folder.problem:
+            if not isinstance(cache, TokenCache):
                 raise CacheError(folder.problem)
-            materialise(folder, problems.__setitem__)
+            materialise(cache, problems.__setitem__)
         except CacheError as error:
             num_bad += 1
             _say(console, f"skipped: {folder.name}: {error}")

@@ -124,9 +124,9 @@ def ray_pools(job: Job | None, address: str | None) -> CheckResult:
 
 def _fit(job: Job | None, nodes: list[dict[str, float]], about: str) -> CheckResult:
     """Check the pools as a job does when it starts."""
+    from pipeline.clips import STAGES
     from pipeline.resources.devices import doubts
     from pipeline.resources.pools import preflight
-    from pipeline.stages.declarations import STAGES
 
     if job is None:
         return ok(about)

@@ -21,13 +21,20 @@ import torch
 
 from jobs.estimate.timing import CellRates
 from pipeline.cache.derived import serves
-from pipeline.cache.feature_rows import FEATURE_WRITE_OPTIONS, signals_table, tokens_table
 from pipeline.cache.folders import CacheFolder, count_tokens
 from pipeline.cache.names import TOKENS
-from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
+from pipeline.cache.rows import (
+    FEATURE_WRITE_OPTIONS,
+    WRITE_OPTIONS,
+    ClipIdentity,
+    Entry,
+    signals_table,
+    to_table,
+    tokens_table,
+)
+from pipeline.clips import DECODE_VIDEO, questions_of, subtitles_of
 from pipeline.plan import Plan
-from pipeline.rows import clips_in, questions_of, subtitles_of
-from pipeline.stages.declarations import DECODE_VIDEO
+from pipeline.rows import clips_in
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.models.base import ModelSpec, VisionEncoder

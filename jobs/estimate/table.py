@@ -10,7 +10,8 @@ from jobs.estimate.memory import ActorMemory
 from jobs.estimate.sizes import CellTokens, Counts, total_bytes
 from jobs.estimate.timing import Rates, Timing
 from jobs.units import human_age, human_bytes
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from jobs.results.facts import FACTS_FILE, JobFacts
+from pipeline.clips import FAILED, Pools
 from pipeline.progress.parts import AnswerParts
-from pipeline.resources.pools import ActorPool, Pools
-from pipeline.statuses import FAILED
+from pipeline.resources.pools import ActorPool
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.local_files import parse_json

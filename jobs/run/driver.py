@@ -28,18 +28,18 @@ from jobs.run.run_dirs import claim
 from jobs.run.run_identity import claim_caches
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
+from pipeline.clips import DECODE_VIDEO
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.resume import Continued, read_asked, write_asked
-from pipeline.rows import Result, Row, to_table
+from pipeline.rows import AnswerRow, Result, to_table
 from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
-from pipeline.stages.declarations import DECODE_VIDEO
 from pipeline.storage import Storage
 from pipeline.storage.faults import insist, store_fault
 from pipeline.storage.leases import Lease, held
@@ -229,7 +229,7 @@ def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
         insist(writer.flush, writer.storage.root, clock)
 
 
-def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
+def _add(writer: AnswerWriter, answers: Sequence[AnswerRow], clock: Clock) -> None:
     """Store a clip's answers; wait while the disk is full."""
     try:
         writer.add(answers)

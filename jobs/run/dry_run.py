@@ -33,13 +33,13 @@ from jobs.run.placement import earlier_rates, executor_of
 from jobs.run.planning import make_plan, make_settings
 from jobs.run.run_dirs import new_run_dir
 from pipeline.cache.folders import existing_caches
+from pipeline.clips import Pools, stages_of
 from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.devices import placed
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool
 from pipeline.resources.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.settings import Settings
-from pipeline.stages.declarations import stages_of
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder

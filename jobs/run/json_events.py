@@ -12,7 +12,6 @@ from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Ticker
-from pipeline.statuses import has_failed
 from pipeline.storage.urls import Place
 
 _EVERY_S = 5.0
@@ -46,7 +45,7 @@ class JsonEvents:
         """See `Observer`."""
         self._clips += 1
         self._answers += len(row.answers)
-        if has_failed(row):
+        if row.has_failed:
             self._failed += 1
             about = {name: getattr(row, name) for name in ("benchmark", "video_id", "path")}
             self._write("clip_failed", **about, reason=failure_of(row))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,11 +14,11 @@ from jobs.results.facts import JobFacts, WorkCounts
 from jobs.run.build import BuiltJob
 from jobs.run.planning import items_of
 from jobs.run.progress import is_decoded
+from pipeline.clips import FAILED
 from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.redaction import redacted
-from pipeline.rows import Result, Row
-from pipeline.statuses import FAILED, has_failed, is_failed
+from pipeline.rows import AnswerRow, Result
 from tango_core.types import VideoItem
 
 FAILURE = pa.schema(
@@ -67,7 +68,7 @@ class Outcome:
     """
 
     def __init__(self, num_caches: int) -> None:
-        self.failures: list[Row] = []
+        self.failures: list[dict[str, Any]] = []
         self._num_caches = num_caches
         names = ("clips", "failed_clips", "decoded", "encoded", "hits", "computed", "answered")
         self._counts = dict.fromkeys((*names, "missing"), 0)
@@ -77,15 +78,15 @@ class Outcome:
         self.failures += _failures(result)
         counts = self._counts
         counts["clips"] += 1
-        counts["failed_clips"] += has_failed(result)
+        counts["failed_clips"] += result.has_failed
         counts["decoded"] += is_decoded(result)
         counts["encoded"] += result.encode_ms is not None
-        counts["answered"] += sum(not is_failed(answer) for answer in result.answers)
+        counts["answered"] += sum(not answer.has_failed for answer in result.answers)
         if result.status == "ok":
             counts["hits"] += self._num_caches - result.num_misses
             counts["computed"] += result.num_computed
 
-    def add_missing(self, answers: Sequence[Row]) -> None:
+    def add_missing(self, answers: Sequence[AnswerRow]) -> None:
         """Count planned answers that are missing in the run's files."""
         self.failures += [_failure(answer, None) for answer in answers]
         self._counts["missing"] += len(answers)
@@ -102,7 +103,7 @@ class Outcome:
         return JobResult(facts, **{f"num_{name}": count for name, count in self._counts.items()})
 
 
-def _failures(result: Result) -> list[Row]:
+def _failures(result: Result) -> list[dict[str, Any]]:
     """One row for a failed clip, or one for each of its failed answers."""
     path = redacted(result.path)
     about = {
@@ -112,12 +113,12 @@ def _failures(result: Result) -> list[Row]:
     }
     if result.status != "ok":
         return [{**about, "status": result.status, "error": result.error}]
-    return [_failure(answer, path) for answer in result.answers if answer["status"] in FAILED]
+    return [_failure(answer, path) for answer in result.answers if answer.status in FAILED]
 
 
-def _failure(answer: Row, path: str | None) -> Row:
+def _failure(answer: AnswerRow, path: str | None) -> dict[str, Any]:
     """The `FAILURE` row of one answer; the path of a missing answer is unknown (`None`)."""
-    return {**{name: answer.get(name) for name in FAILURE.names}, "path": path}
+    return {**{name: getattr(answer, name, None) for name in FAILURE.names}, "path": path}
 
 
 logger = logging.getLogger(__name__)
@@ -128,7 +129,7 @@ _WHY = "no answer was found at the end of the run; run again with --resume"
 
 def add_missing(
     job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter
-) -> tuple[list[Row], int]:
+) -> tuple[list[AnswerRow], int]:
     """Compare the written answers with the job, and add a failed row for each missing one.
 
     Without these rows the tables would count fewer questions and show no failure.

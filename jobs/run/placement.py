@@ -6,12 +6,11 @@ import platform
 from typing import TYPE_CHECKING
 
 from jobs.config.recipe import Job
+from pipeline.clips import Pools, stages_of
 from pipeline.executors.choice import Choice, choose
 from pipeline.plan import Plan
 from pipeline.resources.devices import reserves_gpus
-from pipeline.resources.pools import Pools
 from pipeline.resources.sizing import UNMEASURED, AutoPools, Work
-from pipeline.stages.declarations import stages_of
 from pipeline.storage.urls import Place
 from tango_core.models import Device
 

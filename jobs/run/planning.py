@@ -12,11 +12,11 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import ShardSize
 from jobs.run.build import BuiltJob
 from pipeline.cache.features import open_store
+from pipeline.clips import Pools
 from pipeline.methods import plan_methods
 from pipeline.plan import Plan, plan_clips
 from pipeline.progress.resume import Continued
 from pipeline.redaction import redacted
-from pipeline.resources.pools import Pools
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Executor, Settings
 from pipeline.sources import Sources

@@ -28,7 +28,7 @@ class Reading(NamedTuple):
         host: Name of the node.
         gpu: Ray's id of the GPU; empty for the node itself.
         quantity: `cpu`, `memory`, `gpu` or `gpu_memory`.
-        percent: Share in use, by this and all other processes.
+        percent: Usage by all processes.
     """
 
     host: str
@@ -42,7 +42,7 @@ class UsageReader:
 
     Args:
         gpus: Ray's ids of the GPUs that this process sees, in the order of torch.
-        proc: What the kernel says; a system without it gives no readings of the node.
+        proc: Directory of the kernel's statistics; without it there are no readings of the node.
     """
 
     def __init__(self, gpus: Sequence[str] = (), proc: Path = Path("/proc")) -> None:
@@ -63,7 +63,7 @@ class UsageReader:
         return [*self._node(), *self._gpu_readings(sys.modules.get("torch"))]
 
     def _node(self) -> Iterator[Reading]:
-        """CPUs and memory."""
+        """Readings of CPUs and memory."""
         (total, idle), now = self._times, self._cpu_times()
         if (passed := now[0] - total) > 0:
             self._times = now
@@ -78,7 +78,7 @@ class UsageReader:
         if torch is None or not torch.cuda.is_initialized():
             return
         for index, gpu in enumerate(self._gpus):
-            # A missing nvidia-ml-py, a slice of a GPU, a lost one: no reading, and no harm.
+            # No reading without nvidia-ml-py, for a partition of a GPU, or for a lost GPU.
             with suppress(Exception):
                 if torch.cuda.memory_reserved(index):
                     free, total = torch.cuda.mem_get_info(index)

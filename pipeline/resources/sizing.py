@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from pipeline.resources.pools import ActorPool, PoolError, Pools, TaskPool, preflight
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool, PoolError, TaskPool, preflight
 
 Node = Mapping[str, float]
 

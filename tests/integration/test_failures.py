@@ -78,14 +78,6 @@ def test_failed_clips_are_not_cached_and_are_tried_again_on_resume(folder, tmp_p
     pd.testing.assert_series_equal(before.loc[good, "text"], after.loc[good, "text"])
 
 
-def test_a_missing_file_is_neither_a_hit_nor_a_miss(folder, tmp_path):
-    _, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
-    answers = answers_of(run_dir)
-    missing = answers[answers["error"].fillna("").str.contains("No such file")]
-    assert len(missing) == 2
-    assert missing["cache"].isna().all()
-
-
 def test_a_question_added_later_is_asked_on_resume(folder, tmp_path):
     for name in ("truncated", "empty", "text"):
         (folder / f"{name}.mp4").unlink()
@@ -98,14 +90,6 @@ def test_a_question_added_later_is_asked_on_resume(folder, tmp_path):
     outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", run_dir)
     assert (outcome.num_clips, outcome.num_encoded) == (1, 0)
     assert len(answers_of(run_dir)) == 2
-
-
-def test_a_damaged_cache_entry_is_computed_again(folder, tmp_path):
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    (cached,) = (tmp_path / "runs" / "cache" / outcome.facts.caches[0]).glob("*.parquet")
-    cached.write_bytes(cached.read_bytes()[:-40])
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    assert (outcome.num_encoded, outcome.num_failed_clips) == (1, 4), "in the job that finds it"
 
 
 def test_videos_without_questions_are_refused_before_anything_is_encoded(folder, tmp_path):
@@ -121,13 +105,6 @@ def test_a_shard_without_clips_is_an_empty_run(folder, tmp_path):
     assert outcome.num_clips == 0
     assert write_summary(run_dir).counts.num_questions == 0
     assert write_report(run_dir).is_file()
-
-
-def test_a_replaced_video_is_encoded_again(folder, tmp_path):
-    run(recipe(folder, executor="local"), tmp_path / "runs")
-    write_clip(folder / "good.mp4", 36)
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    assert outcome.num_encoded == 1
 
 
 def test_a_run_is_not_continued_with_another_recipe(folder, tmp_path):

@@ -119,7 +119,7 @@ def _in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
 
 def raise_if_failed(row: Result) -> None:
     """Refuse a clip or an answer that failed."""
-    statuses = {row.status, *(answer["status"] for answer in row.answers)}
+    statuses = {row.status, *(answer.status for answer in row.answers)}
     if not statuses <= {"ok", "unparsed"}:
         raise RuntimeError(f"{row.video_id}: {row.error or sorted(statuses)}")
 
@@ -150,10 +150,10 @@ def answer_ms(answers: Sequence[Mapping[str, Any]]) -> float:
     """
     total, seen = 0.0, set()
     for answer in answers:
-        if answer["cell"] not in seen:
-            seen.add(answer["cell"])
-            total += (answer["cache_read_ms"] or 0.0) + answer["ttft_ms"]
-        total += answer["decode_ms"]
+        if answer.cell not in seen:
+            seen.add(answer.cell)
+            total += (answer.cache_read_ms or 0.0) + answer.ttft_ms
+        total += answer.decode_ms
     return total
 
 

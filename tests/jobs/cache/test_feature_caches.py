@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,11 @@ def test_a_token_set_that_cannot_be_computed_is_named(tango, caches):
 def test_gc_removes_the_plans_of_earlier_releases(tango, caches):
     _, tokens = caches
     tokens.storage.write(f"{clip(1).key}-plan.parquet", b"of an earlier release")
+    os.utime(tokens.storage.path(f"{clip(1).key}-plan.parquet"), (0, 0))
     assert tokens.keys() == set()
-    assert "1 files of plans, not read any more" in tango("cache", "ls", "--cache", "caches")[1]
     assert tango("cache", "verify", "--cache", "caches")[0] == 0
     out = tango("cache", "gc", "--cache", "caches", "--yes")[1]
-    assert "plans, which this release does not read" in out
+    assert "leftovers of killed writers or old releases" in out
     assert not tokens.storage.names(".parquet")
 
 

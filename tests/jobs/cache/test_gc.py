@@ -12,7 +12,7 @@ import pytest
 from filled_caches import files_of, fill, key_of, path_of
 
 from jobs.units import human_bytes
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.directory import TokenCache
 
 
 @pytest.fixture
@@ -110,6 +110,6 @@ def test_gc_needs_times_for_ages_and_none_for_names(tango):
     cache.prepare()
     code, _, err = tango("cache", "gc", "--cache", "memory://caches", "--older-than", "1h")
     assert code == 2
-    assert "keeps no times" in err
+    assert "has no modification times" in err
     assert tango("cache", "gc", "--cache", "memory://caches", "--name", "m-*", "--yes")[0] == 0
     assert cache.storage.files() == []

@@ -8,7 +8,8 @@ import pytest
 
 from jobs.estimate.sizes import CellTokens, Counts
 from jobs.estimate.timing import RAY_START_S, CellRates, Rates, stage_seconds, time_job
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(

@@ -14,7 +14,8 @@ from rich.console import Console
 from jobs.run.build import build
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from pipeline.rows import clips_in, questions_of
+from pipeline.clips import questions_of
+from pipeline.rows import clips_in
 from pipeline.rows import result_of as result_row
 from pipeline.storage.leases import RELEASED, LeaseError
 

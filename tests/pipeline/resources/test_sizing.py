@@ -2,7 +2,8 @@
 
 import pytest
 
-from pipeline.resources.pools import ActorPool, PoolError, Pools, preflight
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool, PoolError, preflight
 from pipeline.resources.sizing import AutoPools, Work, pools_for, suggest_pools
 
 ALL = ("decode", "compress", "answer")
