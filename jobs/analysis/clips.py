@@ -250,8 +250,8 @@ class JobCells:
             return []
         names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
         return [
-            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model "
-            f"or have no plan: {names}"
+            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model, "
+            f"read the question, or have no plan: {names}"
         ]
 
     def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
@@ -263,10 +263,10 @@ class JobCells:
 
 
 def _is_before(method: PlannedMethod) -> bool:
-    """Whether the method has a plan and acts only before the language model."""
+    """Whether the method has one plan per clip and acts only before the language model."""
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
-    return method.method.pruner is None and plans
+    return method.method.pruner is None and plans and compressor.question_field is None
 
 
 def series_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

@@ -83,7 +83,7 @@ def make_plan(
             recompute=profile,
             identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
             features=features,
-            needs={name: compressor.needs for name, compressor in compressors.items()},
+            compressors=compressors,
         )
     except (UserError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error

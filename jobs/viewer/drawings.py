@@ -132,6 +132,9 @@ class TokenSets:
             cache = self._cache(name)
             if isinstance(cache, str):
                 return cache
+            compressor = compressor_of(cache.settings)
+            if compressor is not None and compressor.question_field is not None:
+                return "This method keeps other tokens for every question, which are not drawn."
             try:
                 plan = self._plan(cache, key)
                 if plan is not None:

@@ -247,34 +247,27 @@ class Compressor(ABC):
 
     @torch.no_grad()
     @full_precision()
-    def compress_for(
-        self, features: VisualFeatures, questions: Sequence[Tensor]
-    ) -> list[CompressedVideo]:
+    def compress_for(self, asked: Sequence[VisualFeatures]) -> list[CompressedVideo]:
         """Compress one clip for several questions; work that they share is done once.
 
         Args:
-            features: As for `compress`, without a question.
-            questions: Values of the field `question_field`, one per question.
+            asked: As for `compress`: the features of one clip, each with another question.
 
         Returns:
-            One result per question, equal to that of `compress` with its question.
+            One result per question, equal to that of `compress`.
 
         Raises:
             ValueError: As `compress`.
         """
-        assert self.question_field is not None
-        fields_of: list[dict[str, Any]] = [{self.question_field: one} for one in questions]
-        asked = [replace(features, **question) for question in fields_of]
-        if not self.has_plan or self.outer_retention >= 1:
+        if len(asked) == 1 or not self.has_plan or self.outer_retention >= 1:
             return [self.compress(one) for one in asked]
         for one in asked:
             self._check(one)
-        plans = self._plans(asked)
         return [
             replace(
                 plan.apply(one.tokens, one.companions, anchored=one.anchored), source=one.source
             )
-            for plan, one in zip(plans, asked, strict=True)
+            for plan, one in zip(self._plans(asked), asked, strict=True)
         ]
 
     def _plans(self, asked: Sequence[VisualFeatures]) -> list[Combination]:

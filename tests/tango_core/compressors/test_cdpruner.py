@@ -102,9 +102,10 @@ def test_several_questions_at_once_equal_one_by_one(variant):
     features = make_clip(num_frames=4, grid=(5, 5))
     questions = list(torch.randn(3, 6, 32, generator=torch.Generator().manual_seed(1)))
     compressor = CDPruner(0.2, variant=variant)
-    together = compressor.compress_for(features, questions)
-    for video, question in zip(together, questions, strict=True):
-        alone = compressor.compress(replace(features, question=question))
+    asked = [replace(features, question=question) for question in questions]
+    together = compressor.compress_for(asked)
+    for video, one in zip(together, asked, strict=True):
+        alone = compressor.compress(one)
         assert torch.equal(video.indices, alone.indices)
         assert torch.equal(video.tokens, alone.tokens)
     assert len({tuple(video.indices.tolist()) for video in together}) == 3
