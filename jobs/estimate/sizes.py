@@ -34,6 +34,7 @@ from pipeline.cache.rows import (
 )
 from pipeline.clips import DECODE_VIDEO, questions_of, subtitles_of
 from pipeline.plan import Plan
+from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
 from tango_core.compressors.contract.inputs import make_clip
@@ -62,7 +63,7 @@ class Counts:
         cached: Clips that every cache holds.
         questions: About clips that have a file.
         answers: Questions times methods; 0 for a job that only fills caches.
-        missing: Cache name -> clips that it lacks.
+        missing: Cache name -> token sets that it lacks.
         from_features: Clips of which token sets are computed from stored features.
     """
 
@@ -83,6 +84,13 @@ def count(plan: Plan) -> Counts:
     stored = pc.greater(pc.list_value_length(there["stored"]), 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
     missing = {str(one["values"]): int(one["counts"]) for one in lacking}
+    missing |= {
+        name: sum(
+            len(groups_of(clip, compressor)) for clip in clips_in(there) if name in clip.missing
+        )
+        for name, compressor in plan.compressors.items()
+        if compressor.question_field is not None
+    }
     questions = sum(
         len(json.loads(text))
         for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
@@ -305,6 +313,8 @@ def _made_up_features(model: ModelSpec, encoder: VisionEncoder | None) -> Visual
     vision: Any = getattr(getattr(encoder, "config", None), "vision_config", None)
     width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
     heads = getattr(vision, "num_attention_heads", None)
+    side: int = getattr(vision, "image_size", 0) // getattr(vision, "patch_size", 1)
+    patches = side * side or 4 * cells
     shape = (num_frames, cells, model.companions, model.llm.hidden_size)
     dtype = getattr(torch, model.dtype)
     return VisualFeatures(
@@ -316,4 +326,8 @@ def _made_up_features(model: ModelSpec, encoder: VisionEncoder | None) -> Visual
         attention=torch.zeros(num_frames, cells),
         keys=torch.zeros(num_frames, cells, width // heads if heads else _HEAD_WIDTH),
         frame_embeddings=torch.zeros(num_frames, width),
+        tower_tokens=torch.zeros(num_frames, cells, width, dtype=dtype),
+        unpooled_tokens=torch.zeros(num_frames, patches, model.llm.hidden_size, dtype=dtype),
+        shallow_attention=torch.zeros(num_frames, patches),
+        deep_attention=torch.zeros(num_frames, patches),
     )

@@ -67,6 +67,9 @@ def make_plan(
                 built.model,
                 job.cache.features,
                 job.cache.feature_dtype,
+                needs=frozenset[str]().union(
+                    *(method.compressor.needs for _, method in built.methods)
+                ),
                 fill=not answer,
                 clock=clock,
             )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from pipeline.cache.names import SIGNALS, TOKENS
+from pipeline.cache.names import LARGE_SIGNALS, SIGNALS, TOKENS
 from pipeline.clips import bounds
 from pipeline.rows import source_columns, source_of
 from pipeline.storage.seal import digest_of
@@ -73,6 +73,16 @@ SCHEMA = pa.schema(
         ("format_version", pa.int32()),
     ]
 )
+
+
+def _signal_columns(name: str) -> list[tuple[str, pa.DataType]]:
+    return [
+        (name, pa.large_binary()),
+        (f"{name}_dtype", pa.string()),
+        (f"{name}_shape", pa.list_(pa.int32())),
+    ]
+
+
 FEATURES_SCHEMA = pa.schema(
     [
         (TOKENS, pa.large_binary()),
@@ -88,15 +98,7 @@ FEATURES_SCHEMA = pa.schema(
         ("sinks", pa.list_(pa.int32())),
         ("duration_s", pa.float64()),
         ("frame_height", pa.int32()),
-        *(
-            column
-            for name in SIGNALS
-            for column in (
-                (name, pa.large_binary()),
-                (f"{name}_dtype", pa.string()),
-                (f"{name}_shape", pa.list_(pa.int32())),
-            )
-        ),
+        *(column for name in SIGNALS for column in _signal_columns(name)),
         ("checksum", pa.string()),
         ("decode_ms", pa.float64()),
         ("encode_ms", pa.float64()),
@@ -294,13 +296,21 @@ def signals_table(
     created_at: datetime,
     cache: str,
 ) -> pa.Table:
-    """The row with some signals of a clip; for the arguments see `tokens_table`."""
+    """The row with some signals of a clip; for the arguments see `tokens_table`.
+
+    Large signals have columns in the rows that hold them alone.
+    """
+    schema = FEATURES_SCHEMA
+    for name in LARGE_SIGNALS:
+        if name in signals:
+            for column in _signal_columns(name):
+                schema = schema.append(pa.field(*column))
     row = {**_common(clip, features, ms, created_at), "sinks": list(features.sinks)}
     for name, value in signals.items():
         row[name] = _bytes_of(value).tobytes()
         row[f"{name}_dtype"] = _dtype_name(value)
         row[f"{name}_shape"] = list(value.shape)
-    return _sealed_table(row, FEATURES_SCHEMA, cache, without=(TOKENS,))
+    return _sealed_table(row, schema, cache, without=(TOKENS,))
 
 
 def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
@@ -356,8 +366,8 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
         "sinks": tuple(row["sinks"]),
         "source": source_of(row),
     }
-    for name in SIGNALS:
-        if row[name] is not None:
+    for name in (*SIGNALS, *LARGE_SIGNALS):
+        if row.get(name) is not None:
             content[name] = _tensor(row[name], row[f"{name}_dtype"], row[f"{name}_shape"])
     if row["shape"] is not None:
         tokens, companions = _parted(_feature_tokens(table, row), axes=2)
