@@ -32,7 +32,6 @@ from tango_core.compressors.baselines import (
     TopK,
     Uniform,
 )
-from tango_core.compressors.cdpruner import CDPruner
 from tango_core.compressors.divprune import DivPrune
 from tango_core.compressors.evs import EVS
 from tango_core.compressors.fastvid import FastVID
@@ -46,8 +45,9 @@ from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 from tango_core.compressors.options import checked_options, option_names
 from tango_core.compressors.prunevid import PruneVid
-from tango_core.compressors.rediprune import ReDiPrune
-from tango_core.compressors.semvid import SemVID
+from tango_core.compressors.query_aware.cdpruner import CDPruner
+from tango_core.compressors.query_aware.rediprune import ReDiPrune
+from tango_core.compressors.query_aware.semvid import SemVID
 from tango_core.compressors.tango.method import Tango
 from tango_core.compressors.vcast import VCast
 from tango_core.compressors.vidcom2 import VidCom2

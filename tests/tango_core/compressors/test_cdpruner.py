@@ -7,8 +7,8 @@ import official
 import pytest
 import torch
 
-from tango_core.compressors.cdpruner import CDPruner
 from tango_core.compressors.contract.inputs import make_clip
+from tango_core.compressors.query_aware.cdpruner import CDPruner
 from tango_core.questions import Question
 
 CLIPS = ("blob6_6x6_11", "noise3_6x6_14", "one1_7x7_15", "pan4_7x7_13", "rect4_5x8_16")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tango_core.compressors.contract.inputs import make_clip
-from tango_core.compressors.rediprune import ReDiPrune
+from tango_core.compressors.query_aware.rediprune import ReDiPrune
 from tango_core.types import VisualFeatures
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tango_core.compressors.contract.inputs import make_clip
-from tango_core.compressors.semvid import SemVID
+from tango_core.compressors.query_aware.semvid import SemVID
 
 CLIPS = ("noise1_7x7_6", "noise2_4x4_1", "noise5_6x6_5", "opposite9_5x5_3", "scene4_6x6_150")
 CLIPS += ("scene8_6x6_7", "static6_5x8_9")

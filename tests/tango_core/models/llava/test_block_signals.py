@@ -7,7 +7,7 @@ from llava_checkpoints import build_llava, save_llava
 from transformers import SiglipVisionModel
 
 from tango_core.compressors.aot import AOT
-from tango_core.compressors.rediprune import ReDiPrune
+from tango_core.compressors.query_aware.rediprune import ReDiPrune
 from tango_core.models import load_encoder
 from tango_core.ops.saliency import pool_grid
 from tango_core.types import VideoFrames
