@@ -83,6 +83,11 @@ def raise_if_not_served(name: str, method: Method, model: ModelSpec) -> None:
         InputError: If signals are missing; the message names them.
     """
     missing = method.compressor.needs - model.provides
+    if "merged_attention" in missing:
+        raise InputError(
+            f"method {name!r} needs an encoder that merges frames; set model.merge_layers, e.g. to "
+            "'6,21,23' as published, of a LLaVA model"
+        )
     if missing:
         raise InputError(
             f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "

@@ -127,6 +127,11 @@ class VisualFeatures:
         shallow_attention: (T, P) float32 attention that positions of the tower's grid receive in
             its sixth block.
         deep_attention: (T, P) float32, the same in the second-last block that is run.
+        merged_attention: (T, L) float32 attention that tokens receive in the last block behind
+            which frames were merged.
+        frame_map: (T, 2) int64 if the encoder merged frames, else `None`: the frame of the clip
+            that each of the T frames was first, ascending, and the number of its group.
+        source_timestamps: Seconds of all frames of the clip, if the encoder merged frames.
         question: (M, D) input embeddings of the question's text tokens in the language model, for
             methods that depend on the question; `None` without a question.
         text_aligned: (T, L, C) image features in the space of a text encoder.
@@ -148,6 +153,9 @@ class VisualFeatures:
     unpooled_tokens: Tensor | None = None
     shallow_attention: Tensor | None = None
     deep_attention: Tensor | None = None
+    merged_attention: Tensor | None = None
+    frame_map: Tensor | None = None
+    source_timestamps: Tensor | None = None
     question: Tensor | None = None
     text_aligned: Tensor | None = None
     aligned_question: Tensor | None = None
@@ -178,6 +186,8 @@ class VisualFeatures:
             ("unpooled_tokens", (num_frames,), ("P", "D")),
             ("shallow_attention", (num_frames,), ("P",)),
             ("deep_attention", (num_frames,), ("P",)),
+            ("merged_attention", (num_frames, tokens_per_frame), ()),
+            ("frame_map", (num_frames, 2), ()),
             ("question", (), ("M", "D")),
             ("text_aligned", (num_frames, tokens_per_frame), ("C",)),
             ("aligned_question", (), ("M", "C")),

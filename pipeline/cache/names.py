@@ -18,9 +18,12 @@ PLAN = "plan"
 SIGNALS = ("attention", "frame_embeddings", "keys", "saliency")
 """The fields of `VisualFeatures` that `cache.features: all` stores of every clip."""
 LARGE_SIGNALS = (
-    *("deep_attention", "shallow_attention", "text_aligned", "tower_tokens", "unpooled_tokens"),
+    *("deep_attention", "merged_attention", "shallow_attention"),
+    *("text_aligned", "tower_tokens", "unpooled_tokens"),
 )
 """Fields of `VisualFeatures` that are stored only for jobs with a method that reads them."""
+FRAME_MAP = ("frame_map", "source_timestamps")
+"""Fields that are stored with the tokens of an encoder that merges frames."""
 
 _FILE = re.compile(r"[0-9a-f]{20}(?:-[a-z_]+)*\.parquet")
 _SUFFIX = ".parquet"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from pipeline.cache.names import LARGE_SIGNALS, SIGNALS, TOKENS
+from pipeline.cache.names import FRAME_MAP, LARGE_SIGNALS, SIGNALS, TOKENS
 from pipeline.clips import bounds
 from pipeline.rows import source_columns, source_of
 from pipeline.storage.seal import digest_of
@@ -279,7 +279,9 @@ def tokens_table(
         "token_crcs": crcs,
         "tokens_digest": hashlib.sha256(crcs).hexdigest()[:32],
     }
-    table = _sealed_table(row, FEATURES_SCHEMA, cache, without=(TOKENS,))
+    merged = {name: one for name in FRAME_MAP if (one := getattr(features, name)) is not None}
+    row |= _tensor_columns(merged)
+    table = _sealed_table(row, _schema_with(merged), cache, without=(TOKENS,))
     # Not through Python objects, which would copy all tokens twice.
     offsets = pa.py_buffer(np.array([0, data.size], np.int64))
     buffers = [None, offsets, pa.py_buffer(data.reshape(-1))]
@@ -300,17 +302,25 @@ def signals_table(
 
     Large signals have columns in the rows that hold them alone.
     """
-    schema = FEATURES_SCHEMA
-    for name in LARGE_SIGNALS:
-        if name in signals:
-            for column in _signal_columns(name):
-                schema = schema.append(pa.field(*column))
     row = {**_common(clip, features, ms, created_at), "sinks": list(features.sinks)}
-    for name, value in signals.items():
+    row |= _tensor_columns(signals)
+    return _sealed_table(row, _schema_with(signals), cache, without=(TOKENS,))
+
+
+def _tensor_columns(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in tensors.items():
         row[name] = _bytes_of(value).tobytes()
         row[f"{name}_dtype"] = _dtype_name(value)
         row[f"{name}_shape"] = list(value.shape)
-    return _sealed_table(row, schema, cache, without=(TOKENS,))
+    return row
+
+
+def _schema_with(tensors: Iterable[str]) -> pa.Schema:
+    """The schema of a row that holds these tensors."""
+    names = [name for name in tensors if name not in SIGNALS]
+    columns = [pa.field(*column) for name in names for column in _signal_columns(name)]
+    return pa.schema([*FEATURES_SCHEMA, *columns])
 
 
 def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
@@ -366,7 +376,7 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
         "sinks": tuple(row["sinks"]),
         "source": source_of(row),
     }
-    for name in (*SIGNALS, *LARGE_SIGNALS):
+    for name in (*SIGNALS, *LARGE_SIGNALS, *FRAME_MAP):
         if row.get(name) is not None:
             content[name] = _tensor(row[name], row[f"{name}_dtype"], row[f"{name}_shape"])
     if row["shape"] is not None:

@@ -33,6 +33,7 @@ from tango_core.compressors.baselines import (
     Uniform,
 )
 from tango_core.compressors.divprune import DivPrune
+from tango_core.compressors.earlytom import EarlyTom
 from tango_core.compressors.evs import EVS
 from tango_core.compressors.fastvid import FastVID
 from tango_core.compressors.flashvid.method import FlashVID
@@ -68,6 +69,7 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "fastvid": FastVID,
     "holitom": HoliTom,
     "divprune": DivPrune,
+    "earlytom": EarlyTom,
     "cdpruner": CDPruner,
     "semvid": SemVID,
     "rediprune": ReDiPrune,

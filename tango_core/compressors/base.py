@@ -217,7 +217,7 @@ class Compressor(ABC):
                 # positions.
                 own = features.companions.flatten(0, 1).index_select(0, video.indices)
                 video = replace(video, companions=own)
-        return video if features.source is None else replace(video, source=features.source)
+        return _of_clip(video, features)
 
     @torch.no_grad()
     @full_precision()
@@ -264,9 +264,7 @@ class Compressor(ABC):
         for one in asked:
             self._check(one)
         return [
-            replace(
-                plan.apply(one.tokens, one.companions, anchored=one.anchored), source=one.source
-            )
+            _of_clip(plan.apply(one.tokens, one.companions, anchored=one.anchored), one)
             for plan, one in zip(self._plans(asked), asked, strict=True)
         ]
 
@@ -308,6 +306,20 @@ class Compressor(ABC):
     def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
         """Like `_compress`; methods with several steps override it and report them to the clock."""
         return self._compress(features)
+
+
+def _of_clip(video: CompressedVideo, features: VisualFeatures) -> CompressedVideo:
+    """The kept tokens with the clip's source, and at positions among all frames of the clip."""
+    if features.frame_map is not None and features.source_timestamps is not None:
+        length = features.tokens.shape[1]
+        frames = features.frame_map[:, 0].to(video.indices.device)[video.indices // length]
+        video = replace(
+            video,
+            indices=frames * length + video.indices % length,
+            grid=(len(features.source_timestamps), *features.grid),
+            timestamps=features.source_timestamps,
+        )
+    return video if features.source is None else replace(video, source=features.source)
 
 
 def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:

@@ -94,6 +94,7 @@ def make_clip(
         unpooled_tokens=normal(num_frames, 4 * tokens_per_frame, dim).to(dtype),
         shallow_attention=normal(num_frames, 4 * tokens_per_frame).softmax(dim=-1),
         deep_attention=normal(num_frames, 4 * tokens_per_frame).softmax(dim=-1),
+        merged_attention=normal(num_frames, tokens_per_frame).softmax(dim=-1),
     )
 
 

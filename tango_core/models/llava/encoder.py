@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import AutoModel, LlavaOnevisionConfig
 from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
 
-from tango_core.models.base import ModelSpec
+from tango_core.models.base import ModelSpec, raise_if_not_provided
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
-from tango_core.models.llava.files import BLOCK_SIGNALS, SHALLOW_BLOCK
+from tango_core.models.llava.files import BLOCK_SIGNALS, SHALLOW_BLOCK, selected_states
 from tango_core.models.llava.siglip import (
     TowerOutput,
     activation_bytes,
@@ -22,12 +26,14 @@ from tango_core.models.llava.siglip import (
     mean_keys,
     received_attention,
     run_tower,
-    selected_states,
 )
 from tango_core.models.sinks import PUBLISHED_SINKS
 from tango_core.models.towers.encoder import FrameEncoder, Grid
+from tango_core.models.towers.frame_batches import upload_clip
 from tango_core.models.towers.trace import Observer
+from tango_core.ops.frame_merging import MergedFrames, merge_frames
 from tango_core.ops.saliency import pool_grid
+from tango_core.types import VideoFrames, VisualFeatures
 
 
 class VisionHalf(nn.Module):
@@ -81,12 +87,63 @@ class Encoder(FrameEncoder):
         return side, side
 
     def run(
-        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+        self,
+        pixels: Tensor,
+        *observe: Observer,
+        needs: frozenset[str] = frozenset(),
+        start: int = 0,
     ) -> TowerOutput:
         """See `run_tower`."""
         tower, layer = self.model.vision_tower, self.config.vision_feature_layer
         earlier = [self._block_of(name) for name in needs & BLOCK_SIGNALS]
-        return run_tower(tower, pixels, layer, *observe, earlier=earlier)
+        return run_tower(tower, pixels, layer, *observe, earlier=earlier, start=start)
+
+    def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
+        """See `TowerEncoder`; frames are merged behind the blocks that the options name."""
+        if not self._options.merging_blocks:
+            return super()._features(frames, needs, tokens)
+        raise_if_not_provided(self.spec, needs)
+        grid = self.grid_of(frames)
+        rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
+        row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
+        merged = MergedFrames(rows, rows.new_zeros(len(rows), 0), torch.arange(len(rows)))
+        start = 0
+        for index in self._options.merging_blocks:
+            look = partial(self._through, start, index)
+            found = self._batches.run(merged.states, look, row_bytes=row_bytes)
+            merged = MergedFrames(found["states"], found["attention"], merged.sources)
+            merged, groups = merge_frames(merged, **self._options.merging)
+            start = index + 1
+        later = needs - {"merged_attention"}
+
+        def maps_of(states: Tensor) -> dict[str, Any]:
+            output = self.run(states, needs=later, start=start)
+            return self.maps_of(output, (len(states), math.prod(grid)), later, tokens)
+
+        maps: dict[str, Any] = self._batches.run(merged.states, maps_of, row_bytes=row_bytes)
+        if "merged_attention" in needs:
+            maps["merged_attention"] = self._pool(merged.attention)
+        return VisualFeatures(
+            grid=grid,
+            timestamps=timestamps[merged.sources.to(timestamps.device)],
+            sinks=self._sinks_on(grid),
+            source=frames.source,
+            frame_map=torch.stack([merged.sources, groups], dim=1),
+            source_timestamps=timestamps,
+            **maps,
+        )
+
+    def _through(self, start: int, last: int, rows: Tensor) -> dict[str, Tensor]:
+        """States behind block `last`, and the attention received in it."""
+        tower = self.model.vision_tower
+        states = rows if start else tower.embeddings(self._normalise(rows))
+        for block in tower.encoder.layers[start:last]:
+            states = block(states, attention_mask=None)
+        block = tower.encoder.layers[last]
+        return {
+            "attention": received_attention(block, states),
+            "states": block(states, attention_mask=None),
+        }
 
     def _block_of(self, signal: str) -> int:
         """Index of the block that a signal of `BLOCK_SIGNALS` is taken from."""

@@ -212,12 +212,17 @@ class FrameEncoder(TowerEncoder):
     ) -> dict[str, Tensor]:
         """If tokens are not requested they have width 0; see `TowerEncoder.encode_rows`."""
         output = self.run(self._normalise(rows), needs=needs)
+        return self.maps_of(output, (len(rows), math.prod(grid)), needs, tokens)
+
+    def maps_of(
+        self, output: Any, shape: tuple[int, int], needs: frozenset[str], tokens: bool
+    ) -> dict[str, Tensor]:
+        """Signals and optionally (f, L) tokens from the result of `run`."""
         maps = {name: self.signal(name, output) for name in sorted(needs)}
-        empty = (len(rows), math.prod(grid), 0)
         maps["tokens"] = (
             self.project(output)
             if tokens
-            else torch.empty(empty, dtype=self._dtype, device=rows.device)
+            else torch.empty(*shape, 0, dtype=self._dtype, device=self.device)
         )
         return maps
 
