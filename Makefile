@@ -33,8 +33,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROC
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos fuzz seeds lint types format methods \
-        bench bench-gpu bench-gpu-overlap ui resolve wheel clean
+.PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos mutations fuzz seeds lint types format methods \
+        bench bench-gpu ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -54,7 +54,7 @@ $(READY): infra/constraints.txt pyproject.toml
 	@touch $(READY)
 
 demo: $(READY)  ## Sweep five methods over generated clips and print the table
-	@$(BIN)/python -m jobs.demo
+	$(BIN)/tango sweep jobs/recipes/shapes_demo.yaml --limit 40
 
 test: $(READY)  ## Run the test suite on the CPU, without its slow tests
 	@$(PYTEST) -m 'not gpu and not slow and not system'
@@ -77,8 +77,8 @@ test-kernels: $(READY)  ## Run the numeric tests with the kernels of other proce
 			|| failed=1; \
 	done; exit $$failed
 
-# The list is complete, so that nothing is resolved: without torchvision, whose build on the usual
-# index is for CUDA and does not load beside a torch for CPUs.
+# The list is complete, so that nothing is resolved: torchvision asks for a torch for CUDA, and
+# tests/vllm/site says how it is imported beside one for CPUs.
 $(VLLM_VENV)/.ready: infra/constraints-vllm.txt
 	@rm -f $@
 	@$(PYTHON) -m venv --clear $(VLLM_VENV)
@@ -94,11 +94,14 @@ test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
 	@$(PYTEST) -m 'not gpu'
 
-chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); small tests for what fails
+chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); what fails as tests
 	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)
 
-fuzz: $(READY)  ## Read N (5000) damaged files from seed SEED (0): videos, caches, runs, annotations, recipes
-	@$(BIN)/python -m tests.chaos.fuzz --seed $(or $(SEED),0) --number $(or $(N),5000)
+mutations: $(READY)  ## Bring 28 known faults back one at a time and look for each of them
+	@$(BIN)/python -m tests.chaos.mutations.hunt
+
+fuzz: $(READY)  ## Read N (5000) damaged files from seed SEED (0): videos, caches, answers
+	@$(BIN)/python -m tests.chaos.fuzz.run --seed $(or $(SEED),0) --number $(or $(N),5000)
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .
@@ -141,8 +144,6 @@ test-gpu:  ## Compare the GPU with the CPU; needs torch and transformers alone
 bench-gpu:  ## Measure methods and a 7B model on the GPU; needs torch and transformers alone
 	@$(GPU_PYTHON) -m tests.gpu.bench --out $(GPU_RESULTS)
 
-bench-gpu-overlap:  ## Measure whole jobs on the GPU, in one process and on Ray
-	@$(GPU_PYTHON) -m tests.gpu.overlap --out $(GPU_RESULTS)
 
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)

@@ -1,26 +1,14 @@
-"""`tango ask`: answer one question about a user's video."""
+"""What `tango ask` prints, and where its video comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Any
 
-import torch
-from rich.console import Console
-
-from jobs import exit_codes
 from jobs.config.sections import DecodeSection
-from jobs.memory import available_memory
 from jobs.report.formatting import milliseconds
-from jobs.units import human_bytes
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import VideoCache
-from tango_core.ask import VideoAnswer, VideoChat
-from tango_core.errors import InputError
-from tango_core.models.base import ModelSpec
-from tango_core.models.placement import resolve_device
+from tango_core.ask import VideoAnswer
 
 # Displayed name of every stage of `VideoAnswer.latency_ms`.
 _STAGE_NAMES = {
@@ -32,99 +20,12 @@ _STAGE_NAMES = {
 }
 
 
-def ask(
-    video: str,
-    question: str,
-    *,
-    choices: Sequence[str] = (),
-    model: str = "tiny",
-    path: str | None = None,
-    method: str = "tango",
-    retention: float | None = None,
-    clip: tuple[float, float] | None = None,
-    max_new_tokens: int | None = None,
-    model_options: Mapping[str, Any] | None = None,
-    method_options: Mapping[str, Any] | None = None,
-    console: Console,
-) -> int:
-    """Answer and print; returns 0, or 1 if the reply does not name an option.
-
-    Args:
-        video: File, directory of frames, or the URL of one in a store.
-        question: The question.
-        choices: Options; `"a|b"` means two options.
-        model: See `VideoChat`.
-        path: See `VideoChat`.
-        method: See `VideoChat.ask`.
-        retention: See `VideoChat.ask`.
-        clip: Start and end in seconds; `None` for the whole video.
-        max_new_tokens: See `VideoChat.ask`.
-        model_options: See `VideoChat`; `None` values are ignored.
-        method_options: Other options of the method.
-        console: Where to print.
-
-    Raises:
-        ValueError: If an option is wrong.
-        FileNotFoundError: If the video or the checkpoint is missing.
-    """
-    options = [option for given in choices for option in given.split("|")]
-    of_model = {k: v for k, v in (model_options or {}).items() if v is not None}
-    chat = VideoChat(model, path, **of_model)
-    raise_if_too_many_frames(chat.spec, available_memory()[1])
-    with _local(video) as local:
-        answer = chat.ask(
-            local,
-            question,
-            options,
-            method=method,
-            retention=retention,
-            clip=clip,
-            max_new_tokens=max_new_tokens,
-            **(method_options or {}),
-        )
-    say = partial(console.print, markup=False, highlight=False, soft_wrap=True)
-    say(reply(answer))
-    share = "" if answer.retention is None else f" r={answer.retention:g}"
-    say(f"{answer.method}{share}: {cost(answer)}", style="dim")
-    for warning in (*answer.warnings, *([chat.spec.note] if chat.spec.note else [])):
-        say(f"note: {warning}", style="dim")
-    return exit_codes.of(answer.status != "unparsed")
-
-
-def raise_if_too_many_frames(spec: ModelSpec, free_bytes: int) -> None:
-    """Raise if the frames do not fit into the free memory of this machine.
-
-    The estimate covers the pixels and, on the CPU, the tokens twice, because encoding copies them
-    once.
-
-    Args:
-        spec: The model.
-        free_bytes: Free memory.
-
-    Raises:
-        ValueError: If the estimate exceeds the free memory.
-    """
-    tokens = 0.0
-    if spec.grid is not None and resolve_device(spec.device).type == "cpu":
-        height, width = spec.grid
-        itemsize = getattr(torch, spec.dtype).itemsize
-        tokens = 2.0 * height * width * spec.llm.hidden_size * itemsize
-    most = spec.frames.most_frames(free_bytes, tokens)
-    if most is not None and spec.frames.num_frames > most:
-        needed = spec.frames.num_frames * (spec.frames.least_frame_bytes() + tokens)
-        raise InputError(
-            f"--num-frames {spec.frames.num_frames}: the frames of the clip take "
-            f"{human_bytes(needed)} or more, and {human_bytes(free_bytes)} of memory are free; "
-            f"give {most} or less"
-        )
-
-
-def _local(video: str) -> AbstractContextManager[str]:
+def local_video(video: str) -> AbstractContextManager[str]:
     """A local path of the video; a video in a store is fetched and cached."""
     if not is_url(video):
         return nullcontext(video)
-    kept = DecodeSection()
-    return VideoCache(kept.video_cache, kept.video_cache_gib).fetched(video, "")
+    cache = DecodeSection()
+    return VideoCache(cache.video_cache, cache.video_cache_gib).fetched(video, "")
 
 
 def reply(answer: VideoAnswer) -> str:
@@ -137,7 +38,8 @@ def reply(answer: VideoAnswer) -> str:
 
 
 def cost(answer: VideoAnswer) -> str:
-    """Tokens and times in one line."""
+    """Method, tokens and times in one line."""
+    asked = "" if answer.retention is None else f" r={answer.retention:g}"
     share = 100 * answer.tokens_kept / answer.tokens_total
     times = [
         f"{word} {milliseconds(answer.latency_ms[stage])}"
@@ -145,6 +47,6 @@ def cost(answer: VideoAnswer) -> str:
         if stage in answer.latency_ms
     ]
     return (
-        f"{answer.tokens_kept} of {answer.tokens_total} visual tokens ({share:.1f} %); "
-        f"ms: {', '.join(times)}"
+        f"{answer.method}{asked}: {answer.tokens_kept} of {answer.tokens_total} visual tokens "
+        f"({share:.1f} %); ms: {', '.join(times)}"
     )

@@ -21,12 +21,12 @@ from rich.console import Console
 from jobs.config.recipe import Job
 from jobs.report.formatting import Table
 from jobs.report.theme import LIGHT, Theme, new_figure, png
-from jobs.run.build import build
-from jobs.run.planning import make_plan
-from pipeline.cache.tokens import TokenCache
+from jobs.run.build import build, make_plan
+from pipeline.cache.directory import TokenCache
+from pipeline.clips import Clip, questions_of, subtitles_of
 from pipeline.methods import PlannedMethod
 from pipeline.plan import Plan
-from pipeline.rows import Clip, clips_in, questions_of, subtitles_of
+from pipeline.rows import clips_in
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.benchmarks.scoring.judge import judge
@@ -210,7 +210,7 @@ def measure_load(
     figure = load_plot(rows, LIGHT)
     if figure is not None:
         (folder / "load.png").write_bytes(png(figure))
-    console.print("\n".join(table.aligned()), markup=False, highlight=False, soft_wrap=True)
+    console.print("\n".join(table.plain(rule=True)), markup=False, highlight=False, soft_wrap=True)
     console.print(goodput(rows), markup=False, highlight=False)
     return 0
 

@@ -24,16 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from jobs.results.cell_summary import CellSummary
+from jobs.results.cell_summary import CellSummary, RunSummary, parse_summary
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.reduction import parts_of, reduce_runs
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import SUMMARY_FILE, summarize_reduced
+from jobs.results.summary import SUMMARY_FILE, parts_of, reduce_runs, summarize_reduced
 from pipeline.clips import FAILED
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
 from tango_core.errors import InputError
-from tango_core.local_files import parse_json, read_text
+from tango_core.local_files import read_text
 
 # pandas types that support missing values.
 _TYPES = {
@@ -96,13 +94,7 @@ class LoadedRun:
         path = self.path / SUMMARY_FILE
         if not path.is_file():
             return summarize_reduced(reduce_runs([self.path], self.facts.mode), self.facts)
-        try:
-            return RunSummary.from_json(parse_json(read_text(path), path.name))
-        except (LookupError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{path} is damaged ({type(error).__name__}: {error}); delete it, and it is "
-                "computed from the answers"
-            ) from error
+        return parse_summary(path.read_bytes(), self.path)
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -186,29 +178,21 @@ class LoadedRun:
 
     def failures(self) -> pd.DataFrame:
         """The questions whose clip or answer failed, with `status` and `error`."""
-        parts = [
-            table.filter(pc.is_in(table["status"], value_set=pa.array(list(FAILED), pa.string())))
-            for table in self._tables()
-        ]
-        together = pa.concat_tables([ANSWER.empty_table(), *parts])
-        return _frame(together)
+        parts = [part[part["status"].isin(FAILED)] for part in self.answers_in_parts()]
+        return pd.concat([_frame(ANSWER.empty_table()), *parts], ignore_index=True)
 
     def token_counts(self) -> pd.DataFrame:
         """One row per clip and cell: all visual tokens, kept tokens, and `kept`, the kept share.
 
         Failed clips have no row.
         """
-        parts = [ANSWER.empty_table().select(_PER_CLIP)]
-        for table in self._tables():
-            known = table.filter(pc.is_valid(table["tokens_kept"])).select(_PER_CLIP)
-            keys = ["benchmark", "video_id", "cell"]
-            rest = [name for name in _PER_CLIP if name not in keys]
-            own = known.group_by(keys, use_threads=False)
-            firsts = own.aggregate([(name, "first") for name in rest])
-            parts.append(firsts.rename_columns([*keys, *rest]).select(_PER_CLIP))
-        frame = _frame(pa.concat_tables(parts))
-        frame["kept"] = frame["tokens_kept"] / frame["tokens_total"]
-        return frame
+        parts = [
+            part.dropna(subset=["tokens_kept"]).drop_duplicates(["benchmark", "video_id", "cell"])
+            for part in self.answers_in_parts(_PER_CLIP)
+        ]
+        empty = _frame(ANSWER.empty_table().select(_PER_CLIP))
+        frame = pd.concat([empty, *parts], ignore_index=True)
+        return frame.assign(kept=frame["tokens_kept"] / frame["tokens_total"])
 
     def _tables(self, rows: int = 100_000) -> Iterator[pa.Table]:
         """All answers without duplicates, with all columns of this version."""

@@ -14,10 +14,10 @@ from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, look_up
 from pipeline.resources.devices import doubts
 from pipeline.resources.pools import preflight
-from pipeline.resources.sizing import pools_for
 from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
+from pipeline.sizing import pools_for
 from pipeline.storage.faults import NOT_BACK, PAUSES_S, pause, store_fault
 from tango_core.types import NotFiniteError
 

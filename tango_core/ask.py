@@ -42,7 +42,7 @@ from tango_core.models.checkpoints.directory import ArchitectureError
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
-from tango_core.video.container import raise_if_url
+from tango_core.video.reader import raise_if_url
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,14 +86,6 @@ class VideoAnswer(Answer):
         return None if self.choice is None else LETTERS[self.choice]
 
 
-@dataclass(frozen=True)
-class _CompressedClip:
-    """The compressed tokens of a clip, kept for further questions, and the decoder's warnings."""
-
-    video: CompressedVideo
-    warnings: tuple[str, ...]
-
-
 class VideoChat:
     """A Video LLM that is loaded once and answers questions about any video.
 
@@ -125,7 +117,7 @@ class VideoChat:
         self.spec = _describe(model, path, options)
         self._options = None if isinstance(model, ModelSpec) else options
         self.protocol = protocol or _protocol_for(self.spec.name)
-        self._clips: OrderedDict[str, _CompressedClip] = OrderedDict()
+        self._clips: OrderedDict[str, tuple[CompressedVideo, tuple[str, ...]]] = OrderedDict()
 
     @cached_property
     def encoder(self) -> VisionEncoder:
@@ -200,17 +192,17 @@ class VideoChat:
         self._add_pooling_head(built.compressor.needs)
         profile = LatencyProfile(resolve_device(self.spec.device), warm_up=0)
         with profile.clip() as latency:
-            compressed = self._compress(str(path), clip, built, asked, profile)
-            answer = self._answer(compressed.video, asked, built, max_new_tokens)
+            compressed, warnings = self._compress(str(path), clip, built, asked, profile)
+            answer = self._answer(compressed, asked, built, max_new_tokens)
             for stage in ("prefill", "ttft", "decode"):
                 profile.add(stage, getattr(answer, f"{stage}_ms"))
         return VideoAnswer(
             **{part.name: getattr(answer, part.name) for part in fields(answer)},
             choices=asked.choices,
-            tokens_total=compressed.video.num_total,
-            tokens_kept=compressed.video.num_kept,
+            tokens_total=compressed.num_total,
+            tokens_kept=compressed.num_kept,
             latency_ms=latency.stage_ms,
-            warnings=compressed.warnings,
+            warnings=warnings,
             method=method,
             retention=retention,
         )
@@ -233,8 +225,8 @@ class VideoChat:
         method: Method,
         asked: Question,
         profile: LatencyProfile,
-    ) -> _CompressedClip:
-        """Compress a clip, or return its stored tokens if the file has not changed."""
+    ) -> tuple[CompressedVideo, tuple[str, ...]]:
+        """A clip's tokens and warnings, from memory if the file has not changed."""
         stat = os.stat(path)
         bounds = None if clip is None else [float(bound) for bound in clip]
         identity = method.compressor.identity()
@@ -254,9 +246,8 @@ class VideoChat:
                 compressed = method.compressor.compress(features)
             if clip is not None:
                 compressed = compressed.counted_from(clip[0])
-            self._clips[key] = _CompressedClip(
-                compressed, (*frames.warnings, *(f"damaged: {reason}" for reason in frames.damage))
-            )
+            damage = (f"damaged: {reason}" for reason in frames.damage)
+            self._clips[key] = compressed, (*frames.warnings, *damage)
         self._clips.move_to_end(key)
         while len(self._clips) > _MAX_CLIPS:
             self._clips.popitem(last=False)
@@ -288,14 +279,10 @@ def _describe(model: str | ModelSpec, path: str | None, options: dict[str, Any])
         if path is not None or options:
             raise TypeError("a ModelSpec is complete: pass a model's name to choose options")
         return model
-    if path is None and is_checkpoint(model):
+    is_name = model in MODELS or ":" in model or not ("/" in model or Path(model).is_dir())
+    if path is None and not is_name:
         return describe_checkpoint(model, **options)
     return describe_model(model, path, **options)
-
-
-def is_checkpoint(model: str) -> bool:
-    """Whether `model` is a checkpoint (directory or hub id) and not an entry of `MODELS`."""
-    return model not in MODELS and ":" not in model and ("/" in model or Path(model).is_dir())
 
 
 def describe_checkpoint(model: str, **options: Any) -> ModelSpec:

@@ -1,8 +1,7 @@
 """Floating-point operations of a prefill.
 
-Two conventions exist, a factor of about 2.4 apart. `prefill_flops` counts what the matrix products
-of a modern language model really do. `published_flops` is the formula of the pruning literature,
-for comparison with printed tables.
+`prefill_flops` counts the matrix products of a modern language model. The formula of the pruning
+literature (FastV and its successors) gives numbers about 2.4 times smaller.
 """
 
 from __future__ import annotations
@@ -41,30 +40,6 @@ def prefill_flops(shape: LLMShape, lengths: int | Sequence[int], *, causal: bool
         pairs = length * (length + 1) // 2 if causal else length * length
         total += length * per_token + 2 * pairs * query_width
     return 2.0 * total
-
-
-def published_flops(shape: LLMShape, lengths: int | Sequence[int]) -> float:
-    """Prefill cost as the pruning literature prints it: 4 n d^2 + 2 n^2 d + 2 n d m per layer.
-
-    FastV (Chen et al., ECCV 2024), used since by PyramidDrop, DyCoke, VisionZip and
-    HoliTom. It counts one operation per multiply-accumulate, two MLP matrices instead of three, as
-    many key and value heads as query heads, all n^2 pairs, and visual tokens only: 6272 tokens of
-    LLaVA-OneVision-7B are the printed 40.8 TFLOPs.
-
-    Args:
-        shape: Numbers of the language model.
-        lengths: Visual tokens n, or one number per layer.
-
-    Raises:
-        ValueError: If there is not one length per layer, or one is below 1.
-    """
-    width, inner = shape.hidden_size, shape.intermediate_size
-    return float(
-        sum(
-            4 * length * width**2 + 2 * length**2 * width + 2 * length * width * inner
-            for length in _per_layer(shape, lengths)
-        )
-    )
 
 
 def lengths_per_layer(

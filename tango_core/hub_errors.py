@@ -62,14 +62,10 @@ def reason_of(
     if isinstance(error, RevisionNotFoundError):
         return f"the hub has no revision {revision or constants.DEFAULT_REVISION!r} of it"
     if isinstance(error, RepositoryNotFoundError | HFValidationError):
-        private = ""
-        if status == 401:
-            private = (
-                ", or it is private and the token here does not open it"
-                if get_token()
-                else ", or it is private and there is no token here: `hf auth login`"
-            )
-        return f"there is no such {noun} on the hub{private}"
+        with_token = "the token here does not open it"
+        without = "there is no token here: `hf auth login`"
+        private = f", or it is private and {with_token if get_token() else without}"
+        return f"there is no such {noun} on the hub{private if status == 401 else ''}"
     if isinstance(error, OfflineModeIsEnabled):
         # Only checkpoints are looked for in the hub's cache.
         cache = "it is not complete in the hub's cache, and " if kind == "model" else ""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -66,8 +66,8 @@ class LatencyProfile:
         print(profile.summary()["vision"]["p50"])
 
     Stages may contain others: `compress` includes the `segment`, `select` and `merge` of a method
-    that tells its clock about them. The first call on a device compiles kernels and fills pools
-    of memory, which is why at least one clip should not be kept.
+    that reports them to its clock. The first call on a device compiles kernels and fills pools of
+    memory, so at least one clip should be warm-up.
 
     Args:
         device: Where the work runs; `"cuda"` is measured with events.
@@ -81,7 +81,7 @@ class LatencyProfile:
         self.memory = PeakMemory(self.device)
         self.clips: list[ClipLatency] = []
         self._left_to_warm_up = warm_up
-        self._running: list[tuple[str, _HostTimer | _CudaTimer]] | None = None
+        self._running: list[tuple[str, _Timer]] | None = None
         self._added: dict[str, float] = {}
 
     @contextmanager
@@ -95,9 +95,8 @@ class LatencyProfile:
         try:
             yield measured
             measured.peak_gib = self.memory.gib()
-            for name, timer in self._running:
-                measured.stage_ms[name] = measured.stage_ms.get(name, 0.0) + timer.read_ms()
-            for name, ms in self._added.items():
+            timed = ((name, timer.read_ms()) for name, timer in self._running)
+            for name, ms in (*timed, *self._added.items()):
                 measured.stage_ms[name] = measured.stage_ms.get(name, 0.0) + ms
         finally:
             self._running = None
@@ -112,7 +111,7 @@ class LatencyProfile:
         if self._running is None:
             yield
             return
-        timer = _timer(self.device)
+        timer = _Timer(self.device)
         self._running.append((name, timer))
         try:
             yield
@@ -188,40 +187,28 @@ def _largest_resident_set() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / _GIB
 
 
-class _HostTimer:
-    """Wall-clock time of this thread's calls."""
-
-    def __init__(self) -> None:
-        self._start = self._end = time.perf_counter()
-
-    def stop(self) -> None:
-        """End the interval."""
-        self._end = time.perf_counter()
-
-    def read_ms(self) -> float:
-        """Milliseconds between start and stop."""
-        return (self._end - self._start) * 1e3
-
-
-class _CudaTimer:
-    """Device time between the start and the end of the interval."""
+class _Timer:
+    """A running timer: device events on CUDA, else the wall clock of this thread's calls."""
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = torch.cuda.current_stream(device)
-        event: Callable[..., torch.cuda.Event] = torch.cuda.Event
-        self._start, self._end = event(enable_timing=True), event(enable_timing=True)
-        self._start.record(self._stream)
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
+        self._start = self._end = self._now()
+
+    def _now(self) -> Any:
+        if self._stream is None:
+            return time.perf_counter()
+        event: Any = torch.cuda.Event
+        mark = event(enable_timing=True)
+        mark.record(self._stream)
+        return mark
 
     def stop(self) -> None:
         """End the interval."""
-        self._end.record(self._stream)
+        self._end = self._now()
 
     def read_ms(self) -> float:
-        """Milliseconds; waits for the device."""
+        """Milliseconds between start and stop; waits for the device."""
+        if self._stream is None:
+            return float(self._end - self._start) * 1e3
         self._end.synchronize()
         return float(self._start.elapsed_time(self._end))
-
-
-def _timer(device: torch.device) -> _HostTimer | _CudaTimer:
-    """A running timer for work on a device."""
-    return _CudaTimer(device) if device.type == "cuda" else _HostTimer()

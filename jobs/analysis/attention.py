@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from rich.console import Console
 
 from jobs.analysis.clips import JobClips
-from jobs.analysis.figures import SIGNAL_NAMES, heat_map, label, legend, mark, plain_log
-from jobs.analysis.page import Drawing, Page, Table, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.figures import SIGNAL_NAMES, dashed, heat_map, label, legend, mark, plain_log
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from pipeline.storage import Storage
-from tango_core.analysis.attention import BAND, TOP_SHARES, SignalProfile, SignalReport
+from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
 from tango_core.errors import UserError
@@ -27,40 +26,60 @@ from tango_core.models.sinks import PUBLISHED_SINKS
 
 # The axis is logarithmic if the first rank is at least this many times the last.
 _STEEP = 5
+_BAND = " to ".join(f"{100 * end:g}" for end in BAND)
+_FORMATS = {"mean signal": ".3f", "mean rank": ".2f", "spread": ".2f"}
 
 
-def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console) -> int:
+def analyze_attention(clips: JobClips) -> Page:
     """Write the distribution and the mean map of every signal over all clips of a recipe.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
+        clips: The clips of a recipe.
 
     Raises:
         RecipeError: If the encoder has no signal, no clip could be decoded, or clips differ in
             their grid.
     """
-    clips = JobClips(job, cache_root)
-    names = _signals_of(clips)
-    profiles = {name: SignalProfile(name) for name in names}
-    agreements = []
-    for row, features in clips.features(frozenset(names)):
+    profiles = {name: SignalProfile(name) for name in _signals_of(clips)}
+    agreements: list[float] = []
+    for row, features in clips.features(frozenset(profiles)):
+        signals = {name: getattr(features, name) for name in profiles}
         try:
-            for name, profile in profiles.items():
-                profile.add(getattr(features, name), features.grid)
+            for name, signal in signals.items():
+                profiles[name].add(signal, features.grid)
         except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
-        if len(names) == 2:
-            frames = zip(*(getattr(features, name).cpu().tolist() for name in names), strict=True)
+        if len(signals) == 2:
+            frames = zip(*(signal.cpu().tolist() for signal in signals.values()), strict=True)
             agreements += [rho for pair in frames if (rho := rank_correlation(*pair)) is not None]
-    subtitle = clips.subtitle(next(iter(profiles.values())).ranks.num_clips)
     reports = {SIGNAL_NAMES[name]: profile.report() for name, profile in profiles.items()}
-    return finish(_attention_page(reports, agreements, subtitle), clips, folder, console)
+    findings = [
+        f"{name}: the highest tenth of a frame's {len(report.by_rank)} "
+        f"tokens holds {100 * report.top_shares[0.1]:.0f} % of it; as spread out as "
+        f"{report.effective_tokens:.0f} equally attended tokens"
+        for name, report in reports.items()
+    ]
+    if agreements:
+        findings.append(
+            "rank correlation of the two within a frame: "
+            f"{fmean(agreements):.2f} on average over {len(agreements)} frames"
+        )
+    positions = []
+    for name, report in reports.items():
+        own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.tolist()})
+        own.insert(0, "signal", name)
+        positions.append(own.sort_values("mean signal", ascending=False, kind="stable"))
+    return Page(
+        "attention",
+        findings,
+        figures={
+            "sorted": partial(_sorted_signals, reports),
+            "mean_maps": partial(_mean_maps, reports),
+            "ranks": partial(_rank_maps, [report.ranks for report in reports.values()]),
+        },
+        tables={"positions": as_text(pd.concat(positions), **_FORMATS)},
+        values={"band": _BAND},
+    )
 
 
 def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
@@ -85,106 +104,21 @@ def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
     return available if wanted is None else [wanted]
 
 
-def _attention_page(
-    reports: dict[str, SignalReport], agreements: list[float], subtitle: str
-) -> Page:
-    findings = [
-        f"{name}: the highest tenth of a frame's {len(report.by_rank)} "
-        f"tokens holds {100 * report.top_shares[0.1]:.0f} % of it; as spread out as "
-        f"{report.effective_tokens:.0f} equally attended tokens"
-        for name, report in reports.items()
-    ]
-    if agreements:
-        findings.append(
-            "rank correlation of the two within a frame: "
-            f"{sum(agreements) / len(agreements):.2f} on average over {len(agreements)} frames"
-        )
-    band = " to ".join(f"{100 * end:g}" for end in BAND)
-    return Page(
-        title="Attention: how steep, and where",
-        subtitle=subtitle,
-        findings=findings,
-        drawings=[
-            Drawing(
-                "sorted",
-                "Sorted signals",
-                "Left: a frame's signal sorted from the most attended token on, averaged over the "
-                f"frames of a clip; line: mean over clips, band: {band} % of the clips. Right: "
-                "what the highest tokens hold together. Dashed: all tokens equal.",
-                partial(_sorted_signals, reports),
-            ),
-            Drawing(
-                "mean_maps",
-                "Mean maps",
-                "Mean over all frames of all clips at every position, the ten highest numbered "
-                "from the highest on. A position that is high whatever the clips show is a sink.",
-                partial(_mean_maps, reports),
-            ),
-            Drawing(
-                "ranks",
-                "Rank of every position",
-                "Positions are ranked within a frame, 1 for the most attended. A sink ranks high "
-                "in every frame: a low mean and a small spread. Dashed: the spread if all ranks "
-                "were equally likely. Numbers: sinks by the rule of `tango analyze sinks`.",
-                partial(_rank_maps, [report.ranks for report in reports.values()]),
-            ),
-        ],
-        tables=[
-            Table(
-                "concentration",
-                "What the highest tokens of a frame hold (%)",
-                "Effective tokens: exp of the entropy, averaged over frames.",
-                [
-                    {
-                        "signal": name,
-                        **{
-                            f"top {100 * s:g} %": f"{100 * report.top_shares[s]:.1f}"
-                            for s in TOP_SHARES
-                        },
-                        "effective": f"{report.effective_tokens:.1f}",
-                        "of": str(len(report.by_rank)),
-                    }
-                    for name, report in reports.items()
-                ],
-            ),
-            Table(
-                "top_positions",
-                "The ten highest positions of every mean map",
-                "Rank: mean and spread over all frames, 1 for the most attended position.",
-                [
-                    {"signal": name, "place": str(place), **_position(report, position)}
-                    for name, report in reports.items()
-                    for place, position in enumerate(report.top(), start=1)
-                ],
-            ),
-            Table(
-                "positions",
-                "Every position",
-                "As above, by position.",
-                [
-                    {"signal": name, **_position(report, position)}
-                    for name, report in reports.items()
-                    for position in range(len(report.mean_map))
-                ],
-                shown=8,
-            ),
-        ],
+def _positions(ranks: SinkReport) -> pd.DataFrame:
+    """Mean and spread of the rank of every position."""
+    rows, columns = np.indices(ranks.grid).reshape(2, -1)
+    return pd.DataFrame(
+        {
+            "position": np.arange(len(rows)),
+            "row": rows,
+            "column": columns,
+            "mean rank": ranks.rank_mean,
+            "spread": ranks.rank_spread,
+        }
     )
 
 
-def _position(report: SignalReport, position: int) -> dict[str, str]:
-    row, column = divmod(position, report.ranks.grid[1])
-    return {
-        "position": str(position),
-        "row": str(row),
-        "column": str(column),
-        "mean signal": f"{float(report.mean_map[position]):.3f}",
-        "mean rank": f"{report.ranks.rank_mean[position]:.2f}",
-        "spread": f"{report.ranks.rank_spread[position]:.2f}",
-    }
-
-
-def _sorted_signals(reports: dict[str, SignalReport], theme: Theme) -> Figure:
+def _sorted_signals(reports: Mapping[str, SignalReport], theme: Theme) -> Figure:
     """Left: sorted signals with a band over clips; right: share of the signal in the top ranks."""
     figure, (curves, parts) = new_figure((10.6, 4.0), theme, columns=2)
     for (name, report), colour in zip(reports.items(), theme.series, strict=False):
@@ -196,15 +130,13 @@ def _sorted_signals(reports: dict[str, SignalReport], theme: Theme) -> Figure:
         held = np.concatenate([[0.0], report.by_rank.cumsum(dim=0).numpy()]) / total
         shares = np.arange(total + 1) / total
         parts.plot(100 * shares, 100 * held, color=colour, linewidth=1.8, label=name)
-    curves.axhline(1, color=theme.foreground, linewidth=1, dashes=(4, 3))
+    curves.axhline(1, **dashed(theme))
     if any(float(one.by_rank[0]) > _STEEP * float(one.by_rank[-1]) for one in reports.values()):
-        curves.set_yscale("log")
-        plain_log(curves.yaxis)
+        plain_log(curves)
     has_band = any(bool((one.high > one.low).any()) for one in reports.values())  # no: one clip
-    band = f"; band: {' to '.join(f'{100 * end:g}' for end in BAND)} % of the clips"
-    title = "Sorted" + band * has_band
+    title = "Sorted" + f"; band: {_BAND} % of the clips" * has_band
     label(curves, theme, title, "rank within the frame", "signal, 1 = mean of the frame")
-    parts.plot([0, 100], [0, 100], color=theme.foreground, linewidth=1, dashes=(4, 3))
+    parts.plot([0, 100], [0, 100], **dashed(theme))
     parts.set_xlim(0, 100)
     parts.set_ylim(0, 102)
     x = "tokens of a frame, the highest first (%)"
@@ -213,7 +145,7 @@ def _sorted_signals(reports: dict[str, SignalReport], theme: Theme) -> Figure:
     return figure
 
 
-def _mean_maps(reports: dict[str, SignalReport], theme: Theme) -> Figure:
+def _mean_maps(reports: Mapping[str, SignalReport], theme: Theme) -> Figure:
     """Map of every signal's mean, with the ten highest positions numbered."""
     figure, panels = new_figure((5.0 * len(reports) + 0.4, 4.4), theme, columns=len(reports))
     for (name, report), panel in zip(reports.items(), panels, strict=True):
@@ -225,73 +157,43 @@ def _mean_maps(reports: dict[str, SignalReport], theme: Theme) -> Figure:
 
 
 def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
-    """Per signal: maps of the mean rank and its spread, and a scatter plot of both."""
-    figure, panels = new_figure((13.2, 4.1 * len(reports)), theme, rows=len(reports), columns=3)
-    for row, report in enumerate(reports):
-        name, (height, width) = SIGNAL_NAMES[report.score], report.grid
-        total = height * width
-        mean = 100 * np.array(report.rank_mean) / total
-        spread = 100 * np.array(report.rank_spread) / total
-        left, middle, right = panels[3 * row : 3 * row + 3]
-        for panel, values, what in ((left, mean, "mean rank"), (middle, spread, "spread of it")):
-            heat_map(
-                figure,
-                panel,
-                values.reshape(height, width),
-                theme,
-                title=f"{name}: {what}",
-                scale="% of all positions",
-                colours="viridis_r",
-            )
-            mark(panel, report.sinks, width)
-        corner = 100 * report.rule.max_mean_rank, 100 * report.rule.max_spread
-        shade: dict[str, Any] = {"facecolor": theme.series[1], "alpha": 0.18, "linewidth": 0}
-        right.add_patch(Rectangle((0, 0), *corner, **shade))
-        by_chance = 100 / 12**0.5  # standard deviation of uniform ranks
-        right.axhline(by_chance, color=theme.foreground, linewidth=1, dashes=(4, 3))
-        right.text(
-            99, by_chance + 0.5, "random ranks", ha="right", fontsize=8, color=theme.foreground
+    """Per signal: maps of the mean rank and of its spread, with the sinks numbered."""
+    figure, panels = new_figure((9.4, 4.1 * len(reports)), theme, rows=len(reports), columns=2)
+    parts = [
+        (report, values, what)
+        for report in reports
+        for values, what in ((report.rank_mean, "mean rank"), (report.rank_spread, "spread of it"))
+    ]
+    for (report, values, what), panel in zip(parts, panels, strict=True):
+        heat_map(
+            figure,
+            panel,
+            100 * np.reshape(values, report.grid) / len(values),
+            theme,
+            title=f"{SIGNAL_NAMES[report.score]}: {what}",
+            scale="% of all positions",
+            colours="viridis_r",
         )
-        is_sink = np.isin(np.arange(total), report.sinks)
-        right.scatter(mean, spread, s=14, color=theme.series[0], linewidths=0)
-        right.scatter(mean[is_sink], spread[is_sink], s=34, color=theme.series[1])
-        right.set_xlim(0, 100)
-        right.set_ylim(0, max(34, 1.05 * spread.max()))
-        title = f"{name}: {len(report.sinks)} sink(s) in the shaded corner"
-        label(right, theme, title, "mean rank (% of all positions)", "spread (%)")
+        mark(panel, report.sinks, report.grid[1])
     return figure
 
 
 def analyze_sinks(
-    job: Job,
-    folder: Path,
-    cache_root: str,
-    console: Console,
-    *,
-    output: Path,
-    score: str | None = None,
-    rule: SinkRule | None = None,
-) -> int:
+    clips: JobClips, *, output: Path, score: str | None = None, rule: SinkRule | None = None
+) -> Page:
     """Find attention sinks: rank the positions in all frames of a recipe's clips.
 
     Clips that cannot be decoded are skipped and counted.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         output: File that receives the sinks.
         score: `"saliency"`, `"attention"`, or `None` for the first that the encoder provides.
         rule: Criterion for sinks; `None` for the default.
 
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows; the file is written in both cases.
-
     Raises:
         RecipeError: If the encoder lacks the score or no clip could be decoded.
     """
-    clips = JobClips(job, cache_root)
     ranked = _signals_of(clips, score)[0]
     calibration = SinkCalibration(ranked)
     for row, features in clips.features(frozenset({ranked})):
@@ -299,48 +201,20 @@ def analyze_sinks(
             calibration.add(getattr(features, ranked), features.grid)
         except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
-    subtitle = clips.subtitle(calibration.num_clips)
     report = calibration.report(rule or SinkRule())
     model = {"name": clips.model.name, "digest": clips.model.digest}
     text = json.dumps(report.to_json(model), indent=2)
     Storage.at(output.absolute().parent).write(output.name, f"{text}\n".encode())
-    width = report.grid[1]
-    page = Page(
-        title="Attention sinks",
-        subtitle=subtitle,
+    table = _positions(report).sort_values("mean rank", kind="stable")
+    table["sink"] = np.where(table["position"].isin(report.sinks), "sink", "")
+    return Page(
+        "sinks",
         findings=describe_sinks(report, output),
         notes=few_clips(report),
-        drawings=[
-            Drawing(
-                "ranks",
-                f"Rank of every position by {SIGNAL_NAMES[report.score]}",
-                "Positions are ranked within a frame, 1 for the most attended; a sink ranks high "
-                "in every frame, so its mean is low and its spread small (shaded corner). Dashed: "
-                "the spread if all ranks were equally likely.",
-                partial(_rank_maps, [report]),
-            )
-        ],
-        tables=[
-            Table(
-                "positions",
-                "Every position",
-                "By mean rank, 1 for the most attended position of a frame.",
-                [
-                    {
-                        "position": str(position),
-                        "row": str(position // width),
-                        "column": str(position % width),
-                        "mean rank": f"{report.rank_mean[position]:.2f}",
-                        "spread": f"{report.rank_spread[position]:.2f}",
-                        "sink": "sink" if position in report.sinks else "",
-                    }
-                    for position in np.argsort(report.rank_mean, kind="stable").tolist()
-                ],
-                shown=20,
-            )
-        ],
+        figures={"ranks": partial(_rank_maps, [report])},
+        tables={"positions": as_text(table, **_FORMATS)},
+        values={"signal": SIGNAL_NAMES[report.score]},
     )
-    return finish(page, clips, folder, console)
 
 
 def describe_sinks(report: SinkReport, path: Path) -> list[str]:

@@ -8,19 +8,20 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from jobs.report.formatting import shortened
 from jobs.report.theme import Theme
 
 # Names of the signals as the publication spells them.
 SIGNAL_NAMES = {"saliency": "p-attn", "attention": "attn"}
 # Number of series with a colour and a legend entry, fewest options first; others are thin and grey.
 MOST_NAMED = 16
+LONGEST_NAME = 44
 _MARKERS = "osD^vP*Xph<>"
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[Sequence[float]]
 
 
 def label(
@@ -57,7 +58,7 @@ def heat_map(
         values: (H, W).
         theme: Colours of the text.
         title: Title above the map.
-        scale: Label of the colour bar.
+        scale: Label of the colour bar; "" also omits the labels of the axes.
         limits: Ends of the colour bar; `None` for the range of the values.
         colours: Name of a colour map.
     """
@@ -69,10 +70,11 @@ def heat_map(
     bar.set_label(scale, color=theme.foreground)
     bar.ax.tick_params(colors=theme.foreground, length=0)
     bar.outline.set_visible(False)
-    without_frame(panel)
+    panel.spines[:].set_visible(False)
     panel.set_title(title, loc="left", fontweight="bold", fontsize=10.5, color=theme.foreground)
-    panel.set_xlabel("column")
-    panel.set_ylabel("row")
+    if scale:
+        panel.set_xlabel("column")
+        panel.set_ylabel("row")
 
 
 def mark(panel: Axes, positions: Sequence[int], width: int) -> None:
@@ -84,64 +86,50 @@ def mark(panel: Axes, positions: Sequence[int], width: int) -> None:
         panel.text(column, row, str(number), ha="center", va="center", **style)
 
 
-def without_frame(panel: Axes) -> None:
-    """Remove the lines around a panel."""
-    for spine in panel.spines.values():
-        spine.set_visible(False)
-
-
 def legend(panel: Axes, theme: Theme, **options: Any) -> None:
     """Draw a legend inside a panel."""
     panel.legend(frameon=False, labelcolor=theme.foreground, fontsize=9, **options)
 
 
-def legend_below(figure: Figure, panel: Axes, theme: Theme, columns: int = 4) -> None:
+def legend_below(figure: Figure, panel: Axes, theme: Theme) -> None:
     """Draw one legend under all panels."""
     figure.legend(
         *panel.get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=columns,
+        ncols=4,
         frameon=False,
         labelcolor=theme.foreground,
         fontsize=8.5,
     )
 
 
-def plain_log(axis: Axis) -> None:
-    """Label a logarithmic axis with plain numbers instead of powers of 10."""
+def dashed(theme: Theme) -> dict[str, Any]:
+    """Style of a reference line."""
+    return {"color": theme.foreground, "linewidth": 1, "dashes": (4, 3)}
+
+
+def plain_log(panel: Axes) -> None:
+    """Make the y axis logarithmic, labelled with plain numbers instead of powers of 10."""
+    panel.set_yscale("log")
+    axis = panel.yaxis
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
     axis.set_tick_params(which="minor", length=0)
 
 
-def styles(names: Sequence[str], theme: Theme) -> dict[str, tuple[str, str]]:
-    """(colour, marker) per named series."""
-    named = sorted(names, key=lambda name: name.count(" "))[:MOST_NAMED]
-    return {
-        name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])
-        for index, name in enumerate(named)
-    }
-
-
-def shortened(name: str, longest: int = 44) -> str:
-    """Shorten a long name by cutting out its middle."""
-    if len(name) <= longest:
-        return name
-    return f"{name[: longest // 2]}…{name[-(longest // 2 - 1) :]}"
-
-
 def draw_series(panel: Axes, series: Mapping[str, Points], theme: Theme) -> None:
     """Draw one curve per series, given as (x, y) points sorted by x."""
-    known = styles(list(series), theme)
+    named = sorted(series, key=lambda name: name.count(" "))[:MOST_NAMED]
     for name, points in series.items():
-        colour, marker = known.get(name, (theme.grid, ""))
-        panel.plot(
-            *np.array(points).reshape(-1, 2).T,
-            color=colour,
-            marker=marker,
-            markersize=5,
-            linewidth=1.4 if name in known else 0.9,
-            zorder=3 if name in known else 1,
-            label=shortened(name) if name in known else None,
-        )
+        style: dict[str, Any] = {"color": theme.grid, "linewidth": 0.9, "zorder": 1}
+        if name in named:
+            at = named.index(name)
+            style = {
+                "color": theme.series[at % len(theme.series)],
+                "marker": _MARKERS[at % len(_MARKERS)],
+                "label": shortened(name, LONGEST_NAME),
+                "linewidth": 1.4,
+                "zorder": 3,
+            }
+        panel.plot(*np.array(points).reshape(-1, 2).T, markersize=5, **style)

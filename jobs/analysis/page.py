@@ -1,64 +1,34 @@
-"""Output of an analysis: figures, tables and one self-contained page."""
+"""Output of an analysis: figures, tables and one self-contained page.
+
+The titles and captions of all pages are in `templates/texts.yaml`; placeholders such as `{share}`
+are filled from `Page.values`.
+"""
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+import yaml
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 from rich.console import Console
 
 from jobs import exit_codes
 from jobs.analysis.clips import JobClips
-from jobs.report.formatting import Table as TextTable
+from jobs.config.recipe import Job
+from jobs.report.formatting import DASH, Table
 from jobs.report.theme import DARK, LIGHT, Theme, png, svg
 from pipeline.storage import Storage
 
 PAGE = "index.html"
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A figure of a page.
-
-    Attributes:
-        name: File name without suffix.
-        title: Title above the figure.
-        caption: Explanation below the figure.
-        draw: Draws the figure in a theme; called once per theme.
-    """
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[Theme], Figure]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table of a page, also written to a CSV file.
-
-    Attributes:
-        name: File name without suffix.
-        title: Title above the table.
-        caption: Explanation of the columns below the table.
-        rows: One mapping from column to text per row; all rows have the same columns.
-        shown: Number of rows on the page; the CSV file has all rows.
-    """
-
-    name: str
-    title: str
-    caption: str
-    rows: Sequence[Mapping[str, str]]
-    shown: int = 60
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.rows[0]) if self.rows else []
+_TEXTS = Path(__file__).parent / "templates" / "texts.yaml"
+# Number of rows of a table on the page; its CSV file has all rows.
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -66,38 +36,66 @@ class Page:
     """The page of an analysis.
 
     Attributes:
-        title: Title of the page.
-        subtitle: Model, benchmark and clips.
+        name: Name of the analysis in `texts.yaml`.
         findings: Sentences about the results; also printed.
         notes: Sentences about limitations; also printed.
-        drawings: Figures.
-        tables: Tables.
+        figures: Name -> function that draws the figure in a theme; called once per theme.
+        tables: Name -> table, also written to a CSV file; see `as_text`.
+        values: Values of placeholders in the texts.
+        titles: Titles of figures that share the texts of another one: `maps_1` has those of `maps`.
     """
 
-    title: str
-    subtitle: str
+    name: str
     findings: Sequence[str] = ()
     notes: Sequence[str] = ()
-    drawings: Sequence[Drawing] = ()
-    tables: Sequence[Table] = ()
+    figures: Mapping[str, Callable[[Theme], Figure]] = field(default_factory=dict)
+    tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
 
 
-def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
-    """Write the page, and print its findings and notes.
+def as_text(frame: pd.DataFrame, **formats: str) -> pd.DataFrame:
+    """Format a table's values as text; missing values become a dash.
+
+    Args:
+        frame: The table.
+        formats: Column -> format specification such as `.3f`; other columns are only converted.
+    """
+
+    def texts(column: pd.Series) -> list[str]:
+        spec = formats.get(str(column.name), "")
+        return [DASH if pd.isna(value) else format(value, spec) for value in column]
+
+    return pd.DataFrame({name: texts(frame[name]) for name in frame})
+
+
+def analyze(
+    analysis: Callable[[JobClips], Page], job: Job, folder: Path, cache_root: str, console: Console
+) -> int:
+    """Analyze the clips of a recipe, write the page, and print its findings and notes.
+
+    Args:
+        analysis: Makes the page.
+        job: Its benchmarks, model, limit, shard and cache are used.
+        folder: Receives the page.
+        cache_root: Directory or URL of the caches.
+        console: Where to print.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
     """
-    path = write_page(page, folder)
-    lines = [page.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
+    clips = JobClips(job, cache_root)
+    page = analysis(clips)
+    path = write_page(page, folder, clips.subtitle)
+    lines = [clips.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
     if clips.num_failed:
         lines.append(f"{clips.num_failed} clip(s) could not be decoded and are skipped")
     for line in (*lines, f"page: {path}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return exit_codes.of(clips.num_failed <= clips.job.max_failures)
+    return exit_codes.of(clips.num_failed <= job.max_failures)
 
 
-def write_page(page: Page, folder: Path) -> Path:
+def write_page(page: Page, folder: Path, subtitle: str) -> Path:
     """Write `index.html` with every figure as PNG and SVG and every table as CSV.
 
     Files are written atomically, the page last; files of an earlier analysis are replaced.
@@ -106,18 +104,34 @@ def write_page(page: Page, folder: Path) -> Path:
         Path of the page.
     """
     storage = Storage.at(folder)
-    figures = []
-    for drawing in page.drawings:
-        light = drawing.draw(LIGHT)
-        images = [png(light), png(drawing.draw(DARK))]
-        storage.write(f"{drawing.name}.png", images[0])
-        storage.write(f"{drawing.name}.svg", svg(light))
-        encoded = (base64.b64encode(image).decode() for image in images)
-        figures.append({"drawing": drawing, **dict(zip(("light", "dark"), encoded, strict=True))})
-    for table in page.tables:
-        rows = [list(row.values()) for row in table.rows]
-        storage.write(f"{table.name}.csv", TextTable(table.columns, rows).csv().encode())
+    texts = yaml.safe_load(_TEXTS.read_text(encoding="utf-8"))[page.name]
+    figures, tables = [], []
+    for name, draw in page.figures.items():
+        light = draw(LIGHT)
+        images = [png(light), png(draw(DARK))]
+        storage.write(f"{name}.png", images[0])
+        storage.write(f"{name}.svg", svg(light))
+        encoded = [base64.b64encode(image).decode() for image in images]
+        own = {"title": page.titles.get(name), **texts["figures"][name.rstrip("_0123456789")]}
+        filled = _filled(own, page.values)
+        figures.append({"name": name, "light": encoded[0], "dark": encoded[1], **filled})
+    for name, frame in page.tables.items():
+        table = Table(list(frame.columns), frame.to_numpy().tolist())
+        storage.write(f"{name}.csv", table.csv().encode())
+        filled = {"shown": _SHOWN, **_filled(texts["tables"][name], page.values)}
+        tables.append({"name": name, "header": table.header, "rows": table.rows, **filled})
     environment = Environment(loader=PackageLoader("jobs.analysis", "templates"), autoescape=True)
-    text = environment.get_template("page.html.j2").render(page=page, figures=figures)
+    template = environment.get_template("page.html.j2")
+    text = template.render(
+        page=page, subtitle=subtitle, title=texts["title"], figures=figures, tables=tables
+    )
     storage.write(PAGE, text.encode())
     return folder / PAGE
+
+
+def _filled(texts: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill the placeholders of texts."""
+    return {
+        name: text.format(**values) if isinstance(text, str) else text
+        for name, text in texts.items()
+    }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
 from rich.console import Console
 from rich.progress import Progress
@@ -36,32 +37,33 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     folders = find_caches(root, names, by_footers=True)
     num_clips = sum(folder.num_clips for folder in folders)
     num_bad = 0
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+
+    def bad(name: str, reason: str, remove: Callable[[], object]) -> None:
+        nonlocal num_bad
+        num_bad += 1
+        _print(console, f"{name}: {reason}")
+        if delete:
+            remove()
+
+    with _progress(console) as progress:
         task = progress.add_task("reading clips", total=sum(len(f.locations) for f in folders))
         for folder in folders:
             if folder.problem:
-                num_bad += 1
-                _say(console, f"{folder.name}: {folder.problem}")
-                if delete:
-                    folder.remove(MANIFEST)
+                bad(folder.name, folder.problem, partial(folder.remove, MANIFEST))
             for name, reason in folder.index.unreadable.items():
-                num_bad += 1
-                _say(console, f"{folder.name}/{name}: cannot be read: {reason}")
-                if delete:
-                    folder.remove(name)
+                unreadable = f"cannot be read: {reason}"
+                bad(f"{folder.name}/{name}", unreadable, partial(folder.remove, name))
             for location, problem in check_entries(folder):
                 progress.advance(task)
                 if problem:
-                    num_bad += 1
-                    _say(console, f"{folder.name}/{location.name}: {problem}")
-                    if delete:
-                        folder.discard(location)
+                    file = f"{folder.name}/{location.name}"
+                    bad(file, problem, partial(folder.discard, location))
     what = f"{num_clips} clips in {len(folders)} token cache(s) read"
     if not num_bad:
-        _say(console, f"{what}, all good")
+        _print(console, f"{what}, all good")
         return exit_codes.OK
     end = "removed, the next job writes them again" if delete else "--delete removes them"
-    _say(console, f"{what}, {num_bad} bad file(s): {end}")
+    _print(console, f"{what}, {num_bad} bad file(s): {end}")
     return exit_codes.FAILED
 
 
@@ -90,20 +92,18 @@ def gc(
     removals = plan_removals(folders, clock.now(), older_than, max_bytes, whole)
     for folder in folders:
         if folder.problem:
-            _say(console, f"skipped: {folder.name}: {folder.problem}")
+            _print(console, f"skipped: {folder.name}: {folder.problem}")
     for removal in removals:
         size = f"{len(removal.files)} file(s), {human_bytes(removal.num_bytes)}"
         verb = "removing" if yes else "to remove"
-        _say(console, f"{verb}: {removal.folder.name}: {size}: {removal.reason}")
+        _print(console, f"{verb}: {removal.folder.name}: {size}: {removal.reason}")
         if yes:
             removal.apply()
     freed = human_bytes(sum(removal.num_bytes for removal in removals))
-    if not removals:
-        _say(console, "nothing to remove")
-    elif yes:
-        _say(console, f"{freed} freed")
-    else:
-        _say(console, f"{freed} would be freed; nothing was removed, --yes does it")
+    total = (
+        f"{freed} freed" if yes else f"{freed} would be freed; nothing was removed, --yes does it"
+    )
+    _print(console, total if removals else "nothing to remove")
 
 
 def export(root: str, name: str, destination: str, form: str, console: Console) -> int:
@@ -127,18 +127,18 @@ def export(root: str, name: str, destination: str, form: str, console: Console) 
         names = ", ".join(found.name for found in (folder, *others))
         raise InputError(f"{name!r} stands for several token caches; name one of: {names}")
     skipped: list[str] = []
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with _progress(console) as progress:
         task = progress.add_task("writing clips", total=len(folder.locations))
 
         def report(file: str, problem: str | None) -> None:
             progress.advance(task)
             if problem:
                 skipped.append(file)
-                _say(console, f"skipped: {folder.name}/{file}: {problem}")
+                _print(console, f"skipped: {folder.name}/{file}: {problem}")
 
         export_cache(folder, destination, form, report)
     num_clips = folder.num_clips - len(skipped)
-    _say(console, f"{num_clips} clips written to {destination}, {len(skipped)} skipped")
+    _print(console, f"{num_clips} clips written to {destination}, {len(skipped)} skipped")
     return exit_codes.of(not skipped)
 
 
@@ -165,14 +165,14 @@ def materialize(root: str, names: Sequence[str], console: Console) -> int:
             materialise(cache, problems.__setitem__)
         except CacheError as error:
             num_bad += 1
-            _say(console, f"skipped: {folder.name}: {error}")
+            _print(console, f"skipped: {folder.name}: {error}")
             continue
         for key, problem in problems.items():
             if problem:
                 num_bad += 1
-                _say(console, f"no token set: {folder.name}/{key}: {problem}")
+                _print(console, f"no token set: {folder.name}/{key}: {problem}")
         num_stored = sum(problem is None for problem in problems.values())
-        _say(console, f"{folder.name}: {num_stored} token sets computed from features")
+        _print(console, f"{folder.name}: {num_stored} token sets computed from features")
     return exit_codes.of(not num_bad)
 
 
@@ -188,11 +188,11 @@ def compact(root: str, names: Sequence[str], console: Console) -> int:
         Exit code: 1 if any clip is bad.
     """
     num_bad = 0
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+    with _progress(console) as progress:
         for folder in find_caches(root, names):
             if folder.problem:
                 num_bad += 1
-                _say(console, f"skipped: {folder.name}: {folder.problem}")
+                _print(console, f"skipped: {folder.name}: {folder.problem}")
                 continue
             task = progress.add_task("moving clips", total=len(folder.singles))
             num_moved = 0
@@ -200,13 +200,18 @@ def compact(root: str, names: Sequence[str], console: Console) -> int:
                 progress.advance(task)
                 if problem:
                     num_bad += 1
-                    _say(console, f"not moved: {folder.name}/{file}: {problem}")
+                    _print(console, f"not moved: {folder.name}/{file}: {problem}")
                 else:
                     num_moved += 1
-            _say(console, f"{folder.name}: {num_moved} clips moved into shards")
+            _print(console, f"{folder.name}: {num_moved} clips moved into shards")
     return exit_codes.of(not num_bad)
 
 
-def _say(console: Console, line: str) -> None:
+def _progress(console: Console) -> Progress:
+    """A progress bar, on terminals only."""
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+def _print(console: Console, line: str) -> None:
     """Print one line without markup or wrapping."""
     console.print(" ".join(line.split()), markup=False, highlight=False, soft_wrap=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from jobs.cli.options import CACHE, RUNS, Details, Number, Positive, command, expanded
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -17,24 +21,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Analyze the encoder and the methods of a recipe on its clips."
 )
 
-Recipe = Annotated[Path, Details(help="Recipe whose model and clips to analyze.")]
-RecipeOrRun = Annotated[
-    Path,
-    Details(
-        help="Recipe whose clips and methods to analyze, or a finished run, whose answers are "
-        "analyzed as well."
-    ),
-]
 Set = Annotated[list[str], Details(help="Change one key: --set model.name=tiny.")]
-Limit = Annotated[
-    int | None,
-    Details(min=1, help="Only the first N clips.  [default: the recipe's, at most 100]"),
-]
-FewerClips = Annotated[
-    int | None,
-    Details(min=1, help="Only the first N clips.  [default: the recipe's, at most 30]"),
-]
-Output = Annotated[Path, Details(help="Directory that receives a directory per analysis.")]
 Cache = Annotated[
     str,
     Details(help="Directory or URL of caches whose stored features are reused.", callback=expanded),
@@ -47,31 +34,93 @@ Spread = Annotated[
 ]
 
 PAGES = Path("analysis")
-MOST_CLIPS, MOST_FOR_PIXELS = 100, 30
+# Analyses that read pixels or cluster are slow.
+MOST_CLIPS = {"activations": 30, "clusters": 30}
+
+# Name -> help, and options of its own.
+_ANALYSES: dict[str, tuple[str, set[str]]] = {
+    "attention": (
+        "Plot sorted attention, mean attention maps and the rank of every position.",
+        {"cache"},
+    ),
+    "activations": (
+        "Compare activations of sinks with those of other patches, and plot norms per layer.",
+        {"layer", "max_mean_rank", "max_spread"},
+    ),
+    "clusters": (
+        "Cluster tokens with and without ST-RoPE, and measure how fragmented the clusters are.",
+        {"cache", "share", "window", "examples"},
+    ),
+    "coverage": (
+        "Measure how well kept tokens represent all tokens; for a run, relate it to accuracy.",
+        {"cache"},
+    ),
+    "evidence": (
+        "Measure how many tokens of the questioned objects methods keep (built-in benchmark).",
+        {"cache"},
+    ),
+}
 
 
-@command(app)
-def attention(
-    recipe: Recipe,
+def analyze(
+    recipe: Path,
     *,
+    kind: str,
     set_: Set = [],
-    limit: Limit = None,
-    output: Output = PAGES,
+    limit: Annotated[int | None, Details(min=1)] = None,
+    output: Path = PAGES,
     cache: Cache = CACHE,
+    layer: list[int] = [],
+    max_mean_rank: MeanRank = 0.1,
+    max_spread: Spread = 0.1,
+    share: float = 0.1,
+    window: Positive = 8,
+    examples: Number = 2,
 ) -> int:
-    """Plot sorted attention, mean attention maps and the rank of every position."""
-    given = _inputs(recipe, set_, limit, MOST_CLIPS, output / "attention", cache)
-    from jobs.analysis.attention import analyze_attention
+    """Analyze the clips of a recipe.
 
-    return analyze_attention(*given)
+    Args:
+        recipe: Recipe whose clips and methods to analyze; for coverage and evidence also a
+            finished run, whose answers are analyzed as well.
+        kind: Name of the analysis.
+        limit: Only the first N clips.  [default: the recipe's, at most 100, or 30 for slow ones]
+        output: Directory that receives a directory per analysis.
+        layer: Layer of the tower, 0 for the embeddings; may be repeated.  [default: the last one
+            that the model runs]
+        share: Clusters per token, in (0, 1].
+        window: Number of consecutive frames to cluster together.
+        examples: Clips to draw.
+    """
+    options: dict[str, Any] = {}
+    if kind in ("coverage", "evidence"):
+        options["run"] = recipe if recipe.is_dir() else None
+        recipe = _recipe_of(recipe)
+    given = _inputs(recipe, set_, limit, MOST_CLIPS.get(kind, 100), output / kind, cache)
+    if kind == "activations":
+        from tango_core.analysis.sinks import SinkRule
+
+        options = {"layers": layer, "rule": SinkRule(max_mean_rank, max_spread)}
+    elif kind == "clusters":
+        if not 0 < share <= 1:
+            raise InputError(f"--share must be in (0, 1], got {share:g}")
+        options = {"share": share, "window": window, "examples": examples}
+    from jobs.analysis.page import analyze as run_analysis
+
+    function = getattr(import_module(f"jobs.analysis.{kind}"), f"analyze_{kind}")
+    return run_analysis(partial(function, **options), *given)
+
+
+_OWN = set[str]().union(*(options for _, options in _ANALYSES.values()))
+for _name, (_help, _options) in _ANALYSES.items():
+    command(app, _name, kind=_name, help=_help, without=_OWN - _options)(analyze)
 
 
 @command(app)
 def sinks(
-    recipe: Recipe,
+    recipe: Path,
     *,
     set_: Set = [],
-    limit: Limit = None,
+    limit: Annotated[int | None, Details(min=1)] = None,
     output: Path = Path("sinks.json"),
     pages: Path = PAGES,
     cache: Cache = CACHE,
@@ -82,114 +131,29 @@ def sinks(
     """Find positions with high attention in every clip; write a file for model.sinks.
 
     Args:
+        recipe: Recipe whose model and clips to analyze.
+        limit: Only the first N clips.  [default: the recipe's, at most 100]
         output: File to write.
         pages: Directory that receives a directory with the page.
         score: Signal to rank.  [default: saliency if the model has it]
     """
-    given = _inputs(recipe, set_, limit, MOST_CLIPS, pages / "sinks", cache, "--pages")
+    given = _inputs(recipe, set_, limit, 100, pages / "sinks", cache, "--pages")
     from jobs.analysis.attention import analyze_sinks
+    from jobs.analysis.page import analyze as run_analysis
     from tango_core.analysis.sinks import SinkRule
 
     rule = SinkRule(max_mean_rank, max_spread)
-    return analyze_sinks(*given, output=output, score=score, rule=rule)
+    return run_analysis(partial(analyze_sinks, output=output, score=score, rule=rule), *given)
 
 
-@command(app)
-def activations(
-    recipe: Recipe,
-    *,
-    set_: Set = [],
-    limit: FewerClips = None,
-    output: Output = PAGES,
-    layer: list[int] = [],
-    max_mean_rank: MeanRank = 0.1,
-    max_spread: Spread = 0.1,
-) -> int:
-    """Compare activations of sinks with those of other patches, and plot norms per layer.
-
-    Args:
-        layer: Layer of the tower, 0 for the embeddings; may be repeated.  [default: the last one
-            that the model runs]
-    """
-    given = _inputs(recipe, set_, limit, MOST_FOR_PIXELS, output / "activations", CACHE)
-    from jobs.analysis.activations import analyze_activations
-    from tango_core.analysis.sinks import SinkRule
-
-    rule = SinkRule(max_mean_rank, max_spread)
-    return analyze_activations(*given, layers=layer, rule=rule)
-
-
-@command(app)
-def clusters(
-    recipe: Recipe,
-    *,
-    set_: Set = [],
-    limit: FewerClips = None,
-    output: Output = PAGES,
-    cache: Cache = CACHE,
-    share: float = 0.1,
-    window: Positive = 8,
-    examples: Number = 2,
-) -> int:
-    """Cluster tokens with and without ST-RoPE, and measure how fragmented the clusters are.
-
-    Args:
-        share: Clusters per token, in (0, 1].
-        window: Number of consecutive frames to cluster together.
-        examples: Clips to draw.
-    """
-    given = _inputs(recipe, set_, limit, MOST_FOR_PIXELS, output / "clusters", cache)
-    from jobs.analysis.clusters import analyze_clusters
-
-    return analyze_clusters(*given, share=share, window=window, examples=examples)
-
-
-@command(app)
-def coverage(
-    recipe: RecipeOrRun,
-    *,
-    set_: Set = [],
-    limit: Limit = None,
-    output: Output = PAGES,
-    cache: Cache = CACHE,
-) -> int:
-    """Measure how well kept tokens represent all tokens; for a run, relate it to accuracy."""
-    path, run = _recipe_of(recipe)
-    given = _inputs(path, set_, limit, MOST_CLIPS, output / "coverage", cache)
-    from jobs.analysis.coverage import analyze_coverage
-
-    return analyze_coverage(*given, run=run)
-
-
-@command(app)
-def evidence(
-    recipe: RecipeOrRun,
-    *,
-    set_: Set = [],
-    limit: Limit = None,
-    output: Output = PAGES,
-    cache: Cache = CACHE,
-) -> int:
-    """Measure how many tokens of the questioned objects methods keep (built-in benchmark)."""
-    path, run = _recipe_of(recipe)
-    given = _inputs(path, set_, limit, MOST_CLIPS, output / "evidence", cache)
-    from jobs.analysis.evidence import analyze_evidence
-
-    return analyze_evidence(*given, run=run)
-
-
-def _recipe_of(path: Path) -> tuple[Path, Path | None]:
-    """Recipe file and, if `path` is a run directory, the run.
-
-    Raises:
-        FileNotFoundError: If a directory is not a finished run.
-    """
+def _recipe_of(path: Path) -> Path:
+    """Recipe file of a recipe or of a finished run."""
     if not path.is_dir():
-        return path, None
+        return path
     from jobs.results.facts import JOB_FILE, JobFacts
 
     JobFacts.load(path)
-    return path / JOB_FILE, path
+    return path / JOB_FILE
 
 
 def _inputs(
@@ -212,8 +176,6 @@ def _inputs(
         cache: Directory or URL of the caches.
         option: Option that set the output directory, for messages.
     """
-    from dataclasses import replace
-
     from jobs.config.recipe import load_job
     from jobs.run.locations import Locations, raise_if_unusable
     from pipeline.storage.urls import place

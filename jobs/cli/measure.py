@@ -136,7 +136,6 @@ def measure(
     from jobs.run.commands import run_jobs
     from jobs.run.progress import Display
 
-    locations.raise_if_unusable()
     if quiet:
         logging.getLogger().setLevel(logging.WARNING)
     # With --json, standard output is reserved for the events.

@@ -154,8 +154,6 @@ def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
     Args:
         tracking_uri: MLflow server or store.  [default: sqlite beside RUN]
     """
-    from jobs.results.facts import JobFacts
-    from jobs.tracking.events import has_events
     from jobs.tracking.server import TrackingError, default_tracking_uri
     from jobs.tracking.upload import log_run
 
@@ -163,8 +161,6 @@ def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
     uri = tracking_uri or default_tracking_uri(where.parent)
     try:
         with local_copy(where, sent=lambda name: False) as folder:
-            if not has_events(folder):
-                JobFacts.load(folder)
             log_run(folder, uri)
     except TrackingError as error:
         raise TrackingError(f"{run} is not logged to {redacted(uri)}: {error}") from error
@@ -195,11 +191,25 @@ def explain(
         split: Split of that benchmark.  [default: from the other run's recipe]
         examples: Examples of each cause.
     """
-    from jobs.explain.command import HowToExplain, explain
-    from jobs.explain.sides import BenchmarkOptions
+    from json import dumps
 
-    where = BenchmarkOptions(benchmark, root, split)
-    explain(first, second, HowToExplain(cell, other_cell, where, examples, json), Console())
+    from jobs.explain.command import explanations, overview, render
+
+    found = explanations(
+        first,
+        second,
+        examples=examples,
+        cell=cell,
+        other_cell=other_cell,
+        benchmark=benchmark,
+        root=root,
+        split=split,
+    )
+    if json:
+        text = dumps([one.to_json() for one in found], indent=2)
+    else:
+        text = render(found[0]) if len(found) == 1 else overview(found)
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @command(app)

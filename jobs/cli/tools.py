@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -51,27 +52,33 @@ def ask(
     """
     bounds = None if clip is None else parse_bounds(clip)
     method_options = dict(map(parse_option, option))
-    from jobs.ask import ask
+    from jobs.ask import cost, local_video, reply
+    from tango_core.ask import VideoChat
 
-    return ask(
-        video,
-        question,
-        choices=choices,
-        model=model,
-        path=path,
-        method=method,
-        retention=retention,
-        clip=bounds,
-        max_new_tokens=max_new_tokens,
-        model_options={
-            "num_frames": num_frames,
-            "saliency_from": saliency_from,
-            "sinks": sinks,
-            "device": device,
-        },
-        method_options=method_options,
-        console=Console(),
-    )
+    of_model: dict[str, Any] = {
+        "num_frames": num_frames,
+        "saliency_from": saliency_from,
+        "sinks": sinks,
+        "device": device,
+    }
+    chat = VideoChat(model, path, **{k: v for k, v in of_model.items() if v is not None})
+    with local_video(video) as local:
+        answer = chat.ask(
+            local,
+            question,
+            [one for given in choices for one in given.split("|")],
+            method=method,
+            retention=retention,
+            clip=bounds,
+            max_new_tokens=max_new_tokens,
+            **method_options,
+        )
+    say = partial(Console().print, markup=False, highlight=False, soft_wrap=True)
+    say(reply(answer))
+    say(cost(answer), style="dim")
+    for warning in filter(None, (*answer.warnings, chat.spec.note)):
+        say(f"note: {warning}", style="dim")
+    return exit_codes.of(answer.status != "unparsed")
 
 
 @command(app)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
@@ -63,22 +61,38 @@ class Finding:
     clip_end: float | None
     detail: str
 
+    @classmethod
+    def about(
+        cls, severity: Severity, kind: str, clips: Sequence[VideoItem], detail: str
+    ) -> Finding:
+        """A problem of one clip, or of a file with several clips in it."""
+        ids = " ".join(question.id for clip in clips for question in clip.questions)
+        first = clips[0]
+        start, end = (first.clip if len(clips) == 1 else None) or (None, None)
+        return cls(severity, kind, first.path, first.video_id, ids, start, end, detail)
 
-@dataclass(frozen=True)
+
+@dataclass
 class Check:
     """Counts and findings of a check.
 
     Attributes:
-        num_questions: Number of readable questions.
-        num_clips: Number of their clips.
-        num_files: Number of files and folders of frames that contain these clips.
+        files: Path of every file and folder of frames -> its clips with readable questions.
         findings: Findings about rows, then about files, in the order of the annotations.
     """
 
-    num_questions: int
-    num_clips: int
-    num_files: int
-    findings: tuple[Finding, ...]
+    files: dict[str, list[VideoItem]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def num_clips(self) -> int:
+        """Number of clips with readable questions."""
+        return sum(map(len, self.files.values()))
+
+    @property
+    def num_questions(self) -> int:
+        """Number of readable questions."""
+        return sum(len(clip.questions) for clips in self.files.values() for clip in clips)
 
     @property
     def is_complete(self) -> bool:
@@ -121,16 +135,34 @@ def data_check(
         result = check(
             opened, jobs, lambda done, total: progress.update(task, completed=done, total=total)
         )
+    console.print(
+        f"{opened.name}: {_count(result.num_questions, 'question')}, "
+        f"{_count(result.num_clips, 'clip')}, {_count(len(result.files), 'file')}"
+    )
+    expected = opened.splits.get(split)
+    if expected is not None and expected != result.num_questions:
+        console.print(f"note: the complete public release has {expected:,} questions")
+    print_findings(result.findings, console)
+    num_withheld = sum(one.severity == "withheld" for one in result.findings)
+    if num_withheld:
+        console.print(
+            "clips that are withheld will fail; "
+            f"let a job accept them: --set max_failures={num_withheld}"
+        )
     if output is not None:
         write_findings(result.findings, output)
-    _report(result, opened, split, output, console)
+        console.print(f"{_count(len(result.findings), 'finding')} in {output}", soft_wrap=True)
+    elif result.findings:
+        console.print("all findings as a table: --output findings.csv")
+    if result.is_complete:
+        console.print("complete")
     return exit_codes.of(result.is_complete)
 
 
 def check(
     benchmark: Benchmark,
     jobs: int = 4,
-    on_progress: Callable[[int, int], object] | None = None,
+    on_progress: Callable[[int, int], object] = lambda done, total: None,
     timeout_s: float = TIMEOUT_S,
 ) -> Check:
     """Check every row and every file of a benchmark.
@@ -144,49 +176,55 @@ def check(
         on_progress: Called with (files done, total files).
         timeout_s: Time limit per file in seconds.
     """
+    result = Check()
+    withheld: dict[str, str] = {}  # reason by path
+    lengths: dict[str, set[float]] = {}  # annotated seconds by path
     with in_one_line(benchmark.name, type(benchmark)):
-        contents = _read(benchmark)
-    items, lengths = contents.items, contents.lengths
-    files: dict[str, list[VideoItem]] = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
-    findings = list(contents.findings)
+        if isinstance(benchmark, AnnotatedBenchmark):
+            _read_rows(benchmark, result, withheld, lengths)
+        else:
+            result.findings += map(_about_row, benchmark.defects())
+            for item in map(printable_item, benchmark.items()):
+                result.files.setdefault(item.path, []).append(item)
     idle: SimpleQueue[Child] = SimpleQueue()
+
+    def checked(path: str) -> list[Problem]:
+        child = idle.get()
+        try:
+            return _check_in_child(
+                child, path, result.files[path], sorted(lengths.get(path, ())), timeout_s
+            )
+        finally:
+            idle.put(child)
+
     with ExitStack() as children, ThreadPoolExecutor(jobs) as pool:
         for _ in range(jobs):
             idle.put(children.enter_context(closing(Child(MEMORY_GIB))))
-        futures = [
-            pool.submit(
-                _check_in_child, idle, timeout_s, path, clips, sorted(lengths.get(path, ()))
-            )
-            for path, clips in files.items()
-        ]
+        found = pool.map(checked, result.files)
         try:
-            for done, (future, clips) in enumerate(zip(futures, files.values(), strict=True), 1):
-                for problem in future.result():
-                    findings += _findings(problem, clips, contents.withheld)
-                if on_progress is not None:
-                    on_progress(done, len(files))
+            for done, (problems, clips) in enumerate(zip(found, result.files.values()), 1):  # noqa: B905  (a map's result has no length)
+                for problem in problems:
+                    result.findings += _findings(problem, clips, withheld)
+                on_progress(done, len(result.files))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    num_questions = sum(len(item.questions) for item in items)
-    return Check(num_questions, len(items), len(files), tuple(findings))
+    return result
 
 
 def _check_in_child(
-    idle: SimpleQueue[Child],
-    timeout_s: float,
+    child: Child,
     path: str,
-    items: Sequence[VideoItem],
+    clips: Sequence[VideoItem],
     lengths_s: Sequence[float],
+    timeout_s: float,
 ) -> list[Problem]:
-    """Check one file in an idle child process; any exception becomes a problem."""
-    child = idle.get()
-    clips = sorted({item.clip for item in items if item.clip is not None})
-    limits: dict[str, Any] = {"timeout_s": timeout_s, "about": path, "what": "check"}
+    """Check one file in a child process; any exception about the file becomes a problem."""
+    bounds = sorted({clip.clip for clip in clips if clip.clip is not None})
     try:
-        return child.call(check_file, path, clips, lengths_s, **limits)
+        return child.call(
+            check_file, path, bounds, lengths_s, timeout_s=timeout_s, about=path, what="check"
+        )
     except ChildStartError:
         raise
     except TimeoutError:
@@ -195,109 +233,57 @@ def _check_in_child(
         return [Problem("crash", str(error).removeprefix(f"{path}: "))]
     except Exception as error:  # an error here is a finding about the file
         return [Problem("unreadable", " ".join(f"{type(error).__name__}: {error}".split()))]
-    finally:
-        idle.put(child)
 
 
-@dataclass(frozen=True)
-class _Contents:
-    """Clips and findings in the rows of a benchmark."""
-
-    findings: list[Finding]
-    items: list[VideoItem]
-    withheld: dict[str, str] = field(default_factory=dict)  # reason by path
-    lengths: dict[str, set[float]] = field(default_factory=dict)  # stated seconds by path
-
-
-def _read(benchmark: Benchmark) -> _Contents:
-    """Read all rows."""
-    if not isinstance(benchmark, AnnotatedBenchmark):
-        own = [_about_rows(defect) for defect in benchmark.defects()]
-        return _Contents(own, list(map(printable_item, benchmark.items())))
-    findings: list[Finding] = []
+def _read_rows(
+    benchmark: AnnotatedBenchmark,
+    result: Check,
+    withheld: dict[str, str],
+    lengths: dict[str, set[float]],
+) -> None:
+    """Read all rows of a benchmark with annotation files."""
     clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
-    withheld: dict[str, str] = {}
-    lengths: dict[str, set[float]] = {}
     for entry in benchmark.entries():
         if isinstance(entry, Defect):
-            findings.append(_about_rows(entry))
+            result.findings.append(_about_row(entry))
             continue
-        key = (entry.path, entry.clip)
-        known = clips.get(key)
-        clips[key] = VideoItem(
-            video_id=known.video_id if known else entry.video_id,
-            path=entry.path,
-            clip=entry.clip,
-            questions=(*(known.questions if known else ()), entry.question),
-        )
+        one = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
+        known = clips.get((entry.path, entry.clip))
+        if known is not None:
+            both = (*known.questions, entry.question)
+            one = VideoItem(known.video_id, entry.path, entry.clip, both)
+        clips[entry.path, entry.clip] = one
         if entry.length_s is not None:
             lengths.setdefault(entry.path, set()).add(entry.length_s)
         reason = benchmark.missing_reason(entry)
         if reason is not None:
             withheld[entry.path] = reason
-        one = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
-        findings += [_finding("note", "annotation", one, [one], note) for note in entry.notes]
-    return _Contents(findings, list(clips.values()), withheld, lengths)
+        alone = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
+        for note in entry.notes:
+            result.findings.append(Finding.about("note", "annotation", [alone], note))
+    for clip in clips.values():
+        result.files.setdefault(clip.path, []).append(clip)
 
 
-def _about_rows(defect: Defect) -> Finding:
-    """Turn a defect of the annotations into a finding."""
+def _about_row(defect: Defect) -> Finding:
+    """Convert a defect of the annotations to a finding."""
     severity: Severity = "error" if defect.fatal else "note"
     return Finding(severity, "annotation", defect.where, "", "", None, None, defect.problem)
 
 
 def _findings(
-    problem: Problem, items: Sequence[VideoItem], withheld: dict[str, str]
+    problem: Problem, clips: Sequence[VideoItem], withheld: dict[str, str]
 ) -> Iterator[Finding]:
-    """Turn a problem of a file into findings about the clips it concerns."""
-    concerned = [item for item in items if problem.clip in (None, item.clip)]
-    reason = withheld.get(items[0].path) if problem.kind == "missing" else None
+    """Convert a problem of a file to findings about the clips it concerns."""
+    reason = withheld.get(clips[0].path) if problem.kind == "missing" else None
     if reason is not None:
-        yield _finding("withheld", problem.kind, items[0], concerned, reason)
-        return
-    if problem.clip is None:
-        yield _finding(problem.severity, problem.kind, items[0], concerned, problem.detail)
-        return
-    for item in concerned:
-        yield _finding(problem.severity, problem.kind, item, [item], problem.detail)
-
-
-def _finding(
-    severity: Severity, kind: str, item: VideoItem, concerned: Sequence[VideoItem], detail: str
-) -> Finding:
-    """Describe a problem of one clip, or of a file with all clips in it."""
-    one = concerned[0] if len(concerned) == 1 else None
-    clip = one.clip if one is not None else None
-    ids = " ".join(question.id for each in concerned for question in each.questions)
-    name = one.video_id if one is not None else item.video_id
-    start, end = clip if clip is not None else (None, None)
-    return Finding(severity, kind, item.path, name, ids, start, end, detail)
-
-
-def _report(
-    result: Check, benchmark: Benchmark, split: str, output: Path | None, console: Console
-) -> None:
-    """Print counts, the first findings of every kind, and what to do next."""
-    console.print(
-        f"{benchmark.name}: {_count(result.num_questions, 'question')}, "
-        f"{_count(result.num_clips, 'clip')}, {_count(result.num_files, 'file')}"
-    )
-    expected = benchmark.splits.get(split)
-    if expected is not None and expected != result.num_questions:
-        console.print(f"note: the complete public release has {expected:,} questions")
-    print_findings(result.findings, console)
-    num_withheld = sum(f.severity == "withheld" for f in result.findings)
-    if num_withheld:
-        console.print(
-            "clips that are withheld will fail; "
-            f"let a job accept them: --set max_failures={num_withheld}"
-        )
-    if output is not None:
-        console.print(f"{_count(len(result.findings), 'finding')} in {output}", soft_wrap=True)
-    elif result.findings:
-        console.print("all findings as a table: --output findings.csv")
-    if result.is_complete:
-        console.print("complete")
+        yield Finding.about("withheld", problem.kind, clips, reason)
+    elif problem.clip is None:
+        yield Finding.about(problem.severity, problem.kind, clips, problem.detail)
+    else:
+        for clip in clips:
+            if clip.clip == problem.clip:
+                yield Finding.about(problem.severity, problem.kind, [clip], problem.detail)
 
 
 def _count(number: int, noun: str) -> str:
@@ -308,25 +294,26 @@ def _count(number: int, noun: str) -> str:
 def write_findings(findings: Sequence[Finding], path: Path) -> None:
     """Write findings as CSV or, by suffix, as Parquet; the folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    names = [field.name for field in fields(Finding)]
-    rows = [astuple(finding) for finding in findings]
+    columns = list(Finding.__dataclass_fields__)
+    frame = pd.DataFrame(map(asdict, findings), columns=columns)
     if path.suffix == ".parquet":
-        types = [pa.float64() if name.startswith("clip_") else pa.string() for name in names]
-        columns = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(types)]
-        pq.write_table(pa.table(columns, names=names), path)
+        numbers = {name: float if name.startswith("clip_") else str for name in columns}
+        frame.astype(numbers).to_parquet(path, index=False)
         return
-    path.write_text(Table(names, rows).csv(), encoding="utf-8")
+    rows = [list(asdict(finding).values()) for finding in findings]
+    path.write_text(Table(columns, rows).csv(), encoding="utf-8")
 
 
 def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print the number of findings of every kind, and the first few."""
-    kinds = Counter((finding.severity, finding.kind) for finding in findings)
-    for severity in get_args(Severity):
-        for kind, count in sorted((k, n) for (s, k), n in kinds.items() if s == severity):
-            console.print(f"{severity}: {kind}: {count:,}")
-            same = [f for f in findings if (f.severity, f.kind) == (severity, kind)]
-            for finding in same[:_SHOWN_PER_KIND]:
-                line = f"  {finding.path}: {finding.detail}"
-                console.print(escape(line), highlight=False, soft_wrap=True)
-            if count > _SHOWN_PER_KIND:
-                console.print(f"  and {count - _SHOWN_PER_KIND:,} more")
+    severities = get_args(Severity)
+    by_kind: dict[tuple[int, str], list[Finding]] = {}
+    for one in findings:
+        by_kind.setdefault((severities.index(one.severity), one.kind), []).append(one)
+    for (severity, kind), same in sorted(by_kind.items()):
+        console.print(f"{severities[severity]}: {kind}: {len(same):,}")
+        for finding in same[:_SHOWN_PER_KIND]:
+            line = f"  {finding.path}: {finding.detail}"
+            console.print(escape(line), highlight=False, soft_wrap=True)
+        if len(same) > _SHOWN_PER_KIND:
+            console.print(f"  and {len(same) - _SHOWN_PER_KIND:,} more")

@@ -1,20 +1,45 @@
-"""`tango doctor`: run all checks and print their results."""
+"""`tango doctor`: run all checks in a child process and print their results."""
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from jobs import exit_codes
 from jobs.config.recipe import Job, RecipeError, load_jobs
-from jobs.doctor import machine
-from jobs.doctor import recipe as recipes
-from jobs.doctor.checks import Check, CheckResult, ok, print_result, problem, run_checks
+from jobs.doctor import checks
+from jobs.doctor.checks import CheckResult, Status, ok, problem
+from jobs.extras import how_to_install
 from jobs.run.locations import Locations
 from jobs.tracking.server import default_tracking_uri
+from pipeline.runtime.child import Child
+
+_STYLES: dict[Status, str] = {"ok": "green", "note": "yellow", "problem": "bold red"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A function to run and the name of what it checks.
+
+    Attributes:
+        subject: One or two words, printed in front of the result.
+        function: Function of an importable module.
+        args: Its arguments, picklable.
+        timeout_s: Seconds after which the check is stopped.
+    """
+
+    subject: str
+    function: Callable[..., CheckResult]
+    args: tuple[Any, ...] = ()
+    timeout_s: float = 60.0
 
 
 def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, console: Console) -> int:
@@ -35,12 +60,7 @@ def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, consol
     if changes and recipe is None:
         raise RecipeError(f"--set {changes[0]} changes a recipe; name one: tango doctor RECIPE")
     number: Counter[str] = Counter()
-    job: Job | None = None
-    if recipe is not None:
-        job, result = _read(recipe, changes)
-        print_result("recipe", result, console)
-        number[result.status] += 1
-    for subject, result in run_checks(checks_for(job, where)):
+    for subject, result in _results(recipe, changes, where):
         print_result(subject, result, console)
         number[result.status] += 1
     counts = [f"{number[name]} {name}{'s' * (number[name] != 1)}" for name in ("problem", "note")]
@@ -48,46 +68,94 @@ def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, consol
     return exit_codes.of(not number["problem"])
 
 
+def _results(
+    recipe: Path | None, changes: Sequence[str], where: Locations
+) -> Generator[tuple[str, CheckResult]]:
+    """Subjects and results; without a valid recipe only the machine is checked."""
+    job: Job | None = None
+    if recipe is not None:
+        try:
+            job = load_jobs(recipe, changes)[0]
+            names = ", ".join(section.name for section in job.all_benchmarks)
+            methods = f"{len(job.all_methods)} method(s) with {job.model.name} on {names}"
+            yield "recipe", ok(f"{recipe}: {methods}, {job.mode} mode")
+        except (ValueError, OSError) as error:
+            yield "recipe", problem(str(error))
+    yield from run_checks(checks_for(job, where))
+
+
 def checks_for(job: Job | None, where: Locations) -> list[Check]:
     """All checks, those of the machine before those of the recipe."""
     chosen = job.decode.decoder if job else "auto"
     uri = where.tracking_uri or default_tracking_uri(where.output)
     cache = "--cache" if where.cache else "--output or --cache"
-    checks = [
-        Check("python", machine.python_version),
-        Check("packages", machine.packages),
+    found = [
+        Check("packages", checks.packages),
         # The first import of torch may read hundreds of megabytes.
-        Check("accelerators", machine.accelerators),
-        Check("CPUs", machine.cpus),
-        Check("memory", machine.memory),
-        Check("output", recipes.writable, (str(where.output), "--output")),
-        Check("cache", recipes.writable, (where.cache_root, cache)),
-        Check("temporary", recipes.temporary),
-        Check("MLflow", recipes.tracking, (uri,)),
+        Check("accelerators", checks.accelerators),
+        Check("CPUs", checks.cpus),
+        Check("memory", checks.memory),
+        Check("output", checks.writable, (str(where.output), "--output")),
+        Check("cache", checks.writable, (where.cache_root, cache)),
+        Check("temporary", checks.temporary),
+        Check("MLflow", checks.tracking, (uri,)),
         *(
-            Check(name, machine.video_decoder, (name, chosen))
+            Check(name, checks.video_decoder, (name, chosen))
             for name in ("decord", "pyav", "torchcodec")
         ),
-        Check("embedded model", machine.embedded_model),
+        Check("embedded model", checks.embedded_model),
     ]
     if job is not None:
-        checks += [
-            Check("model", recipes.model, (job,)),
-            Check("methods", recipes.methods, (job, where.cache_root)),
+        found += [
+            Check("model", checks.model, (job,)),
+            Check("methods", checks.methods, (job, where.cache_root)),
             *(
-                Check("benchmark", recipes.benchmark, (section, job.decode.video_cache))
+                Check("benchmark", checks.benchmark, (section, job.decode.video_cache))
                 for section in job.all_benchmarks
             ),
         ]
-    return [*checks, Check("Ray", recipes.ray_pools, (job, where.address))]
+    return [*found, Check("Ray", checks.ray_pools, (job, where.address))]
 
 
-def _read(recipe: Path, changes: Sequence[str]) -> tuple[Job | None, CheckResult]:
-    """The recipe, or `None` and the reason why it cannot be read."""
+def run_checks(wanted: Iterable[Check]) -> Generator[tuple[str, CheckResult]]:
+    """Run checks one by one in a child process; yields (subject, result), and never raises.
+
+    A check that raises, takes too long or ends its process is a problem with that as its text, and
+    the next check starts in a new process.
+    """
+    child = Child()
     try:
-        job = load_jobs(recipe, changes)[0]
-        benchmarks = ", ".join(section.name for section in job.all_benchmarks)
-        text = f"{recipe}: {len(job.all_methods)} method(s) with {job.model.name} on {benchmarks}"
-        return job, ok(f"{text}, {job.mode} mode")
-    except (ValueError, OSError) as error:
-        return None, problem(str(error))
+        for check in wanted:
+            try:
+                result = child.call(
+                    _without_log,
+                    check.function,
+                    check.args,
+                    timeout_s=check.timeout_s,
+                    about=check.subject,
+                    what="check",
+                )
+            # Any error is what the user wants to know, and the remaining checks must still run.
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                if isinstance(error, ModuleNotFoundError):
+                    text = how_to_install(error) or text
+                elif isinstance(error, (ValueError, OSError)):
+                    text = str(error) or text
+                result = problem(" ".join(text.split()))
+            yield check.subject, result
+    finally:
+        child.close()
+
+
+def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) -> CheckResult:
+    """Run a check in the child; log messages of libraries would mix with the results."""
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    return function(*args)
+
+
+def print_result(subject: str, result: CheckResult, console: Console) -> None:
+    """Print one result as a line."""
+    line = Text.assemble((f"{result.status:<8}", _STYLES[result.status]), f"{subject:<15}")
+    console.print(line + " ".join(result.text.split()), highlight=False, soft_wrap=True)

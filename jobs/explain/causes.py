@@ -7,41 +7,45 @@ methods are always compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from jobs.config.identity import computed_part
 from jobs.config.overrides import dotted
-from jobs.explain.sides import KEY, Side
+from jobs.explain.sides import Side
 from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.models import MODELS
 
-Factor = Literal["prompts", "frames", "tokens", "model"]
+Factor = Literal["model", "prompts", "frames", "tokens"]
 """Part of the input that may differ between two results."""
+
+TITLES: Mapping[Factor, str] = {
+    "model": "other model",
+    "prompts": "other prompts",
+    "frames": "other frames",
+    "tokens": "other tokens or budgets",
+}
+ONLY_A = "questions that only A has"
+ONLY_B = "questions that only B has"
+FAILED = "failed in one of the two"
+SCORED = "same reply, read or scored differently"
+SAME_INPUT = "same frames and prompt, another reply"
+LEFT = "what is left: not recorded"
+NOTHING = ""
 
 # Keys of the recipe's `model` section -> the part of the input that they change.
 _MODEL_KEYS: Mapping[str, Factor] = {
-    "position_rule": "model",
-    "seconds_per_grid": "model",
-    "num_frames": "frames",
-    "sampling": "frames",
-    "pooling": "tokens",
-    "pooling_step": "tokens",
-    "max_pixels": "tokens",
-    "min_pixels": "tokens",
-    "frame_area": "tokens",
-    "companions": "tokens",
-    "saliency_from": "tokens",
-    "sinks": "tokens",
+    **dict.fromkeys(("position_rule", "seconds_per_grid"), "model"),
+    **dict.fromkeys(("num_frames", "sampling"), "frames"),
+    **dict.fromkeys(("pooling", "pooling_step", "max_pixels", "min_pixels"), "tokens"),
+    **dict.fromkeys(("frame_area", "companions", "saliency_from", "sinks"), "tokens"),
 }
 # Fields of the facts that can only change replies through rounding.
-_ENVIRONMENT = ("dtype", "device", "mode", "git_commit", "float32_products")
-_LIBRARIES = ("tango-video", "torch", "transformers", "av", "decord", "torchcodec", "numpy")
+_ENVIRONMENT = ("dtype", "device", "mode", "git_commit", "float32_products", "versions")
 
 
 @dataclass(frozen=True)
@@ -62,67 +66,53 @@ class Difference:
     factor: Factor | None = None
 
 
-def _model_name(side: Side) -> str | None:
-    """Name of the model; `None` if a harness file uses a name that we do not know."""
-    return side.facts.model if not side.is_import or side.facts.model in MODELS else None
-
-
-def _cell_value(name: str) -> Callable[[Side], Any]:
-    """Read a field of the cell; unknown (`None`) for a harness file unless the user set it."""
-    return lambda side: (
-        None if side.is_import and side.cell.name == side.facts.model else getattr(side.cell, name)
-    )
-
-
-# (key, function that reads the setting, factor); unknown values are `None` or empty.
-_SETTINGS: tuple[tuple[str, Callable[[Side], Any], Factor | None], ...] = (
-    ("model.name", _model_name, "model"),
-    ("model.checkpoint", lambda side: side.facts.checkpoint, "model"),
-    ("model.llm", lambda side: side.facts.llm and asdict(side.facts.llm), "model"),
-    ("benchmark.protocol", lambda side: harness_of(side.cell.protocol), "prompts"),
-    ("model.num_frames", lambda side: side.facts.num_frames, "frames"),
-    ("model.input_size", lambda s: None if s.is_import else s.facts.input_size or "-", "tokens"),
-    ("method.name", _cell_value("method"), "tokens"),
-    ("method.retention", _cell_value("retention"), "tokens"),
-    (
-        "method.layer_shares",
-        lambda side: None if side.is_import else _text(side.cell.layer_shares or "-"),
-        "tokens",
-    ),
-)
-
-
 def differences(first: Side, second: Side) -> list[Difference]:
-    """Settings that are known in both results and differ, the important ones first."""
-    values = [(key, read(first), read(second), factor) for key, read, factor in _SETTINGS]
+    """Settings that are known in both results and differ, those that change the input first."""
+    ours, theirs = _settings(first), _settings(second)
     if first.cell.method == second.cell.method and not (first.is_import or second.is_import):
-        options_a, options_b = first.cell.options, second.cell.options
-        values += [
-            (
-                f"method.{key}",
-                _text(options_a.get(key, "-")),
-                _text(options_b.get(key, "-")),
-                "tokens",
-            )
-            for key in dict.fromkeys([*options_a, *options_b])
-        ]
-    values += _of_recipes(first, second)
-    a, b = first.facts, second.facts
-    values += [(key, getattr(a, key), getattr(b, key), None) for key in _ENVIRONMENT]
-    values += [
-        (f"versions.{key}", a.versions.get(key), b.versions.get(key), None) for key in _LIBRARIES
-    ]
-    found: dict[str, Difference] = {}
-    for key, one, two, factor in values:
-        known = all(value is not None and value != "" and value != {} for value in (one, two))
-        if known and one != two:
-            found.setdefault(key, Difference(key, _text(one), _text(two), factor))
-    return list(found.values())
+        options = first.cell.options, second.cell.options
+        for key in {**options[0], **options[1]}:
+            for own, values in zip((ours, theirs), options, strict=True):
+                own[f"method.{key}"] = str(values.get(key, "-")), "tokens"
+    found = []
+    for key, (one, factor) in ours.items():
+        two, _ = theirs.get(key, (one, None))
+        if one != two:
+            if key in ("model.path", "model.revision") and same_weights(first, second) is None:
+                factor = "model"
+            found.append(Difference(key, _shortened(one), _shortened(two), factor))
+    return sorted(found, key=lambda one: one.factor is None)
 
 
-def changes(found: list[Difference], factor: Factor) -> bool:
-    """Whether any differing setting changes the given part of the input."""
-    return any(one.factor == factor for one in found)
+def _settings(side: Side) -> dict[str, tuple[str, Factor | None]]:
+    """Known settings of a result, each with the part of the input that it changes."""
+    facts, cell = side.facts, side.cell
+    found: dict[str, tuple[Any, Factor | None]] = {
+        "model.checkpoint": (facts.checkpoint, "model"),
+        "model.llm": (facts.llm and asdict(facts.llm), "model"),
+        "benchmark.protocol": (harness_of(cell.protocol), "prompts"),
+        "model.num_frames": (facts.num_frames, "frames"),
+    }
+    if not side.is_import or facts.model in MODELS:
+        found["model.name"] = facts.model, "model"
+    if not side.is_import or cell.name != facts.model:  # `tango import` can name the method
+        found["method.name"] = cell.method, "tokens"
+        found["method.retention"] = cell.retention, "tokens"
+    if not side.is_import:
+        found["model.input_size"] = facts.input_size or "-", "tokens"
+        found["method.layer_shares"] = cell.layer_shares or "-", "tokens"
+    environment = {key: getattr(facts, key) for key in _ENVIRONMENT}
+    found |= {key: (value, None) for key, value in dotted(environment)}
+    for key, value in sorted(dotted(computed_part(side.job) if side.job else {})):
+        section, _, name = key.partition(".")
+        if section not in ("method", "methods", "mode"):
+            factor = _MODEL_KEYS.get(name) if section == "model" else None
+            found.setdefault(key, (value, factor))
+    return {key: (str(value), of) for key, (value, of) in found.items() if value or value == 0}
+
+
+def _shortened(value: str) -> str:
+    return value if len(value) < 40 else f"{value[:16]}…{value[-8:]}"
 
 
 def same_weights(first: Side, second: Side) -> bool | None:
@@ -135,157 +125,64 @@ def same_weights(first: Side, second: Side) -> bool | None:
     return None
 
 
-def same_cache(first: Side, second: Side) -> bool:
-    """Whether both used the same token cache: same model, frames, compressor and options."""
-    return bool(first.cell.cache) and first.cell.cache == second.cell.cache
-
-
-def _of_recipes(first: Side, second: Side) -> Iterator[tuple[str, Any, Any, Factor | None]]:
-    """Differences of the resolved recipes in keys that both have."""
-    a, b = (dict(dotted(computed_part(side.job))) if side.job else {} for side in (first, second))
-    for key in sorted(a.keys() & b.keys()):
-        section, _, name = key.partition(".")
-        factor = _MODEL_KEYS.get(name) if section == "model" else None
-        if key in ("model.path", "model.revision") and same_weights(first, second) is None:
-            factor = "model"
-        if section not in ("method", "methods", "mode") and a[key] != b[key]:
-            yield key, _text(a[key]), _text(b[key]), factor
-
-
-def _text(value: object) -> str:
-    """Format a value for display; long values, such as digests, are shortened."""
-    text = str(value)
-    return text if len(text) < 40 else f"{text[:16]}…{text[-8:]}"
-
-
-Mask = npt.NDArray[np.bool_]
-
-FACTORS: tuple[Factor, ...] = ("model", "prompts", "frames", "tokens")
-
-
-@dataclass(frozen=True)
-class Known:
-    """Comparison of one part of the input for every question.
-
-    Where neither mask is set, the part was not recorded.
-
-    Attributes:
-        other: (q,) mask of questions where it is known to differ.
-        same: (q,) mask of questions where it is known to be the same.
-    """
-
-    other: Mask
-    same: Mask
-
-
-def factors_of(
-    common: pd.DataFrame, first: Side, second: Side
-) -> tuple[Mapping[Factor, Known], Sequence[Difference]]:
-    """Compare each factor for every question; also returns the settings that differ.
+def inputs_of(
+    common: pd.DataFrame, first: Side, second: Side, settings: Sequence[Difference]
+) -> dict[Factor, pd.Series]:
+    """Compare each part of the input for every question.
 
     Args:
         common: The common questions, with the columns of A ending in `_a` and those of B in `_b`.
         first: Result A.
         second: Result B.
-    """
-    settings = differences(first, second)
-    model = _model(len(common), first, second, settings)
-    frames = _by_digest(common, "frames_digest", changes(settings, "frames"))
-    tokens = _tokens(common, frames, model, changes(settings, "tokens"), same_cache(first, second))
-    prompts = _by_digest(common, "prompt_digest", changes(settings, "prompts"))
-    # The digest covers the benchmark's prompt but not text added by the model; compare lengths.
-    comparable = frames.same & tokens.same & ~model.other
-    words = [common[f"prompt_tokens_{x}"] - common[f"tokens_with_newlines_{x}"] for x in "ab"]
-    longer = comparable & _both(*words) & (words[0] != words[1]).to_numpy()
-    prompts = Known(prompts.other | longer, prompts.same & ~longer)
-    return {"model": model, "prompts": prompts, "frames": frames, "tokens": tokens}, settings
-
-
-def _model(size: int, first: Side, second: Side, settings: Sequence[Difference]) -> Known:
-    """Compare the weights and the options that change the language model's computation."""
-    other = changes(list(settings), "model")
-    same = not other and same_weights(first, second) is True
-    return Known(np.full(size, other), np.full(size, same))
-
-
-def _by_digest(common: pd.DataFrame, column: str, setting_differs: bool) -> Known:
-    """Compare a digest per question; without digests, use the runs' settings."""
-    first, second = common[f"{column}_a"], common[f"{column}_b"]
-    known = _both(first, second)
-    equal = (first == second).to_numpy(bool)
-    return Known((known & ~equal) | (~known & setting_differs), known & equal)
-
-
-def _tokens(
-    common: pd.DataFrame, frames: Known, model: Known, setting_differs: bool, same_cache: bool
-) -> Known:
-    """Compare the method's settings, numbers of tokens and kept positions."""
-    if setting_differs:
-        return Known(np.ones(len(common), bool), np.zeros(len(common), bool))
-    positions = _by_digest(common, "kept_digest", setting_differs=False)
-    other, counted = positions.other, np.ones(len(common), bool)
-    for column in ("tokens_total", "tokens_kept"):
-        first, second = common[f"{column}_a"], common[f"{column}_b"]
-        known = _both(first, second)
-        counted &= known
-        other = other | (known & (first != second).to_numpy())
-    # With different frames or weights, different positions are not a separate cause.
-    other = other & ~frames.other & ~model.other
-    same = positions.same | (counted & same_cache & frames.same & ~_known(common, "kept_digest"))
-    return Known(other, same & ~other)
-
-
-def _known(common: pd.DataFrame, column: str) -> Mask:
-    """(q,) mask of questions where both results have a value in a column."""
-    return _both(common[f"{column}_a"], common[f"{column}_b"])
-
-
-def _both(first: pd.Series, second: pd.Series) -> Mask:
-    """Mask of rows where both series have a value."""
-    return np.asarray(first.notna() & second.notna(), dtype=bool)
-
-
-ONLY_A = "questions that only A has"
-ONLY_B = "questions that only B has"
-FAILED = "failed in one of the two"
-SCORED = "same reply, read or scored differently"
-SAME_INPUT = "same frames and prompt, another reply"
-LEFT = "what is left: not recorded"
-NOTHING = ""
-
-_TITLES: Mapping[Factor, str] = {
-    "model": "other model",
-    "prompts": "other prompts",
-    "frames": "other frames",
-    "tokens": "other tokens or budgets",
-}
-
-
-@dataclass(frozen=True)
-class Causes:
-    """The questions of two results, each with its cause.
-
-    Attributes:
-        common: Questions with a score in both, with A's columns ending in `_a`, B's in `_b`, and
-            `cause`: one of the names above, a title of factors such as `"other prompts + other
-            frames"`, or `NOTHING` where score and reply are the same.
-        only_a: Questions with a score only in A.
-        only_b: Questions with a score only in B.
-        titles: All possible causes of common questions, in table order.
-        factors: Comparison of the inputs of every common question.
         settings: Settings that differ.
+
+    Returns:
+        Nullable booleans: whether a part differs; missing where it was not recorded.
     """
+    changed = {one.factor for one in settings}
 
-    common: pd.DataFrame
-    only_a: pd.DataFrame
-    only_b: pd.DataFrame
-    titles: Sequence[str]
-    factors: Mapping[Factor, Known]
-    settings: Sequence[Difference]
+    def everywhere(value: bool | None) -> pd.Series:
+        return pd.Series(value, common.index, dtype="boolean")
+
+    same = same_weights(first, second)
+    model = everywhere(True if "model" in changed else None if same is None else not same)
+    prompts, frames = (_differs(common, name) for name in ("prompt_digest", "frames_digest"))
+    if "prompts" in changed:
+        prompts = prompts.fillna(True)
+    if "frames" in changed:
+        frames = frames.fillna(True)
+    if "tokens" in changed:
+        tokens = everywhere(True)
+    else:
+        kept, *numbers = (
+            _differs(common, name) for name in ("kept_digest", "tokens_total", "tokens_kept")
+        )
+        numbers_differ = numbers[0] | numbers[1]
+        if first.cell.cache and first.cell.cache == second.cell.cache:
+            kept = kept.mask(_is(kept.isna() & ~frames & ~numbers_differ), False)
+        # With different frames or weights, different positions are not a separate cause.
+        other = _is(kept | numbers_differ) & ~_is(frames) & ~_is(model)
+        tokens = kept.mask(_is(kept), pd.NA).mask(other, True)
+    # The digest covers the benchmark's prompt but not text added by the model; compare lengths.
+    words = [common[f"prompt_tokens_{x}"] - common[f"tokens_with_newlines_{x}"] for x in "ab"]
+    longer = (words[0] != words[1]) & words[0].notna() & words[1].notna()
+    prompts = prompts.mask(longer & _is(~frames & ~tokens) & ~_is(model), True)
+    return {"model": model, "prompts": prompts, "frames": frames, "tokens": tokens}
 
 
-def causes_of(first: Side, second: Side) -> Causes:
-    """Find the cause of every question.
+def _differs(common: pd.DataFrame, column: str) -> pd.Series:
+    """Whether A and B differ in a column; missing where one has no value."""
+    first, second = common[f"{column}_a"], common[f"{column}_b"]
+    return (first != second).astype("boolean").mask(first.isna() | second.isna())
+
+
+def _is(known: pd.Series) -> pd.Series:
+    """Nullable booleans as booleans; missing counts as `False`."""
+    return known.fillna(False).astype(bool)
+
+
+def causes_of(common: pd.DataFrame, inputs: Mapping[Factor, pd.Series]) -> pd.Series:
+    """The cause of every common question; `NOTHING` where score and reply are the same.
 
     If a question failed in only one run, that is its cause. If the replies are equal, they were
     read or scored differently, unless the options were in another order, which is another prompt.
@@ -293,62 +190,26 @@ def causes_of(first: Side, second: Side) -> Causes:
     differ. If all parts are known to be the same, only rounding remains (`SAME_INPUT`); if a part
     was not recorded, the cause is unknown (`LEFT`).
     """
-    a, b = (side.answers[side.answers["score"].notna()] for side in (first, second))
-    merged = a.merge(b, on=KEY, how="outer", suffixes=("_a", "_b"), indicator="where", sort=False)
-    common = merged[merged["where"] == "both"].reset_index(drop=True)
-    factors, settings = factors_of(common, first, second)
-    common["cause"] = _causes(common, factors)
-    found = set(common["cause"]) - {NOTHING}
-    fixed = (FAILED, SCORED, SAME_INPUT, *_TITLES.values())
-    combined = sorted(found - {*fixed, LEFT})
-    return Causes(
-        common,
-        _only(merged, "left_only"),
-        _only(merged, "right_only"),
-        (*fixed[:3], *_TITLES.values(), *combined, LEFT),
-        factors,
-        settings,
-    )
-
-
-def _only(merged: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The questions that only one result has."""
-    return merged[merged["where"] == where].reset_index(drop=True)
-
-
-def _causes(common: pd.DataFrame, factors: Mapping[Factor, Known]) -> np.ndarray:
-    """(q,) cause of every common question."""
-    failed_a, failed_b = (common[f"failed_{x}"].to_numpy(bool) for x in "ab")
-    score_differs = (common["score_a"] != common["score_b"]).to_numpy(bool)
-    texts = [common[f"text_{x}"] for x in "ab"]
-    known_text = np.asarray(texts[0].notna() & texts[1].notna(), bool)
-    stripped = [text.fillna("").astype(str).str.strip() for text in texts]
-    same_reply = known_text & (stripped[0] == stripped[1]).to_numpy(bool)
-    answered = ~failed_a & ~failed_b
-    reordered = same_reply & score_differs & _reordered(common) & ~factors["prompts"].same
-    causes = np.full(len(common), NOTHING, dtype=object)
-    causes[failed_a ^ failed_b] = FAILED
-    causes[answered & same_reply & score_differs & ~reordered] = SCORED
-    other_reply = answered & ((~same_reply & (known_text | score_differs)) | reordered)
-    others = {name: factors[name].other.copy() for name in FACTORS}
-    others["prompts"] |= reordered
-    all_same = np.all([factors[name].same for name in FACTORS], axis=0)
-    named = np.array([_name(flags) for flags in zip(*others.values(), strict=True)], dtype=object)
-    named = np.where(named == NOTHING, np.where(all_same & known_text, SAME_INPUT, LEFT), named)
-    causes[other_reply] = named[other_reply]
+    failed = common["failed_a"].astype(bool), common["failed_b"].astype(bool)
+    score_differs = common["score_a"] != common["score_b"]
+    texts = [common[f"text_{x}"].astype("string").str.strip() for x in "ab"]
+    has_texts = texts[0].notna() & texts[1].notna()
+    same_reply = _is(texts[0] == texts[1])
+    # The right option has the same text but another position.
+    moved = _is(_differs(common, "answer") & ~_differs(common, "answer_text"))
+    reordered = same_reply & score_differs & moved & ~_is(~inputs["prompts"])
+    other_reply = (~same_reply & (has_texts | score_differs)) | reordered
+    titles = pd.Series("", common.index, dtype=object)
+    for name, title in TITLES.items():
+        differs = _is(inputs[name]) | (reordered & (name == "prompts"))
+        titles += np.where(differs, f" + {title}", "")
+    titles = titles.str.removeprefix(" + ")
+    all_same = np.logical_and.reduce([_is(~one) for one in inputs.values()])
+    causes = pd.Series(NOTHING, common.index, dtype=object)
+    causes[same_reply & score_differs] = SCORED
+    causes[other_reply] = LEFT
+    causes[other_reply & all_same & has_texts] = SAME_INPUT
+    causes[other_reply & (titles != "")] = titles
+    causes[failed[0] | failed[1]] = NOTHING
+    causes[failed[0] ^ failed[1]] = FAILED
     return causes
-
-
-def _reordered(common: pd.DataFrame) -> Mask:
-    """(q,) mask of questions whose right option has the same text but another position."""
-    moved = common["answer_a"].notna() & common["answer_b"].notna()
-    moved &= common["answer_a"] != common["answer_b"]
-    words = common["answer_text_a"].notna() & (common["answer_text_a"] == common["answer_text_b"])
-    return np.asarray(moved & words, bool)
-
-
-def _name(flags: Sequence[bool]) -> str:
-    """Join the titles of the factors that differ."""
-    return " + ".join(
-        _TITLES[name] for name, is_other in zip(FACTORS, flags, strict=True) if is_other
-    )

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from jobs.explain.causes import causes_of
 from jobs.explain.explanation import (
     PUBLISHED,
     Explanation,
@@ -22,16 +16,9 @@ from jobs.explain.explanation import (
     explained,
     rounded_points,
 )
-from jobs.explain.sides import (
-    BenchmarkOptions,
-    Source,
-    chosen_cells,
-    opened,
-    source_of,
-)
+from jobs.explain.sides import Source, chosen_cells, opened, source_of
 from jobs.report.formatting import DASH, Table, shortened
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import summarize_reduced
+from jobs.results.summary import reduce_runs, summarize_reduced
 from tango_core.errors import InputError, UserError
 
 WIDTH = 80
@@ -39,11 +26,11 @@ _MINUS = "\N{MINUS SIGN}"
 _REPLY_SHOWN = 24
 
 
-def render(explanation: Explanation, num_examples: int = 10) -> str:
+def render(explanation: Explanation) -> str:
     """Format an explanation: causes, missing records, differing settings, notes and examples."""
     lines = [
-        *_side("A", explanation.first),
-        *_side("B", explanation.second),
+        *_result("A", explanation.first),
+        *_result("B", explanation.second),
         f"both  {explanation.common:,} questions of {explanation.benchmark}, {explanation.metric}",
         "",
         *_table(explanation),
@@ -56,35 +43,13 @@ def render(explanation: Explanation, num_examples: int = 10) -> str:
     if explanation.notes:
         lines += ["", *(line for note in explanation.notes for line in textwrap.wrap(note, WIDTH))]
     for share in explanation.shares:
-        chosen = share.examples[:num_examples]
-        if chosen:
-            lines += ["", f"{share.cause} (first {len(chosen)} of {share.questions:,}):"]
-            lines += [line for example in chosen for line in _example(example)]
+        if share.examples:
+            lines += ["", f"{share.cause} (first {len(share.examples)} of {share.questions:,}):"]
+            lines += [line for example in share.examples for line in _example(example)]
     return "\n".join(lines)
 
 
-def overview(explanations: Sequence[Explanation]) -> str:
-    """Format one line per pair of cells with the difference and its largest cause."""
-    rows = []
-    for one in explanations:
-        largest = max(one.shares, key=lambda share: abs(share.points))
-        name = one.first.cell
-        if one.second.cell != name:
-            name += f" | {one.second.cell}"
-        rows.append(
-            [
-                name,
-                _percent(one.first.score),
-                _percent(one.second.score),
-                _points(rounded_points([one.difference])[0]),
-                largest.cause if largest.points else DASH,
-            ]
-        )
-    header = ["cell", "A %", "B %", "B - A", "largest cause"]
-    return "\n".join(Table(header, rows).aligned(WIDTH))
-
-
-def _side(letter: str, result: Result) -> Iterator[str]:
+def _result(letter: str, result: Result) -> Iterator[str]:
     """Two lines that describe a result."""
     questions = "" if result.questions is None else f", {result.questions:,} questions"
     yield f"{letter}  {shortened(result.name, WIDTH - 3)}"
@@ -106,7 +71,7 @@ def _table(explanation: Explanation) -> list[str]:
     ]
     total = [_points(sum(points)), "", "", ""]
     header = ["why B - A", "points", "questions", "better", "worse"]
-    lines = Table(header, [*rows, ["together", *total]]).aligned(WIDTH)
+    lines = Table(header, [*rows, ["together", *total]]).plain(max_width=WIDTH, rule=True)
     return [line.rstrip() for line in [*lines[:-1], lines[1], lines[-1]]]
 
 
@@ -117,7 +82,8 @@ def _example(example: Mapping[str, Any]) -> Iterator[str]:
     yield f"  {shortened(example['question_id'], WIDTH - 4 - len(scores))}  {scores}"
     if len(known) < 2:
         return
-    replies = f"{_quoted(example['reply_a'])} | {_quoted(example['reply_b'])}"
+    shown = (" ".join(example[name].split()) for name in ("reply_a", "reply_b"))
+    replies = " | ".join(f'"{shortened(reply, _REPLY_SHOWN)}"' for reply in shown)
     yield from textwrap.wrap(
         f"{replies}  {example['detail']}".rstrip(),
         WIDTH,
@@ -142,104 +108,86 @@ def _points(hundredths: int) -> str:
     return f"{hundredths / 100:+.2f}".replace("-", _MINUS)
 
 
-def _quoted(reply: str) -> str:
-    """Format the beginning of a reply on one line."""
-    return f'"{shortened(" ".join(reply.split()), _REPLY_SHOWN)}"'
+def overview(explanations: Sequence[Explanation]) -> str:
+    """Format one line per pair of cells with the difference and its largest cause."""
+    rows = []
+    for one in explanations:
+        cells = dict.fromkeys((one.first.cell, one.second.cell))
+        scores = [_percent(result.score) for result in (one.first, one.second)]
+        largest = max(one.shares, key=lambda share: abs(share.points))
+        cause = largest.cause if largest.points else DASH
+        (points,) = rounded_points([one.difference])
+        rows.append([" | ".join(cells), *scores, _points(points), cause])
+    table = Table(["cell", "A %", "B %", "B - A", "largest cause"], rows).plain(
+        max_width=WIDTH, rule=True
+    )
+    return "\n".join([*table, "", "use --cell NAME to see the causes and examples of one cell"])
 
 
-@dataclass(frozen=True)
-class HowToExplain:
-    """Options of `tango explain`.
-
-    Attributes:
-        cell: Cell of both results, or only of A if `other_cell` is given.
-        other_cell: Cell of B.
-        benchmark: Benchmark of a harness file.
-        examples: Maximum number of examples per cause.
-        as_json: Print JSON.
-    """
-
-    cell: str | None = None
-    other_cell: str | None = None
-    benchmark: BenchmarkOptions = field(default_factory=BenchmarkOptions)
-    examples: int = 10
-    as_json: bool = False
-
-
-def explain(first: str, second: str, how: HowToExplain, console: Console) -> None:
-    """Print why the scores of two results differ.
+def explanations(
+    first: str,
+    second: str,
+    *,
+    cell: str | None = None,
+    other_cell: str | None = None,
+    benchmark: str | None = None,
+    root: str | None = None,
+    split: str | None = None,
+    examples: int = 10,
+) -> list[Explanation]:
+    """Explain all pairs of cells of two results.
 
     Args:
         first: Result A: run directory, URL, harness file, or `published`.
         second: Result B, in the same forms.
-        how: Further options.
-        console: Console for the output.
+        cell: Cell of both results, or only of A if `other_cell` is given.
+        other_cell: Cell of B.
+        benchmark: Benchmark of a harness file.
+        root: Directory of that benchmark's files.
+        split: Split of that benchmark.
+        examples: Maximum number of examples per cause.
 
     Raises:
         FileNotFoundError: If there is no such result.
         InputError: If the two results cannot be compared.
     """
-    found = explanations(first, second, how)
-    if how.as_json:
-        text = json.dumps([one.to_json() for one in found], indent=2)
-    elif len(found) == 1:
-        text = render(found[0], how.examples)
-    else:
-        text = f"{overview(found)}\n\nuse --cell NAME to see the causes and examples of one cell"
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def explanations(first: str, second: str, how: HowToExplain) -> list[Explanation]:
-    """Explain all pairs of cells of two results; see `explain`."""
     texts = [first, second]
     if texts.count(PUBLISHED) == 2:
         raise InputError(f"{PUBLISHED} {PUBLISHED}: one of the two must be a run or a file")
     with ExitStack() as copies:
-        places = [
-            None if text == PUBLISHED else copies.enter_context(opened(text)) for text in texts
-        ]
-        sources = [
-            None if path is None else source_of(path, how.benchmark, places[1 - at])
-            for at, path in enumerate(places)
-        ]
-        if sources[0] is None or sources[1] is None:
-            return _against_published(sources, places, how)
-        pairs = chosen_cells(sources[0], sources[1], how.cell, how.other_cell)
-        ours = sources[0].sides([one for one, _ in pairs])
-        theirs = sources[1].sides([other for _, other in pairs])
-        return [
-            explained(one, two, causes_of(one, two), how.examples)
-            for one, two in zip(ours, theirs, strict=True)
-        ]
+        paths = [copies.enter_context(opened(text)) for text in texts if text != PUBLISHED]
+        named = {"name": benchmark, "root": root, "split": split}
+        sources = [source_of(path, named, paths) for path in paths]
+        if len(sources) == 1:
+            is_first = first == PUBLISHED
+            return _against_published(sources[0], cell or other_cell, is_first, examples)
+        pairs = chosen_cells(sources[0], sources[1], cell, other_cell)
+        cells = zip(*pairs, strict=True)
+        sides = [source.sides(own) for source, own in zip(sources, cells, strict=True)]
+        return [explained(a, b, examples) for a, b in zip(*sides, strict=True)]
 
 
 def _against_published(
-    sources: Sequence[Source | None], places: Sequence[Path | None], how: HowToExplain
+    source: Source, wanted: str | None, published_first: bool, examples: int
 ) -> list[Explanation]:
     """Explain a run, or one of its cells, against published scores."""
-    source, folder = next(
-        (one, path) for one, path in zip(sources, places, strict=True) if one is not None
-    )
-    assert folder is not None
-    wanted = how.cell or how.other_cell
     cells = [cell for cell in source.facts.cells if wanted in (None, cell.name)]
     if not cells:
         names = ", ".join(repr(cell.name) for cell in source.facts.cells)
         raise InputError(f"--cell {wanted!r}: {source.facts.run_id} has {names}")
     if source.folder is None:
         raise InputError(
-            f"{folder.name}: a harness file does not record method and frames; convert it to a run "
-            f"with `tango import`, and compare the run with {PUBLISHED}"
+            f"{source.facts.run_id}: a harness file does not record method and frames; convert it "
+            f"to a run with `tango import`, and compare the run with {PUBLISHED}"
         )
     summary = summarize_reduced(reduce_runs([source.folder], source.facts.mode), source.facts)
-    numbers = {(cell.benchmark, cell.name): cell for cell in summary.cells}
+    summaries = {(one.benchmark, one.name): one for one in summary.cells}
     found, reasons = [], []
     for side in source.sides(cells):
-        cell = numbers[side.cell.benchmark, side.cell.name]
-        first = sources[0] is None
+        own = summaries[side.cell.benchmark, side.cell.name]
         try:
             found.append(
-                against_published(side, cell, published_first=first, num_examples=how.examples)
+                against_published(side, own, published_first=published_first, num_examples=examples)
             )
         except UserError as error:
             reasons.append(error)

@@ -21,88 +21,41 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from jobs.explain.causes import FACTORS, FAILED, LEFT, ONLY_A, ONLY_B, SCORED, Causes, Difference
-from jobs.explain.sides import Side
+from jobs.explain.causes import (
+    FAILED,
+    LEFT,
+    NOTHING,
+    ONLY_A,
+    ONLY_B,
+    SAME_INPUT,
+    SCORED,
+    TITLES,
+    Difference,
+    Factor,
+    causes_of,
+    differences,
+    inputs_of,
+)
+from jobs.explain.sides import KEY, Side
 from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.errors import InputError
 
-_DIGEST_SHOWN = 8
-_SCORES = ("score_a", "score_b")
+PUBLISHED = "published"
+"""Argument that selects the published score of the other result's setting."""
 
-
-# A question with the keys `video_id`, `question_id`, `score_a`, `score_b`, `reply_a`, `reply_b` and
-# `detail` (a short description of what differs).
-Example = dict[str, Any]
-
-
-def examples_of(rows: pd.DataFrame, cause: str, number: int) -> tuple[Example, ...]:
-    """Example questions of a cause, those with a changed score first."""
-    changed = (rows["score_a"] != rows["score_b"]).to_numpy(bool)
-    chosen = pd.concat([rows[changed].head(number), rows[~changed].head(number)]).head(number)
-    return tuple(
-        {
-            "video_id": str(row["video_id"]),
-            "question_id": str(row["question_id"]),
-            **{name: None if pd.isna(row[name]) else float(row[name]) for name in _SCORES},
-            **{f"reply_{x}": _text(row[f"text_{x}"]) for x in "ab"},
-            "detail": _detail(row, cause),
-        }
-        for row in chosen.to_dict("records")
-    )
-
-
-def _detail(row: dict[Any, Any], cause: str) -> str:
-    """Describe what differs between A and B on one question."""
-    if cause in (ONLY_A, ONLY_B):
-        return cause.removeprefix("questions that ")
-    if cause == FAILED:
-        side = "a" if row["failed_a"] else "b"
-        return f"{side.upper()} failed: {_text(row[f'error_{side}'])}"
-    if cause == SCORED:
-        if _differs(row, "choice"):
-            return f"read as option {_option(row, 'choice_a')} and {_option(row, 'choice_b')}"
-        if _differs(row, "answer"):
-            return f"right is option {_option(row, 'answer_a')} and {_option(row, 'answer_b')}"
-        return "scored differently"
-    parts = []
-    for word, name in (("prompt", "prompt_digest"), ("frames", "frames_digest")):
-        if word in cause and _differs(row, name):
-            shown = [str(row[f"{name}_{x}"])[:_DIGEST_SHOWN] for x in "ab"]
-            parts.append(f"{word} {shown[0]} and {shown[1]}")
-    kept = [row[f"tokens_kept_{x}"] for x in "ab"] if "tokens" in cause else []
-    if not all(map(pd.isna, kept)):
-        shown = ["?" if pd.isna(one) else f"{one:.0f}" for one in kept]
-        same = ", other positions" if shown[0] == shown[1] else ""
-        parts.append(f"tokens {shown[0]} and {shown[1]}{same}")
-    return ", ".join(parts)
-
-
-def _differs(row: dict[Any, Any], name: str) -> bool:
-    """Whether A and B differ in a column; two missing values are equal."""
-    first, second = row[f"{name}_a"], row[f"{name}_b"]
-    return bool(first != second and not (pd.isna(first) and pd.isna(second)))
-
-
-def _option(row: dict[Any, Any], name: str) -> str:
-    """Letter of an option index; "none" if it is missing."""
-    value = row[name]
-    if pd.isna(value):
-        return "none"
-    return chr(ord("A") + int(value)) if 0 <= value < 26 else f"{value:.0f}"
-
-
-def _text(value: Any) -> str:
-    """Convert to a string; "" for a missing value."""
-    return "" if value is None or pd.isna(value) else str(value)
-
-
-_HUNDREDTHS = 10_000  # hundredths of a percentage point in a share of 1
+# Part of the input -> what may be missing, and the column of the answers that records it.
+_RECORDS: Mapping[Factor, tuple[str, str]] = {
+    "model": ("the weights", ""),
+    "prompts": ("the prompts", "prompt_digest"),
+    "frames": ("the frames", "frames_digest"),
+    "tokens": ("which tokens were kept", "kept_digest"),
+}
 
 
 @dataclass(frozen=True)
@@ -115,7 +68,8 @@ class Share:
         questions: Number of questions with this cause.
         better: Number of these with a higher score in B.
         worse: Number of these with a lower score in B.
-        examples: Example questions, those with a changed score first.
+        examples: Example questions, those with a changed score first: `video_id`, `question_id`,
+            `score_a`, `score_b`, `reply_a`, `reply_b`, and `detail`, which says what differs.
     """
 
     cause: str
@@ -123,7 +77,7 @@ class Share:
     questions: int
     better: int = 0
     worse: int = 0
-    examples: tuple[Example, ...] = ()
+    examples: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,7 +103,6 @@ class Explanation:
 
     Attributes:
         benchmark: Name of the benchmark.
-        metric: Title of the explained score.
         first: Result A.
         second: Result B.
         common: Number of questions with a score in both results.
@@ -160,7 +113,6 @@ class Explanation:
     """
 
     benchmark: str
-    metric: str
     first: Result
     second: Result
     common: int
@@ -168,6 +120,11 @@ class Explanation:
     not_recorded: tuple[str, ...] = ()
     settings: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def metric(self) -> str:
+        """Title of the explained score."""
+        return metric_of(self.benchmark).title
 
     @property
     def difference(self) -> Fraction:
@@ -190,39 +147,44 @@ class Explanation:
         }
 
 
-def explained(first: Side, second: Side, causes: Causes, num_examples: int = 10) -> Explanation:
-    """Compute the contribution of every cause.
+def explained(first: Side, second: Side, num_examples: int = 10) -> Explanation:
+    """Find the cause of every question and compute the contribution of every cause.
 
     Args:
         first: Result A.
         second: Result B.
-        causes: Causes of their questions.
         num_examples: Maximum number of examples per cause.
     """
-    common = causes.common
-    only = {ONLY_A: causes.only_a["score_a"], ONLY_B: causes.only_b["score_b"]}
-    sums = {x: _sum(common[f"score_{x}"]) for x in "ab"}
-    a = _mean(sums["a"] + _sum(only[ONLY_A]), len(common) + len(only[ONLY_A]))
-    b = _mean(sums["b"] + _sum(only[ONLY_B]), len(common) + len(only[ONLY_B]))
-    alike = [_mean(sums[x], len(common)) for x in "ab"]
+    a, b = (side.answers[side.answers["score"].notna()] for side in (first, second))
+    merged = a.merge(b, on=KEY, how="outer", suffixes=("_a", "_b"), indicator="where", sort=False)
+    only_a, common, only_b = (
+        merged[merged["where"] == where].reset_index(drop=True)
+        for where in ("left_only", "both", "right_only")
+    )
+    settings = differences(first, second)
+    inputs = inputs_of(common, first, second, settings)
+    causes = causes_of(common, inputs)
+    means = [mean_of(scores) for scores in (a["score"], b["score"])]
+    alike = [mean_of(common[f"score_{x}"]) for x in "ab"]
+    fixed = (FAILED, SCORED, SAME_INPUT, *TITLES.values())
+    combined = sorted({*causes} - {*fixed, LEFT, NOTHING})
     shares = [
-        _share(ONLY_A, causes.only_a, alike[0] - a, num_examples),
-        _share(ONLY_B, causes.only_b, b - alike[1], num_examples),
+        _share(ONLY_A, only_a, alike[0] - means[0], num_examples),
+        _share(ONLY_B, only_b, means[1] - alike[1], num_examples),
     ]
-    for title in causes.titles:
-        rows = common[common["cause"] == title]
-        points = _mean(_sum(rows["score_b"]) - _sum(rows["score_a"]), len(common))
-        shares.append(_share(title, rows, points, num_examples))
+    for title in (*fixed, *combined, LEFT):
+        rows = common[causes == title]
+        points = _sum(rows["score_b"]) - _sum(rows["score_a"])
+        shares.append(_share(title, rows, points / max(1, len(common)), num_examples))
     return Explanation(
         first.cell.benchmark,
-        metric_of(first.cell.benchmark).title,
-        Result(first.facts.run_id, first.cell.name, a, len(common) + len(causes.only_a)),
-        Result(second.facts.run_id, second.cell.name, b, len(common) + len(causes.only_b)),
+        Result(first.facts.run_id, first.cell.name, means[0], len(a)),
+        Result(second.facts.run_id, second.cell.name, means[1], len(b)),
         len(common),
         tuple(shares),
-        tuple(_not_recorded(first, second, causes)),
-        tuple(causes.settings),
-        tuple(_notes(first, second, causes)),
+        tuple(_not_recorded(first, second, common, inputs)),
+        tuple(settings),
+        tuple(_notes(first, second, inputs["frames"], settings)),
     )
 
 
@@ -231,7 +193,7 @@ def rounded_points(shares: Sequence[Fraction]) -> list[int]:
 
     Uses the largest remainder method: each value is off by at most one hundredth.
     """
-    exact = [share * _HUNDREDTHS for share in shares]
+    exact = [share * 10_000 for share in shares]
     whole = [value.numerator // value.denominator for value in exact]
     missing = round(sum(exact, Fraction(0))) - sum(whole)
     order = sorted(range(len(exact)), key=lambda at: (whole[at] - exact[at], at))
@@ -240,11 +202,9 @@ def rounded_points(shares: Sequence[Fraction]) -> list[int]:
     return whole
 
 
-def _share(cause: str, rows: pd.DataFrame, points: Fraction, num_examples: int) -> Share:
-    """Build the share of one cause from its questions."""
-    change = rows["score_b"] - rows["score_a"]
-    better, worse = int((change > 0).sum()), int((change < 0).sum())
-    return Share(cause, points, len(rows), better, worse, examples_of(rows, cause, num_examples))
+def mean_of(scores: pd.Series) -> Fraction:
+    """Exact mean; 0 of no scores."""
+    return _sum(scores) / max(1, len(scores))
 
 
 def _sum(scores: pd.Series) -> Fraction:
@@ -253,35 +213,79 @@ def _sum(scores: pd.Series) -> Fraction:
     return sum((Fraction(value) * count for value, count in counts.items()), Fraction(0))
 
 
-def _mean(total: Fraction, number: int) -> Fraction:
-    """Exact mean; 0 if `number` is 0."""
-    return total / number if number else Fraction(0)
+def _share(cause: str, rows: pd.DataFrame, points: Fraction, num_examples: int) -> Share:
+    """The share of one cause, from its questions."""
+    change = rows["score_b"] - rows["score_a"]
+    better, worse = int((change > 0).sum()), int((change < 0).sum())
+    is_same = rows["score_a"] == rows["score_b"]
+    chosen = rows.assign(is_same=is_same).sort_values("is_same", kind="stable").head(num_examples)
+    examples = tuple(
+        {
+            **{name: str(row[name]) for name in KEY},
+            **{
+                f"score_{x}": None if pd.isna(row[f"score_{x}"]) else row[f"score_{x}"]
+                for x in "ab"
+            },
+            **{f"reply_{x}": _text(row[f"text_{x}"]) for x in "ab"},
+            "detail": _detail(row, cause),
+        }
+        for row in chosen.to_dict("records")
+    )
+    return Share(cause, points, len(rows), better, worse, examples)
 
 
-def _not_recorded(first: Side, second: Side, causes: Causes) -> Iterable[str]:
+def _detail(row: dict[Any, Any], cause: str) -> str:
+    """Describe what differs between A and B on one question."""
+
+    def both(name: str) -> list[str]:
+        """The values of A and B as strings if they differ."""
+        values = [row[f"{name}_{x}"] for x in "ab"]
+        texts = [f"{one:.0f}" if isinstance(one, float) else _text(one) for one in values]
+        return texts if texts[0] != texts[1] else []
+
+    if cause == FAILED:
+        side = "a" if row["failed_a"] else "b"
+        return f"{side.upper()} failed: {_text(row[f'error_{side}'])}"
+    if cause == SCORED:
+        for name, what in (("choice", "read as"), ("answer", "right is")):
+            if both(name):
+                indices = [row[f"{name}_{x}"] for x in "ab"]
+                options = ("none" if pd.isna(one) else LETTERS[int(one)] for one in indices)
+                return f"{what} option {' and '.join(options)}"
+        return "scored differently"
+    parts = []
+    for word in ("prompt", "frames"):
+        if word in cause and (shown := both(f"{word}_digest")):
+            parts.append(f"{word} {' and '.join(one[:8] or '?' for one in shown)}")
+    if "tokens" in cause:
+        shown = both("tokens_kept")
+        parts.append(f"tokens {' and '.join(shown)}" if shown else "other kept positions")
+    return ", ".join(parts)
+
+
+def _text(value: Any) -> str:
+    """Convert to a string; "" for a missing value."""
+    return "" if pd.isna(value) else str(value)
+
+
+def _not_recorded(
+    first: Side, second: Side, common: pd.DataFrame, inputs: Mapping[Factor, pd.Series]
+) -> Iterable[str]:
     """Yield the inputs that could not be compared, and on how many questions."""
-    columns = {"prompts": "prompt_digest", "frames": "frames_digest", "tokens": "kept_digest"}
-    words = {
-        "model": "the weights",
-        "prompts": "the prompts",
-        "frames": "the frames",
-        "tokens": "which tokens were kept",
-    }
-    for name in FACTORS:
-        known = causes.factors[name]
+    for name, (words, column) in _RECORDS.items():
+        rows = common[inputs[name].isna()]
         lacks = [
-            np.full(len(causes.common), not side.facts.checkpoint)
-            if name == "model"
-            else causes.common[f"{columns[name]}_{x}"].isna().to_numpy()
+            rows[f"{column}_{x}"].isna().any() if column else not side.facts.checkpoint
             for x, side in zip("ab", (first, second), strict=True)
         ]
-        number = int(((lacks[0] | lacks[1]) & ~known.other & ~known.same).sum())
-        if number:
-            who = " and ".join(x for x, own in zip("AB", lacks, strict=True) if own.any())
-            yield f"{words[name]} of {who}, on {number:,} of {len(causes.common):,} questions"
+        if len(rows) and any(lacks):
+            who = " and ".join(x for x, is_missing in zip("AB", lacks, strict=True) if is_missing)
+            yield f"{words} of {who}, on {len(rows):,} of {len(common):,} questions"
 
 
-def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
+def _notes(
+    first: Side, second: Side, frames: pd.Series, settings: Sequence[Difference]
+) -> Iterable[str]:
     """Yield further remarks for the reader."""
     headline = facts_of(first.cell.benchmark).metrics[0]
     if headline.unit != "question":
@@ -289,32 +293,15 @@ def _notes(first: Side, second: Side, causes: Causes) -> Iterable[str]:
             f"The headline metric of {first.cell.benchmark}, the {headline.title}, is not defined "
             "for single questions; the accuracy is explained instead."
         )
-    if not len(causes.common):
+    if not len(frames):
         yield "A and B have no question in common, so no other cause can be determined."
-    frames = causes.factors["frames"]
-    hashed = [bool(side.job.get("hash_content")) for side in (first, second)]
-    same_setting = not any(one.factor == "frames" for one in causes.settings)
-    if len(causes.common) and frames.other.all() and same_setting and not all(hashed):
+    hashed = all(side.job.get("hash_content") for side in (first, second))
+    set_otherwise = any(one.factor == "frames" for one in settings)
+    if len(frames) and frames.fillna(False).all() and not (set_otherwise or hashed):
         yield (
             "All clips are treated as different. Without --hash-content a video file is identified "
             "by path, size and time, so a copy on another machine counts as a different file."
         )
-    if any(share == LEFT for share in causes.common["cause"]):
-        yield (
-            "The remainder has several possible causes; runs of this version record prompts, "
-            "frames, kept tokens and weights for every answer."
-        )
-
-
-def by_cause(explanation: Explanation) -> Mapping[str, Share]:
-    """Map titles to the causes that have at least one question."""
-    return {share.cause: share for share in explanation.shares if share.questions}
-
-
-PUBLISHED = "published"
-"""Argument that selects the published score of the other result's setting."""
-
-_NAME = "printed by the papers"
 
 
 def against_published(
@@ -339,43 +326,35 @@ def against_published(
             f"{side.cell.benchmark}: {reasons}"
         )
     rows = side.answers[side.answers["score"].notna()]
-    ours = _mean(_sum(rows["score"]), len(rows))
-    known = rows[rows["harness_score"].notna()]
-    unknown = rows.drop(known.index)
-    by_harness = _mean(_sum(known["harness_score"]) + _sum(unknown["score"]), len(rows))
-    theirs = Fraction(str(printed))
+    scores = [rows["score"], rows["harness_score"].fillna(rows["score"])]
+    ours, by_harness, theirs = *map(mean_of, scores), Fraction(str(printed))
     sign = -1 if published_first else 1
-    paired = known.assign(
-        **{f"{name}_{x}": known[name] for name in ("text", "choice", "answer") for x in "ab"},
-        **dict(zip(_SCORES[::sign], (known["score"], known["harness_score"]), strict=True)),
+    paired = rows.assign(
+        **{f"{name}_{x}": rows[name] for name in ("text", "choice", "answer") for x in "ab"},
+        **dict(zip(("score_a", "score_b"), scores[::sign], strict=True)),
     )
     other = paired[paired["score_a"] != paired["score_b"]]
-    shares = (
-        _share(SCORED, other, sign * (by_harness - ours), num_examples),
-        Share(LEFT, sign * (theirs - by_harness), len(rows)),
-    )
-    results = [
+    results = (
         Result(side.facts.run_id, side.cell.name, ours, len(rows)),
-        Result(_NAME, side.cell.name, theirs, None),
-    ]
+        Result("printed by the papers", side.cell.name, theirs, None),
+    )
+    first, second = results[::sign]
     failed = int(rows["failed"].sum())
     notes = [*caveats([summary]), f"Printed numbers are rounded to 0.1 points; from {source()}."]
     if failed:
         most = 100 * failed / len(rows)
-        notes.append(
-            f"{failed} of our questions failed and count as wrong: at most {most:.2f} points."
-        )
-    if not len(known):
+        notes.append(f"{failed} of our questions failed and count as wrong: {most:.2f} points.")
+    if rows["harness_score"].isna().all():
         notes.append("The run has no scores by the harness's rules.")
-    first, second = reversed(results) if published_first else results
     return Explanation(
         side.cell.benchmark,
-        metric_of(side.cell.benchmark).title,
         first,
         second,
         len(rows),
-        shares,
+        (
+            _share(SCORED, other, sign * (by_harness - ours), num_examples),
+            Share(LEFT, sign * (theirs - by_harness), len(rows)),
+        ),
         ("prompts, frames, kept tokens, weights and replies of the printed number",),
-        (),
-        tuple(notes),
+        notes=tuple(notes),
     )

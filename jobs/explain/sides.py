@@ -18,10 +18,10 @@ from jobs.config.sections import BenchmarkSection
 from jobs.harness.exchange import Harness, ImportSettings, read_files
 from jobs.results.answer_columns import FAILED_BIT, AnswerColumns, metric_of, scores_of
 from jobs.results.facts import FACTS_FILE, JOB_FILE, CellFacts, JobFacts
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
-from pipeline.storage.urls import Place, place
+from pipeline.storage.urls import place
 from tango_core.errors import InputError, MissingFileError
 from tango_core.metrics import ACCURACY, Metric
 
@@ -38,36 +38,7 @@ _NUMBERS = (
     "tokens_with_newlines",
     "prompt_tokens",
 )
-# Benchmark and name of a cell.
-Name = tuple[str, str]
 COLUMNS = (*_TEXTS, *_DIGESTS, *_NUMBERS, "score", "failed")
-
-
-def cell_answers(run_dir: Path, cells: Collection[Name]) -> dict[Name, pd.DataFrame]:
-    """Read the answers of several cells in one pass over a run's files.
-
-    Args:
-        run_dir: The run directory.
-        cells: (benchmark, name) of each cell.
-
-    Returns:
-        Cell -> its answers in the order of the run's files; see `table_answers`.
-
-    Raises:
-        DamagedFileError: If a file is damaged.
-        FileNotFoundError: If the run has no answers.
-    """
-    parts: dict[Name, list[pd.DataFrame]] = {cell: [] for cell in cells}
-    for table in parts_of(run_dir).whole_clips():
-        for cell, frames in parts.items():
-            mine = pc.and_(pc.equal(table["benchmark"], cell[0]), pc.equal(table["cell"], cell[1]))
-            rows = table.filter(mine)
-            if len(rows):
-                frames.append(table_answers(rows, metric_of(cell[0])))
-    return {
-        cell: pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])
-        for cell, frames in parts.items()
-    }
 
 
 def table_answers(table: pa.Table, metric: Metric = ACCURACY) -> pd.DataFrame:
@@ -124,13 +95,13 @@ class Source:
         facts: Facts of the run.
         job: The resolved recipe; empty if there is none.
         folder: Run directory; `None` for a harness file.
-        rows: Answers of a harness file; `None` for a run.
+        rows: Rows of `answers/*.parquet` of a harness file; `None` for a run.
     """
 
     facts: JobFacts
     job: Mapping[str, Any]
     folder: Path | None = None
-    rows: pd.DataFrame | None = None
+    rows: Any = None
 
     def sides(self, cells: Sequence[CellFacts]) -> list[Side]:
         """Load the answers of several cells in one pass.
@@ -140,11 +111,14 @@ class Source:
             FileNotFoundError: If there are no answers.
             InputError: If a cell has no answer with a score.
         """
-        names = {(cell.benchmark, cell.name) for cell in cells}
-        read = {} if self.folder is None else cell_answers(self.folder, names)
+        parts: list[list[pd.DataFrame]] = [[] for _ in cells]
+        for table in parts_of(self.folder).whole_clips() if self.folder else [self.rows]:
+            for cell, frames in zip(cells, parts, strict=True):
+                own = (pc.field("benchmark") == cell.benchmark) & (pc.field("cell") == cell.name)
+                frames.append(table_answers(table.filter(own), metric_of(cell.benchmark)))
         found = []
-        for cell in cells:
-            rows = read[cell.benchmark, cell.name] if self.rows is None else self.rows
+        for cell, frames in zip(cells, parts, strict=True):
+            rows = pd.concat([one for one in frames if len(one)] or frames[:1], ignore_index=True)
             if not rows["score"].notna().any():
                 raise InputError(
                     f"{self.facts.run_id}: {cell.name!r} on {cell.benchmark} has no answer with a "
@@ -195,38 +169,10 @@ def chosen_cells(
     if pairs:
         return pairs
     what = "no such pair of cells" if cell or other else "no cell of A and B has the same name"
-    listed = []
-    for cells in (ours, theirs):
-        names = [f"{one.name!r} on {one.benchmark}" for one in cells]
-        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
-        listed.append(", ".join(names[:12]) + more)
-    raise InputError(
-        f"{what}; choose with --cell and --other-cell: A has {listed[0]}; B has {listed[1]}"
+    has_a, has_b = (
+        ", ".join(f"{one.name!r} on {one.benchmark}" for one in cells) for cells in (ours, theirs)
     )
-
-
-# Suffix of a result file -> harness.
-_FILES: Mapping[str, Harness] = {
-    ".tsv": "vlmevalkit",
-    ".xlsx": "vlmevalkit",
-    ".json": "vlmevalkit",
-    ".jsonl": "lmms_eval",
-}
-
-
-@dataclass(frozen=True)
-class BenchmarkOptions:
-    """Benchmark of a harness file; values that are `None` are taken from the other result.
-
-    Attributes:
-        name: Name of the benchmark.
-        root: Directory of its annotations.
-        split: Split of the benchmark.
-    """
-
-    name: str | None = None
-    root: str | None = None
-    split: str | None = None
+    raise InputError(f"{what}; choose with --cell and --other-cell: A has {has_a}; B has {has_b}")
 
 
 @contextmanager
@@ -236,76 +182,64 @@ def opened(text: str) -> Iterator[Path]:
     Raises:
         MissingFileError: If the result does not exist.
     """
-    where: Place = place(text)
+    where = place(text)
     if isinstance(where, Path) and not where.exists():
         raise MissingFileError(
             f"{text}: no such run or file; name a run directory, its URL, a file of VLMEvalKit "
             "(.tsv, .json, .xlsx) or lmms-eval (.jsonl), or `published`"
         )
-    with local_copy(where, _is_needed) as folder:
+    unused = ("plots/", "tracking/", "report")
+    with local_copy(where, lambda name: not name.startswith(unused)) as folder:
         yield folder
 
 
-def is_harness_file(path: Path) -> bool:
-    """Whether a path is a result of a harness: a file, or a folder with lmms-eval's samples."""
-    return path.is_file() or (
-        path.is_dir() and not (path / FACTS_FILE).is_file() and bool(_samples(path))
-    )
+def harness_files(path: Path) -> list[Path]:
+    """Files of a harness's result: a file, or a folder with lmms-eval's samples; else empty."""
+    if path.is_file() or (path / FACTS_FILE).is_file():
+        return [path] if path.is_file() else []
+    return sorted(path.glob("*_samples_*.jsonl"))
 
 
-def source_of(path: Path, benchmark: BenchmarkOptions, other: Path | None) -> Source:
+def source_of(path: Path, benchmark: Mapping[str, str | None], results: Collection[Path]) -> Source:
     """Load one result.
 
     Args:
         path: Run directory, harness file, or folder with lmms-eval's samples.
-        benchmark: Benchmark of a harness file.
-        other: The other result, whose recipe provides the benchmark if the options do not.
+        benchmark: `name`, `root` and `split` of a harness file's benchmark; `None` to take them
+            from the recipe of the other result.
+        results: Both results.
 
     Raises:
         FileNotFoundError: If it is not a finished run, or a file or its annotations are missing.
         InputError: If a file is not a result file of a harness for this benchmark.
     """
-    if not is_harness_file(path):
+    files = harness_files(path)
+    if not files:
         return Source(JobFacts.load(path), recipe_in(path), path)
-    files = [path] if path.is_file() else _samples(path)
-    harness = _FILES.get(files[0].suffix.lower())
-    if harness is None:
+    suffix = files[0].suffix.lower()
+    if suffix not in (".tsv", ".xlsx", ".json", ".jsonl"):
         raise InputError(
             f"{path}: not a result file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, "
             "lmms-eval .jsonl"
         )
-    section = _section(path, harness, benchmark, other)
-    about = ImportSettings(section, partial=True)
-    rows, facts = read_files(files, harness, about, run_id=path.name)
-    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
-    return Source(facts, {}, rows=table_answers(table, metric_of(section.name)))
-
-
-def _section(
-    path: Path, harness: Harness, options: BenchmarkOptions, other: Path | None
-) -> BenchmarkSection:
-    """The benchmark of a harness file."""
-    known: list[dict[str, Any]] = []
-    if other is not None and not is_harness_file(other):
-        recipe = recipe_in(other)
-        known = [recipe.get("benchmark") or {}, *(recipe.get("benchmarks") or [])]
-    named = [one for one in known if one and options.name in (None, one.get("name"))]
-    found = named[0] if len(named) == 1 else {}
-    name, root = options.name or found.get("name"), options.root or found.get("root")
-    if name is None:
+    harness: Harness = "lmms_eval" if suffix == ".jsonl" else "vlmevalkit"
+    sections = [
+        one
+        for recipe in (recipe_in(run) for run in results if not harness_files(run))
+        for one in (recipe.get("benchmark"), *(recipe.get("benchmarks") or []))
+        if one and benchmark["name"] in (None, one.get("name"))
+    ]
+    found = {**(sections[0] if len(sections) == 1 else {})}
+    found |= {name: value for name, value in benchmark.items() if value}
+    if not found.get("name"):
         raise InputError(
             f"{path}: the benchmark is unknown; set it with --benchmark, and the directory of its "
             "files with --root"
         )
-    split = options.split or found.get("split") or "test"
-    return BenchmarkSection(name, root, split, protocol=harness)
-
-
-def _samples(folder: Path) -> list[Path]:
-    """Samples files of lmms-eval in a folder."""
-    return sorted(folder.glob("*_samples_*.jsonl"))
-
-
-def _is_needed(name: str) -> bool:
-    """Whether a file of a run in an object store is needed for an explanation."""
-    return not name.startswith(("plots/", "tracking/", "report"))
+    section = BenchmarkSection(
+        found["name"], found.get("root"), found.get("split") or "test", protocol=harness
+    )
+    settings = ImportSettings(section, partial=True)
+    rows, facts = read_files(files, harness, settings, run_id=path.name)
+    table = pa.Table.from_pandas(rows, schema=ANSWER, preserve_index=False)
+    return Source(facts, {}, rows=table)

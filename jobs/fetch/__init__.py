@@ -2,8 +2,8 @@
 
 Reading order::
 
-    hub       one repository: its commit, its files, access, a file resumed from its last byte
-    download  several files at once, and the record of what is here (`.tango-get` below the root)
+    hub       a repository: its commit, files and access; downloads resumed from their last byte,
+              and the record of what is here (`.tango-get` below the root)
     unpack    zip and tar, whole or in pieces, resumed after any member
     data      `tango data get`: the plan that is shown first, then download, unpack, check
     model     `tango model get`

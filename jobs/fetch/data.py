@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -13,19 +12,20 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.data_check.check import data_check
-from jobs.fetch.download import (
+from jobs.fetch.hub import (
     Download,
+    FetchError,
     Folder,
     Options,
+    RemoteFile,
+    Repository,
     fetch_files,
     free_bytes,
     total_missing,
 )
-from jobs.fetch.hub import FetchError, RemoteFile, Repository
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
-from pipeline.redaction import redacted
 from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
 from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
 from tango_core.errors import InputError
@@ -38,23 +38,6 @@ _SPARE_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class PartPlan:
-    """One part of a release.
-
-    Attributes:
-        part: The part.
-        files: All files of the part on the hub.
-        wanted: Whether the part was requested.
-        missing: Number of bytes that remain to be downloaded.
-    """
-
-    part: ReleasePart
-    files: Sequence[RemoteFile]
-    wanted: bool
-    missing: int
-
-
-@dataclass(frozen=True)
 class Plan:
     """Files to fetch and archives to unpack of a release.
 
@@ -62,7 +45,8 @@ class Plan:
         release: The release.
         repository: Its repository at one commit.
         folder: Target directory.
-        parts: Parts in the order of the release.
+        parts: Parts of the release that were requested.
+        table: Lines that describe all parts.
         downloads: Files to download, the small ones first.
         archives: Archives to unpack, whose pieces are on the disk or among the downloads.
         keep: Whether to keep archives after unpacking.
@@ -72,25 +56,38 @@ class Plan:
     release: Release
     repository: Repository
     folder: Folder
-    parts: Sequence[PartPlan]
+    parts: Sequence[ReleasePart]
+    table: Sequence[str]
     downloads: Sequence[Download]
     archives: Sequence[Archive]
     keep: bool
     room: int
 
     @property
-    def root(self) -> Path:
-        """The folder's path."""
-        return self.folder.root
-
-    @property
     def is_done(self) -> bool:
         """Whether nothing is left to do."""
         return not self.downloads and not self.archives
 
-    def has(self, name: str) -> bool:
-        """Whether a part will be here when the plan is done."""
-        return any(part.part.name == name and part.wanted for part in self.parts)
+    def statement(self, benchmark: str) -> Iterator[str]:
+        """Lines that describe the plan before it starts."""
+        release, hub, root = self.release, self.repository, self.folder.root
+        yield (
+            f"{benchmark}: {release.repository}, revision {hub.revision} ({hub.sha[:12]}), to "
+            f"{root}"
+        )
+        yield from self.table
+        licence = release.licence + (f"; the hub says: {hub.licence}" if hub.licence else "")
+        yield f"licence: {licence}; {page_of(release.repository, 'dataset')}"
+        if hub.gated:
+            yield f"access: for {release.gated or 'who asks for it'}"
+        else:
+            yield f"access: not gated{' today' if release.gated else ''}"
+        yield from (f"note: {note}" for note in release.notes)
+        if self.archives:
+            kept = "archives stay" if self.keep else "archives are removed once they are unpacked"
+            yield f"archives to unpack: {len(self.archives)}; {kept}"
+        room = human_bytes(0 if self.is_done else self.room)
+        yield f"disk: takes up to {room}, {human_bytes(free_bytes(root))} are free"
 
 
 def data_get(
@@ -120,7 +117,7 @@ def data_get(
         Exit code: that of `data check`, where annotations and videos are here.
 
     Raises:
-        ValueError: If there is no such benchmark, release or part.
+        InputError: If there is no such benchmark, release or part.
         FetchError: If it cannot be fetched or unpacked.
     """
     leaves_behind("nothing was fetched")
@@ -130,59 +127,49 @@ def data_get(
             known = ", ".join(part.name for part in release.parts)
             raise InputError(f"--only {name!r} is no part of {release.repository}: {known}")
     hub = Repository(release.repository, "dataset", revision or release.revision)
-    plan = make_plan(
-        hub, release, root.expanduser().absolute(), only, keep=keep, jobs=options.get("jobs", 4)
-    )
-    show: Callable[[str], None] = partial(
-        console.print, markup=False, highlight=False, soft_wrap=True
-    )
-    for line in _statement(benchmark, plan):
-        show(redacted(line))
-    if plan.is_done:
-        if options.get("dry_run"):
-            return exit_codes.OK
-        show("all of it is here")
-    else:
-        coming = {each.file.path for each in plan.downloads}
-        if not fetch_files(
-            hub,
-            plan.downloads,
-            plan.root,
-            console,
-            room=plan.room,
-            on_start=lambda: _start(plan, coming),
-            on_file=lambda each: _unpack_complete(plan, coming, each),
-            **options,
-        ):
-            return exit_codes.OK
-    return _check(benchmark, plan, console, show)
+    root = root.expanduser().absolute()
+    plan = make_plan(hub, release, root, only, keep=keep, jobs=options.get("jobs", 4))
+    coming = {each.file.path for each in plan.downloads}
 
+    def unpack_complete(download: Download | None = None) -> None:
+        """Unpack the archive whose last piece has come, or all whose pieces are here."""
+        if download is not None:
+            plan.folder.add(download.file, download.target)
+            coming.remove(download.file.path)
+        for archive in plan.archives:
+            paths = {piece.path for piece in archive.pieces}
+            if not paths & coming and (download is None or download.file.path in paths):
+                count = unpack(root, archive, keep=keep)
+                logger.info("%s: %d files unpacked", archive.name, count)
 
-def _start(plan: Plan, coming: set[str]) -> None:
-    """Remove partial files of outdated versions; unpack archives that are already complete."""
-    digests = {file.digest for part in plan.parts for file in part.files}
-    for path in plan.downloads[0].partial.parent.glob("*") if plan.downloads else ():
-        if path.name.partition("-")[0] not in digests:
-            path.unlink()
-    _unpack_complete(plan, coming)
-
-
-def _unpack_complete(plan: Plan, coming: set[str], download: Download | None = None) -> None:
-    """Unpack the archive whose last piece has come; without a download all whose pieces are here.
-
-    Args:
-        plan: Of the release.
-        coming: Paths of the files that are not here yet; the download's is removed.
-        download: A file that has come.
-    """
-    if download is not None:
-        plan.folder.add(download.file, download.target)
-        coming.remove(download.file.path)
-    for archive in plan.archives:
-        paths = {piece.path for piece in archive.pieces}
-        if not paths & coming and (download is None or download.file.path in paths):
-            count = unpack(plan.root, archive, keep=plan.keep)
-            logger.info("%s: %d files unpacked", archive.name, count)
+    if not fetch_files(
+        hub,
+        plan.downloads,
+        root,
+        console,
+        plan.statement(benchmark),
+        room=plan.room,
+        is_done=plan.is_done,
+        on_start=unpack_complete,
+        on_file=unpack_complete,
+        **options,
+    ):
+        return exit_codes.OK
+    here = {part.name for part in plan.parts}
+    needed = {part.name for part in release.parts if part.needed}
+    if "videos" in needed and needed <= here:
+        return data_check(benchmark, root, None, 4, console)
+    if "annotations" in here:
+        items = build_benchmark(benchmark, root=str(root)).items()
+        questions = sum(len(item.questions) for item in items)
+        asked = "videos" in needed
+        why = "were not asked for" if asked else "are not on the hub, see the note above"
+        console.print(
+            f"{benchmark}: {questions:,} questions can be read; videos {why}",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return exit_codes.OK
 
 
 def make_plan(
@@ -201,45 +188,24 @@ def make_plan(
     Raises:
         FetchError: If the hub does not answer, or holds other files than the class states.
     """
-    listed = hub.files()
-    folder = Folder(root)
-    parts: list[PartPlan] = []
+    listed, folder = hub.files(), Folder(root)
+    parts: list[ReleasePart] = []
+    table = [f"{'part':<12}  {'files':>6}  {'bytes':>8}  {'to fetch':>8}"]
     downloads: list[Download] = []
     archives: list[Archive] = []
     for part in release.parts:
         files = [file for file in listed if part.holds(file.path)]
-        if part.name not in only if only else not part.needed:
-            parts.append(PartPlan(part, files, False, 0))
-            continue
-        unmatched = part.unmatched(file.path for file in files)
-        if unmatched:
-            raise FetchError(
-                f"{release.repository} has no {unmatched[0]} at revision {hub.revision}; its "
-                "layout has changed: choose another --revision, or fetch it with `hf download`"
-            )
-        unneeded: set[str] = set()
-        for archive in archives_among((file, part.folder_of(file.path)) for file in files):
-            done, end = Unpacked(root, archive), 0
-            if not done.is_complete:
-                archives.append(archive)
-            for piece in archive.pieces:
-                end += piece.size
-                if done.is_complete or end < done.next_byte:
-                    unneeded.add(piece.path)
-        found = [folder.download(file) for file in files if file.path not in unneeded]
-        absent = [each for each in found if each is not None]
-        downloads += absent
-        parts.append(PartPlan(part, files, True, total_missing(absent)))
+        to_fetch = f"not now: --only {part.name}"
+        if part.name in only if only else part.needed:
+            found, open_archives = _part_plan(hub, part, files, folder)
+            to_fetch = human_bytes(total_missing(found))
+            parts.append(part)
+            downloads += found
+            archives += open_archives
+        size = human_bytes(sum(file.size for file in files))
+        table.append(f"{part.name:<12}  {len(files):>6,}  {size:>8}  {to_fetch:>8}")
     downloads.sort(key=lambda each: (archive_of(each.file.path) is not None, each.file.path))
-    room = _room(downloads, archives, keep, jobs)
-    return Plan(release, hub, folder, parts, downloads, archives, keep, room)
-
-
-def _room(downloads: Sequence[Download], archives: Sequence[Archive], keep: bool, jobs: int) -> int:
-    """Bytes that a disk needs: what comes, and what is unpacked while archives are still there.
-
-    Videos do not get smaller in an archive, so an archive's content is taken as large as itself.
-    """
+    # Videos do not get smaller in an archive, so its content is taken as large as itself.
     content = sum(archive.size for archive in archives)
     if not keep:
         # An archive goes when it is unpacked, and a piece of a tar when it is read.
@@ -250,21 +216,30 @@ def _room(downloads: Sequence[Download], archives: Sequence[Archive], keep: bool
             for archive in archives
         )
         content = min(content, sum(steps[-jobs - 1 :]))
-    return total_missing(downloads) + content + _SPARE_BYTES
+    room = total_missing(downloads) + content + _SPARE_BYTES
+    return Plan(release, hub, folder, parts, table, downloads, archives, keep, room)
 
 
-def _check(benchmark: str, plan: Plan, console: Console, show: Callable[[str], None]) -> int:
-    """Check the downloaded files."""
-    needed = {part.part.name for part in plan.parts if part.part.needed}
-    if "videos" in needed and all(plan.has(name) for name in needed):
-        return data_check(benchmark, plan.root, None, 4, console)
-    if plan.has("annotations"):
-        opened = build_benchmark(benchmark, root=str(plan.root))
-        questions = sum(len(item.questions) for item in opened.items())
-        asked = "videos" in needed
-        why = "were not asked for" if asked else "are not on the hub, see the note above"
-        show(f"{benchmark}: {questions:,} questions can be read; videos {why}")
-    return exit_codes.OK
+def _part_plan(
+    hub: Repository, part: ReleasePart, files: Sequence[RemoteFile], folder: Folder
+) -> tuple[list[Download], list[Archive]]:
+    """Files of a part to download, and archives to unpack."""
+    if not files:
+        raise FetchError(
+            f"{hub.name} has no {part.files[0]} at revision {hub.revision}; its "
+            "layout has changed: choose another --revision, or fetch it with `hf download`"
+        )
+    archives, unneeded = [], set[str]()
+    for archive in archives_among((file, part.folder_of(file.path)) for file in files):
+        done, end = Unpacked(folder.root, archive), 0
+        if not done.is_complete:
+            archives.append(archive)
+        for piece in archive.pieces:
+            end += piece.size
+            if done.is_complete or end < done.next_byte:
+                unneeded.add(piece.path)
+    found = [folder.download(file) for file in files if file.path not in unneeded]
+    return [each for each in found if each is not None], archives
 
 
 def _release(benchmark: str, repository: str | None) -> Release:
@@ -282,30 +257,3 @@ def _release(benchmark: str, repository: str | None) -> Release:
             f"--repository {repository!r} is none of {benchmark}'s: {', '.join(known)}"
         )
     return known[repository] if repository else releases[0]
-
-
-def _statement(benchmark: str, plan: Plan) -> list[str]:
-    """Lines that describe the plan before it starts."""
-    release, hub = plan.release, plan.repository
-    lines = [
-        f"{benchmark}: {release.repository}, revision {hub.revision} ({hub.sha[:12]}), to "
-        f"{plan.root}",
-        f"{'part':<12}  {'files':>6}  {'bytes':>8}  {'to fetch':>8}",
-    ]
-    for part in plan.parts:
-        missing = human_bytes(part.missing) if part.wanted else f"not now: --only {part.part.name}"
-        size = human_bytes(sum(file.size for file in part.files))
-        lines.append(f"{part.part.name:<12}  {len(part.files):>6,}  {size:>8}  {missing:>8}")
-    licence = release.licence + (f"; the hub says: {hub.licence}" if hub.licence else "")
-    lines.append(f"licence: {licence}; {page_of(release.repository, 'dataset')}")
-    if hub.gated:
-        lines.append(f"access: for {release.gated or 'who asks for it'}")
-    else:
-        lines.append(f"access: not gated{' today' if release.gated else ''}")
-    lines += [f"note: {note}" for note in release.notes]
-    if plan.archives:
-        kept = "archives stay" if plan.keep else "archives are removed once they are unpacked"
-        lines.append(f"archives to unpack: {len(plan.archives)}; {kept}")
-    room = human_bytes(0 if plan.is_done else plan.room)
-    lines.append(f"disk: takes up to {room}, {human_bytes(free_bytes(plan.root))} are free")
-    return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,18 +13,19 @@ from huggingface_hub.utils import disable_progress_bars
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.fetch.download import (
+from jobs.fetch.hub import (
     Download,
+    FetchError,
     Folder,
     Options,
+    RemoteFile,
+    Repository,
     fetch_files,
     free_bytes,
     total_missing,
 )
-from jobs.fetch.hub import FetchError, RemoteFile, Repository
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
-from pipeline.redaction import redacted
 from tango_core.errors import InputError
 from tango_core.hub_errors import page_of
 from tango_core.models import MODELS, model_entry
@@ -71,9 +71,7 @@ def model_get(
     leaves_behind("nothing was fetched")
     disable_progress_bars()
     source = _source_of(name)
-    show: Callable[[str], None] = partial(
-        console.print, markup=False, highlight=False, soft_wrap=True
-    )
+    show = partial(console.print, markup=False, highlight=False, soft_wrap=True)
     if constants.HF_HUB_OFFLINE and not (folder or half) and is_here(source, revision):
         show(f"{source}: all of it is in the hub's cache")
         return exit_codes.OK
@@ -88,24 +86,27 @@ def model_get(
     # In the cache, equal files have their bytes in one place.
     downloads = list({each.target: each for each in found if each is not None}.values())
     to = root if place else cache / "snapshots" / hub.sha
-    for line in _statement(hub, files, downloads, half, to):
-        show(redacted(line))
-    if downloads:
-        if not fetch_files(
-            hub,
-            downloads,
-            root,
-            console,
-            room=total_missing(downloads),
-            on_start=lambda: None,
-            on_file=lambda each: place.add(each.file, each.target) if place else None,
-            **options,
-        ):
-            return exit_codes.OK
-    elif options.get("dry_run"):
+    missing, what = total_missing(downloads), f"the {half} half" if half else "the checkpoint"
+    statement = (
+        f"{hub.name}: revision {hub.revision} ({hub.sha[:12]}), to {to}",
+        f"{what}: {len(files)} files, {human_bytes(sum(file.size for file in files))}; to fetch: "
+        f"{len(downloads)} files, {human_bytes(missing)}",
+        f"licence: {hub.licence or 'not stated'}; {page_of(hub.name)}",
+        f"access: {'for who asks for it' if hub.gated else 'not gated'}",
+        f"disk: {human_bytes(free_bytes(to))} are free",
+    )
+    if not fetch_files(
+        hub,
+        downloads,
+        root,
+        console,
+        statement,
+        room=missing,
+        is_done=not downloads,
+        on_file=lambda each: place.add(each.file, each.target) if place else None,
+        **options,
+    ):
         return exit_codes.OK
-    else:
-        show("all of it is here")
     if place is None:  # the client links the snapshot to the bytes, and notes the revision
         snapshot_download(source, revision=revision, allow_patterns=[file.path for file in files])
     if half is None:
@@ -174,22 +175,3 @@ def _into_cache(hub: Repository, cache: Path, file: RemoteFile) -> Download | No
     ):
         return None
     return Download(file, blob.with_name(f"{file.digest}.incomplete"), blob)
-
-
-def _statement(
-    hub: Repository,
-    files: Sequence[RemoteFile],
-    downloads: Sequence[Download],
-    half: Half | None,
-    to: Path,
-) -> list[str]:
-    """The lines that are printed before anything starts."""
-    what = f"the {half} half" if half else "the checkpoint"
-    return [
-        f"{hub.name}: revision {hub.revision} ({hub.sha[:12]}), to {to}",
-        f"{what}: {len(files)} files, {human_bytes(sum(file.size for file in files))}; to fetch: "
-        f"{len(downloads)} files, {human_bytes(total_missing(downloads))}",
-        f"licence: {hub.licence or 'not stated'}; {page_of(hub.name)}",
-        f"access: {'for who asks for it' if hub.gated else 'not gated'}",
-        f"disk: {human_bytes(free_bytes(to))} are free",
-    ]

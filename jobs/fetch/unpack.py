@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
-import logging
 import os
 import shutil
 import stat
@@ -21,14 +19,20 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
-from jobs.fetch.download import STATE, path_below, read_lines
-from jobs.fetch.hub import FetchError, RemoteFile, move, size_of
+from jobs.fetch.hub import (
+    STATE,
+    FetchError,
+    RemoteFile,
+    append_line,
+    move,
+    path_below,
+    read_lines,
+    size_of,
+)
 from jobs.units import human_bytes
 from tango_core.benchmarks.releases import archive_of
-
-logger = logging.getLogger(__name__)
 
 _CHUNK = 2**20
 # Text compresses to about a twentieth, videos and images hardly; zip bombs to a thousandth.
@@ -98,7 +102,7 @@ class Unpacked:
         self._path = root / STATE / "archives" / f"{archive.name.replace('/', '--')}.jsonl"
         self.members: dict[str, int] = {}
         self.next_byte, self.is_complete = 0, False
-        first, *lines = [*read_lines(self._path)] or [None]
+        first, *lines = [*read_lines(self._path), None]
         self._is_new = first != {"archive": archive.digest}
         for line in () if self._is_new else lines:
             if isinstance(line, list) and len(line) == 3:
@@ -126,11 +130,10 @@ class Unpacked:
 
     def _append(self, line: object) -> None:
         if self._is_new:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps({"archive": self._archive.digest}))
+            self._path.unlink(missing_ok=True)
+            append_line(self._path, {"archive": self._archive.digest})
             self._is_new = False
-        with self._path.open("a", encoding="utf-8") as output:
-            output.write(f"\n{json.dumps(line)}")  # a torn line before it stays a line of its own
+        append_line(self._path, line)
 
 
 def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
@@ -213,13 +216,10 @@ class _Unpacking:
 
     def _tar(self, stream: IO[bytes]) -> None:
         stream.seek(self.done.next_byte)
-        if self.done.next_byte and _is_end(stream):  # killed after the last member
-            return
-        stream.seek(self.done.next_byte)
         with tarfile.open(fileobj=stream, mode="r:") as opened:
             self._members(opened, seekable=True)
             stream.seek(opened.offset)  # the library takes anything that is no header for the end
-            if not _is_end(stream):
+            if any(stream.read(512)):
                 raise tarfile.ReadError("no member begins where one should")
 
     def _members(self, opened: tarfile.TarFile, *, seekable: bool) -> None:
@@ -293,7 +293,7 @@ class _Joined(io.RawIOBase):
 
     def __init__(self, files: Sequence[tuple[Path, int]]) -> None:
         self._files, self._at = files, 0
-        self._open: tuple[Path, BinaryIO] | None = None
+        self._open: tuple[Path, io.BufferedReader] | None = None
 
     def readable(self) -> bool:
         return True
@@ -316,12 +316,10 @@ class _Joined(io.RawIOBase):
                 if self._open is None or self._open[0] != path:
                     self._close_open()
                     self._open = (path, path.open("rb"))
-                stream = self._open[1]
-                stream.seek(self._at - start)
-                data = stream.read(min(len(buffer), start + size - self._at))
-                buffer[: len(data)] = data
-                self._at += len(data)
-                return len(data)
+                self._open[1].seek(self._at - start)
+                count = self._open[1].readinto(memoryview(buffer)[: start + size - self._at])
+                self._at += count
+                return count
             start += size
         return 0
 
@@ -333,11 +331,3 @@ class _Joined(io.RawIOBase):
         if self._open is not None:
             self._open[1].close()
             self._open = None
-
-
-def _is_end(stream: IO[bytes]) -> bool:
-    """Whether the end of a tar is next: a block of zeros, or nothing."""
-    block = stream.read(512)
-    if not block:
-        logger.warning("an archive ends without its end mark; it may be cut off")
-    return not any(block)

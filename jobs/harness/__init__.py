@@ -1,7 +1,7 @@
-"""Exchange of answers with VLMEvalKit and lmms-eval: their files written and read.
+"""Exchange of answers with VLMEvalKit and lmms-eval.
 
-`exchange.py` is the two commands; each harness has a module, which reads and writes its files in
-general, and `predictions.py` is what both need. What is a benchmark's own in them the benchmark
-states itself. Imports `config`, `results`, `run` and `report`. Another harness is a module here and
-an attribute of `AnnotatedBenchmark`.
+`exchange.py` has the two commands, `predictions.py` writes and reads the files of both harnesses
+and matches replies to questions. What differs between benchmarks is stated by the benchmarks.
+Imports `config`, `results`, `run` and `report`. Another harness is a writer and a reader in
+`predictions.py` and an attribute of `AnnotatedBenchmark`.
 """

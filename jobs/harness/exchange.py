@@ -17,14 +17,18 @@ from jobs.config.methods import cell_name
 from jobs.config.overrides import read_recipe
 from jobs.config.recipe import Job, parse_job
 from jobs.config.sections import BenchmarkSection
-from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.vlmevalkit import read_vlmevalkit, table_of, write_vlmevalkit
-from jobs.report.page import write_report
+from jobs.harness.predictions import (
+    read_lmms_eval,
+    read_vlmevalkit,
+    table_of,
+    write_lmms_eval,
+    write_vlmevalkit,
+)
+from jobs.report.compare import write_report
 from jobs.results.answer_columns import AnswerColumns, by_code
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
-from jobs.results.reduction import parts_of
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import failed_rows, write_summary
+from jobs.results.summary import failed_rows, parts_of
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
@@ -46,17 +50,17 @@ _TITLES = {"vlmevalkit": "VLMEvalKit", "lmms_eval": "lmms-eval"}
 
 @dataclass(frozen=True)
 class ImportSettings:
-    """What a prediction file does not say about itself.
+    """Information that a prediction file lacks.
 
     Attributes:
-        benchmark: What was asked, and by whose rules replies are read.
+        benchmark: Benchmark of the questions, with the protocol by which replies are read.
         model: Model; `None` takes it from the name of the file (VLMEvalKit) or folder (lmms-eval).
         method: Method; `None` for the same name as the model. `full` makes the run the reference of
             other runs of the model.
-        retention: Share of the visual tokens that was asked for, in (0, 1]; `None` if unknown,
-            which counts as all.
+        retention: Requested share of the visual tokens, in (0, 1]; `None` if unknown, which counts
+            as 1.
         num_frames: Frames per clip; `None` if unknown.
-        partial: Questions that the files do not hold were not asked; else they count as failed.
+        partial: Leave out questions that the files do not contain; otherwise they count as failed.
     """
 
     benchmark: BenchmarkSection
@@ -68,21 +72,21 @@ class ImportSettings:
 
 
 def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> list[Path]:
-    """Write the answers of a run as a harness would have written them.
+    """Write the answers of a run as result files of a harness.
 
-    One folder per cell, named `<model>-<cell>` (what the harness calls the model); a run of a part
-    of the clips becomes a file of a part of the questions.
+    One folder per cell, named `<model>-<cell>`, which is the harness's name of the model. A run
+    with `limit` or `shard` becomes a file with these questions only.
 
     Args:
         run_dir: A run of `tango evaluate` or `tango sweep`.
-        harness: Whose files.
+        harness: Harness whose format is written.
         output: Receives the folders; `None` for `export/<harness>` inside the run.
 
     Returns:
         The files.
 
     Raises:
-        FileNotFoundError: If the directory is no run, or the benchmark's annotations are missing.
+        FileNotFoundError: If it is not a run, or the benchmark's annotations are missing.
         ValueError: If the harness has none of the run's benchmarks, or questions have no answer.
     """
     facts, job = JobFacts.load(run_dir), _job_of(run_dir)
@@ -116,22 +120,22 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
 def import_answers(
     paths: Sequence[Path], harness: Harness, about: ImportSettings, output: Path
 ) -> tuple[Path, RunSummary]:
-    """Make a run of answers that another program gave, for `tango report`.
+    """Create a run from the answers of another program, for `tango report`.
 
-    Replies are read again by our strict rules. The run has no tokens, no latencies, no cache and no
-    recipe, so it can be reported and compared and not resumed or exported.
+    Replies are read again by our strict rules. The run has no tokens, latencies, cache or recipe,
+    so it can be reported and compared, but not resumed or exported.
 
     Args:
         paths: One prediction file of VLMEvalKit, or the samples files of one lmms-eval run.
-        harness: Whose files.
-        about: What they do not say themselves.
+        harness: Harness that wrote them.
+        about: Information that the files lack.
         output: Directory of all runs.
 
     Returns:
         The run directory and its summary.
 
     Raises:
-        FileNotFoundError: If a file or the benchmark's annotations are not there.
+        FileNotFoundError: If a file or the benchmark's annotations are missing.
         ValueError: If a file is not of this benchmark, or a setting is wrong.
     """
     rows, facts = read_files(paths, harness, about)
@@ -145,27 +149,25 @@ def import_answers(
     write_sealed(failures, storage, FAILURES_FILE, run_dir.name)
     facts = replace(facts, run_id=run_dir.name)
     facts.save(run_dir)
-    summary = write_summary(run_dir)
-    write_report(run_dir, summary)
-    return run_dir, summary
+    return run_dir, write_report(run_dir)
 
 
 def read_files(
     paths: Sequence[Path], harness: Harness, about: ImportSettings, run_id: str | None = None
 ) -> tuple[pd.DataFrame, JobFacts]:
-    """Read answers that another program gave; nothing is written.
+    """Read the answers of another program without writing anything.
 
     Args:
         paths: One prediction file of VLMEvalKit, or the samples files of one lmms-eval run.
-        harness: Whose files.
-        about: What they do not say themselves.
-        run_id: What the facts call the answers; `None` for the files' own name of the model.
+        harness: Harness that wrote them.
+        about: Information that the files lack.
+        run_id: Name of the answers in the facts; `None` for the files' name of the model.
 
     Returns:
         Rows of `answers/*.parquet`, and facts with one cell.
 
     Raises:
-        FileNotFoundError: If a file or the benchmark's annotations are not there.
+        FileNotFoundError: If a file or the benchmark's annotations are missing.
         ValueError: If a file is not of this benchmark, or a setting is wrong.
     """
     benchmark = _opened(about.benchmark, harness)
@@ -211,7 +213,7 @@ def read_files(
 
 
 def _answers_by_cell(run_dir: Path) -> dict[tuple[str, str], pd.DataFrame]:
-    """Benchmark and cell -> its answers, with the columns that decide what was replied."""
+    """Benchmark and cell -> its answers, with the columns that an export needs."""
     found: dict[tuple[str, str], list[pd.DataFrame]] = {}
     for table in parts_of(run_dir).whole_clips():
         columns = AnswerColumns(table)
@@ -235,13 +237,13 @@ def _job_of(run_dir: Path) -> Job:
 
 
 def _is_in(name: str, harness: Harness) -> bool:
-    """Whether a benchmark says what its files in a harness look like."""
+    """Whether a harness has a benchmark."""
     facts = "vlmevalkit_table" if harness == "vlmevalkit" else "lmms_eval_samples"
     return getattr(benchmark_class(name), facts, None) is not None
 
 
 def _benchmarks_in(harness: Harness) -> str:
-    """Benchmarks of this package that a harness has."""
+    """Names of our benchmarks that a harness has."""
     return ", ".join(name for name in BENCHMARKS if _is_in(name, harness))
 
 
@@ -262,5 +264,5 @@ def _opened(section: BenchmarkSection, harness: Harness) -> AnnotatedBenchmark |
 
 
 def _slug(name: str) -> str:
-    """A name with only the characters that are harmless in file names everywhere."""
+    """A name with only characters that are safe in file names."""
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.") or "answers"

@@ -1,9 +1,18 @@
-"""Convert answers to and from the result files of the two supported evaluation harnesses.
+"""Write and read the result files of the two supported evaluation harnesses.
 
-| harness | file | module |
-|---|---|---|
-| VLMEvalKit | `<model>_<dataset>.tsv` or `.json` (reads also `.xlsx`) | `jobs.harness.vlmevalkit` |
-| lmms-eval | `<date>_samples_<task>.jsonl` | `jobs.harness.lmms_eval` |
+VLMEvalKit: a prediction file is the data set's table with a column `prediction`. VLMEvalKit names
+it `<model>_<dataset>` and writes `.xlsx` unless PRED_FORMAT is `tsv` or `json`
+(`get_pred_file_format` in `vlmeval/smp/file.py`); we write the latter two, so that no spreadsheet
+package is needed. Put a file into its work directory under that name and `run.py --mode eval` rates
+it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` of its module in
+`vlmeval/dataset` makes them. Lists are written as Python text, which it reads with `eval`.
+
+lmms-eval: logged samples (`--log_samples`) are files `<date>_samples_<task>.jsonl` with one object
+per question: `doc_id`, `target`, `filtered_resps` (the reply; `resps` only if a filter changed it),
+`doc_hash`, `input`, and one object per metric (`save_results_samples` in
+`lmms_eval/loggers/evaluation_tracker.py`; the metric objects are what `process_results` of a task
+returns). `doc_id` is the row of the table on the hub. Each benchmark states its part of these files
+(`LmmsEvalSamples`).
 
 Imported replies become rows of `answers/*.parquet`. They are scored by our strict rules under the
 benchmark's protocol, so that our runs and harness runs can be compared question by question.
@@ -11,19 +20,32 @@ benchmark's protocol, so that our runs and harness runs can be compared question
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import pandas as pd
 import pyarrow as pa
 
 from pipeline.clips import ANSWER_QUESTIONS
 from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
+from tango_core.benchmarks.annotated import (
+    AnnotatedBenchmark,
+    LmmsEvalSamples,
+    Record,
+    VLMEvalKitTable,
+    plain,
+)
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
 from tango_core.benchmarks.scoring.judge import judge
+from tango_core.benchmarks.tables import is_missing, read_rows
 from tango_core.errors import InputError
 
 
@@ -196,3 +218,234 @@ def _answer_row(
         harness_score=score(counted, question) if score else None,
         groups=json.dumps(dict(question.groups), ensure_ascii=False),
     )
+
+
+SUFFIXES = (".tsv", ".json")
+
+# Suffixes of video files; ids may contain full stops too.
+_VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
+
+
+def table_of(benchmark: AnnotatedBenchmark) -> VLMEvalKitTable:
+    """The benchmark's description of its VLMEvalKit data set.
+
+    Raises:
+        ValueError: If VLMEvalKit has no such data set.
+    """
+    if benchmark.vlmevalkit_table is None:
+        raise InputError(f"benchmark {benchmark.name!r} is not in VLMEvalKit")
+    return benchmark.vlmevalkit_table.of(benchmark.records())
+
+
+def write_vlmevalkit(
+    answers: pd.DataFrame, benchmark: AnnotatedBenchmark, path: Path, *, partial: bool = False
+) -> None:
+    """Write one cell of a run as a prediction file.
+
+    Args:
+        answers: Rows of `answers/*.parquet` of one cell.
+        benchmark: Benchmark of the questions.
+        path: `.tsv` or `.json`; VLMEvalKit expects `<model>_<dataset>`.
+        partial: Whether the run covers only a part of the questions.
+
+    Raises:
+        ValueError: If the suffix is not supported, or the answers are not those of one cell.
+    """
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
+    replies = replies_of(answers, benchmark, NO_REPLY, partial=partial)
+    columns = table_of(benchmark).columns
+    rows = [
+        {**columns(record), "prediction": replies[record.question.id]}
+        for record in benchmark.records()
+        if record.question.id in replies
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=4, ensure_ascii=False), encoding="utf-8")
+        return
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t", quoting=csv.QUOTE_ALL)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def read_vlmevalkit(
+    path: Path, benchmark: AnnotatedBenchmark, *, partial: bool = False
+) -> pd.DataFrame:
+    """Read a prediction file as rows of `answers/*.parquet`; the cell is the file's stem.
+
+    Rows are matched by `index`, and by question and video where another copy of the release counts
+    differently.
+
+    Args:
+        path: `.tsv`, `.json` or `.xlsx` (the last needs openpyxl).
+        benchmark: Benchmark of the questions, with the protocol by which replies are read.
+        partial: Skip questions that the file does not contain, instead of counting them as failed.
+
+    Raises:
+        InputError: If the file is damaged or not a prediction file of this benchmark, or is `.xlsx`
+            and openpyxl is not installed.
+    """
+    rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
+    columns = table_of(benchmark).columns
+    logged = []
+    for number, row in enumerate(rows, start=1):
+        where = f"{path}, row {number}"
+        if "index" not in row or "prediction" not in row:
+            raise InputError(
+                f"{where}: no columns 'index' and 'prediction'; "
+                "this is no prediction file of VLMEvalKit"
+            )
+        try:
+            index = int(float(str(row["index"])))  # spreadsheets may have made a decimal of it
+        except (ValueError, OverflowError) as error:
+            written = str(row["index"])[:60]
+            raise InputError(f"{where}: index must be a whole number, got {written!r}") from error
+        key = _content(row)
+        asks = f"{where}: index {index}, which asks {key[0]!r} about {key[1]!r},"
+        # VLMEvalKit writes failures as a sentence, so an empty field is an empty reply.
+        reply = row["prediction"]
+        missing = is_missing(reply) and reply != ""
+        logged.append(Logged(asks, index, key, None if missing else str(reply)))
+    questions = ((r, r.index, _content(columns(r))) for r in benchmark.records())
+    replies = match_replies(logged, questions, benchmark, by_row_alone=False)
+    return answer_rows(replies, benchmark, path.stem, path, partial=partial)
+
+
+def _content(columns: Mapping[str, Any]) -> tuple[str, str]:
+    """Question and video as a table of this data set names them.
+
+    The video is a file in most tables, whose suffix differs between copies, and an id in others.
+    """
+    video = str(columns.get("video"))
+    path = Path(video)
+    name = path.stem if path.suffix.lower() in _VIDEO_SUFFIXES else path.name
+    return plain(columns.get("question")), name
+
+
+def _read_spreadsheet(path: Path) -> list[dict[str, Any]]:
+    """Read an `.xlsx` file."""
+    try:
+        frame = pd.read_excel(path, keep_default_na=False)
+    except ImportError:
+        raise InputError(
+            f"{path} is a spreadsheet, which needs openpyxl; pip install openpyxl, "
+            "or run VLMEvalKit with PRED_FORMAT=tsv"
+        ) from None
+    except (ValueError, KeyError, BadZipFile) as error:
+        raise InputError(f"{path} is no spreadsheet of VLMEvalKit: {error}") from error
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+_SAMPLES_FILE = re.compile(r"(?:.*_)?samples_(.+)\.jsonl")
+
+
+def write_lmms_eval(
+    answers: pd.DataFrame,
+    benchmark: AnnotatedBenchmark,
+    folder: Path,
+    date: datetime | None = None,
+    *,
+    partial: bool = False,
+) -> list[Path]:
+    """Write one cell of a run as logged samples: one file per task.
+
+    Args:
+        answers: Rows of `answers/*.parquet` of one cell.
+        benchmark: Benchmark of the questions.
+        folder: Receives the files; lmms-eval names it after the model.
+        date: Date in the files' names; `None` for now.
+        partial: Whether the run covers only a part of the questions.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: If the answers are not those of one cell.
+    """
+    replies = replies_of(answers, benchmark, NOT_LOADED, partial=partial)
+    facts, protocol = samples_of(benchmark), benchmark.protocols["lmms_eval"]
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for record in benchmark.records():
+        if record.question.id not in replies:
+            continue
+        reply = replies[record.question.id]
+        row = json.dumps(dict(record.row), indent=2, ensure_ascii=False, default=str)
+        prompt = protocol.render(record.question)
+        if benchmark.subtitles and protocol.subtitles is not None:
+            # The shown lines depend on the video, which may be missing.
+            prompt = protocol.subtitles.render(record.question, "<subtitles>")
+        sample = {
+            "doc_id": facts.doc_id(record),
+            "target": facts.target(record),
+            "filtered_resps": [reply],
+            "doc_hash": hashlib.sha256(row.encode()).hexdigest(),
+            **facts.metrics(record, reply),
+            "input": prompt.before + prompt.after,
+        }
+        by_task.setdefault(facts.task_of(record, benchmark.subtitles), []).append(sample)
+    folder.mkdir(parents=True, exist_ok=True)
+    stamp = (date or datetime.now()).strftime("%Y%m%d_%H%M%S")
+    paths = []
+    for task, samples in by_task.items():
+        paths.append(folder / f"{stamp}_samples_{task}.jsonl")
+        lines = [json.dumps(sample, ensure_ascii=False) for sample in samples]
+        paths[-1].write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return paths
+
+
+def read_lmms_eval(
+    paths: Sequence[Path], benchmark: AnnotatedBenchmark, *, partial: bool = False
+) -> pd.DataFrame:
+    """Read logged samples as rows of `answers/*.parquet`; the cell is the folder's name.
+
+    Args:
+        paths: Files of one run, of all tasks.
+        benchmark: Benchmark of the questions, with the protocol by which replies are read.
+        partial: Skip questions that the files do not contain, instead of counting them as failed.
+
+    Raises:
+        ValueError: If a file is not of this benchmark, or a sample matches none or several of its
+            questions.
+    """
+    if not paths:
+        raise InputError("no samples files given; lmms-eval writes them with --log_samples")
+    facts = samples_of(benchmark)
+    questions = []
+    for record in benchmark.records():
+        row = (facts.task_of(record, benchmark.subtitles), str(facts.doc_id(record)))
+        questions.append((record, row, facts.key_in(facts.metrics(record, ""))))
+    tasks = sorted({task for _, (task, _), _ in questions})
+    logged: list[Logged] = []
+    for path in paths:
+        match = _SAMPLES_FILE.fullmatch(path.name)
+        if match is None or match[1] not in tasks:
+            raise InputError(
+                f"{path}: not samples of {benchmark.name}; "
+                f"expected <date>_samples_<task>.jsonl with task {', '.join(tasks)}"
+            )
+        for number, sample in enumerate(read_rows(path), start=1):
+            doc_id = str(sample.get("doc_id"))
+            where = f"{path}, line {number}: doc_id {doc_id}"
+            key = facts.key_in(sample)
+            # Older versions nest the reply once more or log it without a list.
+            reply = sample.get("filtered_resps", sample.get("resps"))
+            while isinstance(reply, list):
+                reply = reply[0] if reply else None
+            text = None if reply is None else str(reply)
+            logged.append(Logged(where, (match[1], doc_id), key, text))
+    replies = match_replies(logged, questions, benchmark, by_row_alone=facts.by_doc_id)
+    cell = paths[0].absolute().parent.name or "lmms_eval"
+    return answer_rows(replies, benchmark, cell, paths[0], partial=partial)
+
+
+def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
+    """The benchmark's description of its lmms-eval tasks.
+
+    Raises:
+        ValueError: If lmms-eval has no such task.
+    """
+    if benchmark.lmms_eval_samples is None:
+        raise InputError(f"benchmark {benchmark.name!r} is not in lmms-eval")
+    return benchmark.lmms_eval_samples

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from jobs.report.formatting import shortened
-from jobs.report.theme import Theme, new_figure
+from jobs.report.theme import Style, Theme, legend, new_figure, title
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import Family, GroupDifference
 from jobs.results.replicates import ReplicatedCell
@@ -30,18 +31,11 @@ _WIDTH = 11.0
 # Margin at both ends of the scale, as a share of its range.
 _MARGIN = 0.06
 
-Line = Literal["-", ":", ""]
-Colours = Mapping[float, str]
 Series = Callable[[CellSummary], str]
-
-
-class _Mark(NamedTuple):
-    """A difference with its position and style in the plot."""
-
-    paired: ScoreDifference
-    at: float
-    colour: str
-    filled: bool
+# Retention -> colour, and shift within a row.
+_Styles = Mapping[float, tuple[str, float]]
+# Row and retention of a difference in the plot, and whether its point is filled.
+_Mark = tuple[int, float, ScoreDifference, bool]
 
 
 def caption_of(family: Family) -> str:
@@ -79,144 +73,98 @@ def forest_plot(family: Family, series: Series, theme: Theme) -> Figure:
     panels_of: dict[str, list[GroupDifference]] = {}
     for member in family.members:
         panels_of.setdefault(series(member.cell), []).append(member)
-    retentions = sorted({member.cell.retention_requested for member in family.members})
-    colours = _colours(retentions, theme)
+    styles = _styles(sorted({member.cell.retention_requested for member in family.members}), theme)
     columns = min(MOST_COLUMNS, len(panels_of))
     rows = math.ceil(len(panels_of) / columns)
-    band = max(0.25, 0.09 * len(retentions) + 0.1)  # inches per value
-    height = 0.8 + rows * (0.65 + band * (len(values) + 1))
-    width = _WIDTH if columns > 2 else 7.6
-    figure, panels = new_figure((width, height), theme, rows=rows, columns=columns)
-    scale = _scale(family)
-    for at, (panel, (name, members)) in enumerate(zip(panels, panels_of.items(), strict=False)):
-        _panel_forest(panel, members, list(values), retentions, colours, theme)
-        title = shortened(name, _LONGEST_TITLE if columns > 2 else 2 * _LONGEST_TITLE)
-        panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground, fontsize=10)
-        panel.set_xlim(*scale)
-        names = [f"{shortened(value, _LONGEST_VALUE)}  {n:,}" for value, n in values.items()]
+    band = max(0.25, 0.09 * len(styles) + 0.1)  # inches per value
+    size = (_WIDTH if columns > 2 else 7.6, 0.8 + rows * (0.65 + band * (len(values) + 1)))
+    figure, panels = new_figure(size, theme, rows=rows, columns=columns, used=len(panels_of))
+    # The scale includes 0, all differences, and all intervals but those of too few clips.
+    paired = [member.paired for member in family.members]
+    ends = [0.0, *(100 * one.difference for one in paired)]
+    ends += [100 * end for one in paired if not one.too_few_clips for end in (one.low, one.high)]
+    margin = max(1.0, _MARGIN * (max(ends) - min(ends)))
+    longest = _LONGEST_TITLE if columns > 2 else 2 * _LONGEST_TITLE
+    names = [f"{shortened(value, _LONGEST_VALUE)}  {n:,}" for value, n in values.items()]
+    for at, (panel, (name, members)) in enumerate(zip(panels, panels_of.items(), strict=True)):
+        _panel_forest(panel, members, list(values), styles, theme)
+        title(panel, shortened(name, longest), theme, fontsize=10)
+        panel.set_xlim(min(ends) - margin, max(ends) + margin)
         panel.set_yticks(range(len(values) + 1), [*names, "all"] if at % columns == 0 else [])
         if at + columns >= len(panels_of):
-            title = metric_title(members[0].cell, family.metric)
-            panel.set_xlabel(f"{title}: difference in points")
-    for panel in panels[len(panels_of) :]:
-        panel.set_visible(False)
-    _legend(figure, colours, theme)
+            headline = metric_title(members[0].cell, family.metric)
+            panel.set_xlabel(f"{headline}: difference in points")
+    ink: Style = {"color": theme.foreground, "linestyle": ""}
+    handles = {
+        **{
+            f"{100 * share:g} %": Style(marker="o", color=own) for share, (own, _) in styles.items()
+        },
+        "p < 0.05 (Holm)": {**ink, "marker": "o"},
+        "not": {**ink, "marker": "o", "markerfacecolor": theme.background},
+        "too few clips": {**ink, "linestyle": ":"},
+        "all questions": {**ink, "marker": "D"},
+    }
+    lines = {text: Line2D([], [], **{"markersize": 5, **own}) for text, own in handles.items()}
+    legend(figure, lines, theme, fontsize=9, columnspacing=1.3, handletextpad=0.5)
     return figure
 
 
-def _colours(retentions: Sequence[float], theme: Theme) -> Colours:
-    """One colour per retention, brighter for more tokens."""
-    if len(retentions) == 1:
-        return {retentions[0]: theme.series[0]}
+def _styles(retentions: Sequence[float], theme: Theme) -> _Styles:
+    """One colour per retention, brighter for more tokens, and its shift within a row."""
+    number = len(retentions)
     ends = (0.05, 0.8) if theme.name == "light" else (0.4, 1.0)
-    shades = colormaps["viridis"](np.linspace(*ends, len(retentions)))
-    return dict(zip(retentions, map(to_hex, shades), strict=True))
-
-
-def _scale(family: Family) -> tuple[float, float]:
-    """Ends of the scale in points; it includes 0, all differences and all exact intervals."""
-    ends = [0.0]
-    for member in family.members:
-        paired = member.paired
-        sure = () if paired.too_few_clips else (paired.low, paired.high)
-        ends += [100 * one for one in (paired.difference, *sure)]
-    margin = max(1.0, _MARGIN * (max(ends) - min(ends)))
-    return min(ends) - margin, max(ends) + margin
+    shades = map(to_hex, colormaps["viridis"](np.linspace(*ends, number)))
+    colours = shades if number > 1 else theme.series[:1]
+    shifts = (np.arange(number) - (number - 1) / 2) * 0.74 / number
+    return dict(zip(retentions, zip(colours, shifts.tolist(), strict=True), strict=True))
 
 
 def _panel_forest(
     panel: Axes,
     members: Sequence[GroupDifference],
     values: Sequence[str],
-    retentions: Sequence[float],
-    colours: Colours,
+    styles: _Styles,
     theme: Theme,
 ) -> None:
     """Draw the panel of one series."""
-    rows = {value: row for row, value in enumerate(values)}
-    step = 0.74 / max(1, len(retentions))
-    shifts = {
-        retention: (at - (len(retentions) - 1) / 2) * step
-        for at, retention in enumerate(retentions)
-    }
     for row in range(1, len(values), 2):
         panel.axhspan(row - 0.5, row + 0.5, color=theme.foreground, alpha=0.05, linewidth=0)
     panel.axhline(len(values) - 0.5, color=theme.grid, linewidth=0.9)
     panel.axvline(0, color=theme.foreground, linewidth=0.9, dashes=(4, 3))
-    cells = {member.cell.retention_requested: member.cell for member in members}
-    differences = [
-        _Mark(m.paired, rows[m.value] + shifts[share], colours[share], m.survives)
-        for m in members
-        if m.value in rows
-        for share in (m.cell.retention_requested,)
-    ]
-    whole = [
-        _Mark(cell.versus_full.paired, len(values) + shifts[share], colours[share], True)
-        for share, cell in cells.items()
-        if cell.versus_full and cell.versus_full.paired
-    ]
-    _draw(panel, differences, "o", theme)
-    _draw(panel, whole, "D", theme)
+    differences: list[_Mark] = []
+    whole: dict[float, _Mark] = {}
+    for member in members:
+        share, versus = member.cell.retention_requested, member.cell.versus_full
+        if member.value in values:
+            row = values.index(member.value)
+            differences.append((row, share, member.paired, member.survives))
+        if versus and versus.paired:
+            whole[share] = len(values), share, versus.paired, True
+    _draw(panel, differences, "o", styles, theme)
+    _draw(panel, list(whole.values()), "D", styles, theme)
     panel.set_ylim(len(values) + 0.5, -0.5)
     panel.grid(axis="x", color=theme.grid, linewidth=0.6)
 
 
-def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, theme: Theme) -> None:
+def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, styles: _Styles, theme: Theme) -> None:
     """Draw all intervals and points in a few calls; single calls take ten times as long."""
-    for line in ("-", ":"):
-        own = [mark for mark in marks if mark.paired.too_few_clips == (line == ":")]
-        panel.hlines(
-            [mark.at for mark in own],
-            [100 * mark.paired.low for mark in own],
-            [100 * mark.paired.high for mark in own],
-            colors=[mark.colour for mark in own],
-            linewidths=1.3,
-            linestyles=line,
-        )
+    colours = [styles[share][0] for _, share, _, _ in marks]
+    at = [row + styles[share][1] for row, share, _, _ in marks]
+    low, high = ([100 * getattr(one[2], end) for one in marks] for end in ("low", "high"))
+    few: Any = [":" if paired.too_few_clips else "-" for _, _, paired, _ in marks]
+    panel.hlines(at, low, high, colors=colours, linewidths=1.3, linestyles=few)
     panel.scatter(
-        [100 * mark.paired.difference for mark in marks],
-        [mark.at for mark in marks],
+        [100 * paired.difference for _, _, paired, _ in marks],
+        at,
         s=18,
         marker=shape,
-        facecolors=[mark.colour if mark.filled else theme.background for mark in marks],
-        edgecolors=[mark.colour for mark in marks],
+        facecolors=[
+            colour if filled else theme.background
+            for colour, (*_, filled) in zip(colours, marks, strict=True)
+        ],
+        edgecolors=colours,
         linewidths=1.1,
         zorder=3,
-    )
-
-
-def _legend(figure: Figure, colours: Colours, theme: Theme) -> None:
-    """Draw the legend of colours, filled points, dotted intervals and diamonds."""
-
-    def handle(label: str, marker: str, colour: str, face: str, line: Line) -> Line2D:
-        return Line2D(
-            [],
-            [],
-            linestyle=line,
-            marker=marker,
-            color=colour,
-            markerfacecolor=face,
-            markersize=5,
-            label=label,
-        )
-
-    ink = theme.foreground
-    handles = [
-        *(handle(f"{100 * share:g} %", "o", one, one, "-") for share, one in colours.items()),
-        handle("p < 0.05 (Holm)", "o", ink, ink, ""),
-        handle("not", "o", ink, theme.background, ""),
-        handle("too few clips", "", ink, ink, ":"),
-        handle("all questions", "D", ink, ink, ""),
-    ]
-    figure.legend(
-        handles=handles,
-        loc="outside upper left",
-        ncols=len(handles),
-        frameon=False,
-        labelcolor=theme.foreground,
-        fontsize=9,
-        columnspacing=1.3,
-        handletextpad=0.5,
     )
 
 
@@ -238,66 +186,40 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
     pruned = [one for one in found if not one.cell.is_baseline]
     methods = [one for one in pruned if one.cell.method not in CONTROLS] or pruned
     shares = sorted({one.cell.retention_requested for one in methods})
-    pruned = [one for one in pruned if one.cell.retention_requested in shares]
-    benchmarks = list(dict.fromkeys(one.cell.benchmark for one in pruned))
-    heights = [len(_series(pruned, name)) for name in benchmarks]
+    rows: dict[str, dict[str, list[float]]] = {}  # benchmark -> series -> means
+    for one in pruned:
+        if one.cell.retention_requested in shares:
+            names = rows.setdefault(one.cell.benchmark, {})
+            names.setdefault(one.cell.series, []).append(one.mean)
+    heights = [len(names) for names in rows.values()]
     size = (2.6 + _COLUMN * len(shares), sum(1.1 + _ROW * height for height in heights))
     figure, panels = new_figure(
-        size, theme, rows=len(benchmarks), columns=len(shares), height_ratios=heights
+        size, theme, rows=len(rows), columns=len(shares), height_ratios=heights
     )
-    for row, benchmark in enumerate(benchmarks):
+    for row, (benchmark, means) in enumerate(rows.items()):
         own = [one for one in found if one.cell.benchmark == benchmark]
-        names = _series(pruned, benchmark)
+        # The best one last, so that it is on top in the plot.
+        order = sorted(means, key=lambda name: fmean(means[name]))
+        ticks = [shortened(name, _LONGEST_NAME) for name in order]
         for column, share in enumerate(shares):
             panel = panels[row * len(shares) + column]
-            _panel(panel, own, names, share, theme)
+            for one in own:
+                if one.cell.is_baseline:
+                    line: Style = {"color": theme.foreground, "linestyle": "--", "linewidth": 0.9}
+                    panel.axvline(100 * one.mean, **line)
+                elif one.cell.retention_requested == share:
+                    at, values = order.index(one.cell.series), [100 * v for v in one.values]
+                    control = one.cell.method in CONTROLS
+                    colour = theme.series[7 if control else 0]
+                    style: Style = {"markersize": 4, "linestyle": "none", "color": colour}
+                    style["markerfacecolor"] = "none" if control else colour
+                    panel.hlines(at, min(values), max(values), color=colour, alpha=0.6)
+                    panel.plot(values, [at] * len(values), "o", **style)
+            panel.set_ylim(-0.7, len(order) - 0.3)
+            panel.grid(axis="y", color=theme.grid, linewidth=0.5)
+            panel.xaxis.set_major_locator(MaxNLocator(4))
             panel.set_xlabel(f"{headline_title([one.cell for one in own])} (%)")
-            panel.set_yticks(range(len(names)))
-            panel.set_yticklabels(
-                [] if column else [shortened(name, _LONGEST_NAME) for name in names], fontsize=8
-            )
-            title = f"{100 * share:g} %" if column else f"{benchmark}, {100 * share:g} %"
-            panel.set_title(
-                title, loc="left", fontweight="bold", color=theme.foreground, fontsize=10
-            )
+            panel.set_yticks(range(len(order)), [] if column else ticks, fontsize=8)
+            text = f"{100 * share:g} %" if column else f"{benchmark}, {100 * share:g} %"
+            title(panel, text, theme, fontsize=10)
     return figure
-
-
-def _series(cells: Sequence[ReplicatedCell], benchmark: str) -> list[str]:
-    """Names of the methods, best last, so that it is on top in the plot."""
-    by_name: dict[str, list[float]] = {}
-    for one in cells:
-        if one.cell.benchmark == benchmark:
-            by_name.setdefault(one.cell.series, []).append(one.mean)
-    return sorted(by_name, key=lambda name: sum(by_name[name]) / len(by_name[name]))
-
-
-def _panel(
-    panel: Axes,
-    cells: Sequence[ReplicatedCell],
-    names: Sequence[str],
-    share: float,
-    theme: Theme,
-) -> None:
-    """Draw the panel of one retention of one benchmark."""
-    for one in cells:
-        if one.cell.is_baseline:
-            panel.axvline(100 * one.mean, color=theme.foreground, linestyle="--", linewidth=0.9)
-        elif one.cell.retention_requested == share:
-            at = names.index(one.cell.series)
-            values = [100 * value for value in one.values]
-            control = one.cell.method in CONTROLS
-            colour = theme.series[7] if control else theme.series[0]
-            panel.hlines(at, min(values), max(values), color=colour, linewidth=1.2, alpha=0.6)
-            panel.plot(
-                values,
-                [at] * len(values),
-                "o",
-                color=colour,
-                markerfacecolor="none" if control else colour,
-                markersize=4,
-                linestyle="none",
-            )
-    panel.set_ylim(-0.7, len(names) - 0.3)
-    panel.grid(axis="y", color=theme.grid, linewidth=0.5)
-    panel.xaxis.set_major_locator(MaxNLocator(4))

@@ -129,23 +129,20 @@ def difference_with_interval(versus: Comparison | None) -> str:
     return f"{difference(versus)} ({ends})" if ends else DASH
 
 
-def p_value(versus: Comparison | None) -> str:
-    """The p value of a difference in the style of papers; a dash without a comparison."""
-    if versus is None or versus.paired is None:
-        return DASH
-    value = versus.paired.p_value
-    return "<0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
-
-
 def corrected_p(value: float | None) -> str:
-    """A p value corrected for multiple comparisons; a dash for `None`."""
+    """A p value, corrected for multiple comparisons, in the style of papers; a dash for `None`."""
     return DASH if value is None else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def p_value(versus: Comparison | None) -> str:
+    """The p value of a difference, with two digits from 0.1; a dash without a comparison."""
+    value = versus.paired.p_value if versus and versus.paired else None
+    return f"{value:.2f}" if value is not None and value >= 0.1 else corrected_p(value)
 
 
 def detectable(versus: Comparison | None) -> str:
     """The smallest difference detectable with 80 % power, in points."""
-    paired = versus.paired if versus else None
-    return percent(paired.detectable_difference if paired else None)
+    return percent(getattr(versus.paired if versus else None, "detectable_difference", None))
 
 
 def markdown_notes(notes: Iterable[str]) -> list[str]:
@@ -174,8 +171,8 @@ class Table:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, object]]) -> Table:
-        """Build a table from at least one mapping; all rows have the same keys."""
-        return cls(list(rows[0]), [list(row.values()) for row in rows])
+        """Build a table from mappings that have the same keys."""
+        return cls(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
 
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table."""
@@ -205,64 +202,53 @@ class Table:
             lines.append(" & ".join(map(latex_text, row)) + r" \\")
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
-    def aligned(self, max_width: int | None = None) -> list[str]:
-        """Plain text: the header, a rule, and one line per row.
-
-        Args:
-            max_width: Characters per line; the first column is shortened to fit. `None` for no
-                limit.
-        """
-        widths = self._widths()
-        if max_width is not None:
-            widths[0] -= max(0, _total(widths) - max_width)
-        header, *rows = _lines((self.header, *self.rows), widths, right=range(1, len(widths)))
-        return [
-            header,
-            "  ".join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * width for width in widths),
-            *rows,
-        ]
-
     def plain(
         self,
         *,
-        right: Collection[str] = (),
+        right: Collection[str] | None = None,
         max_width: int | None = None,
-        shrink: Collection[str] = (),
+        shrink: Collection[str] | None = None,
+        rule: bool = False,
     ) -> list[str]:
-        """Plain text without a rule: the header, and one line per row.
+        """Plain text: the header, and one line per row.
 
         Args:
-            right: Indices of the right-aligned columns.
+            right: Names of right-aligned columns; `None` for all but the first.
             max_width: Characters per line; `None` for no limit.
-            shrink: Indices of columns that are shortened to fit, the widest first, to six
-                characters at least.
+            shrink: Names of columns that are shortened to fit, the widest first, to six characters
+                at least; `None` for the first.
+            rule: Whether a line separates the header from the rows.
         """
-        widths = self._widths()
+        first = {self.header[0]}
+        shrink = first if shrink is None else shrink
+        right = set(self.header) - first if right is None else right
+        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        flexible = [at for at, name in enumerate(self.header) if name in shrink]
         while max_width is not None and _total(widths) > max_width:
-            shrinking = (at for at, name in enumerate(self.header) if name in shrink)
-            at = max(shrinking, key=widths.__getitem__)
+            at = max(flexible, key=widths.__getitem__)
             if widths[at] <= _NARROWEST:
                 break
             widths[at] -= 1
-        numbers = [at for at, name in enumerate(self.header) if name in right]
-        return [line.rstrip() for line in _lines((self.header, *self.rows), widths, right=numbers)]
+        lines = []
+        for row in (self.header, *self.rows):
+            columns = zip(row, widths, self.header, strict=True)
+            texts = (
+                f"{shortened(text, width):{'>' if name in right else '<'}{width}}"
+                for text, width, name in columns
+            )
+            lines.append("  ".join(texts).rstrip())
+        if rule:
+            lines.insert(1, "  ".join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * one for one in widths))
+        return lines
 
-    def _widths(self) -> list[int]:
-        return [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+    @property
+    def width(self) -> int:
+        """Characters of the longest line of plain text."""
+        return max(map(len, self.plain()))
 
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + 2 * (len(widths) - 1)
-
-
-def _lines(rows: Sequence[Row], widths: Sequence[int], right: Collection[int]) -> list[str]:
-    return [
-        "  ".join(
-            f"{shortened(text, width):{'>' if at in right else '<'}{width}}"
-            for at, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
 
 
 def shortened(text: str, width: int) -> str:

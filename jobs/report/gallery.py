@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from jobs.report.page import viewer_of
 from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from jobs.viewer.panels import ClipPanels
 
 MOST_CELLS = 4
@@ -23,46 +22,15 @@ _TRIES = 4
 _COLUMNS = ("benchmark", "video_id", "cell", "correct", "score", "text", "status")
 
 
-class _Said(NamedTuple):
-    """A reply with its correctness, or its score if the benchmark has graded scores."""
+class _Reply(NamedTuple):
+    """A reply: whether it is right, and its caption."""
 
     right: bool
-    text: str
-    score: float | None
-
-    @property
-    def caption(self) -> str:
-        """Correctness or score, then the reply."""
-        worth = "right" if self.right else "wrong"
-        if self.score is not None:
-            worth = f"{100 * self.score:.0f} %"
-        return f"{worth}: {self.text[:_LONGEST_REPLY]}"
+    caption: str
 
 
-@dataclass
-class _Sampled:
-    """Replies of cells to the questions about one clip."""
-
-    replies: dict[str, list[_Said]] = field(default_factory=dict)
-
-    def question(self, cells: Sequence[str]) -> int:
-        """Index of the first question that only some cells answer correctly, else 0."""
-        said = [self.replies[cell] for cell in cells if cell in self.replies]
-        for at, replies in enumerate(zip(*said, strict=False)):
-            if len({said.right for said in replies}) > 1:
-                return at
-        return 0
-
-    def lost(self, cells: Sequence[str]) -> int:
-        """Number of questions that `full` answers correctly and one of the cells does not."""
-        full = self.replies.get(BASELINE, [])
-        return sum(
-            one.right
-            and any(
-                not said[at].right for cell in cells if at < len(said := self.replies.get(cell, []))
-            )
-            for at, one in enumerate(full)
-        )
+# Cell -> its replies to the questions about one clip.
+_Replies = dict[str, list[_Reply]]
 
 
 def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[str]:
@@ -82,18 +50,14 @@ def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[st
         return []
     names = [cell.name for cell in shown]
     found = _sampled(run_dir, shown[0].benchmark)
-    order = sorted(found, key=lambda clip: -found[clip].lost(names))
+    order = sorted(found, key=lambda clip: -_lost(found[clip], names))
     viewer = viewer_of(run_dir)
     figures: list[str] = []
     with ClipPanels(run_dir) as panels:
         for clip in order[: number * _TRIES]:
-            figure = panels.figure(
-                clip,
-                names,
-                _captions(found[clip], names),
-                question=found[clip].question([BASELINE, *names]),
-                viewer=viewer,
-            )
+            at, replies = _question(found[clip], [BASELINE, *names]), found[clip]
+            captions = {n: replies[n][at].caption for n in names if at < len(replies.get(n, ()))}
+            figure = panels.figure(clip, names, captions, question=at, viewer=viewer)
             if figure.startswith("<figure"):  # otherwise a message about a missing file
                 figures.append(figure)
             if len(figures) == number:
@@ -116,29 +80,36 @@ def _side_by_side(cells: Sequence[CellSummary]) -> list[CellSummary]:
     return list(best.values())[:MOST_CELLS]
 
 
-def _sampled(run_dir: Path, benchmark: str) -> dict[tuple[str, str], _Sampled]:
+def _sampled(run_dir: Path, benchmark: str) -> dict[tuple[str, str], _Replies]:
     """The first clips of a benchmark with the replies of every cell."""
-    found: dict[tuple[str, str], _Sampled] = {}
+    found: dict[tuple[str, str], _Replies] = {}
     for table in parts_of(run_dir).whole_clips():
         there = [name for name in _COLUMNS if name in table.column_names]
         for row in table.select(there).to_pylist():
-            if row["benchmark"] != benchmark:
-                continue
-            clip = found.setdefault((benchmark, row["video_id"]), _Sampled())
-            score = row["score"] if "score" in row and row["status"] == "ok" else None
-            said = _Said(bool(row["correct"]), row["text"] or row["status"], score)
-            clip.replies.setdefault(row["cell"], []).append(said)
+            if row["benchmark"] == benchmark:
+                replies = found.setdefault((benchmark, row["video_id"]), {})
+                right, score = bool(row["correct"]), row.get("score")
+                worth = "right" if right else "wrong"
+                if score is not None and row["status"] == "ok":
+                    worth = f"{100 * score:.0f} %"
+                caption = f"{worth}: {(row['text'] or row['status'])[:_LONGEST_REPLY]}"
+                replies.setdefault(row["cell"], []).append(_Reply(right, caption))
         if len(found) >= LOOKED_AT:
             break
     return found
 
 
-def _captions(clip: _Sampled, names: Sequence[str]) -> dict[str, str]:
-    """Caption per cell with its reply to one question about the clip."""
-    at = clip.question([BASELINE, *names])
-    captions = {}
-    for name in names:
-        replies = clip.replies.get(name, [])
-        if at < len(replies):
-            captions[name] = replies[at].caption
-    return captions
+def _question(replies: _Replies, cells: Sequence[str]) -> int:
+    """Index of the first question that only some cells answer correctly, else 0."""
+    by_question = zip(*(replies[cell] for cell in cells if cell in replies), strict=False)
+    mixed = (at for at, own in enumerate(by_question) if len({one.right for one in own}) > 1)
+    return next(mixed, 0)
+
+
+def _lost(replies: _Replies, cells: Sequence[str]) -> int:
+    """Number of questions that `full` answers correctly and one of the cells does not."""
+    others = [replies[cell] for cell in cells if cell in replies]
+    return sum(
+        one.right and any(at < len(own) and not own[at].right for own in others)
+        for at, one in enumerate(replies.get(BASELINE, ()))
+    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, reduce
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from jobs.report.formatting import DASH, Table, corrected_p, percent, points
+from jobs.results.baselines import unpaired_notes
 from jobs.results.cell_summary import CellSummary, counted_unit, metric_title
 from jobs.results.comparisons import (
     AgainstControl,
@@ -19,11 +21,29 @@ from jobs.results.comparisons import (
     against_controls,
 )
 from jobs.results.facts import JobFacts
-from jobs.results.outcomes import Keys, Outcomes, places
-from jobs.results.reduction import Reduction, reduce_runs
+from jobs.results.outcomes import Outcomes, places
+from jobs.results.quantities import are_ranked, rule_notes, unread_notes
+from jobs.results.summary import Reduction
 from pipeline.progress.parts import Digests
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY
+
+
+def cell_notes(cells: Sequence[CellSummary], runs: Iterable[JobFacts]) -> list[str]:
+    """What must be known about the numbers of cells.
+
+    Args:
+        cells: Cells of one run or of several.
+        runs: Facts of the runs.
+    """
+    return [
+        *skipped_notes(runs),
+        *unread_notes(cells),
+        *unpaired_notes(cells),
+        *(few_clips_notes(cells) if are_ranked(cells) else []),
+        *incomplete_group_notes(cells),
+        *rule_notes(cells),
+    ]
 
 
 def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
@@ -33,17 +53,13 @@ def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
         for versus in (cell.versus_full, *cell.versus.values()):
             if versus and versus.paired and versus.paired.too_few_clips:
                 few.setdefault(cell.benchmark, []).append(versus.paired.num_changed_clips)
-    if not few:
-        return []
-    counts = ", ".join(f"{_span(found)} of {name}" for name, found in few.items())
-    return [f"Too few clips changed for an interval of some differences: {counts}."]
-
-
-def _span(counts: Sequence[int]) -> str:
-    """Range of some numbers of clips in words."""
-    low, high = min(counts), max(counts)
-    span = f"{low}" if low == high else f"{low} to {high}"
-    return f"{span} clip{'' if high == 1 and low == high else 's'}"
+    spans = []
+    for name, counts in few.items():
+        low, high = min(counts), max(counts)
+        span = f"{low}" if low == high else f"{low} to {high}"
+        spans.append(f"{span} clip{'' if low == high == 1 else 's'} of {name}")
+    sentence = f"Too few clips changed for an interval of some differences: {', '.join(spans)}."
+    return [sentence] if few else []
 
 
 def incomplete_group_notes(cells: Iterable[CellSummary]) -> list[str]:
@@ -61,11 +77,6 @@ def incomplete_group_notes(cells: Iterable[CellSummary]) -> list[str]:
                 f"{metric_title(cell)}."
             )
     return list(dict.fromkeys(sentences))
-
-
-def answers_in(cells: Iterable[CellSummary]) -> int:
-    """Number of answers of all cells, failed ones included."""
-    return sum(cell.counts.num_questions for cell in cells)
 
 
 def lost_answers_notes(facts: JobFacts, num_found: int, folders: Sequence[Path]) -> list[str]:
@@ -102,14 +113,18 @@ On = Literal["common", "all"]
 Asked = Mapping[str, Digests]
 
 
-def common_questions(runs: Sequence[tuple[str, Asked]]) -> dict[str, Digests]:
+def common_questions(runs: Sequence[tuple[str, Asked]], on: On) -> dict[str, Digests]:
     """Common questions of all runs, for benchmarks on which the runs' questions differ.
 
     Args:
         runs: Name and questions of each run.
+        on: Whether the runs are compared on these questions.
 
     Returns:
         Sorted digests by benchmark, without benchmarks for which all runs have the same questions.
+
+    Raises:
+        ValueError: If runs to be compared on common questions have none of a benchmark.
     """
     found = {}
     for benchmark in dict.fromkeys(name for _, asked in runs for name in asked):
@@ -117,22 +132,13 @@ def common_questions(runs: Sequence[tuple[str, Asked]]) -> dict[str, Digests]:
         common = reduce(lambda one, other: np.intersect1d(one, other, assume_unique=True), parts)
         if any(len(part) != len(common) for part in parts):
             found[benchmark] = common
-    return found
-
-
-def raise_if_none(runs: Sequence[tuple[str, Asked]], common: Asked) -> None:
-    """Raise if runs to be compared have no common question.
-
-    Raises:
-        ValueError: If a benchmark has no common question.
-    """
-    for benchmark, keys in common.items():
-        if not len(keys):
+        if on == "common" and not len(common):
             names = ", ".join(name for name, asked in runs if benchmark in asked)
             raise InputError(
                 f"--on common: {names} have no question of {benchmark} in common; "
                 "--on all sets them side by side"
             )
+    return found
 
 
 def question_notes(runs: Sequence[tuple[str, Asked]], common: Asked, on: On) -> list[str]:
@@ -170,17 +176,15 @@ def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]
         own = [(name, outcomes[benchmark]) for name, outcomes in runs if benchmark in outcomes]
         if len(own) < 2:
             continue
-        (first, reference), *others = own
+        first, reference = own[0]
         for name, outcomes in own:
-            for what, digests in _shown(outcomes).items():
+            place = places(outcomes, reference)
+            for what in silent:
+                digests = outcomes.asked[what]
                 if not digests.any():
                     silent[what][name] = None
-        for name, outcomes in others:
-            place = places(outcomes, reference)
-            for what, digests in _shown(outcomes).items():
-                theirs = np.append(_shown(reference)[what], np.uint64(0))[place]
-                known = (digests != 0) & (theirs != 0)
-                differ = int((known & (digests != theirs)).sum())
+                theirs = np.append(reference.asked[what], np.uint64(0))[place]
+                differ = int(((digests != 0) & (theirs != 0) & (digests != theirs)).sum())
                 if differ:
                     sentences.append(
                         f"{name}: {differ:,} of {int((place >= 0).sum()):,} questions of "
@@ -196,25 +200,6 @@ def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]
             "unknown."
         )
     return sentences
-
-
-def _shown(outcomes: Outcomes) -> dict[str, Keys]:
-    """Digests of every question's prompt and frames; 0 if not recorded."""
-    return {name: outcomes.asked[name] for name in ("prompts", "frames")}
-
-
-HEADER = (
-    "benchmark",
-    "asked %",
-    "best control",
-    "kept %",
-    "method",
-    "kept % ",
-    "difference",
-    "p (Holm)",
-    "where the control fails",
-    "where it does not",
-)
 
 
 def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) -> list[str]:
@@ -234,16 +219,6 @@ def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) 
     return sentences
 
 
-def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
-    """Answers of the cells of a run, read on first use."""
-
-    @cache
-    def reduction() -> Reduction:
-        return reduce_runs([run_dir], JobFacts.load(run_dir).mode)
-
-    return lambda index: right_wrong(reduction(), cells[index])
-
-
 def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
     """Correctness of a cell's answers that count in the headline metric."""
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
@@ -255,22 +230,27 @@ def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
 
 def controls_markdown(found: Iterable[ControlledRetention]) -> str:
     """Markdown table of all comparisons, with accuracy by VTC-Bench's filter, in %."""
-    rows = [
-        (
-            one.control.benchmark,
-            f"{100 * one.retention:g}",
-            one.control.series,
-            percent(one.control.equivalent_retention),
-            method.cell.series,
-            percent(method.cell.equivalent_retention),
-            _difference(method),
-            corrected_p(method.p_value),
-            *_filtered(method),
-        )
-        for one in found
-        for method in one.methods
-    ]
-    return Table(HEADER, rows, text_columns=5).markdown() + (
+    rows = []
+    for one in found:
+        for method in one.methods:
+            parts, control = method.filtered, one.control
+            row = {
+                "benchmark": control.benchmark,
+                "asked %": f"{100 * one.retention:g}",
+                "best control": control.series,
+                "kept %": percent(control.equivalent_retention),
+                "method": method.cell.series,
+                "kept % ": percent(method.cell.equivalent_retention),
+                "difference": _difference(method),
+                "p (Holm)": corrected_p(method.p_value),
+                "where the control fails": DASH,
+                "where it does not": DASH,
+            }
+            if parts:
+                row["where the control fails"] = f"{percent(parts.hard)} ({parts.num_hard})"
+                row["where it does not"] = f"{percent(parts.easy)} ({parts.num_easy})"
+            rows.append(row)
+    return replace(Table.of(rows), text_columns=5).markdown() + (
         "\n\nDifference to the best control at the retention in points, paired by question; p by "
         "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
         "accuracies on questions that all tokens answer rightly, where the control fails and where "
@@ -287,45 +267,26 @@ def _sentence(one: ControlledRetention, several: bool) -> str:
     control = one.control
     value = control.headline.value if control.headline else None
     what = "right" if control.metric == ACCURACY.name else metric_title(control)
+    # The share of a smaller input is one of the methods' input.
+    of_what = " of the whole input" if control.is_baseline else ""
     parts = [
-        f"At {100 * one.retention:g} %{where} the best control is {one.control.series} "
-        f"({percent(value)} % {what} with {percent(one.control.equivalent_retention)} % of the "
-        f"tokens{_of_what(one.control)})."
+        f"At {100 * one.retention:g} %{where} the best control is {control.series} "
+        f"({percent(value)} % {what} with {percent(control.equivalent_retention)} % of the "
+        f"tokens{of_what})."
     ]
-    for verdict, words in (
-        ("better", "Better than it"),
-        ("worse", "Worse"),
-        ("open", "No difference shown"),
-    ):
-        members = [method for method in one.methods if method.verdict == verdict]
-        if members:
-            listed = ", ".join(f"{m.cell.series} ({_difference(m)})" for m in members)
-            parts.append(f"{words}: {listed}.")
-    unequal = [method for method in one.methods if method.equal_tokens is False]
+    words = {"better": "Better than it", "worse": "Worse", "open": "No difference shown"}
+    for verdict, word in words.items():
+        own = [m for m in one.methods if m.verdict == verdict]
+        if own:
+            listed = ", ".join(f"{m.cell.series} ({_difference(m)})" for m in own)
+            parts.append(f"{word}: {listed}.")
+    unequal = [m.cell for m in one.methods if m.equal_tokens is False]
     if unequal:
-        listed = ", ".join(
-            f"{m.cell.series} ({percent(m.cell.equivalent_retention)} %)" for m in unequal
-        )
-        parts.append(f"Not asked at truly equal tokens: {listed}.")
+        kept = ", ".join(f"{c.series} ({percent(c.equivalent_retention)} %)" for c in unequal)
+        parts.append(f"Not asked at truly equal tokens: {kept}.")
     return " ".join(parts)
-
-
-def _of_what(control: CellSummary) -> str:
-    """Suffix if a control's share refers to the whole input instead of its own run's input."""
-    return " of the whole input" if control.is_baseline else ""
 
 
 def _difference(method: AgainstControl) -> str:
     """The difference to the control in points."""
     return points(method.versus.difference if method.versus else None)
-
-
-def _filtered(method: AgainstControl) -> tuple[str, str]:
-    """Accuracies on questions that the control fails, and on the others."""
-    filtered = method.filtered
-    if filtered is None:
-        return DASH, DASH
-    return (
-        f"{percent(filtered.hard)} ({filtered.num_hard})",
-        f"{percent(filtered.easy)} ({filtered.num_easy})",
-    )

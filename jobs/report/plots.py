@@ -1,4 +1,4 @@
-"""The plots of a report, with their titles and captions.
+"""The plots of a report, with their file names and captions.
 
 All are drawn without a display and without matplotlib's global state.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from matplotlib.artist import Artist
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -20,59 +20,54 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from jobs.report.difference_plots import Series, caption_of, forest_plot
 from jobs.report.formatting import milliseconds, shortened
 from jobs.report.tables.cells import labels, tables_of_cells
-from jobs.report.theme import LIGHT, Theme, legend_above, new_figure, note, png
+from jobs.report.theme import LIGHT, Style, Theme, handles_of, legend, new_figure, note, png, title
 from jobs.results.cell_summary import CellSummary, headline_title
 from jobs.results.comparisons import families_of
-from jobs.results.replies import are_ranked
-from tango_core.metrics import ACCURACY, Estimate
+from jobs.results.quantities import are_ranked
+from tango_core.metrics import ACCURACY
 
 _LETTERS_PER_INCH = 11.5
+# (colour, marker) by name of a cell's series.
+Styles = Mapping[str, tuple[str, str]]
+
+
+def _by_benchmark(cells: Sequence[CellSummary]) -> dict[str, list[CellSummary]]:
+    found: dict[str, list[CellSummary]] = {}
+    for cell in cells:
+        found.setdefault(cell.benchmark, []).append(cell)
+    return found
+
+
+def _in_percent(cell: CellSummary) -> tuple[float, float, float]:
+    """Headline metric of a cell that has one, and both ends of its interval."""
+    score = cell.headline
+    assert score is not None
+    return 100 * score.value, 100 * score.low, 100 * score.high
 
 
 def score_plot(
     cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
-) -> Figure | None:
+) -> Figure:
     """Headline metrics over the requested retention with 95 % intervals, one panel per benchmark.
 
     Args:
-        cells: Cells of one run or of several.
+        cells: At least one cell, each with a headline metric.
         series: Gives the name of a cell's series.
         styles: Colour and marker of every series but that of all tokens.
         theme: Colours.
-
-    Returns:
-        The figure; `None` if no cell has a headline metric.
     """
-    scored = [cell for cell in cells if cell.headline is not None]
-    benchmarks = list(dict.fromkeys(cell.benchmark for cell in scored))
-    if not benchmarks:
-        return None
+    benchmarks = _by_benchmark(cells)
     columns = min(2, len(benchmarks))
     rows = -(-len(benchmarks) // columns)
     width = 7.6 if columns == 1 else 11.0
     longest = max(map(len, styles), default=0)
-    legend_columns = max(1, min(6, int(width * _LETTERS_PER_INCH / (longest + 8))))
-    height = 0.3 + 3.6 * rows + 0.22 * -(-(1 + len(styles)) // legend_columns)
-    figure, panels = new_figure((width, height), theme, rows, columns)
-    for panel, benchmark in zip(panels, benchmarks, strict=False):
-        own = [cell for cell in scored if cell.benchmark == benchmark]
+    fitting = max(1, min(6, 1 + len(styles), int(width * _LETTERS_PER_INCH / (longest + 8))))
+    height = 0.3 + 3.6 * rows + 0.22 * -(-(1 + len(styles)) // fitting)
+    figure, panels = new_figure((width, height), theme, rows, columns, used=len(benchmarks))
+    for panel, (benchmark, own) in zip(panels, benchmarks.items(), strict=True):
         _panel_score(panel, own, series, styles, theme)
-        panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
-    for panel in panels[len(benchmarks) :]:
-        panel.set_visible(False)
-    handles: dict[str, Artist] = {}
-    for panel in panels[: len(benchmarks)]:
-        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(str(name), handle)
-    if handles:
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside lower center",
-            ncols=min(legend_columns, len(handles)),
-            frameon=False,
-            labelcolor=theme.foreground,
-        )
+        title(panel, benchmark, theme)
+    legend(figure, handles_of(panels), theme, loc="outside lower center", ncols=fitting)
     return figure
 
 
@@ -80,45 +75,27 @@ def _panel_score(
     panel: Axes, cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
 ) -> None:
     """Draw one benchmark: the baseline `full` as a band, the other cells as points."""
-    for cell, score in _scored(cells):
+    dashed: Style = {"color": theme.foreground, "linewidth": 1.2, "dashes": (5, 3), "label": "full"}
+    members: dict[str, list[CellSummary]] = {}
+    for cell in cells:
         if cell.is_baseline:
-            low, high = 100 * score.low, 100 * score.high
-            panel.axhspan(low, high, color=theme.foreground, alpha=0.07, linewidth=0)
-            panel.axhline(
-                100 * score.value,
-                color=theme.foreground,
-                linewidth=1.2,
-                dashes=(5, 3),
-                label="full",
-            )
-    pruned = [(cell, score) for cell, score in _scored(cells) if not cell.is_baseline]
-    retentions = sorted({cell.retention_requested for cell, _ in pruned})
-    members: dict[str, list[tuple[CellSummary, Estimate]]] = {}
-    for cell, score in pruned:
-        members.setdefault(series(cell), []).append((cell, score))
+            value, *ends = _in_percent(cell)
+            panel.axhspan(*ends, color=theme.foreground, alpha=0.07, linewidth=0)
+            panel.axhline(value, **dashed)
+        else:
+            members.setdefault(series(cell), []).append(cell)
+    retentions = sorted({cell.retention_requested for own in members.values() for cell in own})
     step = min(0.16, 0.66 / max(1, len(members)))
-    for index, (name, found) in enumerate(members.items()):
+    point: Style = {"markersize": 7, "markeredgecolor": theme.background, "markeredgewidth": 0.7}
+    for index, (name, own) in enumerate(members.items()):
         colour, marker = styles[name]
-        own = sorted(found, key=lambda pair: pair[0].retention_requested)
+        own.sort(key=lambda cell: cell.retention_requested)
         shift = (index - (len(members) - 1) / 2) * step
-        x = [retentions.index(cell.retention_requested) + shift for cell, _ in own]
-        y = [100 * score.value for _, score in own]
-        below = [100 * (score.value - score.low) for _, score in own]
-        above = [100 * (score.high - score.value) for _, score in own]
+        x = [retentions.index(cell.retention_requested) + shift for cell in own]
+        y, low, high = np.array([_in_percent(cell) for cell in own]).T
         panel.plot(x, y, color=colour, linewidth=1, alpha=0.45)
-        panel.errorbar(
-            x,
-            y,
-            yerr=(below, above),
-            fmt=marker,
-            markersize=7,
-            color=colour,
-            markeredgecolor=theme.background,
-            markeredgewidth=0.7,
-            elinewidth=1.4,
-            capsize=0,
-            label=name,
-        )
+        line: Style = {"color": colour, "fmt": marker, "elinewidth": 1.4, "label": name}
+        panel.errorbar(x, y, yerr=(y - low, high - y), **line, **point)
     panel.set_xticks(range(len(retentions)), [f"{100 * share:g} %" for share in retentions])
     panel.set_xlim(-0.6, max(len(retentions), 1) - 0.4)
     panel.set_xlabel("visual tokens asked for")
@@ -126,19 +103,8 @@ def _panel_score(
     panel.grid(axis="y", color=theme.grid, linewidth=0.7)
 
 
-def _scored(cells: Sequence[CellSummary]) -> list[tuple[CellSummary, Estimate]]:
-    """The cells with a known headline metric, and its value."""
-    return [(cell, cell.headline) for cell in cells if cell.headline is not None]
-
-
-# Stages whose time depends on the method; the vision tower processes every frame in any case.
-COSTED = ("compress", "prefill")
 MOST_NAMED = 14
 LONGEST_FRONT_NAME = 32
-
-# (colour, marker) by name of a cell's series.
-Styles = Mapping[str, tuple[str, str]]
-Cost = Callable[[CellSummary], float | None]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -159,11 +125,12 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def milliseconds_of(cell: CellSummary) -> float | None:
-    """Median milliseconds of compression and prefill; `None` if none was measured."""
-    known = [cell.p50(stage) for stage in COSTED]
-    if known[-1] is None:
-        return None
-    return sum(value for value in known if value is not None)
+    """Median milliseconds of compression and prefill; `None` if prefill was not measured.
+
+    The vision tower processes every frame whatever the method.
+    """
+    prefill = cell.p50("prefill")
+    return None if prefill is None else (cell.p50("compress") or 0.0) + prefill
 
 
 def percent_of_tokens(cell: CellSummary) -> float | None:
@@ -171,22 +138,19 @@ def percent_of_tokens(cell: CellSummary) -> float | None:
     return None if cell.equivalent_retention is None else 100 * cell.equivalent_retention
 
 
-COSTS: tuple[tuple[str, Cost], ...] = (
-    ("compress + prefill, median ms", milliseconds_of),
-    ("visual tokens, % averaged over the layers", percent_of_tokens),
-)
+COSTS: Mapping[str, Callable[[CellSummary], float | None]] = {
+    "compress + prefill, median ms": milliseconds_of,
+    "visual tokens, % averaged over the layers": percent_of_tokens,
+}
 
 
 def pareto(
-    cells: Sequence[CellSummary],
-    series: Callable[[CellSummary], str],
-    styles: Styles,
-    theme: Theme,
+    cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
 ) -> Figure | None:
     """Headline metric over time and over tokens, with Pareto fronts; one row per benchmark.
 
     Args:
-        cells: Cells of one run or of several.
+        cells: Cells with a headline metric.
         series: Gives the name of a cell's series.
         styles: Colour and marker of every series but that of all tokens.
         theme: Colours.
@@ -194,76 +158,61 @@ def pareto(
     Returns:
         The figure; `None` if no benchmark has two cells with a cost.
     """
-    scored = [cell for cell in cells if cell.headline is not None]
-    benchmarks = [
-        name
-        for name in dict.fromkeys(cell.benchmark for cell in scored)
-        if any(len(_points(scored, name, cost)) > 1 for _, cost in COSTS)
-    ]
-    if not benchmarks:
+    rows = []
+    for benchmark, own in _by_benchmark(cells).items():
+        points = [
+            [(cell, value) for cell in own if (value := cost(cell))] for cost in COSTS.values()
+        ]
+        if max(map(len, points)) > 1:
+            rows.append((benchmark, own, points))
+    if not rows:
         return None
-    rows = len(benchmarks)
-    figure, panels = new_figure((11.0, 0.3 + 3.8 * rows), theme, rows=rows, columns=len(COSTS))
-    for row, benchmark in enumerate(benchmarks):
-        for column, (label, cost) in enumerate(COSTS):
-            panel = panels[row * len(COSTS) + column]
-            _panel_pareto(panel, _points(scored, benchmark, cost), series, styles, theme)
+    size = (11.0, 0.3 + 3.8 * len(rows))
+    figure, panels = new_figure(size, theme, rows=len(rows), columns=len(COSTS))
+    for row, (benchmark, own, points) in enumerate(rows):
+        own_panels = panels[row * len(COSTS) :]
+        for panel, own_points, label in zip(own_panels, points, COSTS, strict=False):
+            if own_points:
+                _panel_pareto(panel, own_points, series, styles, theme)
+            panel.set_visible(bool(own_points))
             panel.set_xlabel(label)
-            if not column:
-                panel.set_title(benchmark, loc="left", fontweight="bold", color=theme.foreground)
-                own = [cell for cell in scored if cell.benchmark == benchmark]
-                panel.set_ylabel(f"{headline_title(own)} (%)")
+        title(own_panels[0], benchmark, theme)
+        own_panels[0].set_ylabel(f"{headline_title(own)} (%)")
     return figure
-
-
-def _points(
-    cells: Sequence[CellSummary], benchmark: str, cost: Cost
-) -> list[tuple[CellSummary, float]]:
-    """The cells of a benchmark with a positive cost, and that cost."""
-    own = [(cell, cost(cell)) for cell in cells if cell.benchmark == benchmark]
-    return [(cell, value) for cell, value in own if value]
 
 
 def _panel_pareto(
     panel: Axes,
     points: Sequence[tuple[CellSummary, float]],
-    series: Callable[[CellSummary], str],
+    series: Series,
     styles: Styles,
     theme: Theme,
 ) -> None:
     """Draw points with intervals; points on the front are ringed, connected and named."""
-    if not points:
-        panel.set_visible(False)
-        return
+    ink = theme.foreground
     values = []
     for cell, cost in points:
-        score = cell.headline
-        assert score is not None
-        value, low, high = (100 * part for part in (score.value, score.low, score.high))
+        value, low, high = _in_percent(cell)
         values.append((cost, value))
-        colour, marker = (theme.foreground, "s") if cell.is_baseline else styles[series(cell)]
+        colour, marker = (ink, "s") if cell.is_baseline else styles[series(cell)]
         panel.vlines(cost, low, high, color=colour, linewidth=1, alpha=0.28)
         panel.plot(cost, value, marker, color=colour, markersize=5, markeredgewidth=0, alpha=0.9)
     front = pareto_front(values) if are_ranked(cell for cell, _ in points) else []
-    panel.plot(
-        [values[index][0] for index in front],
-        [values[index][1] for index in front],
-        color=theme.foreground,
-        linewidth=1.1,
-        drawstyle="steps-post",
-        alpha=0.7,
-        zorder=1,
-    )
-    panel.scatter(
-        [values[index][0] for index in front],
-        [values[index][1] for index in front],
-        s=72,
-        facecolors="none",
-        edgecolors=theme.foreground,
-        linewidths=1.1,
-        zorder=3,
-    )
-    _name(panel, [(points[index][0].name, values[index]) for index in front], theme)
+    x, y = ([values[index][at] for index in front] for at in (0, 1))
+    panel.plot(x, y, color=ink, linewidth=1.1, drawstyle="steps-post", alpha=0.7, zorder=1)
+    panel.scatter(x, y, s=72, facecolors="none", edgecolors=ink, linewidths=1.1, zorder=3)
+    # Number the points of the front, and list their names in the emptiest corner of the panel.
+    shown = []
+    for number, index in enumerate(front, 1):
+        corner: Style = {"xytext": (-6, 6), "ha": "right", "va": "baseline", "fontsize": 8}
+        note(panel, f"{number}", values[index], theme, **corner)
+        shown.append(f"{number}  {shortened(points[index][0].name, LONGEST_FRONT_NAME)}")
+    if len(shown) > MOST_NAMED:
+        shown = [*shown[: MOST_NAMED - 1], f"and {len(shown) - MOST_NAMED + 1} more"]
+    box: Style = {"facecolor": theme.background, "edgecolor": theme.grid, "alpha": 0.85}
+    where: Style = {"transform": panel.transAxes, "ha": "right", "va": "bottom", "fontsize": 8}
+    text = "\n".join(shown)
+    panel.text(0.98, 0.04, text, multialignment="left", color=ink, bbox=box, **where)
     panel.set_xscale("log")
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -271,44 +220,12 @@ def _panel_pareto(
     panel.grid(color=theme.grid, linewidth=0.6)
 
 
-def _name(panel: Axes, front: Sequence[tuple[str, tuple[float, float]]], theme: Theme) -> None:
-    """Number the points of a front, and list their names in the emptiest corner of the panel."""
-    for number, (_, at) in enumerate(front, 1):
-        panel.annotate(
-            f"{number}",
-            at,
-            xytext=(-6, 6),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-            color=theme.foreground,
-        )
-    shown = [
-        f"{number}  {shortened(name, LONGEST_FRONT_NAME)}"
-        for number, (name, _) in enumerate(front, 1)
-    ]
-    if len(shown) > MOST_NAMED:
-        shown = [*shown[: MOST_NAMED - 1], f"and {len(shown) - MOST_NAMED + 1} more"]
-    panel.text(
-        0.98,
-        0.04,
-        "\n".join(shown),
-        transform=panel.transAxes,
-        ha="right",
-        va="bottom",
-        multialignment="left",
-        fontsize=8,
-        color=theme.foreground,
-        bbox={"facecolor": theme.background, "edgecolor": theme.grid, "alpha": 0.85},
-    )
-
-
 STACKED = ("vision", "compress", "prefill", "decode")
 LONGEST_NAME = 44
 
 
 def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
-    """Stacked bars of median milliseconds per stage, one bar per cell.
+    """Stacked bars of median milliseconds per stage, one bar per cell and one panel per table.
 
     Args:
         cells: Cells of one run or of several.
@@ -320,113 +237,44 @@ def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     timed = [cell for cell in cells if any(stage in cell.latency_ms for stage in STACKED)]
     if not timed:
         return None
-    figure, groups = _bars(timed, theme)
-    colours = dict(zip(STACKED, theme.series, strict=False))
-    stages = {
-        stage: colour
-        for stage, colour in colours.items()
-        if any(stage in cell.latency_ms for cell in timed)
-    }
-    longest = 1.0
-    for panel, own in groups:
+    stages = [stage for stage in STACKED if any(stage in cell.latency_ms for cell in timed)]
+    tables = tables_of_cells(timed)
+    height = 1.1 + sum(0.45 + 0.3 * len(own) for _, own in tables)
+    ratios = [len(own) + 1 for _, own in tables]
+    figure, panels = new_figure((9.6, height), theme, rows=len(tables), height_ratios=ratios)
+    largest = 1.0
+    for panel, (name, own) in zip(panels, tables, strict=True):
+        title(panel, name, theme)
+        panel.set_yticks(range(len(own)), [shortened(text, LONGEST_NAME) for text in labels(own)])
+        panel.set_ylim(len(own) - 0.4, -0.6)
+        panel.grid(axis="x", color=theme.grid, linewidth=0.7)
         ends = [0.0] * len(own)
-        for stage, colour in stages.items():
+        style: Style = {"height": 0.68, "edgecolor": theme.background, "linewidth": 0.8}
+        for stage in stages:
             widths = [cell.p50(stage) or 0.0 for cell in own]
-            panel.barh(
-                range(len(own)),
-                widths,
-                left=ends,
-                height=0.68,
-                color=colour,
-                edgecolor=theme.background,
-                linewidth=0.8,
-                label=stage,
-            )
+            style |= {"color": theme.series[STACKED.index(stage)], "label": stage}
+            panel.barh(range(len(own)), widths, left=ends, **style)
             ends = [end + width for end, width in zip(ends, widths, strict=True)]
         for row, (end, cell) in enumerate(zip(ends, own, strict=True)):
             cached = "" if "vision" in cell.latency_ms else "  (vision from cache)"
             note(panel, milliseconds(end) + cached, (end, row), theme)
-        longest = max(longest, *ends)
-    for panel, _ in groups:
-        panel.set_xlim(0, longest * 1.2)
-    groups[-1][0].set_xlabel(
+        largest = max(largest, *ends)
+    for panel in panels:
+        panel.set_xlim(0, largest * 1.2)
+    panels[-1].set_xlabel(
         "median milliseconds: vision and compress per clip, prefill and decode per question"
     )
-    legend_above(figure, groups[0][0], theme)
+    legend(figure, handles_of(panels[:1]), theme)
     return figure
-
-
-def token_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
-    """Requested share of tokens compared with the actual share, averaged over the layers.
-
-    Args:
-        cells: Cells of one run or of several.
-        theme: Colours.
-
-    Returns:
-        The figure; `None` if no cell prunes or none has recorded its kept tokens.
-    """
-    pruned = [
-        cell for cell in cells if not cell.is_baseline and cell.equivalent_retention is not None
-    ]
-    if not pruned:
-        return None
-    figure, groups = _bars(pruned, theme)
-    largest = 0.0
-    for panel, own in groups:
-        rows = range(len(own))
-        asked = [100 * cell.retention_requested for cell in own]
-        real = [100 * (cell.equivalent_retention or 0.0) for cell in own]
-        panel.hlines(rows, asked, real, color=theme.series[1], linewidth=2.2, alpha=0.6)
-        panel.scatter(
-            asked,
-            rows,
-            s=62,
-            facecolors="none",
-            edgecolors=theme.foreground,
-            linewidths=1.3,
-            label="asked for",
-        )
-        panel.scatter(real, rows, s=26, color=theme.series[1], zorder=3, label="really kept")
-        for row, (left, right) in enumerate(zip(asked, real, strict=True)):
-            text = f"{right:.2f} %  ({100 * (right / left - 1):+.1f} %)"
-            note(panel, text, (max(left, right), row), theme)
-        largest = max(largest, *asked, *real)
-    for panel, _ in groups:
-        panel.set_xlim(0, largest * 1.24)
-    groups[-1][0].set_xlabel(
-        "% of all visual tokens, averaged over the layers of the language model"
-    )
-    legend_above(figure, groups[0][0], theme)
-    return figure
-
-
-def _bars(
-    cells: Sequence[CellSummary], theme: Theme
-) -> tuple[Figure, list[tuple[Axes, list[CellSummary]]]]:
-    """Create one panel per table of cells, with one row per cell from top to bottom."""
-    titles, parts = zip(*tables_of_cells(cells), strict=True)
-    height = 1.1 + sum(0.45 + 0.3 * len(part) for part in parts)
-    figure, panels = new_figure(
-        (9.6, height), theme, rows=len(parts), height_ratios=[len(part) + 1 for part in parts]
-    )
-    for title, panel, part in zip(titles, panels, parts, strict=True):
-        panel.set_title(title, loc="left", fontweight="bold", color=theme.foreground)
-        panel.set_yticks(range(len(part)), [shortened(text, LONGEST_NAME) for text in labels(part)])
-        panel.set_ylim(len(part) - 0.4, -0.6)
-        panel.grid(axis="x", color=theme.grid, linewidth=0.7)
-    return figure, list(zip(panels, parts, strict=True))
 
 
 # File names of the same plot: if all headline metrics are accuracies, and otherwise.
 ACCURACY_PLOT, SCORE_PLOT = "accuracy_vs_retention.png", "score_vs_retention.png"
-COST_PLOT = "score_vs_cost.png"
 CAPTIONS = {
     ACCURACY_PLOT: "Accuracy over the share of visual tokens asked for",
     SCORE_PLOT: "Scores over the share of visual tokens asked for",
-    COST_PLOT: "Scores over time and over tokens; none beats a ringed cell in both",
+    "score_vs_cost.png": "Scores over time and over tokens; none beats a ringed cell in both",
     "latency.png": "Where the time of one question goes",
-    "tokens_kept.png": "Tokens asked for and tokens really kept",
 }
 _MARKERS = "osD^vP*Xph<>"
 
@@ -450,17 +298,23 @@ def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, 
         File name -> figure, in the order in which a report shows them.
     """
     scored = [cell for cell in cells if cell.headline is not None]
+    benchmarks = _by_benchmark(scored)
 
     def series(cell: CellSummary) -> str:
-        return _series(cell, [other for other in scored if other.benchmark == cell.benchmark])
+        return _series(cell, benchmarks[cell.benchmark])
 
-    styles = _styles(scored, series, theme)
+    names = dict.fromkeys(series(cell) for cell in scored if not cell.is_baseline)
+    styles = {
+        name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])
+        for index, name in enumerate(names)
+    }
     alone = all(cell.metric == ACCURACY.name for cell in cells)
     drawn = {
-        ACCURACY_PLOT if alone else SCORE_PLOT: score_plot(scored, series, styles, theme),
-        COST_PLOT: pareto(scored, series, styles, theme),
+        ACCURACY_PLOT if alone else SCORE_PLOT: (
+            score_plot(scored, series, styles, theme) if scored else None
+        ),
+        "score_vs_cost.png": pareto(scored, series, styles, theme),
         "latency.png": latency_bars(cells, theme),
-        "tokens_kept.png": token_bars(cells, theme),
     }
     return {
         name: Plot(CAPTIONS[name], png(figure))
@@ -479,17 +333,17 @@ def draw_forests(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str
     Returns:
         File name -> figure, in the order in which a report shows them.
     """
-    several = len({cell.benchmark for cell in cells}) > 1
+    benchmarks = _by_benchmark(cells)
+    several = len(benchmarks) > 1
     drawn: dict[str, Plot] = {}
     for family in families_of(cells):
         headline = family.metric == family.members[0].cell.metric
         if not headline or len({member.value for member in family.members}) < 2:
             continue
-        own = [cell for cell in cells if cell.benchmark == family.benchmark]
-        figure = forest_plot(family, partial(_series, cells=own), theme)
+        own = partial(_series, cells=benchmarks[family.benchmark])
         where = f"{family.benchmark}: " if several else ""
-        name = _file_name(f"{family.benchmark} {family.group}" if several else family.group, drawn)
-        drawn[name] = Plot(where + caption_of(family), png(figure))
+        name = _file_name(where + family.group, drawn)
+        drawn[name] = Plot(where + caption_of(family), png(forest_plot(family, own, theme)))
     return drawn
 
 
@@ -511,23 +365,10 @@ def save_plots(plots: Mapping[str, Plot], folder: Path) -> None:
 
 def _series(cell: CellSummary, cells: Sequence[CellSummary]) -> str:
     """Name of a cell's series: cells of a series differ only in retention."""
-    if len({other.run_id for other in cells}) > 1:
-        own = [other for other in cells if other.run_id == cell.run_id]
-        return f"{cell.run_id}: {_series(cell, own)}"
+    run = f"{cell.run_id}: " if len({other.run_id for other in cells}) > 1 else ""
     variants = {
         json.dumps(dict(other.options), sort_keys=True, default=str)
         for other in cells
-        if other.method == cell.method
+        if (other.run_id, other.method) == (cell.run_id, cell.method)
     }
-    if len(variants) == 1:
-        return cell.method
-    return cell.series or cell.method
-
-
-def _styles(cells: Sequence[CellSummary], series: Series, theme: Theme) -> Styles:
-    """Colour and marker of every series except `full`, equal in all figures."""
-    names = dict.fromkeys(series(cell) for cell in cells if not cell.is_baseline)
-    return {
-        name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])
-        for index, name in enumerate(names)
-    }
+    return run + (cell.method if len(variants) == 1 else cell.series or cell.method)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,22 +57,16 @@ class RunGroup:
         if not self.shards:
             return first
         missing, number = self._missing()
-        return replace(
-            first,
+        counts = [facts.num_answers for facts in self.facts]
+        works = [facts.work for facts in self.facts if facts.work is not None]
+        return merged(
+            self.facts,
             run_id=f"{first.run_id} ({number - len(missing)} of {number} shards)",
-            wall_s=None,  # shards may have run in parallel
             started_at=min(facts.started_at for facts in self.facts),
-            git_commit=joined(facts.git_commit for facts in self.facts),
-            device=joined(facts.device for facts in self.facts),
-            caches=tuple(dict.fromkeys(c for facts in self.facts for c in facts.caches)),
             peak_gib=max((f.peak_gib for f in self.facts if f.peak_gib is not None), default=None),
             shards=(),
-            num_answers=(
-                None
-                if any(facts.num_answers is None for facts in self.facts)
-                else sum(facts.num_answers or 0 for facts in self.facts)
-            ),
-            work=_work_of(self.facts),
+            num_answers=None if None in counts else sum(one or 0 for one in counts),
+            work=sum(works, WorkCounts()) if len(works) == len(self.facts) else None,
         )
 
     def notes(self) -> list[str]:
@@ -125,10 +120,23 @@ class RunGroup:
         return [index for index in range(number) if index not in there], number
 
 
-def _work_of(runs: Sequence[JobFacts]) -> WorkCounts | None:
-    """Sum of the runs' work counts; `None` if one run has none."""
-    told = [facts.work for facts in runs if facts.work is not None]
-    return sum(told, WorkCounts()) if len(told) == len(runs) else None
+def merged(every: Sequence[JobFacts], **changes: Any) -> JobFacts:
+    """Facts of several runs: texts one after the other, caches and skipped methods of all.
+
+    Args:
+        every: Of each run.
+        **changes: Fields with other values.
+    """
+    texts = {
+        name: ", ".join(dict.fromkeys(filter(None, (getattr(facts, name) for facts in every))))
+        for name in ("model", "git_commit", "device")
+    }
+    lists = {
+        name: tuple(dict.fromkeys(one for facts in every for one in getattr(facts, name)))
+        for name in ("caches", "skipped")
+    }
+    # The runs may have run in parallel.
+    return replace(every[0], **{"wall_s": None, **texts, **lists, **changes})
 
 
 def grouped(folders: Sequence[Path]) -> list[RunGroup]:
@@ -141,9 +149,10 @@ def grouped(folders: Sequence[Path]) -> list[RunGroup]:
         FileNotFoundError: If a directory is not a finished run.
         ValueError: If a directory is named twice, or shards of one job overlap.
     """
-    again = [folder for at, folder in enumerate(folders) if _same(folder, folders[:at])]
-    if again:
-        raise InputError(f"{again[0]} is named twice; name every run once")
+    resolved = [folder.resolve() for folder in folders]
+    for at, folder in enumerate(folders):
+        if resolved[at] in resolved[:at]:
+            raise InputError(f"{folder} is named twice; name every run once")
     jobs: dict[str, list[tuple[Path, JobFacts, Shard]]] = {}
     every = [JobFacts.load(folder) for folder in folders]
     names = told_apart([facts.run_id for facts in every], folders)
@@ -179,20 +188,15 @@ def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
     return next((found for found in every if len(set(found)) == len(found)), list(names))
 
 
-def joined(texts: Iterable[str]) -> str:
-    """Join distinct strings with commas."""
-    return ", ".join(dict.fromkeys(text for text in texts if text))
-
-
-def _same(folder: Path, others: Sequence[Path]) -> bool:
-    """Whether a directory is among others, comparing resolved paths."""
-    return folder.resolve() in {other.resolve() for other in others}
+def recipe_of(run_dir: Path) -> dict[str, Any]:
+    """The resolved recipe of a run; empty if it has none."""
+    path = run_dir / JOB_FILE
+    return read_recipe(path) if path.is_file() else {}
 
 
 def _shard_and_job(folder: Path, facts: JobFacts) -> tuple[Shard, str]:
     """Shard of a run (0/1 for a whole job), and a key equal only for shards of the same job."""
-    path = folder / JOB_FILE
-    recipe = read_recipe(path) if path.is_file() else {}
+    recipe = recipe_of(folder)
     text = recipe.pop("shard", None)
     if not isinstance(text, str):
         return Shard(0, 1), str(folder.resolve())

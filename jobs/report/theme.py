@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -16,6 +17,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 _DPI = 160
+# Keyword arguments of matplotlib.
+Style = dict[str, Any]
 # CSS pixels per pixel of a figure; makes its text as large as the page's.
 CSS_SCALE = 100 / _DPI
 
@@ -61,8 +64,9 @@ def new_figure(
     rows: int = 1,
     columns: int = 1,
     height_ratios: Sequence[float] | None = None,
+    used: int | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Create an empty figure and its panels in the theme's colours."""
+    """Create an empty figure and its panels in the theme's colours; only the `used` are visible."""
     figure = Figure(figsize=size, layout="constrained", facecolor=theme.background)
     panels = list(figure.subplots(rows, columns, squeeze=False, height_ratios=height_ratios).flat)
     for panel in panels:
@@ -74,33 +78,43 @@ def new_figure(
         for side, spine in panel.spines.items():
             spine.set_visible(side == "bottom")
             spine.set_color(theme.grid)
-    return figure, panels
+    for panel in panels[used:] if used is not None else ():
+        panel.set_visible(False)
+    return figure, panels[:used]
 
 
-def note(panel: Axes, text: str, at: tuple[float, int], theme: Theme) -> None:
-    """Write a small text to the right of a point."""
+def note(panel: Axes, text: str, at: tuple[float, float], theme: Theme, **style: Any) -> None:
+    """Write a small text beside a point, to its right unless the style says otherwise."""
+    usual: Style = {"xytext": (8, 0), "va": "center", "fontsize": 8.5}
     panel.annotate(
-        text,
-        at,
-        xytext=(8, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8.5,
-        color=theme.foreground,
+        text, at, textcoords="offset points", color=theme.foreground, **{**usual, **style}
     )
 
 
-def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
-    """Draw one legend above all panels."""
-    handles, names = panel.get_legend_handles_labels()
+def title(panel: Axes, text: str, theme: Theme, **style: Any) -> None:
+    """Write the title of a panel."""
+    panel.set_title(text, loc="left", fontweight="bold", color=theme.foreground, **style)
+
+
+def legend(figure: Figure, handles: Mapping[str, Artist], theme: Theme, **style: Any) -> None:
+    """Draw one legend above all panels, or where the style says; nothing without handles."""
+    usual: Style = {"loc": "outside upper left", "ncols": len(handles)}
     figure.legend(
-        handles,
-        names,
-        loc="outside upper left",
-        ncols=len(names),
+        list(handles.values()),
+        list(handles),
         frameon=False,
         labelcolor=theme.foreground,
+        **{**usual, **style},
     )
+
+
+def handles_of(panels: Sequence[Axes]) -> dict[str, Artist]:
+    """Labelled artists of some panels by their labels."""
+    found: dict[str, Artist] = {}
+    for panel in panels:
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(str(name), handle)
+    return found
 
 
 def png(figure: Figure) -> bytes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import Comparison, compare_paired
-from tango_core.metrics.paired_tests import LEVEL, holm_adjusted
+from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
 
 @dataclass(frozen=True)
@@ -231,33 +232,28 @@ def _controlled(
     if not controls or not methods:
         return None
     best = max(controls, key=lambda index: _headline(controls[index]))
-    own = cells[group[0]]
-    full = next(
-        (
-            index
-            for index, cell in enumerate(cells)
-            if cell.is_baseline and all(comparable(cell, one) for one in members)
-        ),
-        None,
-    )
-    control, whole = answers(best), None if full is None else answers(full)
-    compared = [_compare(answers(index), control, whole) for index in methods]
-    known = [versus.p_value for versus, _ in compared if versus is not None]
-    adjusted = iter(holm_adjusted(known))
-    return ControlledRetention(
-        own.retention_requested,
-        controls[best],
-        tuple(
-            AgainstControl(
-                cells[index],
-                versus,
-                None if versus is None else next(adjusted),
-                _equal_tokens(cells[index], controls[best]),
-                filtered,
-            )
-            for index, (versus, filtered) in zip(methods, compared, strict=True)
-        ),
-    )
+    full = [
+        index
+        for index, cell in enumerate(cells)
+        if cell.is_baseline and all(comparable(cell, one) for one in members)
+    ]
+    control, whole = answers(best), answers(full[0]) if full else None
+    compared = []
+    for index in methods:
+        own = answers(index)
+        compared.append((index, compare_answers(own, control), _filtered(own, control, whole)))
+    adjusted = iter(holm_adjusted([one.p_value for _, one, _ in compared if one is not None]))
+    found = [
+        AgainstControl(
+            cells[index],
+            versus,
+            None if versus is None else next(adjusted),
+            _equal_tokens(cells[index], controls[best]),
+            filtered,
+        )
+        for index, versus, filtered in compared
+    ]
+    return ControlledRetention(members[0].retention_requested, controls[best], tuple(found))
 
 
 def _smaller_input(
@@ -285,21 +281,21 @@ def _smaller_input(
     return dict(found[:1])
 
 
-def _compare(
-    own: RightWrong, control: RightWrong, full: RightWrong | None
-) -> tuple[Comparison | None, Filtered | None]:
-    """A method beside the control, on the questions both were asked, and by the filter."""
-    common = np.intersect1d(own.questions, control.questions)
+def compare_answers(own: RightWrong, other: RightWrong) -> Comparison | None:
+    """Compare two cells on the questions both were asked."""
+    common = np.intersect1d(own.questions, other.questions)
     scores, clips = own.on(common)
-    versus = compare_paired(scores, control.on(common)[0], clips)
+    return compare_paired(scores, other.on(common)[0], clips)
+
+
+def _filtered(own: RightWrong, control: RightWrong, full: RightWrong | None) -> Filtered | None:
+    """A method by VTC-Bench's filter."""
     if full is None or not own.right_wrong:
-        return versus, None
-    common = np.intersect1d(common, full.questions)
+        return None
+    common = reduce(np.intersect1d, [one.questions for one in (own, control, full)])
     right, known, other = (one.on(common)[0] == 1 for one in (own, full, control))
     easy, hard = known & other, known & ~other
-    return versus, Filtered(
-        int(hard.sum()), int(easy.sum()), _mean(right, hard), _mean(right, easy)
-    )
+    return Filtered(int(hard.sum()), int(easy.sum()), _mean(right, hard), _mean(right, easy))
 
 
 def _mean(right: Mask, where: Mask) -> float | None:

@@ -6,13 +6,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
-from jobs.results.quantities import Json, fields_to_plain
+from jobs.results.quantities import Json, fields_to_plain, from_plain
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from tango_core.errors import InputError, MissingFileError
@@ -113,12 +110,7 @@ class WorkCounts:
 
     def __add__(self, other: WorkCounts) -> WorkCounts:
         """The work of both."""
-        return WorkCounts(
-            self.decoded + other.decoded,
-            self.encoded + other.encoded,
-            self.compressed + other.compressed,
-            self.answered + other.answered,
-        )
+        return WorkCounts(*map(sum, zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -222,19 +214,7 @@ class JobFacts:
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> JobFacts:
         """Rebuild the facts from what `to_json` and JSON made of them; unknown keys are ignored."""
-        names = {key: name for name, key in cls.JSON_KEYS.items()}
-        known = {names.get(key, key): value for key, value in facts.items() if value is not None}
-        try:
-            return _adapter().validate_python(known)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise InputError(f"{where}: {first['msg']}") from None
-
-
-@cache
-def _adapter() -> TypeAdapter[JobFacts]:
-    return TypeAdapter(JobFacts)
+        return from_plain(cls, facts)
 
 
 def resumed_as(run_dir: Path) -> str:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
+from tango_core.errors import InputError
 from tango_core.metrics import Comparison as ScoreDifference
 from tango_core.metrics import Estimate
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from jobs.results.cell_summary import CellSummary
 
 
 # What `json` reads and writes.
@@ -53,7 +60,7 @@ def with_counts(data: Json) -> Json:
 
 
 def from_plain(cls: type[Instance], data: Mapping[str, Any], **read: Any) -> Instance:
-    """Build a dataclass from the keys of a file.
+    """Build a dataclass from the keys of a file, and those that it holds.
 
     Keys that the class does not know are ignored; one that is absent or null means the default.
 
@@ -63,16 +70,22 @@ def from_plain(cls: type[Instance], data: Mapping[str, Any], **read: Any) -> Ins
         **read: Fields that are read already.
 
     Raises:
-        KeyError: If a key without a default is missing.
+        InputError: If a key without a default is missing, or a value is of another kind.
     """
-    keys = getattr(cls, "JSON_KEYS", {})
-    found = {}
-    for one in fields(cls):
-        key = keys.get(one.name, one.name)
-        required = one.default is MISSING and one.default_factory is MISSING
-        if one.name not in read and (required or data.get(key) is not None):
-            found[one.name] = data[key]
-    return cls(**found, **read)
+    names = {key: name for name, key in getattr(cls, "JSON_KEYS", {}).items()}
+    known = {names.get(key, key): value for key, value in data.items() if value is not None}
+    try:
+        found: Instance = _adapter(cls).validate_python({**known, **read})
+        return found
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(f"{where}: {first['msg']}") from None
+
+
+@cache
+def _adapter(cls: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
 
 
 # Group of the questions -> its value -> a metric there.
@@ -199,12 +212,7 @@ class Readings:
     """
 
     rules: Mapping[str, int] = field(default_factory=dict)
-    unread_examples: Sequence[str] = ()
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Readings:
-        """Read the part of a `summary.json`; empty for files of earlier versions."""
-        return cls(data.get("rules") or {}, tuple(data.get("unread_examples") or ()))
+    unread_examples: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -276,17 +284,6 @@ def _difference_from_json(data: Mapping[str, Any]) -> ScoreDifference:
     return from_plain(ScoreDifference, {**absent, **data}, low=low, high=high)
 
 
-def measured_from_json(data: Mapping[str, Any]) -> Json:
-    """The fields that a run and a cell have in common, by name."""
-    latencies = data.get("latency_ms") or {}
-    return {
-        "counts": from_plain(QuestionCounts, data),
-        "latency_ms": {stage: from_plain(LatencyStats, own) for stage, own in latencies.items()},
-        "cache": from_plain(CacheCounts, data.get("cache") or {}),
-        "throughput": from_plain(Throughput, data.get("throughput") or {}),
-    }
-
-
 def estimate_from_json(entry: Mapping[str, Any]) -> Estimate:
     """What `estimate_to_json` wrote under `value` or `accuracy`."""
     value = entry["value"] if "value" in entry else entry["accuracy"]
@@ -297,3 +294,80 @@ def estimate_of(value: float, ends: tuple[float, float], num_questions: int) -> 
     """An estimate as a summary holds it, which does not say how many clips are behind it."""
     low, high = ends
     return Estimate(value, low, high, num_questions, num_questions, num_questions)
+
+
+# Share of unread replies from which tables have a column for it, and from which methods are not
+# ranked.
+SHOWN_FROM = 0.01
+NOT_RANKED_FROM = 0.2
+
+
+def are_ranked(cells: Iterable[CellSummary]) -> bool:
+    """Whether enough replies could be read for methods to be ranked."""
+    return all(cell.counts.unread_share <= NOT_RANKED_FROM for cell in cells)
+
+
+def unread_notes(cells: Sequence[CellSummary]) -> list[str]:
+    """A warning if many replies of a cell name no option, with two of them."""
+    found = [cell for cell in cells if cell.counts.unread_share > NOT_RANKED_FROM]
+    if not found:
+        return []
+    worst = max(found, key=lambda cell: cell.counts.unread_share)
+    examples = " and ".join(f'"{text}"' for text in worst.readings.unread_examples)
+    return [
+        f"In {len(found)} of {len(cells)} cells more than {NOT_RANKED_FROM:.0%} of the replies "
+        f"name no option and count as wrong ({worst.counts.unread_share:.0%} in {worst.name}"
+        f"{f', such as {examples}' if examples else ''}). Methods are not ranked; check that the "
+        "model follows the benchmark's prompt."
+    ]
+
+
+def rule_notes(cells: Iterable[CellSummary]) -> list[str]:
+    """By which rules the replies of all cells were read, where more than one was needed."""
+    total: Counter[str] = Counter()
+    for cell in cells:
+        total.update(cell.readings.rules)
+    if len(total) < 2:
+        return []
+    counts = ", ".join(f"{count:,} by {name}" for name, count in total.most_common())
+    return [f"Replies were read by these rules: {counts}."]
+
+
+MAX_REASONS = 50
+
+
+@dataclass(frozen=True)
+class FailureReason:
+    """One reason.
+
+    Attributes:
+        status: Status of the answers.
+        error: The reason in one line; "" if there is none.
+        clips: Clips that it concerned.
+        questions: Answers that it concerned.
+        examples: The first clips.
+    """
+
+    status: str
+    error: str
+    clips: int
+    questions: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FailureList:
+    """The reasons that a summary lists.
+
+    Attributes:
+        reasons: Those with the most clips, at most `MAX_REASONS`.
+        num_more: How many others there are.
+    """
+
+    reasons: tuple[FailureReason, ...] = ()
+    num_more: int = 0
+
+    @classmethod
+    def of(cls, reasons: Sequence[FailureReason]) -> FailureList:
+        """The first reasons of all, which are in order."""
+        return cls(tuple(reasons[:MAX_REASONS]), max(0, len(reasons) - MAX_REASONS))

@@ -8,8 +8,8 @@ scores averaged over the replicates, question by question, with whole clips as u
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
 from statistics import fmean, stdev
@@ -20,14 +20,21 @@ import numpy as np
 from jobs.config.identity import computed_part
 from jobs.results.baselines import checkpoint_of
 from jobs.results.cell_summary import CellSummary
-from jobs.results.comparisons import Answers, RightWrong, against_controls
+from jobs.results.comparisons import (
+    AgainstControl,
+    Answers,
+    RightWrong,
+    against_controls,
+    compare_answers,
+)
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.benchmarks.protocols.protocol import harness_of
-from tango_core.compressors import CONTROLS
 from tango_core.errors import InputError
-from tango_core.metrics import Comparison, compare_paired
-from tango_core.metrics.paired_tests import LEVEL, holm_adjusted
+from tango_core.metrics import Comparison
 
+_MEANT = (
+    "replicates are runs of one recipe with models that differ by their training alone (model.path)"
+)
 # The cells of a run, and what each of them answered.
 Measured = tuple[Sequence[CellSummary], Answers]
 
@@ -41,9 +48,7 @@ class ReplicatedCell:
         versus_full: Mean scores against those of all tokens; `None` where these were not measured.
         control: The best control at the retention, by its mean; `None` where there is none, and
             for all tokens and for the controls.
-        versus_control: Mean scores against those of that control.
-        p_value: That of `versus_control`, corrected for the number of methods at the retention
-            (Holm); `None` without a control.
+        against: Comparison of the mean scores with that control.
         verdicts: By replicate, the verdict against its own best control (`AgainstControl`);
             "" without a control.
     """
@@ -51,8 +56,7 @@ class ReplicatedCell:
     cells: tuple[CellSummary, ...]
     versus_full: Comparison | None = None
     control: str | None = None
-    versus_control: Comparison | None = None
-    p_value: float | None = None
+    against: AgainstControl | None = None
     verdicts: tuple[str, ...] = ()
 
     @property
@@ -82,32 +86,6 @@ class ReplicatedCell:
         known = [share for share in shares if share is not None]
         return fmean(known) if len(known) == len(shares) else None
 
-    @property
-    def verdict(self) -> str:
-        """`"better"`, `"worse"` or `"open"` on the mean scores; "" without a control."""
-        if self.versus_control is None or self.p_value is None:
-            return ""
-        if self.p_value >= LEVEL:
-            return "open"
-        return "better" if self.versus_control.difference > 0 else "worse"
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Whether replicates put the cells of one retention in one order.
-
-    Attributes:
-        benchmark: Entry of `BENCHMARKS`.
-        retention: Asked for.
-        correlations: Spearman's rho of every pair of replicates; empty for fewer than three cells.
-        firsts: By replicate, the series with the highest headline.
-    """
-
-    benchmark: str
-    retention: float
-    correlations: tuple[float, ...]
-    firsts: tuple[str, ...]
-
 
 def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
     """Put the cells of several runs together.
@@ -127,79 +105,77 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
     models = sorted({cell.model for cells, _ in runs for cell in cells if cell.model})
     if len(models) > 1:
         raise InputError(f"replicates are runs of one model, got {', '.join(models)}")
-    places = _common(runs)
-    if not places:
-        raise InputError(
-            "the runs have no cell in common; replicates are runs of one recipe with models that "
-            "differ by their training alone (model.path)"
-        )
-    cells = [tuple(run[0][i] for run, i in zip(runs, at, strict=True)) for at in places]
-    raise_if_no_replicates(cells)
-    own_verdicts = [_verdicts(run) for run in runs]
-    means = [_mean_answers(runs, at) for at in places]
-    whole = {
-        own[0].benchmark: mean for own, mean in zip(cells, means, strict=True) if own[0].is_baseline
-    }
-    found = [
-        ReplicatedCell(
-            own,
-            None if own[0].is_baseline else _compare(mean, whole.get(own[0].benchmark)),
-            verdicts=tuple(
-                verdicts.get(index, "") for verdicts, index in zip(own_verdicts, at, strict=True)
-            ),
-        )
-        for own, mean, at in zip(cells, means, places, strict=True)
-    ]
-    return _with_controls(found, means)
-
-
-def agreements(found: Sequence[ReplicatedCell]) -> tuple[Agreement, ...]:
-    """How far the replicates agree about the order of the cells, by benchmark and retention."""
-    return tuple(
-        Agreement(
-            group[0].cell.benchmark,
-            group[0].cell.retention_requested,
-            tuple(rho for rho in _pairwise(group) if rho is not None),
-            tuple(
-                max(group, key=lambda one: one.values[number]).cell.series
-                for number in range(len(group[0].cells))
-            ),
-        )
-        for group in _levels(found)
-        if not group[0].cell.is_baseline
-    )
-
-
-def _pairwise(group: Sequence[ReplicatedCell]) -> Iterator[float | None]:
-    """Rank correlation of every pair of replicates."""
-    for first, second in combinations(range(len(group[0].cells)), 2):
-        yield rank_correlation(
-            [one.values[first] for one in group], [one.values[second] for one in group]
-        )
-
-
-def _common(runs: Sequence[Measured]) -> list[tuple[int, ...]]:
-    """Where the cells are that all runs have and that have a headline, by run."""
     by_name = [
         {(cell.benchmark, cell.name): i for i, cell in enumerate(cells) if cell.headline}
         for cells, _ in runs
     ]
-    return [
+    places = [
         tuple(names[key] for names in by_name)
         for key in by_name[0]
         if all(key in names for names in by_name)
     ]
+    if not places:
+        raise InputError(f"the runs have no cell in common; {_MEANT}")
+    cells = [tuple(run[0][i] for run, i in zip(runs, at, strict=True)) for at in places]
+    for own in cells:
+        _raise_if_no_replicates(own)
+    means = [_mean_answers(runs, at) for at in places]
+    full = {
+        own[0].benchmark: mean for own, mean in zip(cells, means, strict=True) if own[0].is_baseline
+    }
+    together = _against_controls([_mean_cell(own) for own in cells], means.__getitem__)
+    alone = [_against_controls(*run) for run in runs]
+    found = []
+    for index, (own, mean, at) in enumerate(zip(cells, means, places, strict=True)):
+        baseline = None if own[0].is_baseline else full.get(own[0].benchmark)
+        versus_full = compare_answers(mean, baseline) if baseline else None
+        single = [of_run.get(i) for of_run, i in zip(alone, at, strict=True)]
+        verdicts = tuple(one[1].verdict if one else "" for one in single)
+        control, against = together.get(index, (None, None))
+        found.append(ReplicatedCell(own, versus_full, control, against, verdicts))
+    return tuple(found)
 
 
-def _verdicts(run: Measured) -> dict[int, str]:
-    """Verdict of every method of a run that has a control, by the index of its cell."""
-    cells, answers = run
+def levels_of(found: Sequence[ReplicatedCell]) -> list[list[ReplicatedCell]]:
+    """Cells of methods and controls by benchmark and retention."""
+    levels: dict[tuple[str, float], list[ReplicatedCell]] = {}
+    for one in found:
+        if not one.cell.is_baseline:
+            key = one.cell.benchmark, round(one.cell.retention_requested, 9)
+            levels.setdefault(key, []).append(one)
+    return list(levels.values())
+
+
+def agreement(level: Sequence[ReplicatedCell]) -> tuple[list[float], list[str]]:
+    """Whether replicates put the cells of one retention in one order.
+
+    Returns:
+        Spearman's rho of every pair of replicates (empty for fewer than three cells), and by
+        replicate the series with the highest headline.
+    """
+    by_run = list(zip(*(one.values for one in level), strict=True))
+    rhos = [rank_correlation(*pair) for pair in combinations(by_run, 2)]
+    firsts = [level[int(np.argmax(values))].cell.series for values in by_run]
+    return [rho for rho in rhos if rho is not None], firsts
+
+
+def _against_controls(
+    cells: Sequence[CellSummary], answers: Answers
+) -> dict[int, tuple[str, AgainstControl]]:
+    """Best control and comparison with it, of every method that has a control, by its index."""
     place = {id(cell): index for index, cell in enumerate(cells)}
     return {
-        place[id(method.cell)]: method.verdict
+        place[id(method.cell)]: (level.control.series, method)
         for level in against_controls(cells, answers)
         for method in level.methods
     }
+
+
+def _mean_cell(own: Sequence[CellSummary]) -> CellSummary:
+    """The first replicate's cell with the mean headline."""
+    first, values = own[0], [cell.headline.value for cell in own if cell.headline]
+    assert first.headline is not None
+    return replace(first, scores={first.metric: replace(first.headline, value=fmean(values))})
 
 
 def _mean_answers(runs: Sequence[Measured], at: Sequence[int]) -> RightWrong:
@@ -213,78 +189,33 @@ def _mean_answers(runs: Sequence[Measured], at: Sequence[int]) -> RightWrong:
     return RightWrong(common, every[0].on(common)[1], np.mean(scores, axis=0), right_wrong=False)
 
 
-def _compare(own: RightWrong, other: RightWrong | None) -> Comparison | None:
-    """Two cells on the questions that both have."""
-    if other is None:
-        return None
-    common = np.intersect1d(own.questions, other.questions)
-    scores, clips = own.on(common)
-    return compare_paired(scores, other.on(common)[0], clips)
-
-
-def _levels(found: Sequence[ReplicatedCell]) -> list[list[ReplicatedCell]]:
-    """The cells by benchmark and retention, in the order of the cells."""
-    levels: dict[tuple[str, float], list[ReplicatedCell]] = {}
-    for one in found:
-        key = one.cell.benchmark, round(one.cell.retention_requested, 9)
-        levels.setdefault(key, []).append(one)
-    return list(levels.values())
-
-
-def _with_controls(
-    found: Sequence[ReplicatedCell], means: Sequence[RightWrong]
-) -> tuple[ReplicatedCell, ...]:
-    """The cells, methods with their comparison with the best control of their retention."""
-    answers = {id(one): mean for one, mean in zip(found, means, strict=True)}
-    compared: dict[int, ReplicatedCell] = {}
-    for group in _levels(found):
-        controls = [one for one in group if one.cell.method in CONTROLS]
-        methods = [one for one in group if one not in controls and not one.cell.is_baseline]
-        if not controls:
-            continue
-        best = max(controls, key=lambda one: one.mean)
-        versus = [_compare(answers[id(one)], answers[id(best)]) for one in methods]
-        adjusted = iter(holm_adjusted([one.p_value for one in versus if one is not None]))
-        for one, comparison in zip(methods, versus, strict=True):
-            compared[id(one)] = ReplicatedCell(
-                one.cells,
-                one.versus_full,
-                best.cell.series,
-                comparison,
-                None if comparison is None else next(adjusted),
-                one.verdicts,
-            )
-    return tuple(compared.get(id(one), one) for one in found)
-
-
 # Keys of a recipe's `model` that are the training's, the machine's, or what facts know better.
 _MAY_DIFFER = {"name", "path", "revision", "num_frames", "dtype", "device", "compile", "sinks"}
 _MAY_DIFFER |= {"encode_batch", "saliency_from"}
 _OF_THE_BENCHMARK = ("split", "seed")
 
 
-def raise_if_no_replicates(cells: Sequence[Sequence[CellSummary]]) -> None:
+def _raise_if_no_replicates(own: Sequence[CellSummary]) -> None:
     """Refuse cells that differ in more than the training of their model, or not even in that.
 
     Args:
-        cells: The same cell of every run, per cell; what one does not know is not compared.
+        own: The same cell of every run; what one does not know is not compared.
 
     Raises:
         ValueError: In one line that says what differs, or which runs are of one checkpoint.
     """
-    for own in cells:
-        _raise_if_several("num_frames", [cell.num_frames for cell in own])
-        _raise_if_several("input size", [cell.input_size or "as published" for cell in own])
-        _raise_if_several("protocol", [harness_of(cell.protocol) or None for cell in own])
-        _raise_if_several("size (layers, width)", [cell.llm_shape for cell in own])
-    for own in cells:
-        for (at, one), (other_at, other) in combinations(enumerate(own, 1), 2):
-            if checkpoint_of(one) and checkpoint_of(one) == checkpoint_of(other):
-                raise InputError(
-                    f"run {at} and run {other_at} are of one checkpoint "
-                    f"({checkpoint_of(one)[:12]}): the same training again is no replicate; name "
-                    "one run per training"
-                )
+    _raise_if_several("num_frames", [cell.num_frames for cell in own])
+    _raise_if_several("input size", [cell.input_size or "as published" for cell in own])
+    _raise_if_several("protocol", [harness_of(cell.protocol) or None for cell in own])
+    _raise_if_several("size (layers, width)", [cell.llm_shape for cell in own])
+    first: dict[str, int] = {}
+    for number, checkpoint in enumerate(map(checkpoint_of, own), 1):
+        if checkpoint and first.setdefault(checkpoint, number) != number:
+            raise InputError(
+                f"run {first[checkpoint]} and run {number} are of one checkpoint "
+                f"({checkpoint[:12]}): the same training again is no replicate; name "
+                "one run per training"
+            )
 
 
 def raise_if_other_recipes(recipes: Sequence[Mapping[str, Any]]) -> None:
@@ -297,18 +228,13 @@ def raise_if_other_recipes(recipes: Sequence[Mapping[str, Any]]) -> None:
         ValueError: In one line that names the setting.
     """
     sections = [computed_part(recipe) for recipe in recipes]
-    models = [_mapping(section.get("model")) for section in sections]
+    models = [section.get("model") or {} for section in sections]
     for key in sorted({key for model in models for key in model} - _MAY_DIFFER):
         values = [str(model.get(key, "not set")) if model else None for model in models]
         _raise_if_several(f"model.{key}", values)
     for key in _OF_THE_BENCHMARK:
-        asked = [_mapping(section.get("benchmark")).get(key) for section in sections]
+        asked = [(section.get("benchmark") or {}).get(key) for section in sections]
         _raise_if_several(f"benchmark.{key}", asked)
-
-
-def _mapping(section: object) -> Mapping[str, Any]:
-    """A section of a recipe; empty if it is none."""
-    return section if isinstance(section, Mapping) else {}
 
 
 def _raise_if_several(what: str, values: Sequence[object]) -> None:
@@ -319,7 +245,4 @@ def _raise_if_several(what: str, values: Sequence[object]) -> None:
             first.setdefault(value, number)
     if len(first) > 1:
         listed = ", ".join(f"{value} in run {number}" for value, number in first.items())
-        raise InputError(
-            f"{what} differs: {listed}; replicates are runs of one recipe with models that differ "
-            "by their training alone (model.path)"
-        )
+        raise InputError(f"{what} differs: {listed}; {_MEANT}")

@@ -1,29 +1,51 @@
-"""Build the benchmarks, the model description and the methods that a recipe names."""
+"""Build what a recipe names, choose executor, device and pools, and plan the clips of a job."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
 
 from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import Job, RecipeError
 from jobs.config.sections import BenchmarkSection
-from jobs.results.facts import SkippedMethod
-from jobs.run.placement import device_of
-from pipeline.methods import raise_if_not_served
+from jobs.results.facts import ShardSize, SkippedMethod
+from pipeline.cache.features import open_store
+from pipeline.clips import Pools
+from pipeline.executors.choice import Choice, choose
+from pipeline.methods import plan_methods, raise_if_not_served
+from pipeline.plan import Plan, plan_clips
+from pipeline.progress.resume import Continued
+from pipeline.redaction import redacted
+from pipeline.resources.devices import reserves_gpus
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.settings import Executor, Settings
+from pipeline.sizing import AutoPools
+from pipeline.sources import Sources
+from pipeline.storage import Storage
 from pipeline.storage.mirror import Mirror, mirrored
-from pipeline.storage.urls import Url, place
+from pipeline.storage.urls import Place, Url, place
+from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark, build_benchmark
+from tango_core.benchmarks.base import in_one_line
 from tango_core.compressors import Method, build_method
 from tango_core.errors import InputError, UserError
 from tango_core.extensions import short_name
-from tango_core.models import ModelSpec, describe_model, harness_settings, model_entry
+from tango_core.models import Device, ModelSpec, describe_model, harness_settings, model_entry
 from tango_core.models.checkpoints.directory import raise_if_damaged
 from tango_core.models.options import EngineName
+from tango_core.printable import printable_item
+from tango_core.types import VideoItem
 from tango_core.video import FrameSpec
+
+if TYPE_CHECKING:
+    from jobs.estimate.work import Rates
+
 
 logger = logging.getLogger(__name__)
 
@@ -254,3 +276,277 @@ def benchmark_of(section: BenchmarkSection, mirror: Mirror | None = None) -> Ben
         protocol=section.protocol,
         subtitles=section.subtitles,
     )
+
+
+def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> Choice | None:
+    """Choose the executor with a reason; `None` if the choice needs the unknown number of clips.
+
+    Args:
+        job: The recipe.
+        address: Address of a Ray cluster; `None` to start Ray on this machine.
+        num_clips: Number of clips to process; `None` before they have been counted.
+    """
+    if num_clips is None and job.limit is not None:
+        num_clips = job.limit * len(job.all_benchmarks)
+    return choose(
+        job.executor,
+        num_clips=num_clips,
+        address=address,
+        pools=None if isinstance(job.pools, str) else job.pools,
+        profile=job.mode == "profile",
+        unused_gpu=lambda: _has_unused_gpu(job),
+    )
+
+
+def _has_unused_gpu(job: Job) -> bool:
+    """Whether this process sees a GPU, the model may use it, and no pool reserves any."""
+    if job.model.device == "cpu" or isinstance(job.pools, str) or reserves_gpus(job.pools):
+        return False
+    import torch  # slow import, needed only if the job may use a GPU
+
+    return torch.cuda.is_available()
+
+
+def device_of(job: Job, address: str | None = None) -> Device:
+    """The device for which the model is described; `auto` for the devices of this process.
+
+    With explicit `pools` it is CUDA if any half of the model reserves a GPU, because both halves
+    have the same dtype. This depends only on the recipe, so that all commands share their caches.
+    With `pools: auto` it depends on the cluster at the address.
+
+    Raises:
+        ClusterError: If the cluster must be queried and cannot be reached.
+    """
+    configured = job.model.device
+    if configured != "auto":
+        return configured
+    choice = executor_of(job, address)
+    executor = None if choice is None else choice.executor
+    if executor == "local":
+        return "auto"
+    if isinstance(job.pools, str):
+        if address is None:
+            return "auto"
+        from pipeline.executors.cluster import connected
+
+        with connected(address, job.cluster.start_timeout_s) as nodes:
+            return "cuda" if any(node.get("GPU", 0) > 0 for node in nodes) else "cpu"
+    if reserves_gpus(job.pools):
+        return "cuda"
+    return "cpu" if executor == "ray" else "auto"
+
+
+def pools_of(job: Job, plan: Plan, output: Place) -> Pools:
+    """The pools of a recipe; with `pools: auto` they are chosen once the cluster is known.
+
+    Args:
+        job: The recipe.
+        plan: Plan of the job.
+        output: Directory of earlier runs, whose timings are used to size the pools.
+    """
+    if not isinstance(job.pools, str):
+        return job.pools
+    # Slow imports.
+    from jobs.estimate.work import CellTokens, count, stage_seconds, work_of
+
+    counts = count(plan, questions=False)
+    cells = [CellTokens(method.name, method.cache) for method in plan.methods]
+    rates = earlier_rates(plan, output)
+    seconds = stage_seconds(counts, cells, rates, answers=plan.answer)
+    return AutoPools(work=work_of(plan, counts, seconds, gpus=plan.model.device != "cpu"))
+
+
+def earlier_rates(plan: Plan, output: Place) -> Rates:
+    """Timings of earlier runs in `output` with the plan's model and device."""
+    # Slow import.
+    from jobs.estimate.work import measured
+
+    model = plan.model
+    return measured(
+        output,
+        model=model.name,
+        num_frames=model.frames.num_frames,
+        device=device_name(model.device),
+    )
+
+
+def device_name(wanted: str) -> str:
+    """Name of the GPU or the CPU architecture."""
+    import torch
+
+    if wanted != "cpu" and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    return f"{platform.machine()} CPU"
+
+
+def make_plan(
+    job: Job,
+    built: BuiltJob,
+    cache_root: str | Storage,
+    *,
+    answer: bool,
+    continued: Continued | None = None,
+    count: ShardCount | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    generate: bool = True,
+) -> Plan:
+    """List the clips and look them up in the caches.
+
+    Args:
+        job: The recipe.
+        built: From `build`.
+        cache_root: Directory or URL of the caches.
+        answer: Whether questions are answered; if not, only caches are filled.
+        continued: See `plan_clips`.
+        count: Counts the clips of all shards.
+        clock: Clock for the dates of cache entries.
+        generate: Whether a benchmark that generates videos may write them now; if not, missing
+            videos are planned as clips that are in no cache.
+
+    Raises:
+        RecipeError: If the benchmark's files are missing, its annotations are malformed, or the
+            model does not support a method.
+    """
+    try:
+        profile, wanted = job.mode == "profile", job.cache
+        features = None
+        if not profile:
+            stored = (wanted.features, wanted.feature_dtype)
+            needs = frozenset(name for _, one in built.methods for name in one.compressor.needs)
+            features = open_store(
+                cache_root, built.model, *stored, needs=needs, fill=not answer, clock=clock
+            )
+        methods, compressors, caches = plan_methods(
+            built.methods, built.model, cache_root, clock, features.cache if features else None
+        )
+        identify = Sources(tuple(built.mirrors.values()), videos_of(job))
+        clips = plan_clips(
+            items_of(job, built, count, generate=generate),
+            caches,
+            hash_content=job.hash_content,
+            continued=continued,
+            recompute=profile,
+            identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
+            features=features,
+            compressors=compressors,
+        )
+    except (UserError, OSError) as error:
+        raise RecipeError(" ".join(str(error).split())) from error
+    named = f"benchmark.name {', '.join(built.benchmarks)}"
+    if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
+        raise RecipeError(
+            f"{named}: no clip has a question; add a questions.csv or questions.jsonl, or only "
+            "fill the cache with `tango precompute`"
+        )
+    if clips.num_rows == 0 and not continued and job.shard is None:
+        raise RecipeError(f"{named}: no clips found; check benchmark.root")
+    return Plan(
+        model=built.model,
+        methods=methods,
+        compressors=compressors,
+        caches=caches,
+        protocols={name: bench.protocol for name, bench in built.benchmarks.items()},
+        clips=clips,
+        answer=answer,
+        features=features,
+    )
+
+
+def items_of(
+    job: Job, built: BuiltJob, count: ShardCount | None = None, *, generate: bool = True
+) -> Iterator[tuple[str, VideoItem]]:
+    """All clips of the job: those of its shard among the first `limit` of every benchmark.
+
+    Args:
+        job: The recipe.
+        built: The job's benchmarks, model and methods.
+        count: Counts the clips of all shards.
+        generate: Whether a benchmark that generates videos may write them now.
+    """
+    count = count or ShardCount(job.shard)
+    for name, benchmark in built.benchmarks.items():
+        mirror = built.mirrors.get(name)
+        items = benchmark.items if generate else benchmark.expected_items
+        with in_one_line(name, type(benchmark)):
+            for item in count.own(items(job.limit)):
+                shown = printable_item(item)
+                path = mirror.url_of(shown.path) if mirror else shown.path
+                yield name, replace(shown, path=path, video_id=redacted(shown.video_id))
+
+
+class WithoutFiles:
+    """Fingerprints sources; videos that a benchmark has not generated yet get one from their path.
+
+    Args:
+        identify: Fingerprints existing sources.
+        benchmarks: Benchmarks of the job.
+    """
+
+    def __init__(self, identify: Sources, benchmarks: Iterable[Benchmark]) -> None:
+        self._identify = identify
+        self._generated_dirs = tuple(one.generated_in for one in benchmarks if one.generated_in)
+
+    def __call__(self, path: str, hash_content: bool) -> str:
+        """See `source_fingerprint`; the fingerprint of a missing video matches no cache entry."""
+        try:
+            return self._identify(path, hash_content)
+        except FileNotFoundError:
+            if Path(path).parent not in self._generated_dirs:
+                raise
+            return f"not generated: {path}"
+
+
+def videos_of(job: Job) -> VideoCache:
+    """The cache in which each node keeps downloaded videos."""
+    return VideoCache(job.decode.video_cache, job.decode.video_cache_gib)
+
+
+def make_settings(job: Job, address: str | None, executor: Executor, pools: Pools) -> Settings:
+    """Settings of the executor; in profile mode clips are serial and share no prefix."""
+    profile = job.mode == "profile"
+    return Settings(
+        executor=executor,
+        address=address,
+        pools=pools,
+        device=job.model.device,
+        start_timeout_s=job.cluster.start_timeout_s,
+        lost_timeout_s=job.cluster.lost_timeout_s,
+        decode_timeout_s=job.decode.timeout_s,
+        decode_memory_gib=job.decode.memory_gib,
+        keep_damaged=job.decode.damaged == "keep",
+        videos=videos_of(job),
+        share_prefix=not profile,
+        batch_tokens=None if job.answer.batch_tokens == "auto" else job.answer.batch_tokens,
+        profile=profile,
+    )
+
+
+class ShardCount:
+    """Selects the clips of a shard, and counts the clips of all shards.
+
+    Args:
+        shard: `i/n`, or `None` for the whole job.
+    """
+
+    def __init__(self, shard: str | None) -> None:
+        self._index, self._number = map(int, (shard or "0/1").split("/"))
+        self._clips = [0] * self._number
+        self._questions = [0] * self._number
+
+    def own(self, items: Iterable[VideoItem]) -> Iterator[VideoItem]:
+        """Every n-th clip of a benchmark, from the i-th."""
+        for position, item in enumerate(items):
+            self._clips[position % self._number] += 1
+            self._questions[position % self._number] += len(item.questions)
+            if position % self._number == self._index:
+                yield item
+
+    @property
+    def num_questions(self) -> int:
+        """Questions of this shard, once all clips have been listed."""
+        return self._questions[self._index]
+
+    def sizes(self) -> tuple[ShardSize, ...]:
+        """Sizes of all shards once all clips have been listed; empty for an unsharded job."""
+        sizes = map(ShardSize, self._clips, self._questions)
+        return tuple(sizes) if self._number > 1 else ()

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 
 from jobs import exit_codes
+from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job, RecipeError
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
 from jobs.run.driver import execute
-from jobs.run.interrupt_message import all_answers_are_there, works_on
-from jobs.run.job_facts import Kind
-from jobs.run.json_events import JsonEvents
+from jobs.run.interrupt_message import all_answers_are_in, works_on
 from jobs.run.locations import Locations
-from jobs.run.outcome import JobResult
-from jobs.run.progress import Display
+from jobs.run.outcome import JobResult, Kind
+from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
-from jobs.tracking.events import is_events_file
 from jobs.tracking.live import LiveRun
-from jobs.tracking.server import default_tracking_uri, is_remote
+from jobs.tracking.server import is_remote
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.runtime.stopping import at_stop
@@ -68,9 +64,10 @@ def run_jobs(
             f"--resume {locations.resume}: this recipe makes {len(jobs)} runs; "
             "resume each with the job.yaml in its directory"
         )
+    locations.raise_if_unusable()
     if fills:  # profile mode would recompute cached clips
         jobs = [replace(job, mode="throughput") for job in jobs]
-    shown = display or Display.on(console)
+    display = display or Display.on(console)
     # Build all jobs before the first one starts, to find errors in any of them at once.
     built = [build(job, locations.address, locations.recipe) for job in jobs]
     run_dirs: dict[int, Place] = {}
@@ -78,12 +75,12 @@ def run_jobs(
         run_dirs |= finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
     codes = [exit_codes.OK]
     for number in [one for one in range(len(jobs)) if one not in run_dirs]:
-        code, run_dirs[number] = run_job(
-            jobs[number], built[number], kind, locations, shown, one_of_several=several
-        )
-        codes.append(code)
+        run_dir = run_dirs[number] = _run_dir_of(jobs[number], built[number], locations)
+        recipe = run_dir / JOB_FILE if several and not fills else None
+        works_on(run_dir, recipe=recipe, caches_only=fills)
+        codes.append(run_job(jobs[number], built[number], kind, locations, run_dir, display))
     if several and not fills:
-        compare(jobs, [run_dirs[number] for number in range(len(jobs))], locations, shown)
+        compare(jobs, [run_dirs[number] for number in range(len(jobs))], locations, display)
     return max(codes)
 
 
@@ -92,36 +89,34 @@ def run_job(
     built: BuiltJob,
     kind: Kind,
     locations: Locations,
+    run_dir: Place,
     display: Display,
-    *,
-    one_of_several: bool = False,
-) -> tuple[int, Place]:
-    """Run one job, show its results, and then upload them to MLflow.
+) -> int:
+    """Run one job, show its results, and upload them to MLflow while it runs and at the end.
 
     Args:
         job: The recipe.
         built: The job's benchmarks, model and methods.
         kind: The command.
         locations: Where the job reads and writes.
+        run_dir: Directory of the run, new or continued.
         display: Where progress and tables go.
-        one_of_several: Whether the command runs further jobs.
 
     Returns:
-        Exit code and run directory. The code is 1 if answers are missing or more clips failed than
-        `max_failures` allows, else 0; results are written in both cases.
+        Exit code: 1 if answers are missing or more clips failed than `max_failures` allows, else
+        0; results are written in both cases.
     """
-    fills = kind == "precompute"
-    if not fills:
-        _raise_if_not_installed()
-    run_dir = _run_dir_of(job, built, locations)
-    recipe = run_dir / "job.yaml" if one_of_several and not fills else None
-    works_on(run_dir, recipe=recipe, caches_only=fills)
     board = JobBoard()
     events = JsonEvents(display.events, run_dir, board) if display.events else None
+    recipe = load_yaml(job.to_yaml())
     with (
-        staging_of(run_dir) as staging,
         LiveRun(
-            staging, tracking_uri_of(locations), kind, every_s=job.tracking.every_s, board=board
+            run_dir,
+            recipe,
+            locations.tracking_uri,
+            kind,
+            every_s=job.tracking.every_s,
+            board=board,
         ) as live,
         at_stop(lambda signal: live.end("KILLED", signal)),
     ):
@@ -136,65 +131,67 @@ def run_job(
             board=board,
         )
         summary = None
-        if fills:
-            _finish_caches(done, run_dir, staging, locations, display)
-        else:
-            all_answers_are_there()
-            summary = _finish_answers(done, run_dir, staging, display)
-        tracked = live.finish()
+        with local_copy(run_dir) as folder:
+            if kind == "precompute":
+                lines = _finish_caches(done, folder, locations)
+            else:
+                all_answers_are_in(run_dir)
+                summary, lines = _finish_answers(done, folder, run_dir, display)
+        for line in lines:
+            display.say(line)
+        with local_copy(run_dir, sent=lambda name: False) as folder:
+            tracked = live.finish(folder)
     if tracked:
         display.say(f"MLflow:  {where(live.uri, tracked)}")
     code = exit_code(job, done, run_dir)
     if events:
         events.finished(code, summary, tracked)
-    return code, run_dir
+    return code
 
 
-def _finish_answers(done: JobResult, run_dir: Place, staging: Path, display: Display) -> RunSummary:
-    """Write summary and report of a run, and show its table."""
+def _finish_answers(
+    done: JobResult, folder: Path, run_dir: Place, display: Display
+) -> tuple[RunSummary, list[str]]:
+    """Write summary and report of a run; returns the summary and the lines to show."""
     # Imported here so that the job does not wait for the imports of plots and tables.
-    from jobs.report.page import write_report
+    from jobs.report.compare import REPORT_FILE, write_report
     from jobs.report.tables.cells import render_profile, render_table
-    from jobs.results.replies import unread_notes
-    from jobs.results.summary import write_summary
+    from jobs.results.quantities import unread_notes
 
-    with results_of(run_dir, staging) as folder:
-        summary = write_summary(folder)
-        report = run_dir / write_report(folder, summary).name
-    display.say(heading(done))
-    display.say(render_table(summary.cells, display.table_width))
-    if done.facts.mode == "profile":
-        display.say(f"\n{render_profile(summary.cells)}\n")
-    for note in unread_notes(summary.cells):
-        display.say(f"warning: {note}")
-    for entry in done.facts.skipped:
-        display.say(f"skipped: {entry.name} ({entry.reason})")
-    display.say(f"clips:   {counted(done)}")
-    display.say(f"answers: {run_dir / 'answers'}")
-    display.say(f"report:  {report}")
-    return summary
+    summary = write_report(folder)
+    facts, cells = done.facts, summary.cells
+    note = f" ({facts.note})" if facts.note else ""
+    benchmarks = ", ".join(dict.fromkeys(cell.benchmark for cell in facts.cells))
+    return summary, [
+        f"\n{facts.model}{note} on {benchmarks}, {facts.mode} mode",
+        render_table(cells, display.table_width),
+        *([f"\n{render_profile(cells)}\n"] if facts.mode == "profile" else []),
+        *(f"warning: {text}" for text in unread_notes(cells)),
+        *(f"skipped: {entry.name} ({entry.reason})" for entry in facts.skipped),
+        f"clips:   {counted(done)}",
+        f"answers: {run_dir / 'answers'}",
+        f"report:  {run_dir / REPORT_FILE}",
+    ]
 
 
-def _finish_caches(
-    done: JobResult, run_dir: Place, staging: Path, locations: Locations, display: Display
-) -> None:
-    """Write the summary of a run that filled caches, and print the caches."""
+def _finish_caches(done: JobResult, folder: Path, locations: Locations) -> list[str]:
+    """Write the summary of a run that filled caches; returns the lines to show."""
     facts = done.facts
     content = {
-        **asdict(done),
+        **done.counts(),
         "facts": facts.to_json(),
         "run_id": facts.run_id,
         "work": asdict(facts.work) if facts.work else None,
         "cache": {"hits": done.num_hits, "misses": done.num_computed},
     }
-    with results_of(run_dir, staging) as folder:
-        text = json.dumps(content, indent=2, default=str) + "\n"
-        Storage.at(folder).write(SUMMARY_FILE, text.encode())
-    display.say(f"clips:   {counted(done)}")
-    for name in facts.caches:
-        display.say(f"cache:   {redacted(locations.cache_root)}/{name}")
-    if facts.features:
-        display.say(f"features: {redacted(locations.cache_root)}/{facts.features}")
+    text = json.dumps(content, indent=2, default=str) + "\n"
+    Storage.at(folder).write(SUMMARY_FILE, text.encode())
+    root = redacted(locations.cache_root)
+    return [
+        f"clips:   {counted(done)}",
+        *(f"cache:   {root}/{name}" for name in facts.caches),
+        *([f"features: {root}/{facts.features}"] if facts.features else []),
+    ]
 
 
 def _run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
@@ -218,21 +215,6 @@ def where(tracking_uri: str, run_id: str) -> str:
     if is_remote(uri):
         return f"{uri.rstrip('/')}/#/runs/{run_id}"
     return f"mlflow ui --backend-store-uri {uri}"
-
-
-def _raise_if_not_installed() -> None:
-    """Check before the job that the packages for its results are installed, without importing."""
-    for name in ("matplotlib", "mlflow", "pandas"):
-        if find_spec(name) is None:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def heading(job_result: JobResult) -> str:
-    """Heading of a result table: model with its note, benchmarks and mode."""
-    facts = job_result.facts
-    benchmarks = ", ".join(dict.fromkeys(cell.benchmark for cell in facts.cells))
-    note = f" ({facts.note})" if facts.note else ""
-    return f"\n{facts.model}{note} on {benchmarks}, {facts.mode} mode"
 
 
 def counted(job_result: JobResult) -> str:
@@ -290,32 +272,3 @@ def compare(
         table = Storage.at(into).read("paper_table.md").decode()
     display.say(f"\n{len(jobs)} runs side by side\n\n{table}")
     display.say(f"report:  {page}")
-
-
-@contextmanager
-def staging_of(run_dir: Place) -> Iterator[Path]:
-    """A local directory with the recipe of a run and the metrics recorded for MLflow.
-
-    For a local run this is the run directory. Metrics of a run in an object store are uploaded to
-    the run when the job ends without an error.
-    """
-    with local_copy(
-        run_dir, lambda name: name == JOB_FILE or is_events_file(name), is_events_file
-    ) as folder:
-        yield folder
-
-
-@contextmanager
-def results_of(run_dir: Place, staging: Path) -> Iterator[Path]:
-    """A local copy of a run; files written to it are uploaded and copied to `staging`."""
-    with local_copy(run_dir, lambda name: not is_events_file(name)) as folder:
-        yield folder
-        if folder != staging:
-            shutil.copytree(folder, staging, dirs_exist_ok=True)
-
-
-def tracking_uri_of(locations: Locations) -> str | None:
-    """MLflow tracking URI of a job; `None` for the SQLite store in a local output directory."""
-    if locations.tracking_uri or isinstance(locations.output, Path):
-        return locations.tracking_uri
-    return default_tracking_uri(locations.output)

@@ -11,24 +11,18 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
-import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE
 from jobs.results.summary import SUMMARY_FILE
-from jobs.run.build import BuiltJob
-from jobs.run.job_facts import Kind, facts_of_job
+from jobs.run.build import BuiltJob, ShardCount, executor_of, make_plan, make_settings, pools_of
 from jobs.run.locations import Locations
-from jobs.run.outcome import FAILURE, JobResult, Outcome, add_missing
-from jobs.run.placement import executor_of, pools_of
-from jobs.run.planning import ShardCount, make_plan, make_settings
+from jobs.run.outcome import FAILURE, JobResult, Kind, add_missing, facts_of_job
 from jobs.run.progress import JobProgress
-from jobs.run.run_dirs import claim
-from jobs.run.run_identity import claim_caches
+from jobs.run.run_dirs import claim, claim_caches
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
-from pipeline.clips import DECODE_VIDEO
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
@@ -82,76 +76,65 @@ def execute(
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
     """
+    answers = kind != "precompute"
     if locations.address is not None and job.executor != "local":
         raise_if_unreachable(locations.address)
-    lease = Lease(locations.open_storage(run_dir), clock)
+    storage = locations.open_storage(run_dir)
+    caches = locations.open_storage(locations.cache_root)
     board = board or JobBoard()
     run_plan = run_plan or partial(run, board=board)
     observers = (JobProgress(console, clock, board), *observers)
+    lease = Lease(storage, clock)
     with held(lease, steal=locations.steal, waits=locations.continues, clock=clock) as kept:
         claim(
             run_dir,
             job,
             open_storage=locations.open_storage,
-            answers=kind != "precompute",
+            answers=answers,
             recipe=locations.recipe,
         )
-        storage = locations.open_storage(run_dir)
-        writer = (
-            AnswerWriter(storage.child("answers"), clock, kept.renew)
-            if kind != "precompute"
-            else None
-        )
+        writer = AnswerWriter(storage.child("answers"), clock, kept.renew) if answers else None
         continued = _continued(writer, job, built, storage) if writer else Continued()
         started_at, started = clock.now(), clock.monotonic()
-        caches = locations.open_storage(locations.cache_root)
         shards = ShardCount(job.shard)
         plan = make_plan(
-            job,
-            built,
-            caches,
-            answer=kind != "precompute",
-            continued=continued,
-            count=shards,
-            clock=clock,
+            job, built, caches, answer=answers, continued=continued, count=shards, clock=clock
         )
         finished = continued.standing
         if writer:
             claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
             _keep(writer, continued)
-        _announce(plan)
         settings = _settings(job, locations, plan)
-        outcome = Outcome(len(plan.caches))
+        result = JobResult(len(plan.caches))
         if plan.clips.num_rows:  # there is work left, so the run no longer counts as finished
             for name in (FACTS_FILE, SUMMARY_FILE):
                 if storage.exists(name):
                     storage.delete(name)
-        if writer:
-            insist(lambda: write_asked(plan.clips, storage), str(run_dir), clock)
 
+        def retried(write: Callable[[], object]) -> None:
+            insist(write, str(run_dir), clock)
+
+        if writer:
+            retried(lambda: write_asked(plan.clips, storage))
         # Signals are handled between two clips, so that no clip's answers are written partially.
         with (
             stopping.deferred(),
             observed(observers, plan, len(finished)) as tell,
             _flushed(writer, clock),
         ):
-            for result in iterate(lambda: complete(run_plan, plan, settings, clock)):
+            for clip in iterate(lambda: complete(run_plan, plan, settings, clock)):
                 kept.raise_if_lost()
-                tell(result)
+                tell(clip)
                 if writer:
-                    _add(writer, result.answers, clock)
-                outcome.add(result)
-                for warning in result.warnings or ():
-                    logger.warning("%s: %s", result.video_id, warning)
-        insist(kept.renew, str(run_dir), clock)
-        num_answers = None
+                    _add(writer, clip.answers, clock)
+                result.add(clip)
+                for warning in clip.warnings or ():
+                    logger.warning("%s: %s", clip.video_id, warning)
+        retried(kept.renew)
         if writer:
-            missing, num_answers = add_missing(job, built, plan, writer)
-            outcome.add_missing(missing)
-        table = to_table(outcome.failures, FAILURE)
-        insist(
-            lambda: write_sealed(table, storage, FAILURES_FILE, run_dir.name), str(run_dir), clock
-        )
+            result.add_missing(add_missing(job, built, plan, writer))
+        failures = to_table(result.failures, FAILURE)
+        retried(lambda: write_sealed(failures, storage, FAILURES_FILE, run_dir.name))
         facts = facts_of_job(
             job,
             built,
@@ -163,13 +146,14 @@ def execute(
             # The wall time of a continued run does not measure its speed.
             wall_s=None if continued else clock.monotonic() - started,
             shards=shards.sizes(),
-            num_answers=num_answers,
-            work=outcome.work(),
+            num_answers=shards.num_questions * len(plan.methods) if writer else None,
+            work=result.work(),
         )
-        insist(lambda: facts.save(storage), str(run_dir), clock)
+        retried(lambda: facts.save(storage))
+        result.facts = facts
         stored = (plan.features.cache.name,) if plan.features else ()
         compact_if_remote(caches, (*stored, *plan.caches), clock)
-        return outcome.result(facts)
+        return result
 
 
 def _continued(writer: AnswerWriter, job: Job, built: BuiltJob, storage: Storage) -> Continued:
@@ -205,11 +189,24 @@ def _keep(writer: AnswerWriter, continued: Continued) -> None:
 
 
 def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
-    """Choose executor and pools, and log why."""
-    num_clips = plan.clips.num_rows
-    choice = executor_of(job, locations.address, num_clips)
+    """Choose executor and pools; log the choice and what the job will do."""
+    from jobs.estimate.work import count  # loads pandas
+
+    counts = count(plan, questions=False)
+    logger.info(
+        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache"
+        "%s%s",
+        counts.clips,
+        len(plan.methods) if plan.answer else 0,
+        len(plan.caches),
+        counts.to_encode,
+        counts.cached,
+        f", {counts.from_features} of these from stored features" if counts.from_features else "",
+        f", {counts.without_file} missing" if counts.without_file else "",
+    )
+    choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
-    if num_clips:
+    if counts.clips:
         logger.info("executor %s: %s", choice.executor, choice.reason)
     pools = pools_of(job, plan, locations.output)
     return make_settings(job, locations.address, choice.executor, pools)
@@ -237,30 +234,6 @@ def _add(writer: AnswerWriter, answers: Sequence[AnswerRow], clock: Clock) -> No
         if store_fault(error, writer.storage.root) is None:
             raise
         insist(writer.flush, writer.storage.root, clock)
-
-
-def _announce(plan: Plan) -> None:
-    """Log what the job will do."""
-    to_encode = int(pc.sum(DECODE_VIDEO.taken(plan.clips)).as_py() or 0)
-    misses = pc.sum(pc.greater(pc.list_value_length(plan.clips["missing"]), 0)).as_py() or 0
-    num_missing = pc.sum(pc.not_equal(plan.clips["status"], "ok")).as_py() or 0
-    logger.info(
-        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache"
-        "%s%s",
-        plan.clips.num_rows,
-        len(plan.methods) if plan.answer else 0,
-        len(plan.caches),
-        to_encode,
-        plan.clips.num_rows - misses - num_missing,
-        f", {stored} of these from stored features" if (stored := _from_features(plan)) else "",
-        f", {num_missing} missing" if num_missing else "",
-    )
-
-
-def _from_features(plan: Plan) -> int:
-    """Number of clips whose token sets are computed from stored features, without decoding."""
-    stored = pc.greater(pc.list_value_length(plan.clips["stored"]), 0)
-    return int(pc.sum(pc.and_not(stored, DECODE_VIDEO.taken(plan.clips))).as_py() or 0)
 
 
 # Compact caches with at least this many single clips; fewer are listed in one request anyway.

@@ -1,50 +1,53 @@
-"""`--dry-run`: estimate what a job needs without starting it."""
+"""`--dry-run`: estimate what a job needs without starting it, as a table or as JSON."""
 
 from __future__ import annotations
 
 import json
 import logging
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
+import yaml
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.estimate.memory import (
-    ActorMemory,
-    Questions,
-    encoder_memory,
-    language_memory,
-    refusal,
-    room_of,
+from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
+from jobs.estimate.work import (
+    CellTokens,
+    Counts,
+    Rates,
+    count,
+    expect_tokens,
+    feature_bytes,
+    first_answers,
+    rates_of,
+    stage_seconds,
+    time_job,
+    total_bytes,
+    work_of,
 )
-from jobs.estimate.sizes import CellTokens, Counts, count, expect_tokens, feature_bytes
-from jobs.estimate.table import Estimate, render
-from jobs.estimate.timing import Rates, first_answers, rates_of, stage_seconds, time_job
-from jobs.run.build import GENERATED, build
+from jobs.report.formatting import Table
+from jobs.run.build import GENERATED, build, earlier_rates, executor_of, make_plan, make_settings
 from jobs.run.driver import execute
-from jobs.run.job_facts import Kind
 from jobs.run.locations import Locations
-from jobs.run.placement import earlier_rates, executor_of
-from jobs.run.planning import make_plan, make_settings
+from jobs.run.outcome import Kind
 from jobs.run.run_dirs import new_run_dir
-from pipeline.cache.folders import existing_caches
-from pipeline.clips import Pools, stages_of
+from jobs.units import human_age, human_bytes
+from pipeline.clips import Pools
 from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.devices import placed
-from pipeline.resources.pools import ActorPool
-from pipeline.resources.sizing import UNMEASURED, Work, suggest_pools
 from pipeline.settings import Settings
+from pipeline.sizing import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
-from tango_core.models.placement import bytes_of, modules_of
 
 logger = logging.getLogger(__name__)
 
@@ -72,17 +75,18 @@ def dry_run(
     """Print the estimate of each job; returns exit code 0."""
     estimates = [estimate_job(job, kind, locations, how) for job in jobs]
     if how.as_json:
-        plain = [one.to_json() for one in estimates]
-        print(json.dumps(plain[0] if len(plain) == 1 else plain, indent=2))
+        print(json.dumps(estimates[0] if len(estimates) == 1 else estimates, indent=2))
     else:
         for one in estimates:
-            console.print(f"\n{one.model}", markup=False, highlight=False)
-            console.print(render(one), markup=False, highlight=False, soft_wrap=True)
+            text = f"\n{one['model']}\n{render(one)}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Estimate:
-    """Estimate the time and memory that a job needs.
+def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> dict[str, Any]:
+    """Estimate the time and memory that a job needs, as plain data.
+
+    Times are in seconds, sizes in bytes; `None` stands for what is not known.
 
     Args:
         job: The recipe.
@@ -96,46 +100,40 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> Est
     counts = count(plan)
     rates = _probe(job, locations) if how.probe else earlier_rates(plan, locations.output)
     encoder, language = _halves(plan.model)
-    folders = existing_caches(storage, plan.caches)
-    cells = expect_tokens(plan, language, rates.cells, folders)
-    seconds = stage_seconds(counts, cells, rates)
+    cells = expect_tokens(plan, language)
+    seconds = stage_seconds(counts, cells, rates, answers=counts.answers > 0)
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
     on_ray = choice.executor == "ray"
     nodes = _nodes(locations.address if on_ray else None)
+    # The GPUs of a suggested pool do not depend on the memory of its actors.
     gpus = job.model.device != "cpu"
-    pools = job.pools if not isinstance(job.pools, str) else Pools()
-    if on_ray and isinstance(job.pools, str):  # the GPUs of a pool do not depend on its memory
-        pools = suggest_pools(nodes, _work(plan, counts, seconds, {}, gpus))
-    settings = make_settings(job, locations.address, choice.executor, pools)
+    pools = suggest_pools(nodes, work_of(plan, counts, seconds, gpus=gpus))
+    own = pools if isinstance(job.pools, str) else job.pools
+    settings = make_settings(job, locations.address, choice.executor, own)
     questions = _questions(job, plan, cells, counts)
-    memory = _memory(plan, settings, encoder, language, questions, encodes=counts.to_encode > 0)
-    suggested = suggest_pools(nodes, _work(plan, counts, seconds, memory, gpus))
+    memory = _memory(plan, settings, encoder, language, questions)
+    suggested = suggest_pools(nodes, work_of(plan, counts, seconds, memory, gpus=gpus))
     own = suggested if isinstance(job.pools, str) else job.pools
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
-    timings = [
-        time_job(
-            seconds,
-            pools if on_ray else None,
-            num_cpus,
-            start_s=rates.start_s,
-            price_per_hour=how.price_per_hour,
-        )
-        for pools in (own, suggested)
-    ]
-    return Estimate(
-        model=plan.model.name,
-        counts=counts,
-        cells=cells,
-        memory=memory,
-        rates=rates,
-        executor=choice.executor,
-        nodes=nodes,
-        timing=timings[0],
-        pools=suggested,
-        suggested=timings[1] if on_ray else None,
-        feature_bytes=feature_bytes(plan, encoder),
-    )
+
+    def time(pools: Pools | None) -> dict[str, Any]:
+        return time_job(seconds, pools, num_cpus, price_per_hour=how.price_per_hour)
+
+    return {
+        "model": plan.model.name,
+        "counts": asdict(counts),
+        "prompt_tokens": round(sum(one.prompt * counts.questions for one in cells)),
+        "cache_bytes": round(total_bytes(cells, counts.missing)),
+        "feature_bytes": round(feature_bytes(plan, encoder)),
+        "methods": [asdict(one) for one in cells],
+        "actor_bytes": {name: {**asdict(one), "total": one.total} for name, one in memory.items()},
+        "measured_in": list(rates.runs),
+        "executor": choice.executor,
+        "nodes": [dict(node) for node in nodes],
+        "time": time(own if on_ray else None),
+        "suggested": {"pools": asdict(suggested), "time": time(suggested) if on_ray else None},
+    }
 
 
 def _probe(job: Job, locations: Locations) -> Rates:
@@ -180,69 +178,34 @@ def _memory(
     settings: Settings,
     encoder: VisionEncoder | None,
     language: LayoutAndEngine | None,
-    questions: Questions,
-    encodes: bool,
+    questions: Mapping[str, Any],
 ) -> dict[str, ActorMemory]:
     """Stage -> estimated memory of one of its actors, for stages where it is known."""
-    on_ray = settings.executor == "ray"
-    engine = language.engine if language is not None else None
-    model = engine.model if isinstance(engine, NativeEngine) else None
-    modules = {
-        "compress": [] if encoder is None else modules_of(encoder),
-        "answer": [] if model is None else [model],
-    }
-    # With the local executor both halves of the model are in one process.
-    beside = dict.fromkeys(modules, 0.0)
-    if not on_ray and encodes and plan.answer:
-        beside = {"compress": bytes_of(modules["answer"]), "answer": bytes_of(modules["compress"])}
     found: dict[str, ActorMemory] = {}
-    for stage, half in modules.items():
-        device = placed(plan.model, settings, stage).device
-        pool: ActorPool = getattr(settings.pools, stage) if on_ray else ActorPool()
-        room = room_of(device, pool, beside[stage])
-        if stage == "compress" and encoder is not None:
-            found[stage] = encoder_memory(encoder, device, room)
-        elif stage == "answer" and plan.answer:
-            found[stage] = language_memory(model, plan.model, questions, device, room)
-        if on_ray and room is not None and stage in found:
-            refused = refusal(stage, pool, room, found[stage].weights, half)
-            found[stage] = replace(found[stage], refused=refused)
+    if encoder is not None:
+        device = placed(plan.model, settings, "compress").device
+        found["compress"] = encoder_memory(encoder, device)
+    if plan.answer:
+        engine = language.engine if language is not None else None
+        model = engine.model if isinstance(engine, NativeEngine) else None
+        device = placed(plan.model, settings, "answer").device
+        found["answer"] = language_memory(model, plan.model, device, **questions)
     return found
 
 
-def _questions(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> Questions:
-    """Describe the questions of an answer actor, which determine its memory."""
+def _questions(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> dict[str, Any]:
+    """Describe the questions of an answer actor as arguments of `language_memory`."""
     alone = job.mode == "profile"
     shares = not alone and any(one.method.pruner is None for one in plan.methods)
     num_clips = max(1, counts.clips - counts.without_file)
     batch_tokens = job.answer.batch_tokens
-    return Questions(
-        longest=max((one.longest for one in cells), default=0),
-        reply=max((one.max_new_tokens for one in plan.protocols.values()), default=16),
-        together=max(1, -(-counts.questions // num_clips)) if shares else 1,
-        prompts=max(1, counts.answers),
-        batch_tokens=1 if alone else None if batch_tokens == "auto" else batch_tokens,
-    )
-
-
-def _work(
-    plan: Plan,
-    counts: Counts,
-    seconds: dict[str, float | None],
-    memory: dict[str, ActorMemory],
-    gpus: bool,
-) -> Work:
-    """Describe the job's work per stage, from which pool sizes are suggested."""
-    names = [stage.name for stage in stages_of(plan)]
-    measured_ = {name: value for name in names if (value := seconds.get(name)) is not None}
-    if len(measured_) < len([name for name in names if name in seconds]):
-        measured_ = {name: UNMEASURED[name] * counts.clips for name in names}
-    return Work(
-        seconds={name: measured_.get(name, 0.0) for name in names},
-        num_clips=counts.clips,
-        actor_bytes={name: one.total for name, one in memory.items()},
-        gpus=gpus,
-    )
+    return {
+        "longest": max((one.longest for one in cells), default=0),
+        "reply": max((one.max_new_tokens for one in plan.protocols.values()), default=16),
+        "together": max(1, -(-counts.questions // num_clips)) if shares else 1,
+        "prompts": max(1, counts.answers),
+        "batch_tokens": 1 if alone else None if batch_tokens == "auto" else batch_tokens,
+    }
 
 
 def _nodes(address: str | None) -> list[dict[str, float]]:
@@ -259,3 +222,62 @@ def _nodes(address: str | None) -> list[dict[str, float]]:
             "memory": 0.7 * psutil.virtual_memory().total,  # Ray's default share for workers
         }
     ]
+
+
+def render(estimate: Mapping[str, Any]) -> str:
+    """Format an estimate for a terminal."""
+    return "\n".join(_lines(estimate))
+
+
+def _lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    counts = estimate["counts"]
+    clips = [f"{counts['to_encode']} to encode", f"{counts['cached']} cached"]
+    if counts["from_features"]:
+        clips.append(f"{counts['from_features']} of these from stored features")
+    if counts["without_file"]:
+        clips.append(f"{counts['without_file']} without a file")
+    yield f"clips:    {counts['clips']} ({', '.join(clips)})"
+    yield f"answers:  {counts['answers']} ({counts['questions']} questions)"
+    yield f"tokens:   {estimate['prompt_tokens']:,} in prompts"
+    features = human_bytes(estimate["feature_bytes"])
+    beside = f", and {features} of features" if estimate["feature_bytes"] else ""
+    yield f"cache:    {human_bytes(estimate['cache_bytes'])} to write{beside}"
+    for name, parts in estimate["actor_bytes"].items():
+        words = {"weights": "weights", "activations": "activations", "kv": "keys and values"}
+        sizes = [f"{words[part]} {human_bytes(parts[part])}" for part in words if parts[part]]
+        yield f"memory:   {human_bytes(parts['total'])} per {name} actor ({', '.join(sizes)})"
+    yield ""
+    head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write")
+    rows = []
+    for cell in estimate["methods"]:
+        numbers = [f"{cell[name]:.0f}" for name in ("total", "prompt", "longest")]
+        number = counts["missing"][cell["cache"]]
+        sizes = [human_bytes(cell["clip_bytes"] * times) for times in (1, number)]
+        rows.append((cell["name"], f"{cell['kept']:.1f}", *numbers, *sizes))
+    yield from Table(head, rows).plain(right=set(head[1:]))
+    yield ""
+    timing, on_ray = estimate["time"], estimate["executor"] == "ray"
+    if timing["unknown"]:
+        stages = ", ".join(timing["unknown"])
+        yield (
+            f"time:     not known: no earlier run measured {stages} with this model, frames and "
+            "device; add --probe to measure ten clips now"
+        )
+    else:
+        for stage in timing["stages"]:
+            mark = "  <- the slowest" if stage["name"] == timing["bottleneck"] else ""
+            time = f"{human_age(stage['wall_s'])} in {stage['workers']:g} worker(s)"
+            yield f"{stage['name'] + ':':<9} {time}{mark}"
+        how = f"{'on Ray' if on_ray else 'in a loop'}, from {', '.join(estimate['measured_in'])}"
+        yield f"time:     {human_age(timing['wall_s'])} {how}"
+        if timing["cost"] is not None:
+            yield f"cost:     {timing['cost']:.2f}"
+    if on_ray:
+        gain, suggested = estimate["suggested"]["time"], estimate["suggested"]["pools"]
+        pools = {
+            name: {key: value for key, value in pool.items() if value}
+            for name, pool in suggested.items()
+        }
+        after = "" if gain["wall_s"] is None else f" ({human_age(gain['wall_s'])})"
+        written = yaml.safe_dump(pools, default_flow_style=True, width=10_000, sort_keys=False)
+        yield f"pools:    {written.strip()}{after}; `pools: auto` uses such"

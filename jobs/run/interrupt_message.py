@@ -5,47 +5,54 @@ Imports only the standard library, because a signal may arrive before other modu
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pipeline.runtime.stopping import Stopped
     from pipeline.storage.urls import Place
 
-
-class _Progress:
-    """Progress of the command of this process."""
-
-    run: Place | None = None
-    recipe: Place | None = None
-    is_complete = False
-    caches_only = False
-    text: str | None = None
+_text: str | None = None
 
 
 def leaves_behind(text: str) -> None:
-    """Use `text` as the message from now on, for commands without a local run."""
-    _Progress.text = text
+    """Use `text` as the message from now on."""
+    global _text
+    _text = text
 
 
 def works_on(run: Place, *, recipe: Place | None = None, caches_only: bool = False) -> None:
-    """Record the run that the command works on, which the message tells how to continue.
+    """Use the command that continues a run as the message.
 
     Args:
         run: Run directory.
         recipe: Recipe that continues only this run, if the command has several runs.
         caches_only: Whether the command only fills caches; then repeating it continues it.
     """
-    _Progress.run, _Progress.recipe = run, recipe
-    _Progress.caches_only, _Progress.is_complete = caches_only, False
+    words = sys.argv[1:]
+    if caches_only:
+        command = shlex.join(["tango", *words])
+        return leaves_behind(f"cached clips are kept, continue with: {command}")
+    if "--resume" in words:
+        at = words.index("--resume")
+        del words[at : at + 2]
+    words = [one for one in words if not one.startswith(("--resume=", "--steal", "--continue"))]
+    if recipe is not None:
+        words = [str(recipe) if re.search(r"^[^-].*\.ya?ml$", one) else one for one in words]
+    command = shlex.join(["tango", *words, "--resume", str(run)])
+    return leaves_behind(f"finished clips are kept, continue with: {command}")
 
 
-def all_answers_are_there() -> None:
-    """Record that all answers are written; only summary, report and upload remain."""
-    _Progress.is_complete = True
+def all_answers_are_in(run: Place) -> None:
+    """Use the commands for summary, report and upload of a run as the message."""
+    name = shlex.quote(str(run))
+    leaves_behind(
+        f"all answers are in {run}; for the tables: tango report {name}, for MLflow: tango log-run "
+        f"{name}"
+    )
 
 
 def interrupt_message(stopped: Stopped) -> str:
@@ -56,39 +63,7 @@ def interrupt_message(stopped: Stopped) -> str:
 
 def how_to_go_on() -> str:
     """Describe what is kept, and the command that continues."""
-    run, arguments = _Progress.run, sys.argv[1:]
-    if _Progress.text is not None:
-        return _Progress.text
-    if run is None:
-        is_job = arguments[:1] and arguments[0] in ("evaluate", "sweep", "precompute", "ask")
-        return "no clip was started" if is_job else "run the command again to complete it"
-    if _Progress.caches_only:
-        return f"cached clips are kept, continue with: {shlex.join(['tango', *arguments])}"
-    if _Progress.is_complete:
-        return (
-            f"all answers are in {run}; for the tables: tango report {shlex.quote(str(run))}, "
-            f"for MLflow: tango log-run {shlex.quote(str(run))}"
-        )
-    given = [str(_Progress.recipe) if _is_recipe(a) and _Progress.recipe else a for a in arguments]
-    command = shlex.join(["tango", *_without_resume(given), "--resume", str(run)])
-    return f"finished clips are kept, continue with: {command}"
-
-
-def _is_recipe(argument: str) -> bool:
-    """Whether a command-line argument is a recipe file."""
-    return argument.endswith((".yaml", ".yml")) and not argument.startswith("-")
-
-
-def _without_resume(arguments: Sequence[str]) -> list[str]:
-    """The command line without `--resume` and `--steal`."""
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if (
-            not skip
-            and argument != "--resume"
-            and not argument.startswith(("--resume=", "--steal", "--continue"))
-        ):
-            kept.append(argument)
-        skip = argument == "--resume" and not skip
-    return kept
+    if _text is not None:
+        return _text
+    is_job = sys.argv[1:2] and sys.argv[1] in ("evaluate", "sweep", "precompute", "ask")
+    return "no clip was started" if is_job else "run the command again to complete it"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,8 +63,6 @@ class Locations:
 def raise_if_unusable(output: Place, option: str = "--output") -> None:
     """Refuse a directory of runs or caches that cannot be written to, before anything is computed.
 
-    Creates nothing permanent: a temporary file is opened in the nearest existing directory.
-
     Raises:
         InputError: If it cannot be written to; the message names the option.
     """
@@ -75,15 +71,8 @@ def raise_if_unusable(output: Place, option: str = "--output") -> None:
     existing = output.absolute()
     while not os.path.lexists(existing):
         existing = existing.parent
-    try:
-        if not existing.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{existing} is not a directory")
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if existing.is_dir():
-            reason = f"no file can be created in {existing} ({reason})"
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        what = "is a directory without write access" if existing.is_dir() else "is not a directory"
         raise InputError(
-            f"{option} {output} cannot be written to: {reason}; choose another one"
-        ) from error
+            f"{option} {output} cannot be written to: {existing} {what}; choose another one"
+        )

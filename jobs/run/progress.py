@@ -1,22 +1,32 @@
-"""Show the progress of a job on a terminal or in a log."""
+"""Show the progress of a job on a terminal, in a log, or as JSON events."""
 
 from __future__ import annotations
 
+import json
 import logging
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-from jobs.units import human_age
+from jobs.results.cell_summary import RunSummary
 from pipeline.clips import DECODE_VIDEO
-from pipeline.metrics import JobBoard, StageState
+from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Ticker
+from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
 
@@ -47,20 +57,20 @@ class JobProgress:
         self.num_clips = self.clips = 0
         self.cached = self.encoded = self.answered = self.failed = 0
         self._first = self._last_log = self._clock.monotonic()
-        self._begun: dict[str, float] = {}
         self._live = console.is_terminal and not console.quiet
         self._quiet = console.quiet
         self._lines = Progress(
             TextColumn("[bold]{task.description:<9}"),
             *([BarColumn(bar_width=24)] if console.width >= _WITH_BARS else []),
             MofNCompleteColumn(),
+            *([TimeRemainingColumn(compact=True)] if console.width >= _WITH_BARS else []),
             TextColumn("{task.fields[state]}"),
             console=console,
             disable=not self._live,
             get_time=clock.monotonic,
         )
         self._tasks: dict[str, TaskID] = {}
-        self._ticker: Ticker | None = None
+        self._ticker = Ticker(self._refresh, _LIVE_EVERY_S, "tango-progress")
 
     def started(self, plan: Plan, finished: int) -> None:
         """Show the lines; see `Observer`."""
@@ -77,16 +87,14 @@ class JobProgress:
         if self._live:
             for stage, state in self._board.states().items():
                 self._tasks[stage] = self._lines.add_task(stage, total=state.expected, state="")
-            self._tasks["clips"] = self._lines.add_task("clips", total=num_clips, state="starting")
+            self._tasks["clips"] = self._lines.add_task("clips", total=num_clips, state="")
             self._lines.start()
-            self._ticker = Ticker(self._refresh, _LIVE_EVERY_S, "tango-progress")
             self._ticker.start()
 
     def stopped(self) -> None:
         """Stop updating the lines; their last state stays on the screen. See `Observer`."""
-        if self._ticker:
+        if self._tasks:
             self._ticker.stop()
-            self._ticker = None
             self._refresh()
             self._lines.stop()
         if self.failed > _NAMED_FAILURES:
@@ -109,41 +117,19 @@ class JobProgress:
         last = self.clips == self.num_clips
         if not (self._live or self._quiet) and (last or now - self._last_log > _LOG_EVERY_S):
             self._last_log = now
-            left = "" if last or self.clips == 1 else f", {self._seconds_left(now):.0f} s left"
+            left = ""
+            if not last and self.clips > 1:  # at the rate since the first finished clip
+                seconds = (self.num_clips - self.clips) * (now - self._first) / (self.clips - 1)
+                left = f", {seconds:.0f} s left"
             counts = f"{self.clips} of {self.num_clips} clips, {self._counts()}{left}"
             logger.info("%s", counts + self._busiest(now))
 
     def _refresh(self) -> None:
         """Update the live lines."""
-        now = self._clock.monotonic()
         for stage, state in self._board.states().items():
-            count = state.count
-            if count.started:
-                self._begun.setdefault(stage, now)
             if stage in self._tasks:
-                self._lines.update(
-                    self._tasks[stage],
-                    completed=count.finished,
-                    state=self._stage_state(stage, state, now),
-                )
-        counts = self._counts()
-        if self.failed:
-            counts = counts.replace(f"failed {self.failed}", f"[red]failed {self.failed}[/red]")
-        self._lines.update(self._tasks["clips"], completed=self.clips, state=counts)
-
-    def _stage_state(self, stage: str, state: StageState, now: float) -> str:
-        """Describe the rate, remaining time and queue of one stage."""
-        count = state.count
-        passed = now - self._begun.get(stage, now)
-        if not count.finished or passed <= 0:
-            return "waiting" if not count.started else "at work"
-        rate = count.finished / passed
-        left = state.expected - count.finished
-        parts = [f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"]
-        if left > 0:
-            parts.append(f"{human_age(left / rate)} left")
-            parts.append(f"{state.waiting} waiting")
-        return " · ".join(parts)
+                self._lines.update(self._tasks[stage], completed=state.count.finished)
+        self._lines.update(self._tasks["clips"], completed=self.clips, state=self._counts())
 
     def _busiest(self, now: float) -> str:
         """Describe the stage with the busiest workers for the log; "" if no stage reports."""
@@ -157,10 +143,6 @@ class JobProgress:
             return ""
         stage = max(shares, key=lambda name: shares[name])
         return f" · busiest: {stage} {100 * min(1.0, shares[stage]):.0f} %"
-
-    def _seconds_left(self, now: float) -> float:
-        """Estimated remaining time from the rate since the first finished clip."""
-        return (self.num_clips - self.clips) * (now - self._first) / (self.clips - 1)
 
     def _counts(self) -> str:
         """Describe the counts of clips and answers."""
@@ -219,3 +201,93 @@ class Display:
     def say(self) -> Callable[..., None]:
         """Function that prints a line without markup, highlighting or wrapping."""
         return partial(self.console.print, markup=False, highlight=False, soft_wrap=True)
+
+
+_EVERY_S = 5.0
+
+
+class JsonEvents:
+    """Writes `started`, `progress`, `clip_failed`, `stopped` and `finished`.
+
+    Args:
+        stream: Receives the lines.
+        run_dir: Run directory.
+        board: Board on which the stages report their progress.
+        clock: Clock for the dates of the events.
+    """
+
+    def __init__(
+        self, stream: TextIO, run_dir: Place, board: JobBoard, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._stream, self._run_dir, self._board, self._clock = stream, run_dir, board, clock
+        self._lock = threading.Lock()
+        self._num_clips = self._clips = self._failed = self._answers = 0
+        self._ticker = Ticker(self._progress, _EVERY_S, "tango-json")
+
+    def started(self, plan: Plan, finished: int) -> None:
+        """See `Observer`."""
+        self._num_clips = plan.clips.num_rows
+        self._write("started", clips=self._num_clips, finished_before=finished)
+        self._ticker.start()
+
+    def result(self, row: Result) -> None:
+        """See `Observer`."""
+        self._clips += 1
+        self._answers += len(row.answers)
+        if row.has_failed:
+            self._failed += 1
+            about = {name: getattr(row, name) for name in ("benchmark", "video_id", "path")}
+            self._write("clip_failed", **about, reason=failure_of(row))
+
+    def stopped(self) -> None:
+        """See `Observer`."""
+        self._ticker.stop()
+        self._progress("stopped")
+
+    def finished(self, exit_code: int, summary: RunSummary | None, tracked: str | None) -> None:
+        """Write the `finished` event.
+
+        Args:
+            exit_code: Exit code for this run.
+            summary: Summary of the run; `None` for a job that only fills caches.
+            tracked: Id of the run in MLflow; `None` if it was not uploaded.
+        """
+        cells = [
+            {
+                "benchmark": cell.benchmark,
+                "cell": cell.name,
+                "accuracy": cell.accuracy.value if cell.accuracy else None,
+                "metric": cell.metric,
+                "score": cell.headline.value if cell.headline else None,
+                "ci95": [cell.headline.low, cell.headline.high] if cell.headline else None,
+                "questions": cell.counts.num_questions,
+                "failed": cell.counts.num_failed,
+            }
+            for cell in (summary.cells if summary else ())
+        ]
+        self._write("finished", exit_code=exit_code, mlflow_run=tracked, cells=cells)
+
+    def _progress(self, event: str = "progress") -> None:
+        stages = {
+            stage: {"expected": state.expected, "waiting": state.waiting, **asdict(state.count)}
+            for stage, state in self._board.states().items()
+        }
+        self._write(
+            event,
+            clips=self._clips,
+            of=self._num_clips,
+            failed=self._failed,
+            answers=self._answers,
+            stages=stages,
+        )
+
+    def _write(self, event: str, **values: object) -> None:
+        """Write one line; the lock keeps lines of several threads apart."""
+        about = {
+            "event": event,
+            "time": self._clock.now().isoformat(timespec="milliseconds"),
+            "run": str(self._run_dir),
+        }
+        with self._lock:
+            self._stream.write(json.dumps({**about, **values}, default=str) + "\n")
+            self._stream.flush()

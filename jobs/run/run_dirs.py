@@ -1,11 +1,17 @@
-"""Run directories: create, find and resume them."""
+"""Run directories: create, find and continue them; refuse to mix answers of different jobs.
+
+Between two attempts weights may be retrained in place, a package updated or a method edited.
+Answers from before and after such a change must not be mixed in one table.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jobs.config.bounded_yaml import load_yaml
 from jobs.config.identity import computed_part, job_digest
@@ -14,10 +20,15 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.locations import OpenStorage
+from pipeline.plan import Plan
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, read_sealed
 from pipeline.storage.urls import Place, is_url, place
+from tango_core.code_identity import pruner_identity
+from tango_core.errors import UserError
+from tango_core.local_files import parse_json
+from tango_core.models.checkpoints.directory import words_digest
 
 DIGEST_FILE = "job.digest"
 """File with the job's digest (`config.identity`), by which `--continue` finds the run."""
@@ -96,18 +107,12 @@ def find_run(run: str, output: Place, *, open_storage: OpenStorage = Storage.at)
     Raises:
         RecipeError: If there is no such run.
     """
-    for candidate in [place(run)] if is_url(run) else [Path(run), output / run]:
+    candidates = [place(run)] if is_url(run) else [Path(run), output / run]
+    for candidate in candidates:
         if open_storage(candidate).exists(JOB_FILE):
             return candidate
-    raise no_run(run, output)
-
-
-def no_run(run: str, output: Place) -> RecipeError:
-    """The error for a run that does not exist."""
-    if is_url(run):
-        return RecipeError(f"--resume {run}: no job.yaml found; give the URL of a run directory")
-    return RecipeError(
-        f"--resume {run}: neither {run} nor {output / run} is a run directory with a job.yaml"
+    raise RecipeError(
+        f"--resume {run}: no run directory with a job.yaml: {' or '.join(map(str, candidates))}"
     )
 
 
@@ -248,3 +253,65 @@ def _is_finished(storage: Storage, job: Job) -> bool:
         return False
     clips = {tuple(row.values()) for row in failures.select(_CLIP).to_pylist()}
     return len(clips) <= job.max_failures
+
+
+CACHES_FILE = "caches.json"
+
+
+def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: bool) -> None:
+    """Record the caches, code and tokenizer of a run; refuse to continue if they have changed.
+
+    Args:
+        storage: Storage of the run directory.
+        run_dir: Run directory, for messages.
+        plan: Plan of the job.
+        continued: Whether answers of an earlier attempt are kept. Runs of earlier releases may
+            lack some or all of these records.
+
+    Raises:
+        RecipeError: If kept answers came from other caches, code or another tokenizer.
+    """
+    record = {
+        "caches": {method.name: method.cache for method in plan.methods},
+        "code": {
+            method.name: pruner_identity(type(method.method.pruner))
+            for method in plan.methods
+            if method.method.pruner is not None
+        },
+        "words": words_digest(plan.model.path, plan.model.revision),
+    }
+    if continued and storage.exists(CACHES_FILE):
+        before = _read(storage, run_dir)
+        for changed in _changes(before, record):
+            raise RecipeError(
+                f"--resume {run_dir}: {changed}; start a new run without --resume or --continue"
+            )
+    storage.write(CACHES_FILE, f"{json.dumps(record, indent=1)}\n".encode())
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Describe changes since the earlier attempt; entries that it did not record count as equal."""
+    for name, cache in now["caches"].items():
+        if before["caches"].get(name) != cache:
+            yield (
+                f"{name!r} was answered from the cache {before['caches'].get(name)} and would now "
+                f"use {cache}, because the model's files, its dtype, the decoder or the method's "
+                "code changed (compare the manifest.json of the two caches)"
+            )
+    for name, code in now["code"].items():
+        if before.get("code", {}).get(name, code) != code:
+            yield f"the code of {name!r} inside the language model has changed"
+    if before.get("words", now["words"]) != now["words"]:
+        yield "the model's tokenizer, chat template or generation_config.json has changed"
+
+
+def _read(storage: Storage, run_dir: Place) -> Mapping[str, Any]:
+    """The record of an earlier attempt; earlier releases recorded only the caches."""
+    where = run_dir / CACHES_FILE
+    try:
+        found = parse_json(storage.read(CACHES_FILE).decode(), str(where))
+    except UserError as error:
+        raise RecipeError(f"{error}; start a new run without --resume or --continue") from error
+    if not isinstance(found, dict):
+        raise RecipeError(f"{where} is not a list of caches; start a new run without --resume")
+    return found if isinstance(found.get("caches"), dict) else {"caches": found}

@@ -32,7 +32,7 @@ class FoundRun:
     Attributes:
         place: Path or URL.
         storage: The same, opened.
-        files: Names of the files directly in it, hidden ones, too.
+        files: Names of the files directly in it, including hidden ones.
     """
 
     place: Place
@@ -41,18 +41,18 @@ class FoundRun:
 
     @property
     def name(self) -> str:
-        """Its own name, without those of the directories around it."""
+        """Name of the directory, without those around it."""
         return self.place.name if not isinstance(self.place, Path) else self.place.absolute().name
 
     def read(self, name: str) -> bytes | None:
-        """Content of a file directly in it; `None` if it is not there."""
+        """Content of a file directly in it; `None` if there is no such file."""
         try:
             return self.storage.read(name) if name in self.files else None
-        except FileNotFoundError:  # it has just gone
+        except FileNotFoundError:  # it was removed since the directory was listed
             return None
 
     def json(self, name: str) -> dict[str, Any] | None:
-        """Content of a JSON file: empty if it is not there, `None` if it is damaged."""
+        """Content of a JSON file: empty if there is no such file, `None` if it is damaged."""
         try:
             content = self.read(name)
             found = {} if content is None else json.loads(content)
@@ -131,29 +131,36 @@ class RunState:
     Attributes:
         run: The directory.
         state: `running` while a driver holds its lease, `stopped` without one and without results,
-            `damaged` if a file of it cannot be read.
+            `damaged` if one of its files cannot be read.
         recipe: The recipe file that it was made of; "" if unknown.
-        command: `evaluate`, `sweep`, `precompute`, `import`, `comparison`; "" while unknown.
+        command: `evaluate`, `sweep`, `precompute`, `import`, `comparison`; "" if unknown.
         model: Entry of `MODELS`; "" if unknown.
         benchmarks: Its benchmarks.
         num_cells: Methods times benchmarks; `None` if unknown.
-        scores: Headlines of its cells, mostly accuracies, in [0, 1]; empty without results.
-        num_failed: Clips that failed; `None` without results.
-        num_bytes: Of all its files.
+        scores: Headline metrics of its cells, in [0, 1]; empty without results.
+        num_failed: Number of failed clips; `None` without results.
+        num_bytes: Size of all its files.
         started: When it began; `None` if unknown.
     """
 
     run: FoundRun
     state: State
-    recipe: str = ""
-    command: str = ""
-    model: str = ""
-    benchmarks: tuple[str, ...] = ()
-    num_cells: int | None = None
-    scores: tuple[float, ...] = ()
-    num_failed: int | None = None
-    num_bytes: int = 0
-    started: datetime | None = None
+    recipe: str
+    command: str
+    model: str
+    benchmarks: tuple[str, ...]
+    num_cells: int | None
+    scores: tuple[float, ...]
+    num_failed: int | None
+    num_bytes: int
+    started: datetime | None
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the run began; `None` if unknown."""
+        if self.started is None:
+            return None
+        return max(0.0, (datetime.now(UTC) - self.started).total_seconds())
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for scripts."""
@@ -220,25 +227,23 @@ def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> RunState:
 
 def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
     """Whether a driver may be working on a run."""
-    if not any(name.startswith(".lease") for name in run.files):
-        return False
-    if run.storage.store is not None and not run.storage.store.has_conditions:
+    store = run.storage.store
+    if store is not None and not store.has_conditions:
         return False  # no job can run there
-    return Lease(run.storage, clock).living() is not None
+    has_lease = any(name.startswith(".lease") for name in run.files)
+    return has_lease and Lease(run.storage, clock).living() is not None
 
 
 def size_of(run: FoundRun) -> int:
-    """Bytes of all files of a run; links are not followed."""
+    """Size of all files of a run in bytes; links are not followed."""
     store = run.storage.store
     if store is not None:
         return sum(one.size for one in store.tree(run.storage.root))
     total = 0
     for folder, _, names in os.walk(run.storage.root):
         for name in names:
-            try:
+            with suppress(OSError):  # removed since the directory was listed
                 total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:  # it has just gone
-                continue
     return total
 
 
@@ -252,15 +257,7 @@ def _headline(cell: Mapping[str, Any]) -> object:
 def _started(facts: Mapping[str, Any], name: str) -> datetime | None:
     """When a run began, by its facts or by the local time that its name begins with."""
     with suppress(ValueError):
-        found = datetime.fromisoformat(str(facts.get("started_at")))
-        return found if found.tzinfo else found.astimezone()
+        return datetime.fromisoformat(str(facts.get("started_at"))).astimezone()
     with suppress(ValueError):
         return datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
     return None
-
-
-def age_of(state: RunState, clock: Clock = SYSTEM_CLOCK) -> float | None:
-    """Seconds since a run began; `None` if that is unknown."""
-    if state.started is None:
-        return None
-    return max(0.0, (clock.now() - state.started.astimezone(UTC)).total_seconds())

@@ -108,14 +108,12 @@ def _remove(run: FoundRun, clock: Clock) -> None:
     Raises:
         LeaseError: If a driver has begun to work on it.
     """
-    conditional = run.storage.store is None or run.storage.store.has_conditions
-    lease = Lease(run.storage, clock) if conditional else None
-    if lease is not None:
+    store = run.storage.store
+    if store is None or store.has_conditions:
         try:
-            lease.take()
+            Lease(run.storage, clock).take()
         except LeaseError as error:
             raise LeaseError(_refusal(run)) from error
-    store = run.storage.store
     if store is not None:
         for path in sorted((one.path for one in store.tree(run.storage.root)), key=_order):
             store.delete(path)
@@ -132,13 +130,9 @@ def _remove(run: FoundRun, clock: Clock) -> None:
 def _order(path: str) -> int:
     """Removal order of a file: files that mark a run come late, the lease last."""
     name = path.rpartition("/")[2]
-    return (
-        len(_LAST) + 1
-        if name.startswith(".lease")
-        else 1 + _LAST.index(name)
-        if name in _LAST
-        else 0
-    )
+    if name.startswith(".lease"):
+        return len(_LAST) + 1
+    return 1 + _LAST.index(name) if name in _LAST else 0
 
 
 def _refusal(run: FoundRun) -> str:

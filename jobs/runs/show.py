@@ -14,66 +14,54 @@ from jobs.report.formatting import DASH, Table, shortened
 from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import render_table
+from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
-from jobs.runs.found import FoundRun, RunState, age_of, find_run, find_runs, state_of
+from jobs.runs.found import FoundRun, RunState, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
-from tango_core.errors import InputError
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}
 _SHRINK = {"run", "recipe", "model", "bench"}
-_NARROW = {"benchmark": "bench"}
 _STAMP = len("20261122-220526")
 _AT_ONCE = 8
 # Runs without a known start come first.
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
 
 
-def runs_in(roots: Sequence[str], clock: Clock = SYSTEM_CLOCK) -> list[RunState]:
+def runs_in(roots: Sequence[str]) -> list[RunState]:
     """The runs of some directories or URLs, the newest last.
 
     Raises:
-        FileNotFoundError: If one of them is not there.
+        FileNotFoundError: If one of them does not exist.
     """
     found = [run for root in roots for run in find_runs(root)]
     with ThreadPoolExecutor(_AT_ONCE) as workers:
-        states = list(workers.map(lambda run: state_of(run, clock), found))
+        states = list(workers.map(state_of, found))
     return sorted(states, key=lambda one: (one.started or _UNKNOWN, one.run.name))
 
 
-def runs_table(
-    states: Sequence[RunState], max_width: int | None = None, clock: Clock = SYSTEM_CLOCK
-) -> str:
+def runs_table(states: Sequence[RunState], max_width: int | None = None) -> str:
     """One line per run and a last one with totals.
 
     Args:
         states: From `runs_in`.
         max_width: Columns of the terminal; `None` for any number. Where the names do not fit, runs
             are named by the time at their beginning, which `tango runs show` takes as well.
-        clock: For ages.
     """
-    rows = [_row(one, clock) for one in states]
-    shrink = _SHRINK
-    header: tuple[str, ...] = _HEADER
-    if max_width is not None and max(map(len, Table(_HEADER, rows).plain())) > max_width:
-        header = tuple(_NARROW.get(name, name) for name in header)
-        stamps = [row[0][:_STAMP] for row in rows]
-        if len(set(stamps)) == len(stamps):
-            rows = [[stamp, *row[1:]] for stamp, row in zip(stamps, rows, strict=True)]
+    rows = [_row(one) for one in states]
+    header, shrink = list(_HEADER), _SHRINK
+    if max_width is not None and Table(_HEADER, rows).width > max_width:
+        header = ["bench" if name == "benchmark" else name for name in header]
+        stamps = {row[0][:_STAMP] for row in rows}
+        if len(stamps) == len(rows):
+            rows = [[row[0][:_STAMP], *row[1:]] for row in rows]
             shrink = _SHRINK - {"run"}
+    lines = Table(header, rows).plain(right=_RIGHT, max_width=max_width, shrink=shrink)
     num_bytes = human_bytes(sum(one.num_bytes for one in states))
-    return "\n".join(
-        [
-            *Table(header, rows).plain(right=_RIGHT, max_width=max_width, shrink=shrink),
-            "",
-            f"{len(states)} run(s), {num_bytes}",
-        ]
-    )
+    return "\n".join([*lines, "", f"{len(states)} run(s), {num_bytes}"])
 
 
 def runs_json(states: Sequence[RunState]) -> str:
@@ -90,9 +78,8 @@ def score_text(scores: Sequence[float]) -> str:
     return "-".join(f"{100 * value:.0f}" for value in (min(scores), max(scores)))
 
 
-def _row(one: RunState, clock: Clock) -> list[str]:
+def _row(one: RunState) -> list[str]:
     """The fields of a line."""
-    age = age_of(one, clock)
     return [
         one.run.name,
         one.recipe.rpartition("/")[2].removesuffix(".yaml") or DASH,
@@ -102,23 +89,21 @@ def _row(one: RunState, clock: Clock) -> list[str]:
         one.state,
         score_text(one.scores),
         human_bytes(one.num_bytes),
-        DASH if age is None else human_age(age).replace(" ", ""),
+        DASH if one.age_s is None else human_age(one.age_s).replace(" ", ""),
     ]
 
 
 _FAILURES_SHOWN = 5
 
 
-def shown(run: FoundRun, max_width: int | None = None, clock: Clock = SYSTEM_CLOCK) -> str:
+def shown(run: FoundRun, max_width: int | None = None) -> str:
     """Lines about a run, and the table of its cells.
 
     Args:
         run: From `find_run`.
         max_width: Columns of the terminal; `None` for any number.
-        clock: For its age.
     """
-    state = state_of(run, clock)
-    lines = [f"{name + ':':<11} {value}" for name, value in _facts(state, clock)]
+    lines = [f"{name + ':':<11} {value}" for name, value in _facts(state_of(run))]
     summary = _summary(run)
     if summary is not None:
         if summary.cells:
@@ -127,18 +112,19 @@ def shown(run: FoundRun, max_width: int | None = None, clock: Clock = SYSTEM_CLO
     return "\n".join(lines)
 
 
-def shown_json(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> str:
+def shown_json(run: FoundRun) -> str:
     """State, facts and summary of a run, for scripts; `null` for a damaged file."""
-    plain = state_of(run, clock).to_json()
+    plain = state_of(run).to_json()
     for name in (FACTS_FILE, SUMMARY_FILE):
         if name in run.files:
             plain[name.removesuffix(".json")] = run.json(name)
     return json.dumps(plain, indent=2)
 
 
-def _facts(state: RunState, clock: Clock) -> Iterator[tuple[str, str]]:
+def _facts(state: RunState) -> Iterator[tuple[str, str]]:
     """Names and values of the lines."""
-    run, age = state.run, age_of(state, clock)
+    run = state.run
+    facts = run.json(FACTS_FILE) or {}
     yield "run", str(run.place)
     yield "state", state.state
     yield "recipe", state.recipe or DASH
@@ -146,10 +132,9 @@ def _facts(state: RunState, clock: Clock) -> Iterator[tuple[str, str]]:
     yield "model", state.model or DASH
     yield "benchmark", ", ".join(state.benchmarks) or DASH
     yield "cells", DASH if state.num_cells is None else str(state.num_cells)
-    if state.started is not None and age is not None:
-        yield "started", f"{state.started.astimezone():%Y-%m-%d %H:%M} ({human_age(age)} ago)"
+    if state.started is not None and state.age_s is not None:
+        yield "started", f"{state.started:%Y-%m-%d %H:%M} ({human_age(state.age_s)} ago)"
     yield "size", f"{human_bytes(state.num_bytes)}"
-    facts = run.json(FACTS_FILE) or {}
     for name, key in (("device", "device"), ("commit", "git_commit"), ("note", "note")):
         if facts.get(key):
             yield name, str(facts[key])
@@ -165,18 +150,13 @@ def _summary(run: FoundRun) -> RunSummary | None:
     """The numbers of a run; `None` without any, and for a comparison of runs."""
     if SUMMARY_FILE not in run.files:
         return None
-    try:
-        data = json.loads(run.storage.read(SUMMARY_FILE))
-        return None if data.get("kind") == "comparison" else RunSummary.from_json(data)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{run.place}/{SUMMARY_FILE} is damaged ({type(error).__name__}); "
-            f"`tango report {run.place}` writes it again"
-        ) from error
+    if (run.json(SUMMARY_FILE) or {}).get("kind") == "comparison":
+        return None
+    return parse_summary(run.storage.read(SUMMARY_FILE), run.place)
 
 
 def _failures(summary: RunSummary, max_width: int | None) -> Iterator[str]:
-    """Why answers failed."""
+    """Reasons of failed answers."""
     reasons = summary.failures.reasons
     if reasons:
         yield f"\n{summary.counts.num_failed} answers failed:"
@@ -195,12 +175,12 @@ def compared(
     on: On = "common",
     max_width: int | None = None,
 ) -> str:
-    """The cells of several runs in one table, with what must be known about it; nothing is written.
+    """Format the cells of several runs as one table with notes; writes nothing.
 
     Args:
         texts: Runs, as `find_run` takes them.
         root: Directory or URL of runs that are named without one.
-        baselines: What cells are compared with besides `full`.
+        baselines: Methods that cells are compared with besides `full`.
         on: Questions that count; see `jobs.report.compare.report_runs`.
         max_width: Columns of the terminal; `None` for any number.
 
@@ -221,7 +201,7 @@ def compared(
 def replicated(
     texts: Sequence[str], root: str, output: str, *, max_width: int | None = None
 ) -> str:
-    """Write the files about the runs, and return what a terminal shows of them.
+    """Write the comparison of replicates, and return its summary for the terminal.
 
     Args:
         texts: Runs, as `find_run` takes them.
@@ -238,8 +218,8 @@ def replicated(
     with ExitStack() as copies:
         folders = [copies.enter_context(local_copy(one)) for one in places]
         into = copies.enter_context(local_copy(target, lambda name: False))
-        report = report_replicates(folders, into)
+        page, sentences = report_replicates(folders, into)
     lines = []
-    for text in report.sentences:
+    for text in sentences:
         lines += textwrap.wrap(text, max_width or 100, subsequent_indent="  ")
-    return "\n".join([*lines, "", f"table: {target / report.page.name}"])
+    return "\n".join([*lines, "", f"table: {target / page.name}"])

@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 
 from jobs.results.answer_columns import read_groups
-from jobs.tracking.shown import cell_score_key, metric_name
+from jobs.tracking.contents import cell_score_key, metric_name
 from pipeline.metrics import JobBoard, StageState
 from pipeline.resources.node_usage import Reading
 from pipeline.rows import AnswerRow, Result
@@ -38,19 +38,18 @@ class LiveScores:
 
     def add(self, answers: Sequence[AnswerRow]) -> None:
         """Add all answers about one clip."""
-        by_cell: dict[Cell, list[AnswerRow]] = {}
+        by_cell: defaultdict[Cell, list[AnswerRow]] = defaultdict(list)
         for answer in answers:
-            by_cell.setdefault((answer.benchmark, answer.cell), []).append(answer)
-        sums: dict[str, list[tuple[float, int]]] = {}
-        for cell, cell_answers in by_cell.items():
+            by_cell[answer.benchmark, answer.cell].append(answer)
+        sums: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        for cell, own in by_cell.items():
             metric = _headline(cell[0])
-            counts, values = metric.count(_questions(cell_answers))
+            counts, values = metric.count(_questions(own))
             found = float(values[counts].sum()), int(counts.sum())
             self._cells.setdefault(cell, RunningEstimate()).add(*found)
-            sums.setdefault(metric.name, []).append(found)
+            sums[metric.name].append(found)
         for name, parts in sums.items():
-            total, counted = map(sum, zip(*parts, strict=True))
-            self._all[name].add(total, int(counted))
+            self._all[name].add(sum(total for total, _ in parts), sum(n for _, n in parts))
 
     def metrics(self) -> dict[str, float]:
         """Metric name in MLflow -> value."""

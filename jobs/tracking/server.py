@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 from urllib.request import getproxies
 
@@ -121,15 +121,6 @@ def raise_if_unreachable(tracking_uri: str) -> bool:
     with tracking_errors():
         mlflow_client(tracking_uri).search_experiments(max_results=1)
     return True
-
-
-def experiment_id(client: Any, name: str, tracking_uri: str, artifact_root: str) -> str:
-    """Id of an experiment, created if needed; files of a local store go to `artifact_root`."""
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
-    root = None if is_remote(tracking_uri) else artifact_root
-    return str(client.create_experiment(name, artifact_location=root))
 
 
 @contextmanager

@@ -1,45 +1,33 @@
-"""Upload a run directory to MLflow: recorded events, and results.
+"""Upload the results of a run directory to MLflow.
 
 Uploads read only the run directory and can be repeated: MLflow drops duplicate points, and MLflow
-runs are found by the name of the directory. The same code is used while a job runs, at its end, and
-by `tango log-run`.
+runs are found by the name of the directory.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.config.bounded_yaml import load_yaml
+from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
-from jobs.tracking import shown
-from jobs.tracking.events import EVENTS, FOLDER, Event, has_events, last_steps, read_events
-from jobs.tracking.mlflow_runs import (
+from jobs.tracking import contents
+from jobs.tracking.runs import (
     CELL_TAG,
-    DIRECTORY_TAG,
-    DRIVER_TAG,
-    MAX_METRICS,
+    DIED,
     NOTE_TAG,
-    PAGE,
     PARENT_TAG,
-    Driver,
     MlflowRuns,
-    Point,
-    ReportingClient,
-    nothing,
-    shown_name,
 )
 from jobs.tracking.server import (
     TrackingError,
     default_tracking_uri,
-    experiment_id,
-    mlflow_client,
     raise_if_wrong,
     tracking_errors,
 )
@@ -48,219 +36,79 @@ from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from pipeline.storage.leases import Lease
-from tango_core.errors import InputError, MissingFileError
-from tango_core.local_files import parse_json, read_text
+from tango_core.errors import MissingFileError
+from tango_core.local_files import parse_json
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-EXPERIMENT = "tango"
-_DIED = "the driver died before it could record an end"
 # Pauses in seconds before retries, if a server has responded before.
 _RETRY_PAUSES_S = (2.0, 5.0, 10.0)
 _FILES = (JOB_FILE, FACTS_FILE, SUMMARY_FILE, "report.html", FAILURES_FILE)
 _FOLDERS = ("answers", "plots")
 
 
-class EventUpload:
-    """Uploads new events of a run directory to its MLflow run.
+def with_retries(upload: Callable[[], None], has_answered: Callable[[], bool]) -> None:
+    """Upload, and retry if a server that has responded before fails temporarily.
 
-    Args:
-        runs: Access to the MLflow runs.
-        run_dir: The run directory.
-
-    Attributes:
-        run: Id of the MLflow run; empty until it is created.
+    Raises:
+        TrackingError: If the store is unavailable or refuses the run.
     """
-
-    def __init__(self, runs: MlflowRuns, run_dir: Path) -> None:
-        self.runs, self._run_dir = runs, run_dir
-        self.run = ""
-        self._offset = 0
-        self.state: Event = {}  # the last start or end
-        self.last_ms: int | None = None
-
-    def send(self) -> None:
-        """Upload all events since the last call, with metrics in as few requests as possible."""
-        points: list[Point] = []
-        shown = self.state
-        reached = start = self._offset
-        for event, reached in read_events(self._run_dir / FOLDER / EVENTS, start):
-            self.last_ms, kind = int(event["time"]), event.get("kind")
-            if kind == "sample":
-                when = self.last_ms, int(event.get("step", 0))
-                points += [(key, value, *when) for key, value in event["metrics"].items()]
-            elif kind in ("start", "end"):
-                if kind == "start":
-                    self._start(event)
-                self.state = event
-            if len(points) >= MAX_METRICS:
-                self._flush(points)
-                points, self._offset = [], reached
-        self._flush(points)
-        if self.state is not shown and self.run:
-            self._show_state()
-        self._offset = reached
-
-    def _flush(self, points: Sequence[Point]) -> None:
-        if points and self.run:
-            self.runs.log(self.run, metrics=points, tags={})
-
-    def _start(self, event: Event) -> None:
-        """Create or find the MLflow run."""
-        job = read_job(self._run_dir)
-        tags = {
-            **shown.job_tags(job, str(event.get("command", ""))),
-            DRIVER_TAG: str(event.get("driver", "")),
-            DIRECTORY_TAG: str(event.get("directory", "")),
-            "num_clips": str(event.get("num_clips", "")),
-        }
-        note = (
-            f"`tango {tags.get('kind', '')}` of **{tags.get('model')}** "
-            f"on {tags.get('benchmark')}, {tags['num_clips']} clips. It has no results yet."
-        )
-        name = shown_name(self._run_dir.name)
-        run = self.runs.start(name, {**tags, NOTE_TAG: note}, int(event["time"]))
-        self.run = str(run.info.run_id)
-        if job is not None:
-            self.runs.settings(run, shown.flatten(job), shown.datasets_of(job))
-
-    def _show_state(self) -> None:
-        """Set the status of the MLflow run from the last start or end event."""
-        event = self.state
-        if event["kind"] == "start":
-            self.runs.run_on(self.run, str(event.get("driver", "")))
-        else:
-            reason = str(event.get("reason", ""))
-            self.runs.end(self.run, str(event["status"]), int(event["time"]), reason)
+    for pause_s in (*_RETRY_PAUSES_S, None):
+        try:
+            with tracking_errors():
+                upload()
+                return
+        except TrackingError:
+            if pause_s is None or not has_answered():
+                raise
+            time.sleep(pause_s)
 
 
-class RunUpload:
-    """Uploads one run to one store; every step can be repeated.
+def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SYSTEM_CLOCK) -> str:
+    """Upload the results of a run directory; repeating it updates the same MLflow runs.
+
+    A run with one cell becomes one MLflow run; a run with several cells becomes a parent with one
+    child per cell. All files belong to the parent. The MLflow run of a job without results is
+    marked KILLED if its driver is dead.
 
     Args:
-        run_dir: The run directory, or a local copy of it.
-        tracking_uri: MLflow server or store.
-        clock: Clock for the dates of metrics.
-        progress: Called after every completed request.
-    """
-
-    def __init__(
-        self,
-        run_dir: Path,
-        tracking_uri: str,
-        clock: Clock = SYSTEM_CLOCK,
-        progress: Callable[[], None] = nothing,
-    ) -> None:
-        self._run_dir, self._uri = run_dir, tracking_uri
-        self._clock, self._progress = clock, progress
-        self._events: EventUpload | None = None
-
-    def events(self) -> EventUpload:
-        """Upload new events of the job.
-
-        Raises:
-            TrackingError: If the store is unavailable or refuses them.
-        """
-        with tracking_errors():
-            if self._events is None:
-                client = ReportingClient(mlflow_client(self._uri), self._progress)
-                home = home_of(self._run_dir.absolute())
-                root = home.parent / "mlartifacts"
-                root_uri = root.absolute().as_uri() if isinstance(root, Path) else str(root)
-                experiment = experiment_id(client, EXPERIMENT, self._uri, root_uri)
-                runs = MlflowRuns(client, experiment, self._run_dir.name)
-                self._events = EventUpload(runs, self._run_dir)
-            self._events.send()
-            return self._events
-
-    def end_dead_runs(self) -> None:
-        """End MLflow runs with status RUNNING whose driver on this machine is dead.
-
-        They become FINISHED if their results are on disk, else KILLED; `tango log-run` uploads
-        missing results.
-        """
-        with tracking_errors():
-            runs = self.events().runs
-            for run in runs.client.search_runs(
-                [runs.experiment], "attributes.status = 'RUNNING'", max_results=PAGE
-            ):
-                driver = Driver.read(run.data.tags.get(DRIVER_TAG, ""))
-                if driver is None or driver.runs_here() is not False:
-                    continue
-                run_dir = Path(run.data.tags.get(DIRECTORY_TAG, ""))
-                complete = (run_dir / FACTS_FILE).is_file()
-                status, reason = ("FINISHED", "") if complete else ("KILLED", _DIED)
-                runs.end(str(run.info.run_id), status, None, reason)
-
-    def _end_if_dead(self, events: EventUpload) -> None:
-        """Mark a run without results as KILLED, unless its driver still runs on any machine."""
-        driver = Driver.read(str(events.state.get("driver", "")))
-        if events.state.get("kind") != "start" or driver is None or driver.runs_here():
-            return
-        if Lease(Storage.at(home_of(self._run_dir)), self._clock).living() is None:
-            events.runs.end(events.run, "KILLED", events.last_ms, _DIED)
-
-    def everything(self) -> str:
-        """Upload remaining events and all results; returns the id of the MLflow run.
-
-        Uploads are retried if the server fails temporarily, but not if it has never responded.
-
-        Raises:
-            FileNotFoundError: If the directory is not a run, or has neither results nor events.
-            TrackingError: If the store is unavailable or refuses the run.
-            InputError: If a file of the run is damaged.
-        """
-        only_events = has_events(self._run_dir) and not (self._run_dir / FACTS_FILE).is_file()
-        results = None if only_events else Results(self._run_dir, self._clock)
-        pauses = iter(_RETRY_PAUSES_S)
-        while True:
-            try:
-                with tracking_errors():
-                    events = self.events()
-                    if results is not None:
-                        return results.upload(events.runs)
-                    self._end_if_dead(events)
-                    return events.run
-            except TrackingError:
-                pause_s = next(pauses, None) if self._events else None
-                if pause_s is None:
-                    raise
-                time.sleep(pause_s)
-
-
-def log_run(
-    run_dir: Path,
-    tracking_uri: str | None = None,
-    *,
-    clock: Clock = SYSTEM_CLOCK,
-    progress: Callable[[], None] = nothing,
-) -> str:
-    """Upload a run directory; repeating it updates the same MLflow runs.
-
-    Events that the store has not received are uploaded first, then the results. A run with one
-    cell becomes one MLflow run; a run with several cells becomes a parent with one child per cell.
-    All files belong to the parent. For an unfinished run only events are uploaded, and it is marked
-    KILLED if its driver is dead.
-
-    Args:
-        run_dir: Run directory with `facts.json` and `summary.json`, or with the events of a killed
-            job, and with `job.yaml` unless it was imported.
+        run_dir: Run directory with `facts.json` and `summary.json`, and with `job.yaml` unless it
+            was imported; or the directory of a killed job.
         tracking_uri: MLflow server or store; `None` for the SQLite store next to the run.
-        clock: Clock for the dates of metrics.
-        progress: Called after every completed request.
+        clock: Clock for the age of the lease.
 
     Returns:
         The id of the MLflow run (of the parent).
 
     Raises:
-        FileNotFoundError: If the directory is not a run, or has neither results nor events.
+        FileNotFoundError: If the directory is not a run, or has no results and no MLflow run.
         TrackingError: If the store cannot be reached or refuses the run.
         InputError: If the URI is MLflow's retired file store, or a file of the run is damaged.
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
     raise_if_wrong(uri)
-    return RunUpload(run_dir, uri, clock, progress).everything()
+    home = home_of(run_dir.absolute())
+    unfinished = (run_dir / JOB_FILE).is_file() and not (run_dir / FACTS_FILE).is_file()
+    results = None if unfinished else Results(run_dir)
+    runs: MlflowRuns | None = None
+    run_id = ""
+
+    def upload() -> None:
+        nonlocal runs, run_id
+        runs = runs or MlflowRuns.connect(uri, home)
+        if results is not None:
+            run_id = results.upload(runs)
+        elif run := runs.find({}):
+            run_id = str(run.info.run_id)
+            dead = Lease(Storage.at(home), clock).living() is None
+            if run.info.status == "RUNNING" and dead:
+                runs.end(run_id, "KILLED", None, DIED)
+
+    with_retries(upload, lambda: runs is not None)
+    if not run_id:
+        raise MissingFileError(f"{home} has no results yet; continue the job with --continue")
+    return run_id
 
 
 class Results:
@@ -268,50 +116,42 @@ class Results:
 
     Args:
         run_dir: The run directory.
-        clock: Clock for the dates of metrics.
     """
 
-    def __init__(self, run_dir: Path, clock: Clock) -> None:
-        self.run_dir, self.facts, self.job = run_dir, JobFacts.load(run_dir), read_job(run_dir)
-        # A job that only fills caches has counts instead of cells.
-        self.counts: Mapping[str, object] = {}
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir, self.facts = run_dir, JobFacts.load(run_dir)
+        path = run_dir / JOB_FILE
+        self.recipe = load_yaml(path.read_bytes()) if path.is_file() else {}  # {} if imported
+        content = _read(run_dir, SUMMARY_FILE)
         self.summary: RunSummary | None = None
-        if self.facts.kind == "precompute":
-            self.counts = _summary_file(run_dir)
+        if self.facts.kind == "precompute":  # it has counts instead of cells
+            self.metrics = contents.precompute_metrics(parse_json(content.decode(), SUMMARY_FILE))
         else:
-            self.summary = read_summary(run_dir)
-        self._now_ms = int(1000 * clock.now().timestamp())
-        started = self.facts.started_at
-        self._started_ms = (
-            round(1000 * datetime.fromisoformat(started).timestamp()) if started else None
-        )
-        self._ended_ms = self._now_ms
-        if self._started_ms and self.facts.wall_s:
-            self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
-        self._alive = {
-            DRIVER_TAG: Driver.this().to_tag(),
-            DIRECTORY_TAG: str(home_of(run_dir.absolute())),
-        }
+            self.summary = parse_summary(content, run_dir)
+            self.metrics = contents.parent_metrics(self.summary)
+        self._now_ms = self._ended_ms = int(1000 * time.time())
+        self._started_ms = None
+        if started := self.facts.started_at:
+            self._started_ms = round(1000 * datetime.fromisoformat(started).timestamp())
+            if self.facts.wall_s:
+                self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
 
     def upload(self, runs: MlflowRuns) -> str:
         """Upload metrics, then files; returns the id of the parent run."""
-        facts, summary, job = self.facts, self.summary, self.job
-        tags = {**shown.tags_of(facts), **self._alive}
-        params = {} if job is None else shown.flatten(job)
-        metrics = shown.precompute_metrics(self.counts)
+        facts, summary = self.facts, self.summary
+        tags, params = contents.tags_of(facts), contents.flatten(self.recipe)
         if summary is not None:
-            tags |= {NOTE_TAG: shown.describe(facts, summary)}
-            metrics = shown.parent_metrics(summary)
+            tags |= {NOTE_TAG: contents.describe(facts, summary)}
             if len(summary.cells) == 1:
                 tags |= {"retention": f"{facts.cells[0].retention:g}"}
-            if job is None or len(summary.cells) == 1:
-                params = {**shown.cell_params(summary.cells[0], facts), **params}
-        run = runs.start(shown_name(facts.run_id), tags, self._started_ms)
+            if not self.recipe or len(summary.cells) == 1:
+                params = {**contents.cell_params(summary.cells[0], facts), **params}
+        run = runs.start(tags, self._started_ms)
         parent = str(run.info.run_id)
-        # Use the last live step, because the UI shows the value with the largest step.
-        steps = last_steps(self.run_dir)
-        points = [(name, v, self._now_ms, steps.get(name, 0)) for name, v in metrics.items()]
-        runs.settings(run, params, shown.datasets_of(job), points)
+        # At the last live step, because the UI shows the value with the largest step.
+        step = int(run.data.tags.get("num_clips") or 0)
+        points = [(name, value, self._now_ms, step) for name, value in self.metrics.items()]
+        runs.settings(run, params, contents.datasets_of(self.recipe), points)
         if summary is not None:
             self._upload_cells(runs, summary, run)
         self._upload_files(runs, parent)
@@ -320,30 +160,34 @@ class Results:
 
     def _upload_cells(self, runs: MlflowRuns, summary: RunSummary, parent: Run) -> None:
         """Upload every cell of a sweep as a child run, and the replies of every cell as a table."""
-        replies = shown.read_replies(self.run_dir)
+        replies = contents.read_replies(self.run_dir)
         several = len(summary.cells) > 1
-        existing = runs.existing() if several else []
+        existing = runs.search() if several else []
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             run = parent
             if several:
                 name = f"{cell.benchmark}: {cell.name}"
                 tags = {
-                    **shown.cell_tags(facts, self.facts),
-                    **self._alive,
+                    **contents.tags_of(self.facts, facts),
                     CELL_TAG: name,
                     PARENT_TAG: str(parent.info.run_id),
-                    NOTE_TAG: shown.describe_cell(cell, self.facts),
+                    NOTE_TAG: contents.describe_cell(cell, self.facts),
                 }
-                run = runs.start(name, tags, self._started_ms, existing)
-                params = shown.cell_params(cell, self.facts)
-                metrics = shown.cell_metrics(cell)
+                run = runs.start(tags, self._started_ms, name, existing)
+                metrics = contents.cell_metrics(cell)
                 points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]
-                runs.settings(run, params, shown.datasets_of(self.job, cell.benchmark), points)
+                datasets = contents.datasets_of(self.recipe, cell.benchmark)
+                runs.settings(run, contents.cell_params(cell, self.facts), datasets, points)
                 content = redacted_inside(cell.to_json())
                 runs.client.log_dict(run.info.run_id, content, SUMMARY_FILE)
             if replies is not None:
-                is_own = replies["benchmark"] == cell.benchmark
-                runs.replies(run.info.run_id, replies[is_own & (replies["cell"] == cell.name)])
+                own = replies[
+                    (replies["benchmark"] == cell.benchmark) & (replies["cell"] == cell.name)
+                ].drop(columns="cell")
+                # MLflow's own `log_table` would append to an existing table.
+                table = own.to_json(orient="split", index=False)
+                runs.client.log_text(run.info.run_id, table, contents.PREDICTIONS)
+                runs.client.set_tag(run.info.run_id, "mlflow.loggedArtifacts", contents.TABLE_MARK)
             if several:
                 runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
 
@@ -366,41 +210,18 @@ class Results:
             for path in plots:
                 with Image.open(path) as plot:
                     plot.reduce(2).save(Path(aside) / path.name)
-                runs.file(parent, Path(aside) / path.name, shown.FIGURES)
+                runs.file(parent, Path(aside) / path.name, contents.FIGURES)
         if plots and self.summary is not None:
-            text = shown.describe(self.facts, self.summary)
-            note = shown.with_pictures(text, parent, [path.name for path in plots])
+            text = contents.describe(self.facts, self.summary)
+            note = contents.with_pictures(text, parent, [path.name for path in plots])
             runs.log(parent, tags={NOTE_TAG: note})
 
 
-def read_job(run_dir: Path) -> object | None:
-    """Parse the resolved recipe of a run; `None` for an imported run."""
-    path = run_dir / JOB_FILE
-    return load_yaml(path.read_bytes()) if path.is_file() else None
-
-
-def read_summary(run_dir: Path) -> RunSummary:
-    """Load the summary of a run.
-
-    Raises:
-        MissingFileError: If the run has no summary.
-        InputError: If its summary is damaged.
-    """
-    try:
-        return RunSummary.from_json(_summary_file(run_dir))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{run_dir / SUMMARY_FILE} is damaged ({type(error).__name__}: {error}); "
-            f"write it again with `tango report {run_dir}`"
-        ) from error
-
-
-def _summary_file(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / SUMMARY_FILE
+def _read(run_dir: Path, name: str) -> bytes:
+    path = run_dir / name
     if not path.is_file():
         raise MissingFileError(
-            f"{run_dir} has no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
+            f"{run_dir} has no {name}; write it with `tango report {run_dir}`, "
             "or run `tango precompute` again if it only filled caches"
         )
-    found: dict[str, Any] = parse_json(read_text(path), path.name)
-    return found
+    return path.read_bytes()

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from jobs.training.model import assemble
-from jobs.training.stages import MINUTES, Metrics, Recipe, Training, architecture, recipe_for
+from jobs.training.stages import MINUTES, Recipe, Training, architecture, recipe_for
 from tango_core.benchmarks.shapes.questions import VOCABULARY
 from tango_core.errors import InputError
 from tango_core.models.tiny import save_tiny
@@ -82,11 +82,6 @@ def _start_or_resume(directory: Path, options: dict[str, Any], resume: bool) -> 
     record.write_text(json.dumps(options, indent=2) + "\n")
 
 
-def _report(stage: str, step: int, steps: int, metrics: Metrics) -> None:
-    """Log the progress of a stage, without the losses of individual heads."""
-    shown = (
-        f"{name.split('/')[-1]} {value:.2f}"
-        for name, value in metrics.items()
-        if not name.startswith("loss/")
-    )
-    logger.info("%s: step %d of %d, %s", stage, step, steps, " ".join(shown))
+def _report(stage: str, step: int, steps: int, loss: float) -> None:
+    """Log the progress of a stage."""
+    logger.info("%s: step %d of %d, loss %.2f", stage, step, steps, loss)

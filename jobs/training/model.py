@@ -31,7 +31,6 @@ from jobs.training.data import (
     PROMPT_START,
     SIDE,
     TARGET_WORDS,
-    TYPE_NAMES,
     Batch,
     Sample,
     questions_of,
@@ -39,7 +38,6 @@ from jobs.training.data import (
     word_id,
 )
 from tango_core.benchmarks.shapes.render import render
-from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.ops.saliency import pool_grid
 
 # Loss weight of the class "nothing", which would dominate the loss, as most patches show
@@ -74,32 +72,28 @@ class VisionTrainer(nn.Module):
         parts = torch.split(patches, list(HEADS.values()), dim=-1)
         return dict(zip(HEADS, parts, strict=True)), self.read_frame(out.pooler_output)
 
-    def loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Sum of all heads' losses; and loss and accuracy on object patches per head."""
+    def loss(self, batch: Batch) -> Tensor:
+        """Sum of the losses of all heads."""
         patches, frame = self(batch["pixels"])
-        losses = {}
+        losses = []
         for name in ("kind", "color", "digit"):
             weight = torch.ones(HEADS[name])
             weight[0] = _NOTHING_WEIGHT
-            losses[name] = F.cross_entropy(
-                patches[name].flatten(0, 1), batch[name].flatten(), weight=weight
+            losses.append(
+                F.cross_entropy(patches[name].flatten(0, 1), batch[name].flatten(), weight=weight)
             )
-        losses["count"] = 0.5 * F.cross_entropy(
-            patches["count"].flatten(0, 1), batch["count"].flatten()
-        )
+        count = F.cross_entropy(patches["count"].flatten(0, 1), batch["count"].flatten())
         scene = batch["scene"][:, None].expand(-1, NUM_PATCHES)
-        losses["scene"] = 0.3 * F.cross_entropy(patches["scene"].flatten(0, 1), scene.flatten())
-        losses["place"] = 0.5 * (patches["place"] - self.places).square().mean()
-        losses["frame"] = 4 * F.binary_cross_entropy_with_logits(
-            frame, batch["phrases"], pos_weight=torch.tensor(4.0)
-        )
-        metrics = {f"loss/{name}": float(value.detach()) for name, value in losses.items()}
-        for name in ("kind", "color", "digit", "count"):
-            labelled = batch[name] > (-1 if name == "count" else 0)
-            hits = patches[name].argmax(-1)[labelled] == batch[name][labelled]
-            metrics[f"accuracy/{name}"] = float(hits.float().mean()) if len(hits) else float("nan")
-        metrics["accuracy/scene"] = float((patches["scene"].argmax(-1) == scene).float().mean())
-        return torch.stack(list(losses.values())).sum(), metrics
+        losses += [
+            0.5 * count,
+            0.3 * F.cross_entropy(patches["scene"].flatten(0, 1), scene.flatten()),
+            0.5 * (patches["place"] - self.places).square().mean(),
+            4
+            * F.binary_cross_entropy_with_logits(
+                frame, batch["phrases"], pos_weight=torch.tensor(4.0)
+            ),
+        ]
+        return torch.stack(losses).sum()
 
 
 def normalise(pixels: Tensor) -> Tensor:
@@ -219,9 +213,13 @@ class LanguageTrainer(nn.Module):
             ],
             dim=1,
         )
-        layer_loop = LayerLoop(self.language_model, self.lm_head)
-        states = layer_loop.run(hidden, packed.positions, mask=packed.mask)
-        return layer_loop.logits(states[packed.rows, packed.columns])
+        states = self.language_model(
+            inputs_embeds=hidden,
+            position_ids=packed.positions,
+            attention_mask=packed.mask,
+            use_cache=False,
+        ).last_hidden_state
+        return self.lm_head(states[packed.rows, packed.columns])  # type: ignore[no-any-return]
 
     def loss(self, visual: Tensor, packed: Packed) -> tuple[Tensor, dict[int, list[bool]]]:
         """Cross-entropy of the replies; and per type, which questions were answered correctly.
@@ -237,11 +235,6 @@ class LanguageTrainer(nn.Module):
         for kind, hit in zip(packed.kinds, right.tolist(), strict=True):
             by_kind.setdefault(kind, []).append(bool(hit))
         return loss, by_kind
-
-
-def accuracy_by_type(by_kind: dict[int, list[bool]]) -> dict[str, float]:
-    """Share of correct answers by type."""
-    return {f"right/{TYPE_NAMES[kind]}": sum(hits) / len(hits) for kind, hits in by_kind.items()}
 
 
 @torch.no_grad()
@@ -336,7 +329,7 @@ def patch_states(trainer: VisionTrainer, pixels: Tensor) -> Tensor:
 @torch.no_grad()
 def fit_projector(
     config: LlavaOnevisionConfig, trainer: VisionTrainer, states: Tensor, targets: Tensor
-) -> tuple[LlavaOnevisionMultiModalProjector, float]:
+) -> LlavaOnevisionMultiModalProjector:
     """Build a projector whose pooled outputs are close to given tokens.
 
     The first layer contains the tower's linear heads (each class minus "nothing", positions with
@@ -347,9 +340,6 @@ def fit_projector(
         trainer: A trained tower with its heads.
         states: (F, N, D) from `patch_states`.
         targets: (F, TOKENS_PER_FRAME, D) target tokens.
-
-    Returns:
-        The projector, and the share of the targets' variance that it explains.
     """
     projector = LlavaOnevisionMultiModalProjector(config)
     rows, biases = _head_weights(trainer, states)
@@ -369,9 +359,7 @@ def fit_projector(
     solution = torch.linalg.solve(gram, design.T @ wanted / len(design))
     projector.linear_2.weight.copy_(solution[:-1].T.float())
     projector.linear_2.bias.copy_(solution[-1].float())
-    residual = (wanted - design @ solution).square().sum()
-    explained = 1 - residual / (wanted - wanted.mean(dim=0)).square().sum()
-    return projector, float(explained)
+    return projector
 
 
 def _head_weights(trainer: VisionTrainer, states: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
@@ -40,7 +39,6 @@ from jobs.training.model import (
     LanguageTrainer,
     RenderedSamples,
     VisionTrainer,
-    accuracy_by_type,
     fit_projector,
     patch_states,
     synthetic_tokens,
@@ -50,10 +48,8 @@ from tango_core.benchmarks.shapes.render import render
 from tango_core.errors import InputError
 from tango_core.models.tiny import tiny_config
 
-Metrics = dict[str, float]
-"""Metric values by name."""
-ReportProgress = Callable[[str, int, int, Metrics], None]
-"""Called with stage, step, number of steps, and mean metrics since the last call."""
+ReportProgress = Callable[[str, int, int, float], None]
+"""Called with stage, step, number of steps, and mean loss since the last call."""
 
 # Maximum number of prefetched batches.
 _PREPARED = 8
@@ -82,7 +78,7 @@ def run_stage(
     stage: Stage,
     model: nn.Module,
     batches: Dataset[Any],
-    loss_of: Callable[[Any, int], tuple[Tensor, Metrics]],
+    loss_of: Callable[[Any, int], Tensor],
     directory: Path,
     report: ReportProgress,
     state: dict[str, Any] | None = None,
@@ -93,12 +89,12 @@ def run_stage(
         stage: Length and learning rate.
         model: Model whose parameters with `requires_grad` are trained.
         batches: Batches by step, prepared in another process.
-        loss_of: Returns the loss of a batch at a step and metrics to report.
-        directory: Holds `<stage>.pt` and `<stage>.jsonl`.
+        loss_of: Returns the loss of a batch at a step.
+        directory: Holds `<stage>.pt`.
         report: Called at every checkpoint.
         state: Additional values to save and restore, modified in place by `loss_of`.
     """
-    path, log = directory / f"{stage.name}.pt", directory / f"{stage.name}.jsonl"
+    path = directory / f"{stage.name}.pt"
     state = {} if state is None else state
     optimizer = _optimizer(model, stage.rate)
     first = 0
@@ -108,7 +104,6 @@ def run_stage(
         optimizer.load_state_dict(saved["optimizer"])
         state.update(saved["state"])
         first = saved["step"]
-    _truncate_log(log, first)
     loader: DataLoader[Any] = DataLoader(
         batches,
         batch_size=None,
@@ -117,23 +112,18 @@ def run_stage(
         prefetch_factor=_PREPARED,
     )
     model.train()
-    since_report: list[Metrics] = []
+    losses: list[float] = []
     for step, batch in enumerate(loader, start=first):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(stage, step)
-        loss, metrics = loss_of(batch, step)
+        loss = loss_of(batch, step)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        since_report.append({"loss": float(loss.detach()), **metrics})
+        losses.append(float(loss.detach()))
         done = step + 1
         if done % stage.every == 0 or done == stage.steps:
-            average = pd.DataFrame(since_report).mean().dropna()
-            means = {str(name): float(value) for name, value in average.items()}
-            since_report = []
-            with log.open("a") as lines:
-                lines.write(json.dumps({"step": done, **means}) + "\n")
             content = {
                 "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(),
@@ -142,7 +132,8 @@ def run_stage(
             }
             torch.save(content, path.with_suffix(".tmp"))
             os.replace(path.with_suffix(".tmp"), path)
-            report(stage.name, done, stage.steps, means)
+            report(stage.name, done, stage.steps, fmean(losses))
+            losses.clear()
     model.eval()
 
 
@@ -152,13 +143,6 @@ def learning_rate(stage: Stage, step: int) -> float:
         return stage.rate * (step + 1) / stage.warmup
     progress = (step - stage.warmup) / max(1, stage.steps - stage.warmup)
     return stage.rate * (0.03 + 0.97 * (1 + math.cos(math.pi * min(1.0, progress))) / 2)
-
-
-def _truncate_log(log: Path, step: int) -> None:
-    """Delete the lines that a stopped training wrote after its last checkpoint."""
-    if log.is_file():
-        lines = log.read_text().splitlines(keepends=True)
-        log.write_text("".join(one for one in lines if json.loads(one)["step"] <= step))
 
 
 def _optimizer(model: nn.Module, rate: float) -> torch.optim.AdamW:
@@ -203,25 +187,14 @@ class Recipe:
     """Lengths of the stages.
 
     Attributes:
-        vision: Trains the tower on labelled frames.
-        vision_digits: Trains the tower on frames with more digits.
-        vision_repeat: Repeats `vision_digits` with a new learning-rate schedule.
-        language: Trains the language model on synthetic tokens.
-        joint: Trains projector and language model on rendered frames.
+        stages: Three of the vision tower (on labelled frames, on frames with more digits, and again
+            with a new learning-rate schedule), the language model on synthetic tokens, and
+            projector and language model on rendered frames.
         fit_frames: Number of frames for the initial fit of the projector.
     """
 
-    vision: Stage
-    vision_digits: Stage
-    vision_repeat: Stage
-    language: Stage
-    joint: Stage
+    stages: tuple[Stage, Stage, Stage, Stage, Stage]
     fit_frames: int = 400
-
-    @property
-    def stages(self) -> tuple[Stage, Stage, Stage, Stage, Stage]:
-        """The stages in order."""
-        return self.vision, self.vision_digits, self.vision_repeat, self.language, self.joint
 
     def record(self) -> dict[str, Any]:
         """The recipe as a dictionary by stage name, as written to `training.json`."""
@@ -230,13 +203,15 @@ class Recipe:
 
 
 FULL = Recipe(
-    vision=Stage("vision", steps=2200, rate=1.5e-3),
-    vision_digits=Stage("digits", steps=900, rate=1e-3, warmup=50),
-    vision_repeat=Stage("again", steps=700, rate=8e-4, warmup=50),
-    language=Stage("drawn", steps=1400, rate=2e-3),
-    joint=Stage("seen", steps=1000, rate=1e-3, warmup=50),
+    (
+        Stage("vision", steps=2200, rate=1.5e-3),
+        Stage("digits", steps=900, rate=1e-3, warmup=50),
+        Stage("again", steps=700, rate=8e-4, warmup=50),
+        Stage("drawn", steps=1400, rate=2e-3),
+        Stage("seen", steps=1000, rate=1e-3, warmup=50),
+    )
 )
-"""The recipe of the shipped weights. The names of stages are those of files and MLflow metrics."""
+"""The recipe of the shipped weights. The names of stages are those of files."""
 
 
 def recipe_for(minutes: float) -> Recipe:
@@ -248,15 +223,13 @@ def recipe_for(minutes: float) -> Recipe:
     if not minutes > 0:
         raise InputError(f"--minutes must be larger than 0, got {minutes:g}")
     share = min(1.0, minutes / MINUTES)
-    vision, digits, repeat, language, joint = (
-        replace(
-            stage,
-            steps=max(1, round(share * stage.steps)),
-            warmup=max(1, round(share * stage.warmup)),
-        )
-        for stage in FULL.stages
-    )
-    return Recipe(vision, digits, repeat, language, joint, FULL.fit_frames)
+
+    def shortened(stage: Stage) -> Stage:
+        steps, warmup = (max(1, round(share * one)) for one in (stage.steps, stage.warmup))
+        return replace(stage, steps=steps, warmup=warmup)
+
+    vision, digits, again, drawn, seen = map(shortened, FULL.stages)
+    return Recipe((vision, digits, again, drawn, seen))
 
 
 def architecture() -> LlavaOnevisionConfig:
@@ -290,11 +263,14 @@ class Training:
         """Train the tower on labelled frames, finally with more digits, the hardest objects."""
         torch.manual_seed(self.seed)
         trainer = VisionTrainer(architecture().vision_config)
-        self._on_frames(self.recipe.vision, trainer, self.seed, 0.0)
-        self._on_frames(self.recipe.vision_digits, trainer, self.seed + SEED_OFFSET, DIGIT_SHARE)
-        self._on_frames(
-            self.recipe.vision_repeat, trainer, self.seed + 2 * SEED_OFFSET, DIGIT_SHARE
-        )
+        for number, stage in enumerate(self.recipe.stages[:3]):
+            digits = DIGIT_SHARE if number else 0.0
+            batches = FrameBatches(self.seed + number * SEED_OFFSET, FRAME_BATCH, digits)
+
+            def loss_of(batch: Batch, step: int) -> Tensor:
+                return trainer.loss(batch)
+
+            run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
         return trainer
 
     def language(self) -> LanguageTrainer:
@@ -308,7 +284,7 @@ class Training:
             weights = [torch.from_numpy(sample.visual) for sample in batch.samples]
             return trainer.loss(synthetic_tokens(trainer.meaning, weights, noise), packed)
 
-        stage = self.recipe.language
+        stage = self.recipe.stages[3]
         self._on_questions(stage, LANGUAGE_PHASES, trainer, synthetic_sample, loss_of, self.seed)
         return trainer
 
@@ -317,8 +293,7 @@ class Training:
         vision.requires_grad_(False)
         torch.manual_seed(self.seed)
         states, targets = self._fitting_frames(vision, language)
-        projector, explained = fit_projector(architecture(), vision, states, targets)
-        self.report("projector", 1, 1, {"explained": explained})
+        projector = fit_projector(architecture(), vision, states, targets)
         trainer = JointTrainer(projector, language)
 
         def loss_of(batch: StepSamples, packed: Packed, step: int) -> Any:
@@ -327,17 +302,8 @@ class Training:
         # Different clips from those of the language stage.
         seed = self.seed + SEED_OFFSET
         make_sample = RenderedSamples(vision)
-        self._on_questions(self.recipe.joint, JOINT_PHASES, trainer, make_sample, loss_of, seed)
+        self._on_questions(self.recipe.stages[4], JOINT_PHASES, trainer, make_sample, loss_of, seed)
         return trainer
-
-    def _on_frames(self, stage: Stage, trainer: VisionTrainer, seed: int, plates: float) -> None:
-        """Run a stage on labelled frames."""
-
-        def loss_of(batch: Batch, step: int) -> tuple[Tensor, Metrics]:
-            return trainer.loss(batch)
-
-        batches = FrameBatches(seed, FRAME_BATCH, plates)
-        run_stage(stage, trainer, batches, loss_of, self.directory, self.report)
 
     def _on_questions(
         self,
@@ -351,7 +317,7 @@ class Training:
         """Run a stage on questions about clips."""
         state: dict[str, Any] = {"known": {}}
 
-        def step_loss(batch: StepSamples, step: int) -> tuple[Tensor, Metrics]:
+        def step_loss(batch: StepSamples, step: int) -> Tensor:
             sampler = QuestionSampler(state, batch.phase.kinds)
             rng = np.random.default_rng((seed, step, 2))
             number, share = QUESTIONS_PER_CLIP[batch.num_frames], batch.phase.open_share
@@ -362,7 +328,7 @@ class Training:
             )
             loss, by_kind = loss_of(batch, packed, step)
             sampler.update(by_kind)
-            return loss, accuracy_by_type(by_kind)
+            return loss
 
         batches = CurriculumDataset(phases, make_sample, seed, stage.steps)
         run_stage(stage, trainer, batches, step_loss, self.directory, self.report, state)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import tempfile
-import threading
 import time
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
 from jobs.results.facts import FACTS_FILE
-from jobs.viewer.clips import ClipPages
 from jobs.viewer.frames import FrameDecoder
 from jobs.viewer.index import QuestionIndex
+from jobs.viewer.pages import Pages
 from jobs.viewer.runs import Runs
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import Place
@@ -26,13 +24,10 @@ from tango_core.errors import MissingFileError
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
 _REPORT_S = 5.0
-_MANY = 300_000
-
-logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[ClipPages]:
+def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[Pages]:
     """Open runs for the viewer.
 
     Args:
@@ -47,13 +42,10 @@ def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[ClipPage
     with ExitStack() as stack:
         folders = [stack.enter_context(local_copy(run, sent=lambda name: False)) for run in runs]
         opened_runs = Runs.open(folders, runs)
-        answers = sum(one.num_answers or 0 for group in opened_runs.groups for one in group.facts)
-        if answers > _MANY:
-            logger.info("reading %s answers", f"{answers:,}")
         above = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tango-view-")))
         index = QuestionIndex(opened_runs, above)
         stack.callback(index.close)
-        yield ClipPages(index, cache)
+        yield Pages(index, cache)
 
 
 def newest_run(below: Path) -> Path:
@@ -62,15 +54,12 @@ def newest_run(below: Path) -> Path:
     Raises:
         FileNotFoundError: If there is no finished run.
     """
-    found = sorted(
-        (path for path in below.glob(f"*/{FACTS_FILE}") if (path.parent / "answers").is_dir()),
-        key=lambda path: path.stat().st_mtime,
-    )
+    found = [path for path in below.glob(f"*/{FACTS_FILE}") if (path.parent / "answers").is_dir()]
     if not found:
         raise MissingFileError(
             f"{below} holds no finished run; name one, or make one with `tango sweep RECIPE`"
         )
-    return found[-1].parent
+    return max(found, key=lambda path: path.stat().st_mtime).parent
 
 
 def view(
@@ -81,7 +70,6 @@ def view(
     port: int = 0,
     pixels: int = PIXELS,
     opens: bool = False,
-    started: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve the viewer on this machine until a signal arrives.
 
@@ -92,7 +80,6 @@ def view(
         port: Port on 127.0.0.1; 0 for a free port.
         pixels: Area of a frame in pixels.
         opens: Whether to open the address in a browser.
-        started: Called with the address when the server is ready.
 
     Raises:
         OSError: If the port is in use.
@@ -109,8 +96,8 @@ def view(
             raise OSError(
                 f"--port {port} cannot be used ({error.strerror}); leave it out for a free one"
             ) from error
-        with opened(runs, cache) as pages:
-            decoder = FrameDecoder(pixels=pixels)
+        listening.listen()
+        with opened(runs, cache) as pages, closing(FrameDecoder(pixels=pixels)) as decoder:
             config = uvicorn.Config(
                 build_app(pages, decoder),
                 log_level="warning",
@@ -119,39 +106,13 @@ def view(
                 # Browsers keep connections open; closing them loses nothing.
                 timeout_graceful_shutdown=1,
             )
-            server = uvicorn.Server(config)
-            ended = threading.Event()
-
-            def serve() -> None:
-                try:
-                    server.run(sockets=[listening])
-                finally:
-                    ended.set()
-
-            # The main thread handles signals and waits for an event: a `join` interrupted by a
-            # signal treats the thread as ended (Python 3.11 and 3.12).
-            threading.Thread(target=serve, daemon=True).start()
-            try:
-                while not server.started and not ended.wait(0.02):
-                    pass
-                url = f"http://{HOST}:{listening.getsockname()[1]}/"
-                index = pages.index
-                console.print(
-                    f"{index.num_questions:,} questions about {index.num_clips:,} clips: {url}\n"
-                    "for this machine alone; Ctrl-C ends it",
-                    markup=False,
-                    highlight=False,
-                    soft_wrap=True,
-                )
-                if opens:
-                    webbrowser.open(url)
-                started(url)
-                while not ended.wait(0.5):
-                    pass
-            finally:
-                server.should_exit = True
-                ended.wait(5)
-                decoder.close()
+            url = f"http://{HOST}:{listening.getsockname()[1]}/"
+            counts = f"{pages.index.num_questions:,} questions about {pages.index.num_clips:,}"
+            lines = f"{counts} clips: {url}\nfor this machine alone; Ctrl-C ends it"
+            console.print(lines, markup=False, highlight=False, soft_wrap=True)
+            if opens:
+                webbrowser.open(url)
+            uvicorn.Server(config).run(sockets=[listening])
 
 
 def export(
@@ -184,10 +145,8 @@ def export(
             reported = time.monotonic()
             console.print(f"{done:,} of {total:,} clips", highlight=False)
 
-    with opened(runs, cache) as pages:
-        decoder = FrameDecoder(pixels=pixels) if pixels else None
-        try:
-            return export_site(pages, decoder, folder, progress)
-        finally:
-            if decoder is not None:
-                decoder.close()
+    with opened(runs, cache) as pages, ExitStack() as stack:
+        decoder = None
+        if pixels:
+            decoder = stack.enter_context(closing(FrameDecoder(pixels=pixels)))
+        return export_site(pages, decoder, folder, progress)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
+import torch
 
 from jobs.results.quantities import Json
 from pipeline.cache.derived import compressor_of, features_with
@@ -18,9 +17,6 @@ from pipeline.cache.directory import TokenCache
 from pipeline.cache.rows import CacheError
 from pipeline.redaction import redacted
 from tango_core.combination import Combination, Drawing
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 ONLY_POSITIONS = (
     "Only the kept positions of this token set are known, not the merged tokens, the segments, the "
@@ -34,66 +30,39 @@ class TokenDrawing:
     """A token set with the data that the page draws.
 
     Attributes:
-        grid: (T, H, W).
-        times: (T,) seconds.
-        kept: (K,) int64 ascending flat positions t * H * W + h * W + w.
-        offsets: (K + 1,) int64; kept token k is the weighted sum over
-            `sources[offsets[k]:offsets[k + 1]]`; `None` if tokens are kept unchanged.
-        sources: (N,) int64 flat positions.
-        weights: (N,) float32.
-        segments: Number of frames of every segment, adding up to T; empty without segments.
-        static: (T * L,) bool, static positions; `None` if there are none or unknown.
-        saliency: (T * L,) uint8, 0 for the clip's lowest score; `None` if unknown.
-        saliency_range: The scores of the values 0 and 255.
+        plan: Kept tokens and their sources; a selection if the sources are unknown.
         missing: Sentences about what cannot be drawn, and how to obtain it.
     """
 
-    grid: tuple[int, int, int]
-    times: npt.NDArray[np.float64]
-    kept: npt.NDArray[np.int64]
-    offsets: npt.NDArray[np.int64] | None = None
-    sources: npt.NDArray[np.int64] | None = None
-    weights: npt.NDArray[np.float32] | None = None
-    segments: tuple[int, ...] = ()
-    static: npt.NDArray[np.bool_] | None = None
-    saliency: npt.NDArray[np.uint8] | None = None
-    saliency_range: tuple[float, float] | None = None
+    plan: Combination
     missing: tuple[str, ...] = ()
-
-    @property
-    def tokens_per_frame(self) -> int:
-        """H * W."""
-        return self.grid[1] * self.grid[2]
-
-    def sources_of(self, kept: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Positions and weights whose sum is kept token `kept`."""
-        if self.offsets is None or self.sources is None or self.weights is None:
-            return self.kept[kept : kept + 1], np.ones(1, np.float32)
-        part = slice(int(self.offsets[kept]), int(self.offsets[kept + 1]))
-        return self.sources[part], self.weights[part]
 
     def to_json(self) -> Json:
         """JSON for the page; arrays are base64 of little-endian numbers."""
-        places = "<u2" if math.prod(self.grid) <= 65536 else "<u4"
+        plan, drawing = self.plan, self.plan.drawing or Drawing()
+        index_type = "<u2" if plan.num_total <= 65536 else "<u4"
+        scale = drawing.saliency_range
         return {
-            "grid": list(self.grid),
-            "times": [round(float(time), 4) for time in self.times],
-            "places": places,
-            "kept": _packed(self.kept, places),
-            "offsets": _packed(self.offsets, "<u4"),
-            "sources": _packed(self.sources, places),
-            "weights": _packed(self.weights, "<f4"),
-            "segments": list(self.segments),
-            "static": _packed(self.static, "u1"),
-            "saliency": _packed(self.saliency, "u1"),
-            "range": self.saliency_range and [float(f"{one:.4g}") for one in self.saliency_range],
+            "grid": list(plan.grid),
+            "times": [round(time, 4) for time in plan.timestamps.tolist()],
+            "index_type": index_type,
+            "kept": _packed(plan.indices, index_type),
+            "offsets": _packed(plan.offsets, "<u4"),
+            "sources": _packed(plan.sources, index_type),
+            "weights": _packed(plan.weights, "<f4"),
+            "segments": list(drawing.segments),
+            "static": _packed(drawing.static, "u1"),
+            "saliency": _packed(drawing.saliency, "u1"),
+            "range": None if scale is None else [float(f"{one:.4g}") for one in scale.tolist()],
             "missing": list(self.missing),
         }
 
 
-def _packed(values: Any, kind: str) -> str | None:
+def _packed(values: torch.Tensor | None, kind: str) -> str | None:
     """Encode numbers as base64; `None` is unchanged."""
-    return None if values is None else base64.b64encode(values.astype(kind).tobytes()).decode()
+    if values is None:
+        return None
+    return base64.b64encode(values.numpy().astype(kind).tobytes()).decode()
 
 
 class TokenSets:
@@ -136,9 +105,11 @@ class TokenSets:
             if compressor is not None and compressor.question_field is not None:
                 return "This method keeps other tokens for every question, which are not drawn."
             try:
-                plan = self._plan(cache, key)
+                if cache.name not in self._plans:  # the locations of all features are listed once
+                    self._plans[cache.name] = _plans_of(cache)
+                plan = self._plans[cache.name](key)
                 if plan is not None:
-                    return _of_plan(plan)
+                    return TokenDrawing(plan)
                 video = cache.read(key).video
             except FileNotFoundError:
                 return (
@@ -147,36 +118,25 @@ class TokenSets:
                 )
             except (CacheError, OSError) as error:
                 return f"{redacted(' '.join(str(error).split()))}. Run the job again."
-        return TokenDrawing(
-            video.grid, video.timestamps.numpy(), video.indices.numpy(), missing=(ONLY_POSITIONS,)
-        )
-
-    def _plan(self, cache: TokenCache, key: str) -> Combination | None:
-        """Plan of a method for a clip, computed from its features; `None` if they are not stored.
-
-        The locations of all clips' features are listed once.
-        """
-        if cache.name not in self._plans:
-            self._plans[cache.name] = _plans_of(cache)
-        return self._plans[cache.name](key)
+        selection = Combination(video.indices, video.grid, video.timestamps)
+        return TokenDrawing(selection, (ONLY_POSITIONS,))
 
     def _cache(self, name: str) -> TokenCache | str:
         """An opened cache, or the reason why there is none."""
         if name not in self._opened:
-            self._opened[name] = self._found(name)
+            where = " or ".join(redacted(root) for root in self.roots)
+            self._opened[name] = (
+                f"The token cache {name} is not in {where}. Name its directory with --cache."
+            )
+            for root in self.roots:
+                try:
+                    self._opened[name] = TokenCache.existing(root, name)
+                except FileNotFoundError:
+                    continue
+                except (CacheError, OSError, ValueError) as error:
+                    self._opened[name] = f"{redacted(' '.join(str(error).split()))}."
+                break
         return self._opened[name]
-
-    def _found(self, name: str) -> TokenCache | str:
-        """Look for a cache in all roots."""
-        for root in self.roots:
-            try:
-                return TokenCache.existing(root, name)
-            except FileNotFoundError:
-                continue
-            except (CacheError, OSError, ValueError) as error:
-                return f"{redacted(' '.join(str(error).split()))}."
-        where = " or ".join(redacted(root) for root in self.roots)
-        return f"The token cache {name} is not in {where}. Name its directory with --cache."
 
 
 def _plans_of(cache: TokenCache) -> Callable[[str], Combination | None]:
@@ -192,21 +152,3 @@ def _plans_of(cache: TokenCache) -> Callable[[str], Combination | None]:
         return None
 
     return plan
-
-
-def _of_plan(plan: Combination) -> TokenDrawing:
-    """Drawing of a plan."""
-    drawing = plan.drawing or Drawing()
-    scale = drawing.saliency_range
-    return TokenDrawing(
-        grid=plan.grid,
-        times=plan.timestamps.numpy(),
-        kept=plan.indices.numpy(),
-        offsets=None if plan.offsets is None else plan.offsets.numpy(),
-        sources=None if plan.sources is None else plan.sources.numpy(),
-        weights=None if plan.weights is None else plan.weights.numpy(),
-        segments=drawing.segments,
-        static=None if drawing.static is None else drawing.static.numpy().ravel(),
-        saliency=None if drawing.saliency is None else drawing.saliency.numpy().ravel(),
-        saliency_range=None if scale is None else (float(scale[0]), float(scale[1])),
-    )

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.viewer.clips import ClipPages, Seen, seen_to_json, sprites_of
-from jobs.viewer.contents import numbers_of, piece
-from jobs.viewer.frames import FrameDecoder, FramesMissingError
+from jobs.results.quantities import Json
+from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
+from jobs.viewer.pages import Pages
 from jobs.viewer.server import POLICY, SITE
 from tango_core.errors import InputError
 
@@ -23,7 +23,7 @@ _META = '<meta charset="utf-8">'
 
 
 def export_site(
-    pages: ClipPages,
+    pages: Pages,
     decoder: FrameDecoder | None,
     folder: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -42,24 +42,34 @@ def export_site(
     Raises:
         ValueError: If the directory contains other files.
     """
-    _prepare_folder(folder)
-    index = pages.index
-    for kind, size in numbers_of(index).items():
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--export {folder} is a file; name a directory")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "data").is_dir():
+        raise InputError(f"--export {folder} holds other files; name a new or empty directory")
+    (folder / PAGE_FILE).unlink(missing_ok=True)
+    for name in ("data", "frames"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    shutil.copytree(SITE, folder, ignore=lambda *_: [PAGE_FILE], dirs_exist_ok=True)
+    for kind, size in pages.num_pieces().items():
         for number in range(size):
-            _write(folder, f"{kind}/{number}", piece(pages, kind, number))
-    columns = range(len(index.runs.columns))
-    for number in range(index.num_clips):
-        progress(number, index.num_clips)
-        seen = pages.seen(number, columns)
-        urls, missing = _frames(folder, number, seen, decoder)
-        _write(folder, f"tokens/{number}", seen_to_json(seen, urls, missing))
-    progress(index.num_clips, index.num_clips)
-    for path in sorted(SITE.rglob("*")):
-        name = path.relative_to(SITE).as_posix()
-        if path.is_file() and name != PAGE_FILE:
-            _put(folder / name, path.read_bytes())
+            _write(folder, f"{kind}/{number}", pages.piece(kind, number))
+    num_clips = pages.index.num_clips
+    for number in range(num_clips):
+        progress(number, num_clips)
+        found: dict[int, Json] = {}
+        pictures: dict[View, tuple[list[str], str | None]] = {}
+        for column in range(len(pages.index.runs.columns)):
+            one = pages.tokens(number, column)
+            if isinstance(one, str):
+                found[column] = {"missing": one}
+                continue
+            if one.view not in pictures:  # cells share frames
+                pictures[one.view] = _pictures(folder, f"{number}-{column}", one.view, decoder)
+            found[column] = one.to_json(*pictures[one.view])
+        _write(folder, f"tokens/{number}", found)
+    progress(num_clips, num_clips)
     # Last, so that an interrupted export cannot be opened.
-    _put(folder / PAGE_FILE, _page().encode())
+    (folder / PAGE_FILE).write_text(_page(), encoding="utf-8")
     return folder / PAGE_FILE
 
 
@@ -73,49 +83,27 @@ def _page() -> str:
     return html.replace('<html lang="en">', '<html lang="en" data-export="1">')
 
 
-def _prepare_folder(folder: Path) -> None:
-    """Raise for a directory with other files, and empty an earlier export."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--export {folder} is a file; name a directory")
-    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if there and not (folder / "data").is_dir():
-        raise InputError(f"--export {folder} holds other files; name a new or empty directory")
-    (folder / PAGE_FILE).unlink(missing_ok=True)
-    for name in ("data", "frames"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-
-
 def _write(folder: Path, name: str, value: object) -> None:
     """Write a piece of data as a script, with escaped tags."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")
-    _put(folder / "data" / f"{name}.js", f'tangoData("{name}",{text});\n'.encode())
-
-
-def _put(path: Path, data: bytes) -> None:
-    """Write a file without fsync; only the page marks a complete export."""
+    path = folder / "data" / f"{name}.js"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    path.write_bytes(f'tangoData("{name}",{text});\n'.encode())
 
 
-def _frames(
-    folder: Path, clip: int, seen: Seen, decoder: FrameDecoder | None
-) -> tuple[list[list[str]], list[str | None]]:
-    """Write the pictures of a clip; returns their names, or the reason for none, per view."""
-    urls: list[list[str]] = []
-    missing: list[str | None] = []
-    for number, view in enumerate(seen.views):
-        try:
-            if decoder is None:
-                raise FramesMissingError(_NO_FRAMES)
-            made = sprites_of(decoder, view)
-        except FramesMissingError as error:
-            urls.append([])
-            missing.append(str(error))
-            continue
-        names = [f"{clip}-{number}-{part}.jpg" for part in range(len(made))]
-        for name, picture in zip(names, made, strict=True):
-            _put(folder / "frames" / name, picture)
-        urls.append([f"frames/{name}" for name in names])
-        missing.append(None)
-    return urls, missing
+def _pictures(
+    folder: Path, name: str, view: View, decoder: FrameDecoder | None
+) -> tuple[list[str], str | None]:
+    """Write the pictures of a view; returns their names, and the reason if there are none."""
+    if decoder is None:
+        return [], _NO_FRAMES
+    try:
+        made = decoder.sprites(view)
+    except FramesMissingError as error:
+        return [], str(error)
+    names = [f"frames/{name}-{part}.jpg" for part in range(len(made))]
+    (folder / "frames").mkdir(exist_ok=True)
+    for file, picture in zip(names, made, strict=True):
+        (folder / file).write_bytes(picture)
+    return names, None

@@ -1,17 +1,18 @@
 """Frames of a clip as small pictures, decoded on request.
 
 As in the pipeline, a child process with a time and a memory limit decodes only the frames that were
-passed to the model. The latest pictures are cached in memory, up to a limit.
+passed to the model. The pictures of the latest clips are cached in memory.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ PER_SPRITE = 8
 
 _QUALITY = 82
 _MEMORY_GIB = 4.0
+# Clips whose pictures are cached.
+_NUM_CACHED = 16
 
 
 class FramesMissingError(InputError):
@@ -37,110 +40,106 @@ class FramesMissingError(InputError):
 
 
 @dataclass(frozen=True)
-class Clip:
-    """Source of a clip's frames.
+class View:
+    """Frames of a clip as a model saw them.
 
     Attributes:
         path: Video file, directory of frames, or URL of one.
         bounds: (start, end) in seconds; `None` for the whole video.
         fingerprint: Fingerprint of the source at the time of the run.
+        sampling: `frames` of the cache's manifest as JSON: the sampling settings of the model's
+            frames; "" if they are not recorded.
+        times: (T,) seconds of the token grid; the nearest frame is used for every time.
     """
 
     path: str
     bounds: tuple[float, float] | None
     fingerprint: str
+    sampling: str
+    times: tuple[float, ...]
+
+    @property
+    def num_sprites(self) -> int:
+        """Number of pictures into which the frames are combined."""
+        return -(-len(self.times) // PER_SPRITE)
+
+
+def view_of(
+    asked: Mapping[str, Any], sampling: Mapping[str, Any] | None, times: Iterable[float]
+) -> View:
+    """The frames of a row of `clips/*.parquet`; see `View`."""
+    start, end = asked["clip_start"], asked["clip_end"]
+    bounds = None if start is None else (start, end)
+    settings = json.dumps(dict(sampling), sort_keys=True) if sampling else ""
+    return View(asked["path"], bounds, asked["source_fingerprint"], settings, tuple(times))
 
 
 @dataclass
 class FrameDecoder:
-    """Decodes frames to pictures and caches the latest ones.
+    """Decodes frames to pictures and caches those of the latest clips.
 
     Args:
         pixels: Area of a frame in pixels, with the video's aspect ratio.
-        max_bytes: Maximum size of all cached pictures.
         timeout_s: Time limit per clip in seconds.
         videos: Cache for videos fetched from stores.
     """
 
     pixels: int = 200_000
-    max_bytes: int = 64 * 2**20
     timeout_s: float = 120.0
     videos: VideoCache = field(default_factory=lambda: VideoCache("~/.cache/tango-video", 50))
 
     def __post_init__(self) -> None:
         self._child = Child(memory_gib=_MEMORY_GIB)
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Any, ...], list[bytes]] = OrderedDict()
-        self._num_bytes = 0
+        self._cached = lru_cache(_NUM_CACHED)(self._made)
 
-    def sprites(
-        self, clip: Clip, sampling: Mapping[str, Any], times: Sequence[float]
-    ) -> list[bytes]:
+    def sprites(self, view: View) -> list[bytes]:
         """JPEG pictures of `PER_SPRITE` frames each, one frame per time.
-
-        Args:
-            clip: Source of the frames.
-            sampling: `frames` of the cache's manifest: sampling settings of the model's frames.
-            times: (T,) seconds of the token grid; the nearest frame is used for every time.
 
         Raises:
             FramesMissingError: If the frames cannot be decoded; the message is one sentence.
         """
-        name = (clip, repr(sorted(sampling.items())), tuple(times))
+        if not view.sampling:
+            raise FramesMissingError("The token cache has no record of its frame sampling.")
         with self._lock:  # one clip is decoded at a time
-            if name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name]
-            made = pictures_of(self._decoded(clip, sampling), times)
-            self._kept[name] = made
-            self._num_bytes += sum(map(len, made))
-            while self._num_bytes > self.max_bytes and len(self._kept) > 1:
-                _, oldest = self._kept.popitem(last=False)
-                self._num_bytes -= sum(map(len, oldest))
-            return made
+            return self._cached(view)
 
     def close(self) -> None:
         """End the child process."""
         self._child.close()
 
-    def _decoded(self, clip: Clip, sampling: Mapping[str, Any]) -> VideoFrames:
-        """The model's frames at a small size."""
-        shown = redacted(clip.path)
+    def _made(self, view: View) -> list[bytes]:
+        """Decode the model's frames at a small size and combine them into pictures."""
+        known, settings = {one.name for one in fields(FrameSpec)}, json.loads(view.sampling)
+        settings = {name: value for name, value in settings.items() if name in known}
         try:
-            spec = _small(sampling, self.pixels)
+            spec = replace(
+                FrameSpec(**settings),
+                size=None,
+                min_pixels=0,
+                max_pixels=self.pixels,
+                multiple=2,
+                area=None,
+            )
             with ExitStack() as stack:
-                path = clip.path
+                path = view.path
                 if is_url(path):
-                    path = stack.enter_context(self.videos.fetched(path, clip.fingerprint))
+                    path = stack.enter_context(self.videos.fetched(path, view.fingerprint))
                 frames: VideoFrames = self._child.call(
                     decode_frames,
                     path,
                     spec,
-                    clip.bounds,
+                    view.bounds,
                     timeout_s=self.timeout_s,
-                    about=shown,
+                    about=redacted(view.path),
                     what="decoder",
                 )
-            return frames
         except (ValueError, OSError, MemoryError, CrashError, ChildStartError) as error:
             text = redacted(" ".join(str(error).split())) or type(error).__name__
             raise FramesMissingError(f"The frames cannot be decoded: {text}") from error
-
-
-def _small(sampling: Mapping[str, Any], pixels: int) -> FrameSpec:
-    """Frame spec that samples the model's frames at a small size and native aspect ratio."""
-    known = {one.name for one in fields(FrameSpec)}
-    spec = FrameSpec(**{name: value for name, value in sampling.items() if name in known})
-    return replace(spec, size=None, min_pixels=0, max_pixels=pixels, multiple=2, area=None)
-
-
-def pictures_of(frames: VideoFrames, times: Sequence[float]) -> list[bytes]:
-    """JPEG pictures of the frames nearest to the given times, `PER_SPRITE` frames each."""
-    nearest = nearest_to(frames.timestamps, np.asarray(times, np.float64))
-    chosen = frames.pixels[nearest]
-    return [
-        _jpeg(chosen[start : start + PER_SPRITE]) for start in range(0, len(chosen), PER_SPRITE)
-    ]
+        chosen = frames.pixels[nearest_to(frames.timestamps, np.array(view.times))]
+        parts = range(0, len(chosen), PER_SPRITE)
+        return [_jpeg(chosen[start : start + PER_SPRITE]) for start in parts]
 
 
 def nearest_to(

@@ -8,7 +8,6 @@ with one letter per cell for correctness and status, so that 100,000 questions w
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,12 +52,6 @@ STATUSES = {
     "answer_failed": "a",
     "other": "x",
 }
-_FAILURES = {
-    "decode_failed": "d",
-    "decode_damaged": "D",
-    "encode_failed": "e",
-    "answer_failed": "a",
-}
 
 # Columns of an answer that a clip's page shows.
 SHOWN = [
@@ -68,14 +61,23 @@ SHOWN = [
 ]
 _ASKED = [name for name in ASKED.names if name not in ("benchmark", "video_id", "subtitles_digest")]
 
-_TABLES = """
-CREATE TABLE staged (benchmark VARCHAR, video_id VARCHAR, question_id VARCHAR, groups VARCHAR,
-                     col INTEGER, letter VARCHAR, run INTEGER, {answer});
-CREATE TABLE asked (clip INTEGER, grp INTEGER, path VARCHAR, clip_start DOUBLE, clip_end DOUBLE,
-                    clip_key VARCHAR, source_fingerprint VARCHAR, questions VARCHAR);
-CREATE TABLE texts (clip INTEGER, question_id VARCHAR, text VARCHAR, options VARCHAR);
-CREATE TABLE kinds (kind INTEGER, name VARCHAR, value VARCHAR);
-"""
+_TEXT, _NUMBER = pa.string(), pa.int32()
+_TABLES = {
+    "staged": pa.schema(
+        [
+            *((name, _TEXT) for name in ("benchmark", "video_id", "question_id", "groups")),
+            ("col", _NUMBER),
+            ("letter", _TEXT),
+            ("run", _NUMBER),
+            *(ANSWER.field(name) for name in SHOWN),
+        ]
+    ),
+    "asked": pa.schema([("clip", _NUMBER), ("grp", _NUMBER), *(ASKED.field(n) for n in _ASKED)]),
+    "texts": pa.schema(
+        [("clip", _NUMBER), ("question_id", _TEXT), ("text", _TEXT), ("options", _TEXT)]
+    ),
+    "kinds": pa.schema([("kind", _NUMBER), ("name", _TEXT), ("value", _TEXT)]),
+}
 # Clips, questions and sets of groups are numbered in order of first occurrence.
 _NUMBERED = """
 CREATE TABLE named_clips AS
@@ -126,8 +128,6 @@ class QuestionIndex:
 
     def __init__(self, runs: Runs, folder: Path) -> None:
         self.runs = runs
-        self._local = threading.local()
-        self._cursors: list[duckdb.DuckDBPyConnection] = []
         # No query may access the network.
         self._connection = duckdb.connect(
             str(folder / "index.duckdb"),
@@ -140,28 +140,25 @@ class QuestionIndex:
             },
         )
         self._connection.create_function("printable", printable, ["VARCHAR"], "VARCHAR")
-        answer = ", ".join(f"{name} {_sql_type(ANSWER.field(name).type)}" for name in SHOWN)
-        self._connection.execute(_TABLES.format(answer=answer))
+        for name, schema in _TABLES.items():
+            self._connection.register("incoming", schema.empty_table())
+            self._connection.execute(f"CREATE TABLE {name} AS SELECT * FROM incoming")
         self._fill()
-        self.num_questions = self._count("questions")
-        self.num_clips = self._count("clips")
+        self.num_questions, self.num_clips, self.num_kinds = (
+            int(self.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"])
+            for table in ("questions", "clips", "groupings")
+        )
         self.has_words = bool(self.rows("SELECT 1 FROM questions WHERE text <> '' LIMIT 1"))
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a query as dictionaries; thread-safe."""
-        if not hasattr(self._local, "cursor"):
-            self._local.cursor = self._connection.cursor()
-            self._cursors.append(self._local.cursor)
-        found = self._local.cursor.execute(query, list(values))
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        with self._connection.cursor() as cursor:
+            found = cursor.execute(query, list(values))
+            names = [column[0] for column in found.description]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def close(self) -> None:
         """Close the database."""
-        for cursor in self._cursors:
-            cursor.close()
-        self._cursors.clear()
-        self._local = threading.local()
         self._connection.close()
 
     def _fill(self) -> None:
@@ -187,13 +184,10 @@ class QuestionIndex:
         clips = {(row["benchmark"], row["video_id"]): row["clip"] for row in names}
         for number, group in enumerate(self.runs.groups):
             self._add_asked(number, group, clips)
-        pairs = [
-            (row["kind"], printable(name), printable(value))
-            for row in self.rows("SELECT kind, groups FROM groupings")
-            for name, value in read_groups(row["groups"]).items()
-        ]
-        kinds, group_names, values = zip(*pairs, strict=True) if pairs else ((), (), ())
-        self._insert("kinds", kind=kinds, name=group_names, value=values)
+        for row in self.rows("SELECT kind, groups FROM groupings"):
+            groups = {printable(k): printable(v) for k, v in read_groups(row["groups"]).items()}
+            kinds = [row["kind"]] * len(groups)
+            self._insert("kinds", kind=kinds, name=[*groups], value=[*groups.values()])
         self._connection.execute(_JOINED)
 
     def _stage(self, answers: AnswerColumns, columns: dict[str, int], run: int) -> None:
@@ -239,17 +233,11 @@ class QuestionIndex:
                     options=["\n".join(map(printable, one["choices"])) for _, one in words],
                 )
 
-    def _count(self, table: str) -> int:
-        return int(self.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"])
-
     def _insert(self, target: str, **columns: Any) -> None:
         """Add rows to a table."""
-        table = pa.table(columns)
-        if table.num_rows:
-            self._connection.register("incoming", table)
-            names = ", ".join(columns)
-            self._connection.execute(f"INSERT INTO {target} ({names}) SELECT {names} FROM incoming")
-            self._connection.unregister("incoming")
+        table = pa.table(columns, schema=_TABLES[target])
+        self._connection.register("incoming", table)
+        self._connection.execute(f"INSERT INTO {target} SELECT * FROM incoming")
 
 
 def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
@@ -269,8 +257,8 @@ def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
     letters[failed | ~answered] = ord("x")
     codes, names = columns.texts("status")
     for code, name in enumerate(names):
-        if name in _FAILURES:
-            letters[failed & (codes == code)] = ord(_FAILURES[name])
+        if name in STATUSES:
+            letters[failed & (codes == code)] = ord(STATUSES[name][0])
     return letters
 
 
@@ -283,12 +271,3 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
         return table[name].cast(kind)
     except (pa.ArrowException, NotImplementedError):
         return pa.nulls(table.num_rows, kind)
-
-
-def _sql_type(kind: pa.DataType) -> str:
-    """The database's type for one of Arrow's."""
-    if pa.types.is_integer(kind):
-        return "BIGINT"
-    if pa.types.is_floating(kind):
-        return "DOUBLE"
-    return "BOOLEAN" if pa.types.is_boolean(kind) else "VARCHAR"

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ import pyarrow as pa
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
 from jobs.config.recipe import Job, parse_job
+from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.quantities import Json
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
@@ -28,6 +29,8 @@ from tango_core.errors import InputError, MissingFileError
 from tango_core.printable import printable, printable_item
 
 BASELINE = "full"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,11 @@ class RunGroup:
     def asked(self) -> Iterator[pa.Table]:
         """Clips and questions of the runs, as recorded, or else from the current benchmark."""
         for folder, facts in zip(self.folders, self.facts, strict=True):
-            there = False
+            recorded = False
             for table in read_asked(folder):
-                there = True
+                recorded = True
                 yield table
-            if not there:
+            if not recorded:
                 yield from asked_by_recipe(folder, facts)
 
     def cache_roots(self, given: str | None) -> list[str]:
@@ -107,10 +110,8 @@ class RunGroup:
             "ids": [facts.run_id for facts in self.facts],
             "model": first.model,
             "frames": first.num_frames,
-            "kind": first.kind,
             "device": first.device,
             "started": first.started_at,
-            "mode": first.mode,
             "note": first.note,
             "where": [redacted(str(place)) for place in self.places],
         }
@@ -121,7 +122,7 @@ class Runs:
     """All viewed runs with the columns of the list."""
 
     groups: tuple[RunGroup, ...]
-    columns: tuple[Column, ...] = field(default=())
+    columns: tuple[Column, ...] = ()
 
     @classmethod
     def open(cls, folders: Sequence[Path], places: Sequence[Place]) -> Runs:
@@ -135,28 +136,21 @@ class Runs:
             FileNotFoundError: If a directory is not a finished run.
             ValueError: If a run is named twice, or its facts are damaged.
         """
-        members: dict[str, list[tuple[Path, Place, JobFacts]]] = {}
+        jobs: dict[str, list[tuple[Path, Place, JobFacts]]] = {}
         seen: set[Path] = set()
         for folder, place in zip(folders, places, strict=True):
             if folder.resolve() in seen:
                 raise InputError(f"{place} is named twice; name every run once")
             seen.add(folder.resolve())
-            facts = JobFacts.load(folder)
-            members.setdefault(_job_of(folder, facts), []).append((folder, place, facts))
-        groups = tuple(
-            RunGroup(*(tuple(part) for part in zip(*own, strict=True))) for own in members.values()
-        )
+            facts, recipe = JobFacts.load(folder), folder / JOB_FILE
+            content = read_recipe(recipe) if recipe.is_file() else {}
+            job = str(folder.resolve())
+            if isinstance(content.pop("shard", None), str):  # equal for all shards of the job
+                about = [computed_part(content), facts.model, [cell.name for cell in facts.cells]]
+                job = json.dumps(about, sort_keys=True, default=str)
+            jobs.setdefault(job, []).append((folder, place, facts))
+        groups = tuple(RunGroup(*map(tuple, zip(*own, strict=True))) for own in jobs.values())
         return cls(groups, _columns(groups))
-
-
-def _job_of(folder: Path, facts: JobFacts) -> str:
-    """A key that is equal only for shards of the same job."""
-    path = folder / JOB_FILE
-    recipe = read_recipe(path) if path.is_file() else {}
-    if not isinstance(recipe.pop("shard", None), str):
-        return str(folder.resolve())
-    about = [computed_part(recipe), facts.model, [cell.name for cell in facts.cells]]
-    return json.dumps(about, sort_keys=True, default=str)
 
 
 def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
@@ -167,30 +161,17 @@ def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
         for facts in group.facts:
             for cell in facts.cells:
                 cells.setdefault(cell.name, {}).setdefault(cell.benchmark, cell)
-        start = len(found)
-        names = list(cells)
-        baseline = next(
-            (start + at for at, n in enumerate(names) if _method(cells[n]) == BASELINE), None
-        )
-        for at, name in enumerate(names):
-            label = name if len(groups) == 1 else f"{name} ({group.label})"
-            short = name if len(groups) == 1 else f"{name} [{number + 1}]"
-            own = None if start + at == baseline else baseline
-            found.append(Column(number, name, label, short, cells[name], own))
-    labels = [column.label for column in found]
-    if len(set(labels)) < len(labels):  # runs with equal names in different directories
+        methods = [next(iter(one.values())).method for one in cells.values()]
+        full = methods.index(BASELINE) + len(found) if BASELINE in methods else None
+        for name, by_benchmark in cells.items():
+            label, short = name, name
+            if len(groups) > 1:
+                label, short = f"{name} ({group.label})", f"{name} [{number + 1}]"
+            baseline = None if full == len(found) else full
+            found.append(Column(number, name, label, short, by_benchmark, baseline))
+    if len({column.label for column in found}) < len(found):  # equal names of run directories
         found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
     return tuple(found)
-
-
-def _method(cells: dict[str, CellFacts]) -> str:
-    """The method of a column."""
-    return next(iter(cells.values())).method
-
-
-logger = logging.getLogger(__name__)
-
-_ROWS = 5_000
 
 
 def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
@@ -203,7 +184,9 @@ def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
     try:
         if not path.is_file():
             raise MissingFileError("it holds no job.yaml")
-        yield from _asked(parse_job(read_recipe(path), str(path)))
+        job = parse_job(read_recipe(path), str(path))
+        for section in job.all_benchmarks:
+            yield to_table(_clips_of(section, job), ASKED)
     except (ValueError, OSError, TypeError) as error:
         logger.warning(
             "run %s has no record of its questions, and its benchmark cannot be read (%s): "
@@ -213,30 +196,21 @@ def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
         )
 
 
-def _asked(job: Job) -> Iterator[pa.Table]:
-    """The clips of all benchmarks of a recipe, ignoring its shard."""
+def _clips_of(section: BenchmarkSection, job: Job) -> list[Clip]:
+    """The clips of a benchmark of a recipe, ignoring its shard."""
+    if section.root is not None and is_url(section.root):
+        raise InputError(f"benchmark.root {section.root} is in a store")
+    options = {name: getattr(section, name) for name in ("root", "split", "seed", "protocol")}
+    benchmark = build_benchmark(section.name, **options)
+    where = benchmark.generated_in
+    if where is not None and not where.is_dir():  # do not generate videos for viewing
+        raise MissingFileError(f"{where} is not there")
     rows: list[Clip] = []
-    for section in job.all_benchmarks:
-        if section.root is not None and is_url(section.root):
-            raise InputError(f"benchmark.root {section.root} is in a store")
-        benchmark = build_benchmark(
-            section.name,
-            root=section.root,
-            split=section.split,
-            seed=section.seed,
-            protocol=section.protocol,
-        )
-        where = benchmark.generated_in
-        if where is not None and not where.is_dir():  # do not generate videos for viewing
-            raise MissingFileError(f"{where} is not there")
-        with in_one_line(section.name, type(benchmark)):
-            for item in benchmark.items(job.limit):
-                key = fingerprint = ""
-                with suppress(SourceMissingError):
-                    fingerprint = source_fingerprint(item.path, job.hash_content)
-                    key = clip_key(fingerprint, item.clip)
-                rows.append(clip_of(section.name, printable_item(item), key, fingerprint))
-                if len(rows) == _ROWS:
-                    yield to_table(rows, ASKED)
-                    rows = []
-    yield to_table(rows, ASKED)
+    with in_one_line(section.name, type(benchmark)):
+        for item in benchmark.items(job.limit):
+            key = fingerprint = ""
+            with suppress(SourceMissingError):
+                fingerprint = source_fingerprint(item.path, job.hash_content)
+                key = clip_key(fingerprint, item.clip)
+            rows.append(clip_of(section.name, printable_item(item), key, fingerprint))
+    return rows

@@ -6,22 +6,19 @@ are rejected, which protects against DNS rebinding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from jobs.viewer.clips import ClipPages, NoSuchClipError, num_sprites, seen_to_json, sprites_of
-from jobs.viewer.contents import piece
 from jobs.viewer.frames import FrameDecoder, FramesMissingError
+from jobs.viewer.pages import NoSuchPieceError, Pages
 from tango_core.errors import InputError
 
 SITE = Path(__file__).parent / "site"
@@ -41,24 +38,14 @@ _HEADERS = {
 }
 
 
-class _Headers:
-    """Middleware that adds security headers to every response."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                extra = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                kept = [pair for pair in message["headers"] if pair[0].decode() not in _HEADERS]
-                message = {**message, "headers": [*kept, *extra]}
-            await send(message)
-
-        await self._app(scope, receive, with_headers)
+async def _with_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    """Add security headers to a response."""
+    response = await call_next(request)
+    response.headers.update(_HEADERS)
+    return response
 
 
-def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
+def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
     """The server's application.
 
     Args:
@@ -67,30 +54,27 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
     """
 
     def data(request: Request) -> Response:
-        return JSONResponse(
-            piece(pages, request.path_params["kind"], request.path_params["number"])
-        )
+        return JSONResponse(pages.piece(**request.path_params))
 
     def tokens(request: Request) -> Response:
-        number = request.path_params["clip"]
-        columns = _columns(request, len(pages.index.runs.columns))
-        seen = pages.seen(number, columns)
-        urls = [
-            [f"frames/{number}/{view.column}/{part}.jpg" for part in range(num_sprites(view))]
-            for view in seen.views
-        ]
-        return JSONResponse(seen_to_json(seen, urls, [None] * len(urls)))
+        clip, found = request.path_params["clip"], {}
+        for column in map(_number, request.query_params.get("columns", "").split(",")):
+            one = pages.tokens(clip, column)
+            if isinstance(one, str):
+                found[column] = {"missing": one}
+            else:
+                parts = range(one.view.num_sprites)
+                found[column] = one.to_json([f"frames/{clip}/{column}/{at}.jpg" for at in parts])
+        return JSONResponse(found)
 
     def frames(request: Request) -> Response:
-        column, part = request.path_params["column"], request.path_params["part"]
-        if column >= len(pages.index.runs.columns):
-            raise NoSuchClipError(f"there is no column {column}")
-        seen = pages.seen(request.path_params["clip"], [column])
-        if not seen.views:
-            raise FramesMissingError(str(seen.columns[column]))
-        made = sprites_of(decoder, seen.views[0])
+        part = request.path_params["part"]
+        found = pages.tokens(request.path_params["clip"], request.path_params["column"])
+        if isinstance(found, str):
+            raise FramesMissingError(found)
+        made = decoder.sprites(found.view)
         if part >= len(made):
-            raise NoSuchClipError(f"there are {len(made)} pictures")
+            raise NoSuchPieceError(f"there are {len(made)} pictures")
         return Response(made[part], media_type="image/jpeg")
 
     routes = [
@@ -102,30 +86,25 @@ def build_app(pages: ClipPages, decoder: FrameDecoder) -> Starlette:
     return Starlette(
         routes=routes,
         middleware=[
-            Middleware(_Headers),
+            Middleware(BaseHTTPMiddleware, dispatch=_with_headers),
             Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False),
         ],
         exception_handlers={
-            ValueError: _error_reply(400),
-            NoSuchClipError: _error_reply(404),
-            FramesMissingError: _error_reply(404),
+            ValueError: _error_reply,
+            NoSuchPieceError: _error_reply,
+            FramesMissingError: _error_reply,
         },
     )
 
 
-def _columns(request: Request, there: int) -> list[int]:
-    """Column indices of a request."""
-    given = request.query_params.get("columns", "")
-    numbers = [int(one) for one in given.split(",") if one.isascii() and one.isdigit()]
-    if not numbers or any(number >= there for number in numbers):
-        raise InputError(f"columns {given!r}: give numbers from 0 to {there - 1} with commas")
-    return list(dict.fromkeys(numbers))
+def _number(text: str) -> int:
+    """Parse the number of a column."""
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"columns={text!r}: give numbers with commas")
+    return int(text)
 
 
-def _error_reply(status: int) -> Callable[[Request, Any], Response]:
-    """Exception handler whose response is the error message."""
-
-    def answer(request: Request, error: Exception) -> Response:
-        return PlainTextResponse(" ".join(str(error).split()), status)
-
-    return answer
+def _error_reply(request: Request, error: Exception) -> Response:
+    """The error message as a response."""
+    status = 404 if isinstance(error, NoSuchPieceError | FramesMissingError) else 400
+    return PlainTextResponse(" ".join(str(error).split()), status)

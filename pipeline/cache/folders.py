@@ -240,13 +240,6 @@ def find_caches(
     return found
 
 
-def existing_caches(root: str | Storage, names: Iterable[str]) -> dict[str, CacheFolder]:
-    """The existing caches with these names, by name."""
-    storage = Storage.at(root)
-    existing = set(storage.folders()) if storage.is_folder() else set()
-    return {name: _look_into(storage, name, by_footers=False) for name in names if name in existing}
-
-
 def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
     """List a directory and open its cache; errors are recorded as its problem."""
     folder = root.child(name)

@@ -10,15 +10,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
+
+import psutil
 
 EVERY_S = 5.0
 """Between two reports of one process."""
 _FORGOTTEN_S = 60.0
 """Readings older than this are dropped; their node or GPU is no longer used."""
-# Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
-_TIMES, _IDLE = slice(1, 9), (3, 4)
 
 
 class Reading(NamedTuple):
@@ -42,12 +41,11 @@ class UsageReader:
 
     Args:
         gpus: Ray's ids of the GPUs that this process sees, in the order of torch.
-        proc: Directory of the kernel's statistics; without it there are no readings of the node.
     """
 
-    def __init__(self, gpus: Sequence[str] = (), proc: Path = Path("/proc")) -> None:
-        self._host, self._gpus, self._proc = socket.gethostname(), gpus, proc
-        self._times = self._cpu_times()
+    def __init__(self, gpus: Sequence[str] = ()) -> None:
+        self._host, self._gpus = socket.gethostname(), gpus
+        self._times = _cpu_times()
         self._read_at = float("-inf")
 
     def due(self) -> list[Reading]:
@@ -64,14 +62,11 @@ class UsageReader:
 
     def _node(self) -> Iterator[Reading]:
         """Readings of CPUs and memory."""
-        (total, idle), now = self._times, self._cpu_times()
+        (total, idle), now = self._times, _cpu_times()
         if (passed := now[0] - total) > 0:
             self._times = now
             yield self._reading("cpu", 1 - (now[1] - idle) / passed)
-        with suppress(OSError, ValueError, KeyError):
-            lines = (self._proc / "meminfo").read_text().splitlines()
-            kib = {name: int(number) for name, number, *_ in map(str.split, lines)}
-            yield self._reading("memory", 1 - kib["MemAvailable:"] / kib["MemTotal:"])
+        yield self._reading("memory", psutil.virtual_memory().percent / 100)
 
     def _gpu_readings(self, torch: Any) -> Iterator[Reading]:
         """Readings of the GPUs used by this process; querying others would allocate memory."""
@@ -88,14 +83,13 @@ class UsageReader:
     def _reading(self, quantity: str, share: float, gpu: str = "") -> Reading:
         return Reading(self._host, gpu, quantity, round(100 * min(1.0, max(0.0, share)), 1))
 
-    def _cpu_times(self) -> tuple[int, int]:
-        """Total and idle CPU time in ticks; 0 if unknown."""
-        try:
-            words = (self._proc / "stat").read_text().split("\n", 1)[0].split()
-            times = [int(word) for word in words[_TIMES]]
-            return sum(times), sum(times[at] for at in _IDLE)
-        except (OSError, ValueError, IndexError):
-            return 0, 0
+
+def _cpu_times() -> tuple[float, float]:
+    """Total and idle CPU time of this node in seconds."""
+    times = psutil.cpu_times()._asdict()
+    # On Linux, the time of guests is part of the user time.
+    total = sum(times.values()) - times.get("guest", 0) - times.get("guest_nice", 0)
+    return total, times["idle"] + times.get("iowait", 0)
 
 
 class UsageBoard:

@@ -17,7 +17,7 @@ def host() -> str:
 
 
 def user() -> str:
-    """Name of the current user; empty for a user id without a name, as in containers."""
+    """Name of who runs this; empty for a user id without a name, as containers have."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -30,9 +30,9 @@ def pid() -> int:
 
 
 def machine() -> str:
-    """Id of this boot of the machine and of the container; empty if unknown.
+    """This start of this machine and this container; empty where the system does not say.
 
-    Process ids are comparable only if it is the same.
+    Process ids may be compared only where it is the same.
     """
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -42,20 +42,12 @@ def machine() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine exists and is no zombie."""
+    """Whether a process of this machine is there and is not only waiting to be collected."""
     return _stat(pid, 0) not in ("", "Z", "X")
 
 
-def started(pid: int) -> str:
-    """Start time of a process of this machine in clock ticks; empty if unknown.
-
-    Together with it a process id is unique, although ids are reused.
-    """
-    return _stat(pid, 19)
-
-
 def _stat(pid: int, field: int) -> str:
-    """A field after the process name in `/proc/PID/stat`; empty if there is none."""
+    """A field behind the name of a process in its `/proc` entry; empty if there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
     except (OSError, IndexError):
@@ -63,9 +55,10 @@ def _stat(pid: int, field: int) -> str:
 
 
 def end_descendants() -> None:
-    """Kill all descendants of this process, such as decode children and its own Ray (on Linux).
+    """Kill every process below this one: decode children, uploads, a Ray of our own (on Linux).
 
-    Ray's agents are no descendants; they exit within about a minute after their parents.
+    Ray's agents are not children of ours; they notice the end of their parents, but look for them
+    for a minute.
     """
     below = {os.getpid()}
     parents = _parents()
@@ -77,7 +70,7 @@ def end_descendants() -> None:
 
 
 def _parents() -> dict[int, int]:
-    """Process id -> id of its parent; empty if unknown."""
+    """Process id -> that of its parent; empty where the system does not say."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
@@ -86,5 +79,5 @@ def _parents() -> dict[int, int]:
 
 
 def leave_at_once(code: int) -> NoReturn:
-    """Exit immediately, without flushing buffers or waiting for threads."""
+    """End this process without another step of its own, buffers and threads included."""
     os._exit(code)

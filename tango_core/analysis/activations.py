@@ -57,8 +57,6 @@ class ActivationReport:
         are_sinks: Whether the chosen positions are sinks.
         sinks: Activations of the first group.
         others: Activations of all other positions.
-        top_channels: Per layer, the channels with the largest mean absolute activation in the first
-            group, largest first, with that mean.
     """
 
     ranks: SinkReport
@@ -66,7 +64,6 @@ class ActivationReport:
     are_sinks: bool
     sinks: GroupActivations
     others: GroupActivations
-    top_channels: dict[int, tuple[tuple[int, float], ...]]
 
 
 class ActivationStudy:
@@ -79,9 +76,8 @@ class ActivationStudy:
     def __init__(self, layers: Collection[int]) -> None:
         self.layers = tuple(sorted(set(layers)))
         self.ranks = SinkCalibration("attention")
-        self._norms = torch.zeros(0)
-        self._statistics: dict[int, Tensor] = {}
-        self._channels: dict[int, Tensor] = {}
+        self._norms = torch.zeros(1, 1, dtype=torch.float64)  # broadcast by the first clip
+        self._statistics = torch.zeros(1, 1, 1, dtype=torch.float64)  # per layer and position
 
     def add(self, trace: TowerTrace) -> None:
         """Add one clip.
@@ -90,20 +86,14 @@ class ActivationStudy:
             ValueError: If its grid differs from that of earlier clips, or values are not finite.
         """
         self.ranks.add(trace.attention, trace.grid)
-        norms = trace.norms.double().sum(dim=0).cpu()
-        self._norms = self._norms + norms if len(self._norms) else norms
-        values = [trace.hidden[layer].float().abs() for layer in self.layers]
-        described = _fetched([describe(part) for part in values])
-        channels = _fetched(values)
-        for layer, own in zip(self.layers, channels, strict=True):
-            if not bool(own.isfinite().all()):
+        self._norms = self._norms + trace.norms.double().sum(dim=0).cpu()
+        described = []
+        for layer in self.layers:
+            values = trace.hidden[layer].float().abs()
+            if not bool(values.isfinite().all()):
                 raise InputError(f"layer {layer} of this clip holds NaN or infinite values")
-        for layer, *sums in zip(self.layers, described, channels, strict=True):
-            if layer in self._statistics:
-                self._statistics[layer] += sums[0]
-                self._channels[layer] += sums[1]
-            else:
-                self._statistics[layer], self._channels[layer] = sums
+            described.append(describe(values).double().sum(dim=0))
+        self._statistics = self._statistics + torch.stack(described).cpu()
 
     def report(
         self, rule: SinkRule | None = None, sinks: Sequence[int] | None = None
@@ -132,32 +122,20 @@ class ActivationStudy:
             are_sinks=bool(found),
             sinks=self._group(is_sink),
             others=self._group(~is_sink),
-            top_channels={layer: self._top_channels(layer, is_sink) for layer in self.layers},
         )
 
     def _group(self, members: Tensor) -> GroupActivations:
         """Means over the positions of a group."""
         frames = self.ranks.num_frames
         norms = self._norms[:, members] / frames
-        means = {
-            layer: (sums[members].mean(dim=0) / frames).tolist()
-            for layer, sums in self._statistics.items()
-        }
+        means = (self._statistics[:, members].mean(dim=1) / frames).tolist()
         return GroupActivations(
             positions=int(members.sum()),
-            statistics={layer: tuple(values) for layer, values in means.items()},
+            statistics=dict(zip(self.layers, map(tuple, means), strict=True)),
             norms=norms.mean(dim=1),
             low=norms.amin(dim=1),
             high=norms.amax(dim=1),
         )
-
-    def _top_channels(
-        self, layer: int, members: Tensor, count: int = 3
-    ) -> tuple[tuple[int, float], ...]:
-        """The channels with the largest activations in a group."""
-        means = self._channels[layer][members].mean(dim=0) / self.ranks.num_frames
-        values, channels = means.topk(min(count, len(means)))
-        return tuple(zip(channels.tolist(), values.tolist(), strict=True))
 
 
 def describe(values: Tensor) -> Tensor:
@@ -173,8 +151,3 @@ def describe(values: Tensor) -> Tensor:
     parts = [ordered[..., place] for place in places]
     parts += [values.mean(dim=-1), values.std(dim=-1, correction=0), ordered[..., width // 2]]
     return torch.stack(parts, dim=-1)
-
-
-def _fetched(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Sums of (T, P, C) tensors over frames, each (P, C) float64 on the host, in one transfer."""
-    return list(torch.stack([part.double().sum(dim=0) for part in parts]).cpu()) if parts else []

@@ -10,8 +10,6 @@ centre), computed on all tokens of a window of consecutive frames.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,46 +20,6 @@ from tango_core.ops.st_rope import st_rope
 from tango_core.types import VisualFeatures
 
 NUM_NEIGHBORS = 7
-
-
-@dataclass(frozen=True)
-class Fragmentation:
-    """Fragmentation of the clusters of some windows.
-
-    Attributes:
-        pieces: Number of connected pieces of every cluster.
-        in_largest: Share of every cluster's tokens that are in its largest piece, in (0, 1].
-    """
-
-    pieces: tuple[int, ...]
-    in_largest: tuple[float, ...]
-
-    def __add__(self, other: Fragmentation) -> Fragmentation:
-        """Concatenate the clusters of both."""
-        return Fragmentation(self.pieces + other.pieces, self.in_largest + other.in_largest)
-
-    @property
-    def num_clusters(self) -> int:
-        """Number of (non-empty) clusters."""
-        return len(self.pieces)
-
-    @property
-    def mean_pieces(self) -> float:
-        """Mean number of pieces of a cluster, at least 1."""
-        return sum(self.pieces) / len(self.pieces)
-
-    @property
-    def connected(self) -> float:
-        """Share of the clusters that are one piece, in [0, 1]."""
-        return sum(number == 1 for number in self.pieces) / len(self.pieces)
-
-    @property
-    def mean_in_largest(self) -> float:
-        """Share of a cluster's tokens in its largest piece, averaged over clusters."""
-        return sum(self.in_largest) / len(self.in_largest)
-
-
-NO_CLUSTERS = Fragmentation((), ())
 
 
 def cluster_labels(
@@ -93,22 +51,24 @@ def cluster_labels(
     return assign_to_centers(distances, centers)[0].view(len(tokens), *features.grid).cpu()
 
 
-def fragmentation(labels: Tensor) -> Fragmentation:
+def fragmentation(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Count the connected pieces of every cluster.
 
     Args:
         labels: (t, H, W) cluster indices. Tokens are adjacent in rows and columns of a frame, and
             at one position of consecutive frames.
+
+    Returns:
+        (C,) int64 number of pieces of every non-empty cluster, and (C,) share of its tokens that
+        are in its largest piece, in (0, 1].
     """
     pieces = connected_pieces(labels).flatten()
     found, sizes = torch.unique(pieces, return_counts=True)
     owners = labels.flatten()[found]  # a piece is identified by one of its tokens
     clusters, numbers, counts = torch.unique(owners, return_inverse=True, return_counts=True)
-    totals = torch.zeros(len(clusters), dtype=torch.int64).index_add_(0, numbers, sizes)
-    largest = torch.zeros(len(clusters), dtype=torch.int64).scatter_reduce_(
-        0, numbers, sizes, reduce="amax"
-    )
-    return Fragmentation(tuple(counts.tolist()), tuple((largest / totals).tolist()))
+    nothing = torch.zeros(len(clusters), dtype=torch.int64)
+    totals = nothing.index_add(0, numbers, sizes)
+    return counts, nothing.scatter_reduce(0, numbers, sizes, reduce="amax") / totals
 
 
 def connected_pieces(labels: Tensor) -> Tensor:

@@ -8,8 +8,6 @@ kept tokens is the number of the object's tokens that survive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -19,32 +17,7 @@ from tango_core.combination import Combination
 LEAST_PURITY = 0.5
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """Surviving tokens of one object.
-
-    Attributes:
-        num_tokens: Number of the object's tokens in the clip.
-        share: Surviving share of them, in [0, 1].
-        purest: Largest share of a kept token that comes from the object, in [0, 1].
-        best: Surviving share in the best set of equally many tokens for this question.
-        best_for_clip: Surviving share in the best set for all questions about the clip
-            (`best_for_all`), an upper bound for methods that do not know the question.
-    """
-
-    num_tokens: int
-    share: float
-    purest: float
-    best: float
-    best_for_clip: float
-
-    @property
-    def gone(self) -> bool:
-        """Whether no kept token comes from the object by at least `LEAST_PURITY`."""
-        return self.purest < LEAST_PURITY
-
-
-def left_of(plan: Combination, objects: Tensor) -> list[Evidence]:
+def surviving(plan: Combination, objects: Tensor) -> dict[str, Tensor]:
     """Surviving tokens under a plan of every object that a clip's questions are about.
 
     Args:
@@ -52,7 +25,11 @@ def left_of(plan: Combination, objects: Tensor) -> list[Evidence]:
         objects: (Q, T * L) bool, the tokens of every question's object, at least one each.
 
     Returns:
-        Q results.
+        (Q,) tensors: `share` of the object's tokens that survive, in [0, 1]; `best`, that share in
+        the best set of equally many tokens for this question; `best_for_clip`, that share in the
+        best set for all questions about the clip (`best_for_all`), an upper bound for methods that
+        do not know the question; `gone`, whether no kept token comes from the object by at least
+        `LEAST_PURITY`.
 
     Raises:
         ValueError: If an object has no tokens, or the number of tokens differs from the plan's.
@@ -62,22 +39,13 @@ def left_of(plan: Combination, objects: Tensor) -> list[Evidence]:
     sizes = objects.sum(dim=1)
     if not bool((sizes > 0).all()):
         raise ValueError("every object must have at least one token")
-    if not len(objects):
-        return []
     purity = object_shares(plan, objects)
-    shares = (purity.sum(dim=1) / sizes).clamp(max=1)
-    purest = purity.amax(dim=1) if plan.num_kept else torch.zeros(len(objects))
-    of_best = best_for_all(objects, plan.num_kept)
-    return [
-        Evidence(
-            num_tokens=int(size),
-            share=float(share),
-            purest=float(pure),
-            best=min(1.0, plan.num_kept / int(size)),
-            best_for_clip=float(best),
-        )
-        for size, share, pure, best in zip(sizes, shares, purest, of_best, strict=True)
-    ]
+    return {
+        "share": (purity.sum(dim=1) / sizes).clamp(max=1),
+        "best": (plan.num_kept / sizes.double()).clamp(max=1),
+        "best_for_clip": best_for_all(objects, plan.num_kept),
+        "gone": (purity >= LEAST_PURITY).sum(dim=1) == 0,
+    }
 
 
 def object_shares(plan: Combination, objects: Tensor) -> Tensor:

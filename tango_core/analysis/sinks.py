@@ -4,8 +4,7 @@ In each frame the L positions are ranked by their score, from 1 for the most att
 moves, so the rank of an ordinary position changes from clip to clip: its mean is near the middle
 and its spread wide (0.29 L if all ranks are equally likely). A sink ranks high in every
 clip: its mean is close to 1 and its spread small (Tango, Section 3 and Figure 3, which identify
-    sinks
-by mean and spread of the rank).
+sinks by mean and spread of the rank).
 
 The rule here: a position is a sink if its mean rank is at most `max_mean_rank` and the standard
 deviation of its rank at most `max_spread`, both as shares of L. The publication has no
@@ -14,11 +13,12 @@ thresholds; 0.1 for both leaves a wide gap between sinks and ordinary positions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from tango_core.errors import InputError
@@ -154,8 +154,8 @@ class SinkCalibration:
         return SinkReport(
             grid=self.grid,
             sinks=tuple(sorted(found, key=lambda position: float(mean[position]))),
-            rank_mean=_floats(mean),
-            rank_spread=_floats(spread),
+            rank_mean=tuple(mean.tolist()),
+            rank_spread=tuple(spread.tolist()),
             num_clips=self.num_clips,
             num_frames=self.num_frames,
             score=self.score,
@@ -168,14 +168,4 @@ def frame_ranks(scores: Tensor) -> Tensor:
 
     A frame with equal scores thus has no influence on the ranking of positions.
     """
-    ordered, order = scores.sort(dim=1, descending=True)
-    first = torch.searchsorted(-ordered, -ordered, side="left")
-    last = torch.searchsorted(-ordered, -ordered, side="right")
-    shared = (first + 1 + last).to(torch.float32) / 2
-    return torch.empty_like(shared).scatter_(1, order, shared)
-
-
-def _floats(values: Tensor) -> tuple[float, ...]:
-    """A tensor as plain numbers."""
-    numbers: Sequence[float] = values.tolist()
-    return tuple(numbers)
+    return torch.from_numpy(rankdata(-scores.float().cpu().numpy(), axis=1)).float()

@@ -1,8 +1,8 @@
 """Custom: people's own videos, from a folder or from a table of questions.
 
-Whether a video exists and can be decoded is not checked here: a video that cannot be shown becomes
-a row of the results that says so. A table that cannot be understood is refused at once, by file and
-row. See `README.md` beside this file for the columns.
+Whether a video exists and can be decoded is not checked here: a video that cannot be decoded
+becomes a failed row of the results. A malformed table raises at once, with file and row. The
+columns are described in `README.md`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tango_core.benchmarks.tables import is_missing, number_of, parted_by
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
 from tango_core.types import Question, VideoItem
+from tango_core.video.folder import list_images
 
 Fields = Mapping[str, Any]
 
@@ -37,7 +38,6 @@ VIDEO_SUFFIXES = frozenset(
     {".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".flv", ".wmv", ".mpg", ".mpeg", ".ts"}
     | {".mts", ".3gp", ".ogv", ".gif"}
 )
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 TABLE_SUFFIXES = (".csv", ".jsonl")
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
@@ -54,14 +54,14 @@ class CustomBenchmark(Benchmark):
         root: A folder of videos (also in sub-folders; a folder of images is one video), a folder
             with a `questions.csv` or `questions.jsonl`, such a table anywhere, or one video file.
         split: Only `"test"`.
-        seed: Ignored; the videos are what they are.
+        seed: Ignored.
         protocol: Any of the known names; there is one prompt and one reading rule.
 
     Attributes:
         misspelt: Column of the table -> the column with a meaning that was probably meant.
 
     Raises:
-        ValueError: If `root` is missing or of no such kind, or a row cannot be understood.
+        ValueError: If `root` is missing or of no such kind, or a row is malformed.
         FileNotFoundError: If `root` does not exist.
     """
 
@@ -114,7 +114,7 @@ class CustomBenchmark(Benchmark):
 
 
 def _table_of(root: Path) -> Path | None:
-    """Return the table that `root` is or holds."""
+    """The table that `root` is or holds; `None` for none."""
     if root.is_file():
         return root if root.suffix.lower() in TABLE_SUFFIXES else None
     tables = [root / f"questions{suffix}" for suffix in TABLE_SUFFIXES]
@@ -141,8 +141,7 @@ def _clips_of_table(
     unscored = 0
     for number, fields in rows:
         try:
-            video, clip = _video(fields), _clip(fields)
-            questions = clips.setdefault((video, clip), [])
+            questions = clips.setdefault((_video(fields), _clip(fields)), [])
             question = _question(fields, number, misspelt)
             if question is None:
                 continue
@@ -171,7 +170,7 @@ def _clips_of_table(
 
 
 def _clips_of_folder(root: Path) -> list[VideoItem]:
-    """Take every video below a folder, without questions."""
+    """One clip without questions for every video below a folder."""
     if not root.is_dir():
         if not root.is_file() or root.suffix.lower() not in VIDEO_SUFFIXES:
             raise InputError(
@@ -180,7 +179,7 @@ def _clips_of_folder(root: Path) -> list[VideoItem]:
             )
         return [VideoItem(root.name, str(root))]
     found = sorted(path.relative_to(root).as_posix() for path in _videos_below(root))
-    if not found and _holds_images(root):
+    if not found and list_images(root):
         return [VideoItem(root.name, str(root))]
     if not found:
         raise InputError(
@@ -196,26 +195,19 @@ def _videos_below(root: Path) -> Iterator[Path]:
     for name, folders, files in os.walk(root, followlinks=True):
         folder = Path(name)
         folders[:] = [other for other in folders if not other.startswith(".")]
-        if os.path.realpath(folder) in visited:  # a link that leads back
+        if os.path.realpath(folder) in visited:  # a link to a folder above
             folders.clear()
             continue
         visited.add(os.path.realpath(folder))
-        visible = [Path(file) for file in files if not file.startswith(".")]
-        videos = [file for file in visible if file.suffix.lower() in VIDEO_SUFFIXES]
-        yield from (folder / file for file in videos)
-        if not videos and folder != root and _holds_images(folder):
+        videos = [
+            folder / file
+            for file in files
+            if Path(file).suffix.lower() in VIDEO_SUFFIXES and not file.startswith(".")
+        ]
+        yield from videos
+        if not videos and folder != root and list_images(folder):
             folders.clear()
             yield folder
-        elif len(videos) < len(visible):
-            logger.info("%s: %d files are no videos", folder, len(visible) - len(videos))
-
-
-def _holds_images(folder: Path) -> bool:
-    """Return whether a folder holds an image, and so may be the frames of a video."""
-    return any(
-        entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith(".")
-        for entry in folder.iterdir()
-    )
 
 
 def _read_rows(table: Path) -> list[tuple[int, Fields]]:
@@ -265,7 +257,7 @@ def _read_rows(table: Path) -> list[tuple[int, Fields]]:
 
 
 def _misspelt(names: set[str]) -> dict[str, str]:
-    """Columns that are nearly one with a meaning, which the table lacks: such a group is rare."""
+    """Columns whose name is nearly that of a column with a meaning that the table lacks."""
     # Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported anyway.
     lacking = [column for column in COLUMNS if column not in (*names, "match")]
     near = {n: get_close_matches(n.lower(), lacking, 1, 0.8) for n in sorted(names - {*COLUMNS})}
@@ -309,13 +301,13 @@ def _question(fields: Fields, number: int, misspelt: Mapping[str, str]) -> Quest
 
 
 def _answer_in(fields: Fields) -> Any:
-    """What a row says in `answer`; `None` for nothing."""
+    """A row's answer; `None` if it is empty."""
     answer = fields.get("answer")
     return None if answer is None or str(answer).strip() == "" else answer
 
 
 def _text(fields: Fields, name: str) -> str:
-    """Return a text field, empty if it is missing."""
+    """A field that must be a string; "" if it is missing."""
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         raise InputError(f"{name} must be text, got {value!r}")
@@ -323,15 +315,13 @@ def _text(fields: Fields, name: str) -> str:
 
 
 def _clip(fields: Fields) -> Clip:
-    """Return the clip's bounds in seconds."""
-    start, end = _seconds(fields, "start"), _seconds(fields, "end")
-    if end is None:
-        if start is not None:
-            raise InputError(f"start {start:g} without an end; give both in seconds")
-        return None
-    if (start or 0.0) >= end:
+    """The clip's bounds in seconds."""
+    start, end = (_seconds(fields, name) for name in ("start", "end"))
+    if end is None and start is not None:
+        raise InputError(f"start {start:g} without an end; give both in seconds")
+    if end is not None and (start or 0.0) >= end:
         raise InputError(f"start {start or 0.0:g} must lie before end {end:g}")
-    return start or 0.0, end
+    return None if end is None else (start or 0.0, end)
 
 
 def _seconds(fields: Fields, name: str) -> float | None:
@@ -348,7 +338,7 @@ def _seconds(fields: Fields, name: str) -> float | None:
 
 
 def _choices(fields: Fields) -> tuple[str, ...]:
-    """Read options; letters in front of all of them are taken off."""
+    """Read options; letters in front of all of them are removed."""
     value = fields.get("options")
     if value is None or value == "":
         return ()
@@ -372,7 +362,7 @@ def _accepted(value: Any) -> tuple[str, ...]:
 
 
 def _texts(value: Any, name: str) -> list[str]:
-    """Read a list, a JSON list, or texts parted by `|`."""
+    """Read a list, a JSON list, or a string of parts separated by `|`."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = parse_json(value, f"{name} {value[:200]!r}")
     parts = value.split("|") if isinstance(value, str) else value

@@ -129,7 +129,7 @@ def describe_model(
             VLMEvalKit's rule for the family.
         encode_batch: Frames that go through the tower together; `"auto"` is what fits into the
             free memory of its device. It limits memory and changes tokens only by rounding.
-        compile: Whether the blocks of the tower and the prefill of the language model are compiled
+        compile: Whether the blocks of the tower and the layers of the language model are compiled
             (`torch.compile`), which changes both by rounding. If torch cannot compile, a warning is
             logged and nothing is compiled.
         engine: What generates replies: this package's `"native"`, or `"vllm"`, for families whose

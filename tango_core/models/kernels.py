@@ -9,8 +9,7 @@ all have one size make a plan or two per job and are left to PyTorch.
 
 A compiler fuses the many small kernels between the matrix products of passes over many tokens:
 norms, rotary embeddings, activations and residual sums. So the blocks of the towers and the layers
-of a prefill are compiled, and nothing else: projectors and signals run once per clip, and a step of
-decoding has one token per sequence.
+of the language model are compiled, and nothing else: projectors and signals run once per clip.
 
 Compiled kernels round differently from stock ones, like those of another device. So, like the
 device, `model.compile` is not part of the identity of tokens (`ModelSpec.identity`), but of that of
@@ -21,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
@@ -64,14 +63,15 @@ def attend(
     Returns:
         (B, heads, n, d).
     """
-    options: dict[str, Any] = {"attn_mask": mask, "is_causal": is_causal, "enable_gqa": enable_gqa}
-    if queries.device.type != "cuda":
+    with without_plans() if queries.device.type == "cuda" else nullcontext():
         return functional.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, **options
-        )
-    with without_plans():
-        return functional.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, **options
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
         )
 
 
@@ -102,22 +102,20 @@ def can_compile(wanted: bool, device: torch.device) -> bool:
     return wanted and device.type != "meta" and _compiles(device.type, BACKEND)
 
 
-def compile_blocks(blocks: Iterable[nn.Module]) -> None:
-    """Compile blocks of a tower in place, on their first call.
+def compile_blocks(blocks: Iterable[nn.Module], *, dynamic: bool | None = None) -> None:
+    """Compile modules in place, on their first call; all of one kind share programs.
 
-    All blocks share one program, first specialised for the number of frames of the first call, and
-    recompiled for any number if it changes.
+    Args:
+        blocks: Blocks of a tower, or layers of a language model.
+        dynamic: Whether one program serves any number of rows; `None` for a program specialised
+            for the first number, and another one for any number if it changes.
     """
     for block in blocks:
-        block.compile(backend=BACKEND)
+        block.compile(backend=BACKEND, dynamic=dynamic)
 
 
 def compiled(call: CallT) -> CallT:
-    """Compile a function or layer on its first call, for any number of tokens.
-
-    Args:
-        call: The function or layer; it is not modified.
-    """
+    """Compile a function on its first call, for any number of rows."""
     made: Any = torch.compile(call, dynamic=True, backend=BACKEND)
     return made  # type: ignore[no-any-return]
 

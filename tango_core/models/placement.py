@@ -1,14 +1,15 @@
 """Resolution of `"auto"` for devices and dtypes, and layers on several devices.
 
 A language model that does not fit one GPU has its layers on several (`spread_layers`). Everything
-else is on the first device, the home: token ids, positions, masks, logits. Hidden states are moved
-if the next layer is on another device; keys and values stay with their layer (`Spread`).
+else is on the first device, the home: token ids, positions, masks. Hidden states are moved if the
+next layer is on another device; keys and values stay with their layer (`follow_weights`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -130,31 +131,19 @@ def spread_layers(
 
 def _shares(loads: Sequence[int], num_shares: int) -> list[int]:
     """Assign loads to consecutive non-empty shares so that the largest sum is minimal."""
-    number = len(loads)
-    before = [0]
-    for load in loads:
-        before.append(before[-1] + load)
-    # best[k][i]: (largest sum, start of the last share) for the first i loads in k + 1 shares.
-    best: list[list[tuple[float, int]]] = [[(float(total), 0) for total in before]]
-    for count in range(1, num_shares):
-        best.append(
-            [
-                min(
-                    (
-                        (max(best[-1][cut][0], float(before[end] - before[cut])), cut)
-                        for cut in range(count, end)
-                    ),
-                    default=(float("inf"), 0),
-                )
-                for end in range(number + 1)
-            ]
-        )
-    shares, end = [0] * number, number
-    for count in range(num_shares - 1, -1, -1):
-        start = best[count][end][1]
-        shares[start:end] = [count] * (end - start)
-        end = start
-    return shares
+
+    def assign(bound: int) -> list[int]:
+        shares, total = [0], loads[0]
+        for at, load in enumerate(loads[1:], 1):
+            opens = total + load > bound or len(loads) - at < num_shares - shares[-1]
+            total = load if opens else total + load
+            shares.append(shares[-1] + opens)
+        return shares
+
+    bounds = range(sum(loads))
+    return assign(
+        bisect_left(bounds, True, lo=max(loads), key=lambda one: assign(one)[-1] < num_shares)
+    )
 
 
 def modules_of(half: object) -> list[nn.Module]:
@@ -170,7 +159,12 @@ def modules_of(half: object) -> list[nn.Module]:
 
 def bytes_of(modules: Iterable[nn.Module]) -> int:
     """Bytes of all parameters and buffers, each counted once."""
-    return sum(value.nbytes for value in _tensors(modules).values())
+    tensors = {
+        id(value): value.nbytes
+        for module in modules
+        for value in (*module.parameters(), *module.buffers())
+    }
+    return sum(tensors.values())
 
 
 def bytes_by_name(modules: Iterable[nn.Module]) -> dict[str, int]:
@@ -182,140 +176,39 @@ def bytes_by_name(modules: Iterable[nn.Module]) -> dict[str, int]:
     return {name: value.nbytes for name, value in found.values()}
 
 
-def _tensors(modules: Iterable[nn.Module]) -> dict[int, Tensor]:
-    """All parameters and buffers by identity."""
-    return {
-        id(value): value
-        for module in modules
-        for value in (*module.parameters(), *module.buffers())
-    }
+def follow_weights(modules: Iterable[nn.Module], home: torch.device) -> list[torch.device]:
+    """Let modules on other devices than the home move their arguments to their weights.
 
-
-def device_of(module: Any, default: torch.device | None = None) -> torch.device:
-    """Device of a module's weights; `default` if it has none."""
-    parameter: Tensor | None = next(iter(module.parameters()), None)
-    found = default if parameter is None else parameter.device
-    assert found is not None
-    return found
-
-
-class Elsewhere:
-    """Wraps a module on another device than the home; behaves like the module otherwise.
-
-    Arguments are moved to the module's device. Keyword arguments are often the same objects for
-    many layers of a pass (the rotary embedding, a mask), so each is moved only once.
+    Results stay on the module's device.
 
     Args:
-        module: A layer, a norm or a projection.
-        device: Device of its weights.
-        moved: Cache of the pass and device: (original, copy on the device) by argument name.
-        back: Whether the result is moved to the input's device.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        device: torch.device,
-        moved: dict[str, tuple[Any, Any]],
-        *,
-        back: bool = False,
-    ) -> None:
-        self._module = module
-        self._device = device
-        self._moved = moved
-        self._back = back
-
-    def __call__(self, hidden: Tensor, **given: Any) -> Any:
-        """Call the module on its device."""
-        here = {name: self._here(name, value) for name, value in given.items()}
-        result = self._module(hidden.to(self._device), **here)
-        return result.to(hidden.device) if self._back else result
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
-
-    def calling(self, make: Callable[[nn.Module], Any]) -> Elsewhere:
-        """Wrap `make(module)` in the same way."""
-        return Elsewhere(make(self._module), self._device, self._moved, back=self._back)
-
-    def _here(self, name: str, value: Any) -> Any:
-        """Move a tensor or a pair of tensors to the device; other values are unchanged."""
-        if not isinstance(value, (Tensor, tuple)):
-            return value
-        given, moved = self._moved.get(name, (None, None))
-        if given is not value:
-            if isinstance(value, Tensor):
-                moved = value.to(self._device)
-            else:
-                moved = tuple(part.to(self._device) for part in value)
-            self._moved[name] = (value, moved)
-        return moved
-
-
-class Spread:
-    """The modules of a language model on one or several devices.
-
-    Args:
-        layers: Layers in order.
-        norm: Final norm.
-        lm_head: Output projection.
+        modules: Layers, norm and projection; some may have no weights.
         home: Device of the embedding.
 
-    Attributes:
-        layers: The layers; those on other devices move their arguments.
-        norm: The norm; its result is on the input's device.
-        lm_head: The projection; its result is on the input's device.
-        devices: All devices, the home first.
+    Returns:
+        The other devices.
     """
-
-    def __init__(self, layers: Sequence[Any], norm: Any, lm_head: Any, home: torch.device) -> None:
-        self.home = home
-        self.layers = list(layers)
-        self.norm, self.lm_head = norm, lm_head
-        modules = (*layers, norm, lm_head)
-        places = [device_of(module, home) for module in modules]
-        self.devices = (home, *sorted(set(places) - {home}, key=str))
-        self._moved: dict[torch.device, dict[str, tuple[Any, Any]]] = {}
-        if self.is_one:
-            return
-        self._moved = {device: {} for device in self.devices}
-        *self.layers, self.norm, self.lm_head = (
-            Elsewhere(module, device, self._moved[device], back=module in (norm, lm_head))
-            for module, device in zip(modules, places, strict=True)
-        )
-
-    @property
-    def is_one(self) -> bool:
-        """Whether all modules are on one device."""
-        return len(self.devices) == 1
-
-    def layers_as(self, make: Callable[[nn.Module], Any]) -> list[Any]:
-        """Apply `make` to the stock layers, keeping their devices."""
-        return [
-            layer.calling(make) if isinstance(layer, Elsewhere) else make(layer)
-            for layer in self.layers
-        ]
-
-    def begin(self) -> None:
-        """Start a pass: clear cached copies of arguments, which may be outdated."""
-        for moved in self._moved.values():
-            moved.clear()
-
-    def together(self, hidden: Tensor, *others: Any) -> tuple[Any, ...]:
-        """Move tensors or pairs of tensors to the hidden states' device; `None` is unchanged."""
-        if self.is_one:
-            return others
-        return tuple(_moved_to(value, hidden.device) for value in others)
-
-    def synchronize(self) -> None:
-        """Wait until all devices have finished their work."""
-        for device in self.devices:
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+    found = {device: None for module in modules if (device := _follow(module, home)) is not None}
+    return sorted(found, key=str)
 
 
-def _moved_to(value: Any, device: torch.device) -> Any:
-    """Move a tensor or a tuple of tensors to a device."""
+def _follow(module: nn.Module, home: torch.device) -> torch.device | None:
+    """The device of a module, if it is another than the home; its arguments then move there."""
+    weight = next(module.parameters(), None)
+    if weight is None or weight.device == home:
+        return None
+
+    def moved(own: nn.Module, args: Any, kwargs: Any) -> Any:
+        return moved_to((args, kwargs), next(own.parameters()).device)
+
+    module.register_forward_pre_hook(moved, with_kwargs=True)
+    return weight.device
+
+
+def moved_to(value: Any, device: torch.device) -> Any:
+    """Move a tensor to a device, or all tensors in tuples and dicts."""
     if isinstance(value, tuple):
-        return tuple(_moved_to(part, device) for part in value)
+        return tuple(moved_to(part, device) for part in value)
+    if isinstance(value, dict):
+        return {name: moved_to(part, device) for name, part in value.items()}
     return value.to(device) if isinstance(value, Tensor) else value

@@ -14,13 +14,12 @@ import numpy as np
 
 from tango_core.errors import InputError
 from tango_core.types import ClipSource, VideoFrames
-from tango_core.video import decord, pyav
-from tango_core.video.container import ReaderError, VideoDecodeError
+from tango_core.video import optional, pyav
 from tango_core.video.folder import FolderReader
 from tango_core.video.frame_spec import DECODERS, DecoderName, FrameSpec
 from tango_core.video.headers import is_mirrored
 from tango_core.video.index import PacketIndex, read_index
-from tango_core.video.reader import FrameReader, Picture, Times
+from tango_core.video.reader import FrameReader, Picture, ReaderError, Times, VideoDecodeError
 from tango_core.video.sampling import clip_window, frame_indices, numbered_window
 
 # Pixel formats of the profile High 4:4:4, which decord reads wrong.
@@ -108,16 +107,10 @@ def decoder_versions(decoder: DecoderName) -> str:
         DecoderUnavailableError: If the decoder is not installed.
         ValueError: If there is no such decoder.
     """
-    if decoder == "auto":
-        return f"auto({pyav.version()})"
-    if decoder == "decord":
-        return decord.version()
-    if decoder == "pyav":
-        return pyav.version()
-    if decoder == "torchcodec":
-        from tango_core.video import torchcodec
-
-        return torchcodec.version()
+    if decoder in ("auto", "pyav"):
+        return f"auto({pyav.version()})" if decoder == "auto" else pyav.version()
+    if decoder in DECODERS:
+        return optional.version(decoder)
     raise InputError(f"unknown decoder {decoder!r}; choose one of: {', '.join(DECODERS)}")
 
 
@@ -147,9 +140,8 @@ def _candidates(
             "use decode.decoder: auto"
         )
     if spec.decoder == "torchcodec":
-        from tango_core.video.torchcodec import TorchcodecReader
-
-        return [partial(TorchcodecReader, path, index), *_pyav_readers(path, index)]
+        own = partial(optional.TorchcodecReader, path, index)
+        return [own, *_pyav_readers(path, index)]
     if spec.decoder == "decord":
         return [_decord_reader(path, index, warnings)]
     return _pyav_readers(path, index)
@@ -165,7 +157,7 @@ def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callab
     """Open decord if its frame times are reliable, with a warning about possible errors."""
     doubt = index.decord_doubt
     if doubt is None:
-        return partial(decord.DecordReader, path, index.times)
+        return partial(optional.DecordReader, path, index.times)
     if index.codec == "h264" and index.pixel_format.startswith(_HIGH_444):
         raise VideoDecodeError(
             f"{path}: decord decodes H.264 4:4:4 ({index.pixel_format}) to wrong pictures "
@@ -173,13 +165,13 @@ def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callab
         )
     warnings.append(f"decord may return neighbouring frames on this file: {doubt}")
     if not index.has_gaps:
-        return partial(decord.DecordReader, path)
+        return partial(optional.DecordReader, path)
     if index.reordered:
         raise VideoDecodeError(
             f"{path}: decord does not tell when its frames are shown (dropped frames in "
             f"{index.container}); use decode.decoder: auto"
         )
-    return partial(decord.DecordReader, path, index.seconds(index.numbers))
+    return partial(optional.DecordReader, path, index.seconds(index.numbers))
 
 
 def _decode_file(

@@ -10,8 +10,7 @@ import numpy as np
 
 from tango_core.local_files import open_regular
 from tango_core.printable import printable
-from tango_core.video.container import VideoDecodeError
-from tango_core.video.reader import FrameReader, Indices, Picture, first_line
+from tango_core.video.reader import FrameReader, Indices, Picture, VideoDecodeError, first_line
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tango_core.video.container import VideoDecodeError, demuxed, opened
-from tango_core.video.reader import Indices, Times
+from tango_core.video.reader import Indices, Times, VideoDecodeError, opened, read_packets
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -147,36 +146,27 @@ def read_index(path: str) -> PacketIndex:
     Raises:
         VideoDecodeError: If the file cannot be opened as a video.
     """
-    import av
-
     with opened(path) as (container, stream):
-        packets: list[_Packet] = []
-        problem = ""
-        # FFmpeg adds to the index of an AVI what it reads, so ask before the first packet.
+        # FFmpeg adds to the index of an AVI what it reads, so it is read before the first packet.
         is_avi = container.format.name == "avi"
         promised = [
             _Entry(entry.pos + _CHUNK_HEADER, entry.size, entry.timestamp)
             for entry in (stream.index_entries if is_avi else ())
         ]
-        try:
-            for packet in demuxed(container, stream):
-                if packet.size:
-                    packets.append(
-                        _Packet(
-                            packet.pts,
-                            packet.dts,
-                            packet.duration or 0,
-                            packet.is_keyframe,
-                            packet.is_discard or _is_hidden(packet, stream.codec_context.name),
-                            -1 if packet.pos is None else packet.pos,
-                            packet.size,
-                        )
-                    )
-        except MemoryError:
-            raise
-        except (av.FFmpegError, OSError) as error:
-            problem = f"reading stopped after {len(packets)} packets ({error.strerror})"
-        index = _build_index(container, stream, packets, problem)
+        problems: list[str] = []
+        packets = [
+            _Packet(
+                packet.pts,
+                packet.dts,
+                packet.duration or 0,
+                packet.is_keyframe,
+                packet.is_discard or _is_hidden(packet, stream.codec_context.name),
+                -1 if packet.pos is None else packet.pos,
+                packet.size,
+            )
+            for packet in read_packets(container, stream, problems)
+        ]
+        index = _build_index(container, stream, packets, "".join(problems))
         if is_avi:
             read = [_Entry(p.position, p.size, p.dts or 0) for p in packets]
             holes = _lost_of_avi(path, promised, read, stream.frames)
@@ -279,23 +269,28 @@ def _duration(container: InputContainer, stream: VideoStream) -> float | None:
 def _decord_doubt(
     container: InputContainer, stream: VideoStream, packets: Sequence[_Packet], trusted: bool
 ) -> str | None:
-    """Say why decord's random access may return wrong frames of an intact file, or `None`.
+    """Why decord's random access may return wrong frames of an intact file, or `None`.
 
-    Damage inside a stream is no reason here: decord conceals it, and nothing tells.
+    Damage inside a stream is no reason here: decord conceals it, and nothing reports it.
     """
     codec, pixel_format = stream.codec_context.name, stream.codec_context.pix_fmt
-    if codec != "h264":
-        return f"codec {codec}"
-    if pixel_format not in _DECORD_PIXEL_FORMATS:
-        return f"pixel format {pixel_format}"
-    if not container.format.name.startswith(SEEKABLE_CONTAINERS):
-        return f"container {container.format.name}"
-    if len(container.streams.video) != 1:
-        return f"{len(container.streams.video)} video streams"
-    if not trusted:
-        return "frame times are missing or repeated"
-    if any(packet.hidden for packet in packets):
-        return "an edit list hides frames"
+    name, videos = container.format.name, len(container.streams.video)
+    doubts = (
+        (codec != "h264", f"codec {codec}"),
+        (pixel_format not in _DECORD_PIXEL_FORMATS, f"pixel format {pixel_format}"),
+        (not name.startswith(SEEKABLE_CONTAINERS), f"container {name}"),
+        (videos != 1, f"{videos} video streams"),
+        (not trusted, "frame times are missing or repeated"),
+        (any(packet.hidden for packet in packets), "an edit list hides frames"),
+    )
+    doubt = next((reason for applies, reason in doubts if applies), None)
+    return doubt or _order_doubt(container, stream, packets)
+
+
+def _order_doubt(
+    container: InputContainer, stream: VideoStream, packets: Sequence[_Packet]
+) -> str | None:
+    """The same by the order and the times of the packets, all of which have a time."""
     keyframe = None
     for packet in packets:
         assert packet.pts is not None
@@ -310,9 +305,7 @@ def _decord_doubt(
         return "negative frame times"
     steps = np.diff(ticks)
     # Matroska rounds to milliseconds, so steps of a constant rate differ by one tick.
-    if len(steps) and steps.max() - steps.min() > 1:
-        return "variable frame rate"
-    return None
+    return "variable frame rate" if len(steps) and np.ptp(steps) > 1 else None
 
 
 def _lost_of_avi(
@@ -367,24 +360,27 @@ def _skipped(path: str, index: PacketIndex) -> list[tuple[int, int]]:
 
 
 def _reports_damage(path: str) -> bool:
-    """Read all packets once more, and tell whether FFmpeg reported bytes that it had to skip.
+    """Read all packets again; whether FFmpeg reports bytes that it skipped.
 
-    It reports this to its log alone. That a file ends early is not counted.
+    It reports them only in its log. The early end of a file does not count.
     """
     import av
 
+    problems: list[str] = []
     level, skips = av.logging.get_level(), av.logging.get_skip_repeated()
     av.logging.set_level(av.logging.ERROR)
-    # A message equal to that of the file before is a message all the same.
+    # A message that equals the one of the file before must be reported, too.
     av.logging.set_skip_repeated(False)
     try:
         with av.logging.Capture() as messages, opened(path) as (container, stream):
             name = container.format.name
-            for _ in demuxed(container, stream):
+            for _ in read_packets(container, stream, problems):
                 pass
-    except (VideoDecodeError, av.FFmpegError, OSError):
+    except VideoDecodeError:
         return True
     finally:
         av.logging.set_skip_repeated(skips)
         av.logging.set_level(level)
-    return any(source == name and _CUT_OFF not in text for _, source, text in messages)
+    return bool(problems) or any(
+        source == name and _CUT_OFF not in text for _, source, text in messages
+    )

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from tango_core.video.container import ReaderError, demuxed, opened
 from tango_core.video.headers import is_mirrored
 from tango_core.video.index import RESTART_S, UNTIMED_CONTAINERS, PacketIndex
-from tango_core.video.reader import FrameReader, Indices, Picture, Times
+from tango_core.video.reader import (
+    FrameReader,
+    Indices,
+    Picture,
+    ReaderError,
+    Times,
+    opened,
+    read_packets,
+)
 
 if TYPE_CHECKING:
-    from av.container import InputContainer
     from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
@@ -45,22 +51,6 @@ def decode_packet(
     except av.FFmpegError as error:
         problems.append(f"a packet could not be decoded ({error.strerror})")
         return []
-
-
-def read_packets(
-    container: InputContainer, stream: VideoStream, problems: list[str]
-) -> Iterator[Packet[VideoStream]]:
-    """Yield packets from the current position; a read error ends them and adds a problem."""
-    import av
-
-    try:
-        for packet in demuxed(container, stream):
-            if packet.size:
-                yield packet
-    except MemoryError:
-        raise
-    except (av.FFmpegError, OSError) as error:
-        problems.append(f"reading stopped early ({error.strerror})")
 
 
 def refuse_concealment(stream: VideoStream) -> None:

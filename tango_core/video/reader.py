@@ -1,16 +1,42 @@
-"""Interface of the decoders: frame times, and frames at given positions."""
+"""Interface of the decoders, and access to a file's packets."""
 
 from __future__ import annotations
 
+import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tango_core.errors import InputError
+from tango_core.local_files import raise_if_not_regular
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
 Times = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Picture = NDArray[np.uint8]
+
+_URL = re.compile(r"https?://", re.IGNORECASE)
+
+
+class VideoDecodeError(InputError):
+    """A video cannot be decoded; the message is one line that names the file and the reason."""
+
+
+class DecoderUnavailableError(InputError):
+    """The requested decoder is not installed; the message says what to install."""
+
+
+class ReaderError(VideoDecodeError):
+    """One way of reading a file failed; another one may still succeed."""
 
 
 class FrameReader(ABC):
@@ -54,3 +80,102 @@ class FrameReader(ABC):
 def first_line(error: Exception) -> str:
     """First line of an error's message, or its type."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+
+
+def raise_if_url(path: str) -> None:
+    """Raise for an http or https URL, unless a file has this name.
+
+    Raises:
+        VideoDecodeError: With the alternatives.
+    """
+    if _URL.match(path) and not os.path.exists(path):
+        raise VideoDecodeError(
+            f"{path}: videos are not read from http and https; download the file, or use a store "
+            "(s3://, gs://, hf://)"
+        )
+
+
+@contextmanager
+def opened(path: str) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a file and choose its video stream; an error states the reason in one line.
+
+    Raises:
+        VideoDecodeError: If there is no such file, it is empty, damaged, not a video, or holds no
+            video stream.
+    """
+    import av
+
+    raise_if_url(path)
+    try:
+        status = os.stat(path)
+        raise_if_not_regular(status)
+    except FileNotFoundError as error:
+        raise VideoDecodeError(f"{path}: no such file") from error
+    except OSError as error:
+        raise VideoDecodeError(f"{path}: {error.strerror or error}") from error
+    if status.st_size == 0:
+        raise VideoDecodeError(f"{path}: the file is empty (0 bytes)")
+    try:
+        container = av.open(os.path.abspath(path), metadata_errors="replace")
+    except MemoryError:
+        raise
+    except (av.FFmpegError, OSError) as error:
+        raise VideoDecodeError(f"{path}: {_why_unreadable(path, error)}") from error
+    with container:
+        yield container, _choose_stream(path, container)
+
+
+def read_packets(
+    container: InputContainer, stream: VideoStream, problems: list[str]
+) -> Iterator[Packet[VideoStream]]:
+    """Yield packets from the current position; a read error ends them and adds a problem.
+
+    Raises:
+        VideoDecodeError: If another stream begins inside the file, which PyAV cannot read past.
+    """
+    import av
+
+    try:
+        yield from (packet for packet in container.demux(stream) if packet.size)
+    except MemoryError:
+        raise
+    except IndexError as error:
+        raise VideoDecodeError(
+            f"{container.name}: another stream begins inside the file; it is damaged, or put "
+            "together of several ones: copy it with `ffmpeg -i FILE -c copy NEW.mkv`"
+        ) from error
+    except (av.FFmpegError, OSError) as error:
+        problems.append(f"reading stopped early ({error.strerror})")
+
+
+def _why_unreadable(path: str, error: Exception) -> str:
+    """Reason why a file is unreadable: no permission, truncated mp4, or not a video."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(12)
+    except OSError as problem:
+        return f"cannot be read ({problem.strerror})"
+    if head[4:8] in (b"ftyp", b"mdat", b"moov", b"wide", b"free"):
+        return "the mp4 index (moov) is missing or damaged; the file is probably truncated"
+    reason = getattr(error, "strerror", None) or str(error)
+    return f"not a video that FFmpeg can read ({reason})"
+
+
+def _choose_stream(path: str, container: InputContainer) -> VideoStream:
+    """Take FFmpeg's best video stream; a cover picture is not a video."""
+    from av.stream import Disposition
+
+    videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    if not videos:
+        kinds = sorted({str(stream.type) for stream in container.streams}) or ["nothing"]
+        raise VideoDecodeError(f"{path}: holds no video stream (found: {', '.join(kinds)})")
+    best = container.streams.best("video")
+    stream = best if best in videos else videos[0]
+    # None despite its type if the header has no codec, or one that is not built in.
+    if not stream.codec_context:
+        raise VideoDecodeError(
+            f"{path}: the codec of its video stream is unknown; the file is damaged, or FFmpeg has "
+            "no decoder for it"
+        )
+    stream.codec_context.thread_count = 1
+    return stream

@@ -8,9 +8,8 @@ from simulated import outcome_of, problem_of, problems_of
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.disk import DiskState, Inode
 from tests.chaos.simulator.faults import *  # noqa: F403  (printed schedules are read back)
-from tests.chaos.simulator.faults import Arrive, BadDecode, Kill, Pause, Rot, Schedule, Switch
+from tests.chaos.simulator.faults import Arrive, BadDecode, Kill, Pause, Rot, Schedule
 from tests.chaos.simulator.schedules import KINDS, schedule_of
-from tests.chaos.simulator.shrink import as_test, shrink
 
 
 @pytest.mark.parametrize("first", range(0, 150, 15))
@@ -36,7 +35,7 @@ def test_a_failed_clip_of_a_resumed_run_costs_no_other_clip_its_answers():
     assert not problem_of(schedule)
 
 
-@pytest.mark.parametrize("step", [104, 105, 112])
+@pytest.mark.parametrize("step", [99, 104, 109])
 def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another_has_finished(step):
     # Between looking at its lease and writing it again: the second driver had given the lease back,
     # so the first one had it again, and asked everything once more.
@@ -44,17 +43,6 @@ def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another
     outcome = outcome_of(Schedule(world="shared", faults=robbed))
     assert not outcome.problem
     assert outcome.attempts[0].startswith("driver-0: LeaseError")
-
-
-def test_two_drivers_that_end_one_after_the_other_leave_no_event_out():
-    # Found by a seed: the events of one were kept with the offsets that the other had sent, and the
-    # next upload left some of them out.
-    met = (
-        Arrive(at=13, role="continue", machine=0),
-        Switch(at=26, to=0),
-        Pause(at=28, seconds=100.0),
-    )
-    assert not problem_of(Schedule(world="store", clips=2, faults=met))
 
 
 def test_a_finished_run_that_rots_is_not_judged_before_a_driver_has_looked_at_it_again():
@@ -99,24 +87,6 @@ def test_every_kind_of_fault_is_drawn():
     assert drawn == known
     for kind in KINDS:
         assert schedule_of(1, kinds=(kind,)).faults
-
-
-def test_a_failing_schedule_is_made_small():
-    schedule = Schedule(
-        world="store",
-        executor="cluster",
-        clips=5,
-        faults=(*map(Kill, range(1, 20)), Switch(30, 1), Kill(40)),
-    )
-
-    def failing(candidate):
-        return {Kill(7), Switch(30, 1)} <= set(candidate.faults) and candidate.clips >= 3
-
-    small = shrink(schedule, failing)
-    assert small == Schedule(world="store", clips=3, faults=(Kill(7), Switch(30, 1)))
-    test = as_test(small, 5, "Wrong: an answer is lost\nand more")
-    assert "def test_seed_5" in test
-    compile(test, "test", "exec")
 
 
 def test_a_power_failure_keeps_changes_in_order_and_forgets_what_was_not_synchronised():

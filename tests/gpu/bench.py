@@ -1,8 +1,8 @@
 """Measure speed on one GPU: `make bench-gpu`, or `python -m tests.gpu.bench`.
 
-The exit code is 0, 1 if something could not be measured, and 2 without a GPU; a bar that is not
-kept changes nothing there. Times on a GPU are between two of its events; the clock of the host only
-counts where the host is part of what is measured (first token, questions a second).
+The exit code is 0, 1 if something could not be measured, and 2 without a GPU. Times on a GPU are
+between two of its events; the clock of the host only counts where the host is part of what is
+measured (first token, questions a second).
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ def main() -> int:
     """Run all parts."""
     run = options((__doc__ or "").split("\n")[0])
     # What takes seconds to import is not needed to say that there is no GPU.
-    from tests.gpu.bars import bars
     from tests.gpu.bench_answers import bench_batches, bench_prefix
-    from tests.gpu.bench_compile import bench_compile
     from tests.gpu.bench_compress import bench_compress
     from tests.gpu.bench_decoding import bench_decoding
     from tests.gpu.bench_ttft import bench_ttft
@@ -29,10 +27,8 @@ def main() -> int:
         ("Decoding", bench_decoding),
         ("Prefix sharing", bench_prefix),
         ("Batches", bench_batches),
-        ("Compiled", bench_compile),
-        ("Bars", lambda run: bars(run.parts)),
     )
-    do_parts(run, "bench", parts, always=("Bars",))
+    do_parts(run, "bench", parts)
     print(f"\nmeasured in {run.elapsed_s:.0f} s", flush=True)
     return int(bool(failures(run)))
 

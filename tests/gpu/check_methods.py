@@ -1,12 +1,14 @@
-"""Every method on the device against the same on the CPU."""
+"""Every method on the device against the same on the CPU, and its plans applied on the CPU."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
+from tango_core.combination import Combination
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.options import option_names
@@ -23,6 +25,8 @@ LEAST_IN_COMMON = {"float32": 0.98, "bfloat16": 0.75, "float16": 0.9}
 GREEDY, LARGEST_GAP_DIFFERENCE = ("divprune",), 1e-3
 # Of the token in the middle, of those that both keep.
 LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}
+# Of a plan, as a share of what is largest in a clip; sums may be made in another order on a device.
+LARGEST_DIFFERENCE = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
 
 
 def compressor_names() -> list[str]:
@@ -102,3 +106,41 @@ def token_error(one: CompressedVideo, other: CompressedVideo) -> float:
     found = other.tokens.float().cpu()[theirs]
     errors = (expected - found).norm(dim=1) / expected.norm(dim=1).clamp_min(1e-12)
     return float(errors.median())
+
+
+def check_plans(run: Run) -> Rows:
+    """Every method with a plan: equal positions, and the largest difference of a value."""
+    clip = make_clip(8, (6, 6), 64) if run.small else make_clip(32, (14, 14), 896)
+    return [
+        tried({"method": name, "dtype": dtype}, partial(_applied, name, clip, dtype, run))
+        for dtype in DTYPES
+        for name in compressor_names()
+        if build_compressor(name, RETENTION).has_plan
+    ]
+
+
+def _applied(name: str, clip: VisualFeatures, dtype: str, run: Run) -> dict[str, Any]:
+    """One method in one precision."""
+    precision = getattr(torch, dtype)
+    method = build_compressor(name, RETENTION)
+    there = moved(clip, run.device, precision)
+    video, plan = method.compress(there), _on_cpu(method.plan(there))
+    applied = plan.apply(moved(clip, torch.device("cpu"), precision).tokens)
+    same = torch.equal(video.indices.cpu(), applied.indices)
+    difference = float("inf")
+    if same:
+        off = (video.tokens.cpu().float() - applied.tokens.float()).abs().max()
+        difference = float(off / clip.tokens.abs().max())
+    return {
+        "kept": video.num_kept,
+        "largest difference": difference,
+        "ok": difference <= LARGEST_DIFFERENCE[dtype],
+    }
+
+
+def _on_cpu(plan: Combination) -> Combination:
+    """The plan in host memory."""
+    parts: dict[str, Any] = {
+        name: part.cpu() for name, part in vars(plan).items() if isinstance(part, torch.Tensor)
+    }
+    return replace(plan, **parts, drawing=None)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import platform
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,23 +29,17 @@ class Run:
         device: Where the work is.
         small: Whether sizes are shrunk, to try the programs out.
         out: Folder of the results.
-        seconds: Time after which no further part is begun.
         started: When it began.
         parts: Title -> rows, in order.
-        skipped: Titles of parts that there was no time for.
         kept: Name -> what a part leaves for those behind it, such as a model.
-        resumes: Whether it goes on where another process was lost.
     """
 
     device: torch.device
     small: bool
     out: Path
-    seconds: float
     started: float = field(default_factory=time.perf_counter)
     parts: dict[str, Rows] = field(default_factory=dict)
-    skipped: list[str] = field(default_factory=list)
     kept: dict[str, Any] = field(default_factory=dict)
-    resumes: bool = False
 
     @property
     def elapsed_s(self) -> float:
@@ -57,7 +50,7 @@ class Run:
         """Give back the memory of all that is kept."""
         self.kept.clear()
         gc.collect()
-        if self.device.type == "cuda" and _works(self.device):
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
 
@@ -67,8 +60,6 @@ def options(description: str, argv: Sequence[str] | None = None) -> Run:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--small", action="store_true", help="shrunken sizes")
     parser.add_argument("--out", type=Path, default=Path("tests/gpu/results"))
-    parser.add_argument("--seconds", type=float, default=230, help="begin no part after these")
-    parser.add_argument("--resume", action="store_true", help="go on with what is in --out")
     given = parser.parse_args(argv)
     if given.device == "cuda" and not torch.cuda.is_available():
         print(
@@ -79,7 +70,7 @@ def options(description: str, argv: Sequence[str] | None = None) -> Run:
         sys.exit(NO_GPU)
     given.out.mkdir(parents=True, exist_ok=True)
     device = torch.device(given.device)
-    return Run(device, given.small, given.out, given.seconds, resumes=given.resume)
+    return Run(device, given.small, given.out)
 
 
 def about(device: torch.device) -> dict[str, Any]:
@@ -101,57 +92,21 @@ def about(device: torch.device) -> dict[str, Any]:
     return found
 
 
-def do_parts(
-    run: Run,
-    name: str,
-    parts: Sequence[tuple[str, Callable[[Run], Rows]]],
-    always: Collection[str] = (),
-) -> None:
+def do_parts(run: Run, name: str, parts: Sequence[tuple[str, Callable[[Run], Rows]]]) -> None:
     """Do the parts in order, print each, and write all that there is after each of them.
 
-    A kernel that failed leaves the GPU of no use to this process. Another one takes its place then
-    and goes on with the part behind.
-
     Args:
-        run: Knows how much time there is.
+        run: Receives the rows.
         name: Of the files.
-        parts: Titles, and what gives their rows.
-        always: Titles of parts that are done however late it is.
+        parts: Titles, and functions that return their rows.
     """
-    if run.resumes:
-        _take_over(run, name)
     for title, part in parts:
-        if title in run.parts:
-            continue
-        if run.elapsed_s > run.seconds and title not in always:
-            run.skipped.append(title)
-            print(f"\n## {title}: no time left", flush=True)
-        else:
-            print(f"\n## {title} (after {run.elapsed_s:.0f} s)", flush=True)
-            begun = time.perf_counter()
-            run.parts[title] = _rows_of(part, run)
-            took = time.perf_counter() - begun
-            print(f"\n{table(run.parts[title])}\n\n{title} took {took:.0f} s", flush=True)
+        print(f"\n## {title} (after {run.elapsed_s:.0f} s)", flush=True)
+        begun = time.perf_counter()
+        run.parts[title] = _rows_of(part, run)
+        took = time.perf_counter() - begun
+        print(f"\n{table(run.parts[title])}\n\n{title} took {took:.0f} s", flush=True)
         write(run, name)
-        if not _works(run.device):
-            print(f"the GPU is lost for this process after {title}: a new one goes on", flush=True)
-            again = [] if run.resumes else ["--resume"]
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], *again])
-
-
-def _take_over(run: Run, name: str) -> None:
-    """Know what the process before this one has done, and the time that it took."""
-    found = json.loads(_file(run, name).read_text())
-    run.parts |= found["parts"]
-    run.started -= found["about"]["seconds"]
-
-
-def _works(device: torch.device) -> bool:
-    """Whether the device still computes."""
-    try:
-        return float(torch.ones(2, device=device).sum()) == 2.0
-    except RuntimeError as error:
-        return isinstance(error, torch.OutOfMemoryError)
 
 
 def _rows_of(part: Callable[[Run], Rows], run: Run) -> Rows:
@@ -193,22 +148,16 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _file(run: Run, name: str) -> Path:
-    """`<name>_<device>[_small].json`."""
-    return run.out / f"{name}_{run.device.type}{'_small' if run.small else ''}.json"
-
-
 def write(run: Run, name: str) -> None:
-    """All parts so far, as JSON and as Markdown."""
+    """All parts so far, as JSON and as Markdown: `<name>_<device>[_small].json`."""
+    file = run.out / f"{name}_{run.device.type}{'_small' if run.small else ''}.json"
     facts = {**about(run.device), "small": run.small, "seconds": round(run.elapsed_s, 1)}
-    content = {"about": facts, "parts": run.parts, "skipped": run.skipped}
-    _file(run, name).write_text(json.dumps(content, indent=1) + "\n")
+    content = {"about": facts, "parts": run.parts}
+    file.write_text(json.dumps(content, indent=1) + "\n")
     lines = [", ".join(f"{key}: {value}" for key, value in facts.items())]
     for title, rows in run.parts.items():
         lines += ["", f"## {title}", "", table(rows)]
-    if run.skipped:
-        lines += ["", f"No time was left for: {', '.join(run.skipped)}."]
-    _file(run, name).with_suffix(".md").write_text("\n".join(lines) + "\n")
+    file.with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
 def table(rows: Rows) -> str:

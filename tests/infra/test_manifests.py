@@ -33,21 +33,3 @@ def test_compose_files_follow_the_schema_of_the_compose_specification(path):
 @pytest.mark.parametrize("path", tracked(".github/workflows"), ids=name_of)
 def test_workflows_follow_their_schema(path):
     check(program("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", path)
-
-
-def test_the_checkers_find_mistakes(tmp_path):
-    (tmp_path / "script.sh").write_text("#!/bin/bash\nrm -rf $1/*\n")
-    (tmp_path / "Dockerfile").write_text("FROM python\nRUN cd /tmp && pip install torch\n")
-    (tmp_path / "compose.yaml").write_text("services: {one: {image: [1], portz: 80}}\n")
-    for command in (
-        (program("shellcheck"), tmp_path / "script.sh"),
-        (program("hadolint"), tmp_path / "Dockerfile"),
-        (
-            program("check-jsonschema"),
-            "--builtin-schema",
-            "vendor.compose-spec",
-            tmp_path / "compose.yaml",
-        ),
-    ):
-        with pytest.raises(AssertionError, match=r"SC2086|DL3006|portz"):
-            check(*command)

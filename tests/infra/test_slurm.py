@@ -11,8 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
-from free_ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "infra/slurm").iterdir())
@@ -106,14 +104,6 @@ def wait_until(tmp_path, beginning):
     while not any(line.startswith(beginning) for line in said(tmp_path)):
         assert time.monotonic() < end, said(tmp_path)
         time.sleep(0.1)
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_the_shell_and_shellcheck_accept_it(script):
-    subprocess.run(["bash", "-n", script], check=True)
-    shellcheck = Path(sys.executable).with_name("shellcheck")
-    done = subprocess.run([shellcheck, script], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -215,41 +205,3 @@ def test_a_part_of_an_array_needs_the_number_of_shards(slurm, tmp_path):
     )
     process.communicate(timeout=WAIT_S)
     assert said(tmp_path) == ["tango precompute recipe.yaml --shard 5/8"]
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_job_on_one_node_runs_with_a_real_ray(slurm, tmp_path):
-    """Only Slurm itself is played: Ray, its token, the wait for it, and the job are real."""
-    recipe = {
-        "benchmark": {"name": "shapes"},
-        "model": {"name": "tiny"},
-        "method": {"name": "full"},
-        "limit": 2,
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    (tmp_path / "programs").mkdir()
-    tango = tmp_path / "programs" / "tango"
-    tango.write_text(f'#!/usr/bin/env bash\nexec "{sys.executable}" -m jobs.cli.entry "$@"\n')
-    tango.chmod(0o755)
-    one = "#!/usr/bin/env bash\nif [[ $1 == show ]]; then echo one; fi\n"
-    # The port of the head is 20000 and the last digits of the job's number.
-    number = str(free_port(range(20_000, 30_000)) - 20_000)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(STAND_INS, "scontrol", one)
-        process = slurm(
-            "tango.sbatch",
-            "recipe.yaml",
-            only=("scontrol", "srun", "hostname"),
-            ADDRESSES="",
-            SLURM_JOB_ID=number,
-            # As on a cluster, where the script makes a token; elsewhere the suite needs none.
-            RAY_AUTH_MODE="token",
-        )
-    output, _ = process.communicate(timeout=480)
-    assert process.returncode == 0, output
-    assert "tango: 1 Ray nodes at 127.0.0.1:2" in output
-    assert "2 decoded, 2 encoded, 0 failed" in output
-    (run,) = (tmp_path / "runs").glob("*/summary.json")
-    assert (run.parent / "job.digest").exists()

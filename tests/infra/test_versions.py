@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 
-import pytest
-from infra_files import INFRA, ROOT, name_of, tracked
+from infra_files import INFRA, ROOT, tracked
 
 EXACT = dict(
     line.split("==")
@@ -37,36 +36,10 @@ def is_right(name, version):
     return version == EXACT[name]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in tracked("infra") if path.suffix != ".png"], ids=name_of
-)
-def test_versions_agree_with_the_constraints(path):
-    wrong = [found for found in versions_in(path.read_text()) if not is_right(*found)]
-    assert not wrong
-
-
-def test_the_scan_finds_what_images_manifests_and_scripts_pin():
-    sample = """
-        FROM python:3.11.14-slim AS base
-        image: rayproject/ray:2.60.0-py311-gpu
-        rayVersion: "2.60.0"
-        image: tango-mlflow:3.17.2
-        pip install "mlflow[auth]==3.17.2" torch==2.13.0
-        python3.12 -m venv
-    """
-    assert versions_in(sample) == [
-        ("python", "3.11.14"),
-        ("ray", "2.60.0"),
-        ("ray", "2.60.0"),
-        ("mlflow", "3.17.2"),
-        ("mlflow", "3.17.2"),
-        ("torch", "2.13.0"),
-        ("python", "3.11"),
-        ("python", "3.12"),
-    ]
-    assert is_right("python", "3.11.14")
-    assert not is_right("python", "3.12")
-    assert not is_right("ray", "2.59.0")
+def test_versions_agree_with_the_constraints():
+    for path in tracked("infra"):
+        if path.suffix != ".png":
+            assert [it for it in versions_in(path.read_text()) if not is_right(*it)] == [], path
 
 
 def test_images_are_pinned_to_a_version():

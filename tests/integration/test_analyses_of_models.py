@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from functools import partial
 
 import pytest
 from internvl_checkpoints import build_internvl, save_internvl
@@ -15,8 +16,7 @@ from rich.console import Console
 
 from jobs.analysis.activations import analyze_activations
 from jobs.analysis.attention import analyze_attention, analyze_sinks
-from jobs.analysis.clusters import analyze_clusters
-from jobs.analysis.coverage import analyze_coverage
+from jobs.analysis.page import analyze
 from tango_core import decode_frames, load_encoder
 from tango_core.analysis.sinks import SinkRule
 from tango_core.benchmarks import build_benchmark
@@ -74,7 +74,7 @@ def rows_of(path):
 
 
 def test_attention(recipe, places):
-    assert analyze_attention(recipe, *places, QUIET) == 0
+    assert analyze(analyze_attention, recipe, *places, QUIET) == 0
     num_tokens = MODELS[recipe.model.name][4]
     rows = rows_of(places[0] / "positions.csv")
     for signal in ("p-attn", "attn"):
@@ -89,7 +89,7 @@ def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_pat
     file = tmp_path / "sinks.json"
     # With rules that every position meets, so that there are some.
     options = {"score": "attention", "rule": SinkRule(max_mean_rank=0.5, max_spread=1)}
-    assert analyze_sinks(recipe, *places, QUIET, output=file, **options) == 0
+    assert analyze(partial(analyze_sinks, output=file, **options), recipe, *places, QUIET) == 0
     found = json.loads(file.read_text())
     _, _, settings, _, num_tokens, *_ = MODELS[folder.name]
     assert math.prod(found["grid"]) == num_tokens
@@ -104,7 +104,7 @@ def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_pat
 def test_activations(recipe, places):
     *_, side, num_layers = MODELS[recipe.model.name]
     layers = (0, num_layers)
-    assert analyze_activations(recipe, *places, QUIET, layers=layers) == 0
+    assert analyze(partial(analyze_activations, layers=layers), recipe, *places, QUIET) == 0
     rows = rows_of(places[0] / "activations.csv")
     assert {int(row["layer"]) for row in rows} == set(layers)
     for layer in layers:
@@ -113,24 +113,3 @@ def test_activations(recipe, places):
         assert all(float(row["top 1"]) >= float(row["top 2"]) > 0 for row in own)
     norms = rows_of(places[0] / "norms.csv")
     assert {int(row["layer"]) for row in norms} == set(range(num_layers + 1))
-
-
-def test_clusters(recipe, places):
-    options = {"share": 0.25, "window": 2, "examples": 1}
-    assert analyze_clusters(recipe, *places, QUIET, **options) == 0
-    _, _, _, num_positions, num_tokens, *_ = MODELS[recipe.model.name]
-    total = rows_of(places[0] / "fragmentation.csv")[0]
-    windows = NUM_CLIPS * num_positions // 2
-    assert (total["clip"], total["clusters"]) == ("all", str(windows * (2 * num_tokens // 4)))
-    assert (places[0] / "maps_1.png").stat().st_size > 10_000
-
-
-def test_coverage(recipe, places):
-    said = io.StringIO()
-    assert analyze_coverage(recipe, *places, Console(file=said, width=200)) == 0
-    assert "1 cell(s) left out, which drop tokens inside the language model" in said.getvalue()
-    cells = {row["cell"]: row for row in rows_of(places[0] / "coverage.csv")}
-    assert cells["full"]["worst"] == "1.0000"
-    for cell, share in (("tango r=0.3", 30), ("topk r=0.1", 10)):
-        assert float(cells[cell]["kept %"]) == pytest.approx(share, abs=5)
-        assert float(cells[cell]["worst"]) <= float(cells[cell]["mean"]) < 1

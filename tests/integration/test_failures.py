@@ -12,7 +12,7 @@ from jobs_for_tests import answers_of, job, run
 from numbered_videos import write_clip
 
 from jobs.config.recipe import RecipeError
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 from jobs.results.summary import write_summary
 from jobs.run.run_dirs import find_run
 
@@ -100,20 +100,6 @@ def test_videos_without_questions_are_refused_before_anything_is_encoded(folder,
     assert outcome.num_encoded == 1
 
 
-def test_a_shard_without_clips_is_an_empty_run(folder, tmp_path):
-    outcome, run_dir = run(recipe(folder, executor="local", shard="9/10"), tmp_path / "runs")
-    assert outcome.num_clips == 0
-    assert write_summary(run_dir).counts.num_questions == 0
-    assert write_report(run_dir).is_file()
-
-
-def test_a_run_is_not_continued_with_another_recipe(folder, tmp_path):
-    _, run_dir = run(recipe(folder, executor="local"), tmp_path / "runs")
-    other = recipe(folder, executor="local", methods=[{"name": "uniform", "retention": 0.5}])
-    with pytest.raises(RecipeError, match="the recipe's methods differs from that run"):
-        run(other, tmp_path / "runs", run_dir)
-
-
 @pytest.fixture
 def damaged_folder(tmp_path):
     """A good clip, and one that has lost two seconds in its middle."""
@@ -158,7 +144,8 @@ def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, execut
         counts = write_summary(kept_dir).counts
         assert (counts.num_failed, counts.num_damaged) == (0, 1)
         assert counts.num_answered + counts.num_unparsed == 2
-        page = write_report(kept_dir).read_text()
+        write_report(kept_dir)
+        page = (kept_dir / "report.html").read_text()
         assert "answers on damaged clips" in page
 
 

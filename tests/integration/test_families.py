@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import internvl_checkpoints as internvl
 import pytest
 import qwen3_checkpoints as qwen3
-from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+from jobs_for_tests import answers_of, job, run, what_was_said
 from llava_originals import build_original, save_original
 from numbered_videos import write_clip
 from qwen_checkpoints import build_qwen, save_qwen
 from releases import longvideobench_release
-from rich.console import Console
 
-from jobs.analysis.attention import analyze_sinks
 from jobs.config.recipe import parse_job
-from jobs.estimate.sizes import expect_tokens
 from jobs.report.compare import compared_runs, report_runs
 from jobs.report.notes import control_notes
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
@@ -236,27 +232,6 @@ def test_empty_blocks_are_another_prompt_of_the_same_tokens(made, tmp_path):
     assert (fewer["prompt_tokens"] == fewer["clip_text_tokens"]).all()
     assert (fewer["clip_text_tokens"] >= 2 * (13 + 2)).all()
     assert set(prompts["keep"]["clip_text_tokens"]) == {4 * (13 + 2)}
-
-
-def test_planning_counts_all_four_rows_of_a_token(made, tmp_path):
-    pixels = {"max_pixels": 1600, "min_pixels": 1600}
-    recipe = recipe_of(made, "qwen3", [{"name": "full"}], model=pixels)
-    _, run_dir = run(recipe, tmp_path)
-    (cell,) = expect_tokens(plan_of(recipe, tmp_path / "elsewhere"), None, {}, {})
-    (file, *_) = (tmp_path / "cache").glob("*-full-*/*.parquet")
-    kept = answers_of(run_dir)["tokens_kept"].iloc[0]
-    assert cell.kept == pytest.approx(kept, rel=0.3)
-    written = file.stat().st_size / kept
-    assert cell.clip_bytes / cell.kept == pytest.approx(written, rel=0.15)
-    assert written > 3.5 * 64 * 4  # (1 + 3) rows of 64 float32 each
-
-
-def test_sinks_are_found_on_it(made, tmp_path):
-    places = tmp_path / "page", str(tmp_path / "cache")
-    options = {"output": tmp_path / "sinks.json", "score": "attention"}
-    recipe = recipe_of(made, "qwen3")
-    assert analyze_sinks(recipe, *places, Console(file=io.StringIO()), **options) == 0
-    assert json.loads((tmp_path / "sinks.json").read_text())["grid"] == [5, 5]
 
 
 def test_times_of_a_bounded_clip_count_from_its_beginning(made, tmp_path):

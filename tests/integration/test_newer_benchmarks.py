@@ -6,10 +6,17 @@ import json
 
 import pytest
 from jobs_for_tests import answers_of, run
-from newer_releases import lvbench_authors, lvbench_release, tempcompass_release
 from numbered_videos import write_clip
-from releases import VIDEOMME_ROWS, load, videomme_release
-from scored_releases import VIDEOMME_V2_ROWS, videomme_v2_release
+from releases import (
+    VIDEOMME_ROWS,
+    VIDEOMME_V2_ROWS,
+    load,
+    lvbench_authors,
+    lvbench_release,
+    tempcompass_release,
+    videomme_release,
+    videomme_v2_release,
+)
 
 from jobs.config.recipe import parse_job
 from jobs.results.summary import write_summary

@@ -16,7 +16,6 @@ from jobs.results.facts import JobFacts
 from jobs.results.summary import summarize, write_summary
 from jobs.run.commands import run_jobs
 from jobs.run.locations import Locations
-from pipeline.settings import Settings
 from pipeline.stages.profile import ProfileCompression
 
 METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.1}]
@@ -89,12 +88,6 @@ def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):
     assert versus["speedup_to_first_token"] == pytest.approx(ratio["first_token_ms"])
 
 
-def test_peak_memory_is_given_and_says_whose_it_is(profile):
-    for part in (profile[2], *profile[2]["cells"]):
-        assert part["peak_gib"] > 0.05
-        assert part["peak_of"] == "process"
-
-
 def test_measuring_changes_no_answer_and_throughput_measures_no_step(profile, throughput):
     (_, run_dir), _ = throughput
     columns = ["peak_gib", "peak_of"]
@@ -132,7 +125,7 @@ def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
     assert (summary["method"], summary["retention_requested"]) == ("tango", 0.2)
     assert summary["latency_ms"] == summary["cells"][1]["latency_ms"]
     assert summary["versus_full"]["speedup_to_first_token"] > 0
-    assert "1st token" in console.file.getvalue()
+    assert "first token" in console.file.getvalue()
 
 
 def test_the_first_clip_that_works_is_done_twice_and_no_other(tmp_path, monkeypatch):
@@ -155,9 +148,3 @@ def test_the_first_clip_that_works_is_done_twice_and_no_other(tmp_path, monkeypa
     assert compressed == ["b.mp4", "b.mp4", "c.mp4"]
     assert (outcome.num_clips, outcome.num_failed_clips) == (3, 1)
     assert len(answers_of(run_dir)) == 3
-
-
-@pytest.mark.parametrize("options", [{"executor": "ray"}, {"executor": "local"}])
-def test_a_profile_is_never_measured_beside_other_work(options):
-    with pytest.raises(ValueError, match="no shared prefix"):
-        Settings(profile=True, **options)

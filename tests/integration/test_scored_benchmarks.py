@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 from numbered_videos import write_clip
-from scored_releases import (
+from releases import (
     CHARADES_VIDEOS,
     VIDEOMME_V2_ROWS,
     charades_text,

@@ -130,14 +130,6 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(tango, recipe, arguments,
     assert len(err.strip().splitlines()) == 1
 
 
-def test_a_generated_benchmark_needs_a_disk(tango, recipe, bucket):
-    root = f"s3://{bucket}/shapes"
-    changes = ("--set", "benchmark.name=shapes", "--set", f"benchmark.root={root}")
-    code, _, err = tango("sweep", recipe, *changes, "--limit", "1")
-    assert code == 2
-    assert f"{root}: shapes generates its videos, which needs a directory on a disk" in err
-
-
 @pytest.mark.slow
 def test_a_run_in_a_store_has_one_driver(tango, recipe, bucket):
     output = f"s3://{bucket}/runs"

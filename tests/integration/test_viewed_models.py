@@ -17,7 +17,6 @@ from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_checkpoints import build_qwen, save_qwen
 
 from jobs.config.recipe import parse_job
-from jobs.viewer.clips import sprites_of
 from jobs.viewer.command import opened
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder
 from jobs.viewer.panels import ClipPanels
@@ -67,16 +66,16 @@ def test_tokens_lie_over_the_frames_that_the_model_saw(name, tmp_path):
     decoder = FrameDecoder(pixels=20_000)
     try:
         with opened([folder]) as pages:
-            seen = pages.seen(0, [0, 1])
-            (view,) = seen.views
-            pictures = sprites_of(decoder, view)
-            drawings = [seen.drawings[seen.columns[at][0]] for at in (0, 1)]
+            found = [pages.tokens(0, column) for column in (0, 1)]
+            view = found[0].view
+            pictures = decoder.sprites(view)
+            drawings = [one.drawing for one in found]
     finally:
         decoder.close()
     for drawing, cell in zip(drawings, ("full", "tango r=0.25"), strict=True):
-        time, height, width = drawing.grid
+        time, height, width = drawing.plan.grid
         assert drawing.missing == ()
-        assert len(drawing.kept) == kept[cell]["tokens_kept"]
+        assert drawing.plan.num_kept == kept[cell]["tokens_kept"]
         assert time * height * width == kept[cell]["tokens_total"]
         assert time * FAMILIES[name][2] == SMALL["num_frames"]
         assert len(view.times) == time
@@ -90,7 +89,7 @@ def test_tokens_lie_over_the_frames_that_the_model_saw(name, tmp_path):
     with ClipPanels(folder) as panels:
         figure = panels.figure(("custom", kept["full"]["video_id"]), ["full", "tango r=0.25"])
     assert figure.startswith("<figure")
-    assert figure.count("<image ") == min(4, len(view.times))
+    assert figure.count("<img ") == 2 * min(4, len(view.times))
     assert "cannot" not in figure
 
 

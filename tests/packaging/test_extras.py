@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from jobs.extras import EXTRAS, STORES, how_to_install
+from jobs.extras import EXTRAS, STORES
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "jobs/recipes/shapes_tiny.yaml"
@@ -73,12 +73,3 @@ def test_the_modules_of_every_extra_are_those_of_the_project():
         assert set(modules) == {IMPORTED_AS.get(name, name) for name in names}
     usual = ",".join(extra for extra in EXTRAS if extra not in STORES)
     assert project["optional-dependencies"]["all"] == [f"tango-video[{usual}]"]
-
-
-def test_a_module_of_no_extra_is_not_explained_away():
-    assert how_to_install(ModuleNotFoundError("No module named 'nope'", name="nope")) is None
-
-
-def test_a_message_of_its_own_is_kept():
-    error = ModuleNotFoundError("table.parquet is Parquet,\nwhich needs pandas")
-    assert how_to_install(error) == "table.parquet is Parquet, which needs pandas"

@@ -26,7 +26,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from jobs_for_tests import job, run
 from timing import about_machine
 
-from jobs.estimate.table import Estimate
 from jobs.results.summary import read_answers
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations
@@ -90,23 +89,18 @@ def compare(
     done, run_dir = run(one, root)
     answers = read_answers(run_dir)
     pairs = {
-        "clips to encode": (promised.counts.to_encode, done.num_encoded),
-        "answers": (promised.counts.answers, len(answers)),
-        "tokens in prompts": (promised.prompt_tokens, int(answers["prompt_tokens"].sum())),
-        "bytes of caches": (promised.cache_bytes, written_bytes(root / "cache") - before),
-        "wall time, s": (promised.timing.wall_s, done.facts.wall_s),
+        "clips to encode": (promised["counts"]["to_encode"], done.num_encoded),
+        "answers": (promised["counts"]["answers"], len(answers)),
+        "tokens in prompts": (promised["prompt_tokens"], int(answers["prompt_tokens"].sum())),
+        "bytes of caches": (promised["cache_bytes"], written_bytes(root / "cache") - before),
+        "wall time, s": (promised["time"]["wall_s"], done.facts.wall_s),
     }
-    print(case, pairs, slowest(promised), flush=True)
+    print(case, pairs, promised["time"]["bottleneck"], flush=True)
     return [
         {"case": case, "quantity": name, "predicted": own, "measured": real, "ratio": own / real}
         for name, (own, real) in pairs.items()
         if own is not None and real
     ]
-
-
-def slowest(promised: Estimate) -> str | None:
-    """The stage that the estimate calls the slowest."""
-    return promised.timing.bottleneck
 
 
 def written_bytes(folder: Path) -> int:

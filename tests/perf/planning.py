@@ -28,10 +28,9 @@ import pyarrow.compute as pc
 from rich.console import Console
 
 from jobs.config.recipe import Job, parse_job
-from jobs.run.build import build
+from jobs.run.build import build, make_plan
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from jobs.run.planning import make_plan
 from jobs.run.run_dirs import new_run_dir
 from pipeline.plan import Plan
 from pipeline.rows import Result

@@ -25,10 +25,9 @@ from rich.console import Console
 from synthetic_answers import write_answers
 
 from jobs.config.recipe import Job
-from jobs.run.build import build
+from jobs.run.build import build, items_of
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from jobs.run.planning import items_of
 from pipeline.plan import Plan
 from pipeline.rows import Result
 from pipeline.settings import Settings

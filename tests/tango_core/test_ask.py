@@ -104,16 +104,6 @@ def test_a_chosen_option_has_its_letter(video, index):
     assert (answer.status, answer.choice, answer.letter) == ("ok", index, "ABC"[index])
 
 
-@pytest.mark.parametrize("method", ["full", "fastv", "topk"])
-def test_every_kind_of_method_can_be_asked(chat, video, method):
-    options = {"layer": 1} if method == "fastv" else {}
-    retention = 0.5 if method == "fastv" else None
-    answer = chat.ask(
-        video, "What moves?", method=method, retention=retention, max_new_tokens=2, **options
-    )
-    assert answer.tokens_kept == (26 if method == "topk" else 256)
-
-
 def test_a_method_of_ones_own_can_be_asked(chat, video, tmp_path, monkeypatch):
     (tmp_path / "asked_method.py").write_text(own_method("First"))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -233,18 +223,6 @@ def test_an_answer_about_a_damaged_clip_says_so():
     assert any("damaged: the file has lost frames" in text for text in answer.warnings)
 
 
-def test_options_may_be_called_as_in_tables(chat, video):
-    colors = ("red", "green", "blue", "yellow")
-    question = "What color is the cross?"
-    assert chat.ask(video, question, options=colors).text == chat.ask(video, question, colors).text
-
-
 def test_frames_in_memory_are_no_path(chat):
     with pytest.raises(TypeError, match=r"must be the path of a file .* got ndarray"):
         chat.ask(np.zeros((2, 4, 4, 3), np.uint8), "What?")
-
-
-def test_the_answer_names_the_method_and_its_retention(chat, video):
-    answer = chat.ask(video, "What color is the cross?")
-    assert (answer.method, answer.retention) == ("tango", 0.1)
-    assert chat.ask(video, "What?", method="full").retention is None

@@ -7,10 +7,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
-from tango_core.flops import lengths_per_layer, prefill_flops, published_flops
+from tango_core.flops import lengths_per_layer, prefill_flops
 from tango_core.models.base import LLMShape
 
-QWEN2_7B = LLMShape(28, 3584, 18944, 28, 4, 128, 152064)
 TINY = LLMShape(3, 64, 112, 4, 2, 16, 50)
 
 
@@ -71,22 +70,6 @@ def test_layers_of_different_length_cost_what_torch_counts_layer_by_layer(tiny_q
         measured += count(layer, hidden, position_embeddings=angles, position_ids=positions)
     measured += count(tiny_qwen2.lm_head, torch.zeros(1, 1, TINY.hidden_size))
     assert prefill_flops(TINY, lengths, causal=False) == measured
-
-
-def test_causal_counting_drops_the_pairs_above_the_diagonal():
-    length = 10
-    skipped_pairs = length * (length - 1) // 2
-    difference = prefill_flops(TINY, length, causal=False) - prefill_flops(TINY, length)
-    assert difference == TINY.num_layers * 2 * 2 * skipped_pairs * TINY.num_heads * TINY.head_dim
-
-
-def test_one_length_means_the_same_length_in_every_layer():
-    assert prefill_flops(TINY, 33) == prefill_flops(TINY, (33, 33, 33))
-
-
-def test_formula_of_the_literature_gives_the_printed_tflops():
-    """LLaVA-OneVision-7B with all 32 x 196 visual tokens: 40.8 TFLOPs, as HoliTom prints."""
-    assert published_flops(QWEN2_7B, 32 * 196) / 1e12 == pytest.approx(40.8, abs=0.05)
 
 
 def test_text_tokens_are_never_dropped_inside_the_decoder():

@@ -36,10 +36,6 @@ def test_every_frame_has_a_time(times, num_frames, message):
         frames(times, num_frames)
 
 
-def test_repeated_frames_repeat_their_time():
-    assert frames([1.5, 1.5]).timestamps.tolist() == [1.5, 1.5]
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "expected"),
     [
@@ -53,12 +49,6 @@ def test_repeated_frames_repeat_their_time():
 def test_a_signal_of_another_shape_is_refused(name, shape, expected):
     with pytest.raises(ValueError, match=rf"{name} must be {expected}"):
         features(**{name: torch.zeros(shape)})
-
-
-def test_every_signal_of_its_shape_is_taken():
-    pairs = {"saliency": (T, H * W), "attention": (T, H * W), "keys": (T, H * W, 4)}
-    given = {name: torch.zeros(shape) for name, shape in pairs.items()}
-    assert features(**given, frame_embeddings=torch.zeros(T, 6)).keys is given["keys"]
 
 
 @pytest.mark.parametrize("grid", [(0, 5), (-2, -5)])

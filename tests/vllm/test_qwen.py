@@ -19,6 +19,7 @@ from qwen_checkpoints import VIDEO_PAD, build_qwen, save_qwen
 from vllm import EngineArgs, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.v1.engine.llm_engine import LLMEngine
+from without_cache import run_whole
 
 from tango_core.models import load_language_model
 from tango_core.models.language.packed_pass import additions
@@ -144,7 +145,8 @@ def test_positions_of_50_kept_sets_are_those_of_the_layout(family, engine):
 def first_logits(native, laid_out):
     """(vocabulary,) logits after the prompt, by this project's layers."""
     loop = native.engine.layer_loop
-    hidden = loop.run(
+    hidden = run_whole(
+        loop,
         native.engine.embed(laid_out.spans)[None],
         laid_out.positions[:, None],
         added=additions(laid_out.spans, loop.device),

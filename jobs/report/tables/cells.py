@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 
 from jobs.report.formatting import (
     DASH,
@@ -12,61 +13,44 @@ from jobs.report.formatting import (
     difference_with_interval,
     estimate_percent,
     interval,
+    latex_notes,
+    markdown_notes,
     markdown_text,
     milliseconds,
     p_value,
     percent,
     times,
 )
-from jobs.results.cell_summary import (
-    BASELINE,
-    CellSummary,
-    have_one_headline,
-    headline_title,
-    metric_title,
-)
-from jobs.results.quantities import Comparison, LatencyStats
-from jobs.results.replies import SHOWN_FROM
-from tango_core.metrics import ACCURACY, Estimate
+from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
+from jobs.results.quantities import SHOWN_FROM, Comparison
+from tango_core.metrics import ACCURACY
 
 MAX_WIDTH = 100
 
 _NARROWEST = 80
 # Names of cells are not shortened below this length, to remain distinguishable.
 _SHORTEST_NAME = 16
-_COMPACT = {
-    "accuracy %": "acc %",
-    "harness %": "harn %",
-    "95 % interval": "95 %",
-    "tokens %": "tok %",
-    "prefill ms": "ms",
-    "cache hits": "hits",
-    "unread %": "unread",
-}
+# Columns that every baseline has are called by it in a row.
+_REPEATED = re.compile("^(p|detectable) .*")
 # Columns to omit in a narrow terminal, in this order.
-_LEAST_WANTED = ("hits", "ms", "95 %", "unread")
+_LEAST_WANTED = ("cache hits", "prefill ms", "95 % interval", "unread %", "vs full")
 
 # Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
-    "benchmark",
-    "protocol",
-    "cell",
-    "method",
-    "num_questions",
-    "num_answered",
-    "num_unparsed",
-    "num_failed",
-    "retention_requested",
-    "retention_actual",
-    "retention_with_newlines",
-    "clip_text_tokens",
-    "equivalent_retention",
-    "accuracy",
-    "accuracy_answered",
-    "accuracy_macro",
-    "harness_accuracy",
-    "prefill_tflops",
+    *("benchmark", "protocol", "cell", "method"),
+    *("num_questions", "num_answered", "num_unparsed", "num_failed"),
+    *("retention_requested", "retention_actual", "retention_with_newlines", "clip_text_tokens"),
+    *("equivalent_retention", "accuracy", "accuracy_answered", "accuracy_macro"),
+    *("harness_accuracy", "prefill_tflops"),
 )
+# End of a column about a comparison -> figure.
+_CSV_ENDS = {
+    "": "difference",
+    "_low": "low",
+    "_high": "high",
+    "_p": "p_value",
+    "_detectable": "detectable_difference",
+}
 
 
 def table_width(is_terminal: bool, width: int) -> int | None:
@@ -77,13 +61,18 @@ def table_width(is_terminal: bool, width: int) -> int | None:
 def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH) -> str:
     """Aligned plain text that fits `max_width`, without a trailing newline.
 
-    If it does not fit, headers are shortened, then the columns of cache hits, times and intervals
-    are omitted, and then names are shortened in their middle.
+    If it does not fit, the columns of cache hits, times and intervals are omitted, and then names
+    are shortened in their middle.
     """
-    header, rows = _table(cells, [cell.name for cell in cells], brief=True)
-    if max_width is not None:
-        header, rows = _fitting(header, rows, max_width)
-    head, rule, *texts = Table(header, rows).aligned(max_width)
+    table = cells_table(cells, [cell.name for cell in cells], brief=True)
+    for name in _LEAST_WANTED if max_width is not None else ():
+        short = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in table.rows]
+        if Table(table.header, short).width <= (max_width or 0):
+            break
+        kept = [at for at, column in enumerate(table.header) if column != name]
+        header, *rows = ([row[at] for at in kept] for row in (table.header, *table.rows))
+        table = Table(header, rows)
+    head, rule, *texts = table.plain(max_width=max_width, rule=True)
     rendered = [head, rule]
     parts = shared_parts(cells)
     for index, text in enumerate(texts):
@@ -93,152 +82,74 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
     return "\n".join(rendered)
 
 
-def _fitting(
-    header: list[str], rows: list[list[str]], max_width: int
-) -> tuple[list[str], list[list[str]]]:
-    """The table unchanged if it fits, else with short headers and as many columns as fit."""
-    if _width(header, rows) <= max_width:
-        return header, rows
-    header = [_COMPACT.get(name, name) for name in header]
-    rows = [[text.replace(" to ", "-") if at else text for at, text in enumerate(r)] for r in rows]
-    named = min(_SHORTEST_NAME, max(len(row[0]) for row in [header, *rows]))
-    cut = [[row[0][:named], *row[1:]] for row in rows]
-    for name in _LEAST_WANTED:
-        if _width(header, cut) <= max_width:
-            break
-        if name not in header:
-            continue
-        at = header.index(name)
-        header = header[:at] + header[at + 1 :]
-        rows, cut = ([row[:at] + row[at + 1 :] for row in table] for table in (rows, cut))
-    return header, rows
-
-
-def _width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Width of a table in characters."""
-    return max(map(len, Table(header, rows).aligned()))
-
-
-def cells_markdown(cells: Sequence[CellSummary]) -> str:
-    """A GitHub-flavoured Markdown table."""
-    return Table(*_table(cells, labels(cells))).markdown()
-
-
-def cells_latex(cells: Sequence[CellSummary]) -> str:
-    """A LaTeX `tabular` with the rules of the booktabs package."""
-    return Table(*_table(cells, labels(cells))).latex()
+def cell_files(cells: Sequence[CellSummary], notes: Sequence[str]) -> dict[str, str]:
+    """Names and contents of the files with a row per cell, and of the grid."""
+    table = cells_table(cells)
+    return {
+        "table.md": "\n\n".join([table.markdown(), *markdown_notes(notes)]),
+        "table.csv": cells_csv(cells),
+        "table.tex": "\n".join([table.latex(), *latex_notes(notes)]),
+        "grid.md": grid_markdown(cells),
+    }
 
 
 def cells_csv(cells: Sequence[CellSummary]) -> str:
     """All figures of the cells as CSV, unrounded, one row per cell; empty if unknown."""
-    names = baseline_names(cells)
-    ends = ("", "_low", "_high", "_p", "_detectable", "_too_few_clips")
-    header = [
-        "run_id",
-        *_CSV_KEYS,
-        "accuracy_low",
-        "accuracy_high",
-        "metric",
-        "score",
-        "score_low",
-        "score_high",
-        *(f"versus_{name}{end}" for name in ("full", *names) for end in ends),
-        "prefill_ms_p50",
-        "cache_hits",
-        "cache_misses",
-    ]
     rows = []
     for cell in cells:
         data = cell.to_json()
-        others = [cell.versus_full, *(cell.versus[name] for name in names)]
-        rows.append(
-            [
-                cell.run_id,
-                # If the headline metric is not accuracy, the harness's column holds its score.
-                *(data.get(key, data.get(key.replace("accuracy", "score"))) for key in _CSV_KEYS),
-                *((cell.accuracy.low, cell.accuracy.high) if cell.accuracy else (None, None)),
-                cell.metric,
-                *_ends(cell.headline),
-                *(figure for versus in others for figure in _figures(versus)),
-                cell.p50("prefill"),
-                cell.cache.hits,
-                cell.cache.misses,
-            ]
-        )
-    return Table(header, rows).csv()
+        row: dict[str, object] = {"run_id": cell.run_id}
+        # If the headline metric is not accuracy, the harness's column holds its score.
+        row |= {k: data.get(k, data.get(k.replace("accuracy", "score"))) for k in _CSV_KEYS}
+        row |= {f"accuracy_{end}": getattr(cell.accuracy, end, None) for end in ("low", "high")}
+        row |= {"metric": cell.metric, "score": getattr(cell.headline, "value", None)}
+        row |= {f"score_{end}": getattr(cell.headline, end, None) for end in ("low", "high")}
+        for name, versus in cell.baselines.items():
+            paired = versus.paired if versus else None
+            row |= {f"versus_{name}{end}": getattr(paired, f, None) for end, f in _CSV_ENDS.items()}
+            few = f"versus_{name}_too_few_clips"
+            row[few] = int(paired.too_few_clips) if paired else None
+        row |= {"prefill_ms_p50": cell.p50("prefill"), "cache_hits": cell.cache.hits}
+        rows.append({**row, "cache_misses": cell.cache.misses})
+    return Table.of(rows).csv()
 
 
-def _table(
-    cells: Sequence[CellSummary], names: Sequence[str], *, brief: bool = False
-) -> tuple[list[str], list[list[str]]]:
-    """Formatted header and rows, with a column of harness scores if there are any.
+def cells_table(
+    cells: Sequence[CellSummary], names: Sequence[str] = (), *, brief: bool = False
+) -> Table:
+    """Formatted table, with a column of harness scores if there are any.
 
-    A brief table has only differences to `full`, without interval and p.
+    Args:
+        cells: One row each.
+        names: Names of the rows; empty for `labels`.
+        brief: Whether only differences to `full` are shown, without interval and p.
     """
     with_harness = any(cell.harness is not None for cell in cells)
-    baselines = [] if brief else baseline_names(cells)
-    header = [
-        "cell",
-        f"{headline_title(cells)} %",
-        *(["harness %"] if with_harness else []),
-        "95 % interval",
-    ]
-    for key in ("full", *baselines):
-        header += [f"vs {key}"] if brief else [f"vs {key}", "p", "detectable"]
-    header += ["tokens %"] if brief else ["asked %", "kept %", "with newlines %", "equivalent %"]
     with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
-    header += ["prefill ms", "cache hits", *(["unread %"] if with_unread else []), "failed"]
     rows = []
-    for name, cell in zip(names, cells, strict=True):
-        differences: list[str] = []
-        for versus in (cell.versus_full, *(cell.versus[key] for key in baselines)):
-            differences += (
-                [difference(versus)]
-                if brief
-                else [difference_with_interval(versus), p_value(versus), detectable(versus)]
-            )
-        rows.append(
-            [
-                name,
-                estimate_percent(cell.headline),
-                *([percent(cell.harness)] if with_harness else []),
-                interval(cell.headline, unknown=DASH),
-                *differences,
-                *([] if brief else _retentions(cell)),
-                percent(cell.equivalent_retention),
-                milliseconds(cell.p50("prefill")),
-                f"{cell.cache.hits}/{cell.cache.lookups}",
-                *([percent(cell.counts.unread_share)] if with_unread else []),
-                str(cell.counts.num_failed),
-            ]
-        )
-    return header, rows
-
-
-def _retentions(cell: CellSummary) -> list[str]:
-    """Shares of the clip's tokens: requested, kept, and kept including newline tokens."""
-    asked = f"{100 * cell.retention_requested:g}"
-    return [asked, percent(cell.retention_actual), percent(cell.retention_with_newlines)]
-
-
-def _ends(estimate: Estimate | None) -> tuple[float | None, ...]:
-    """Value and interval ends of an estimate."""
-    return (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
-
-
-def _figures(versus: Comparison | None) -> list[float | None]:
-    """Difference, interval ends, p, detectable difference, and whether there are enough clips."""
-    if versus is None or versus.paired is None:
-        return [None] * 6
-    paired = versus.paired
-    return [
-        paired.difference,
-        paired.low,
-        paired.high,
-        paired.p_value,
-        paired.detectable_difference,
-        int(paired.too_few_clips),
-    ]
+    for name, cell in zip(names or labels(cells), cells, strict=True):
+        row = {"cell": name, f"{headline_title(cells)} %": estimate_percent(cell.headline)}
+        if with_harness:
+            row["harness %"] = percent(cell.harness)
+        row["95 % interval"] = interval(cell.headline, unknown=DASH)
+        if brief:
+            row |= {"vs full": difference(cell.versus_full)}
+            row["tokens %"] = percent(cell.equivalent_retention)
+        else:
+            for key, versus in cell.baselines.items():
+                row[f"vs {key}"] = difference_with_interval(versus)
+                row |= {f"p {key}": p_value(versus), f"detectable {key}": detectable(versus)}
+            row["asked %"] = f"{100 * cell.retention_requested:g}"
+            row["kept %"] = percent(cell.retention_actual)
+            row["with newlines %"] = percent(cell.retention_with_newlines)
+            row["equivalent %"] = percent(cell.equivalent_retention)
+        row["prefill ms"] = milliseconds(cell.p50("prefill"))
+        row["cache hits"] = f"{cell.cache.hits}/{cell.cache.lookups}"
+        if with_unread:
+            row["unread %"] = percent(cell.counts.unread_share)
+        rows.append({**row, "failed": str(cell.counts.num_failed)})
+    table = Table.of(rows)
+    return Table([_REPEATED.sub(r"\1", name) for name in table.header], table.rows)
 
 
 def grid_markdown(cells: Sequence[CellSummary]) -> str:
@@ -256,16 +167,18 @@ def _section(title: str, cells: Sequence[CellSummary]) -> str:
     headline = headline_title(cells)
     headline = headline.capitalize() if headline == ACCURACY.title else headline
     texts.append(f"### {headline} %, in brackets % of the tokens really kept")
-    texts.append(_table_grid(cells, [_headline(cell) for cell in cells]))
-    for name in (BASELINE, *baseline_names(cells)):
-        if any(_versus(cell, name) for cell in cells):
+    values = [f"{estimate_percent(c.headline)} ({percent(c.equivalent_retention)})" for c in cells]
+    texts.append(_grid(cells, values))
+    for name in cells[0].baselines:
+        versus = [cell.baselines.get(name) for cell in cells]
+        if any(versus):
             title = markdown_text(name)
             texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
-            texts.append(_table_grid(cells, [_difference(_versus(cell, name)) for cell in cells]))
+            texts.append(_grid(cells, [_difference(one) for one in versus]))
     return "\n\n".join(texts)
 
 
-def _table_grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
+def _grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
     """A table of one string per cell, without empty rows and columns."""
     by_method: dict[str, dict[float, str]] = {}
     for cell, text in zip(cells, texts, strict=True):
@@ -273,20 +186,8 @@ def _table_grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
             by_method.setdefault(cell.series, {})[cell.retention_requested] = text
     retentions = sorted({share for row in by_method.values() for share in row})
     header = ["method", *(f"{100 * share:g} %" for share in retentions)]
-    rows = [
-        [name, *(row.get(share, DASH) for share in retentions)] for name, row in by_method.items()
-    ]
+    rows = [[name, *(row.get(one, DASH) for one in retentions)] for name, row in by_method.items()]
     return Table(header, rows).markdown()
-
-
-def _headline(cell: CellSummary) -> str:
-    """The headline metric and the kept share averaged over the layers."""
-    return f"{estimate_percent(cell.headline)} ({percent(cell.equivalent_retention)})"
-
-
-def _versus(cell: CellSummary, name: str) -> Comparison | None:
-    """The comparison with a named baseline."""
-    return {BASELINE: cell.versus_full, **cell.versus}.get(name)
 
 
 def _difference(versus: Comparison | None) -> str:
@@ -298,17 +199,7 @@ def _difference(versus: Comparison | None) -> str:
     return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"
 
 
-# Header of every stage's column.
-_HEADS = {
-    "vision": "vision",
-    "segment": "segment",
-    "select": "select",
-    "merge": "merge",
-    "compress": "compress",
-    "prefill": "prefill",
-    "first_token": "1st token",
-    "decode": "decode",
-}
+_STAGES = ("vision", "segment", "select", "merge", "compress", "prefill", "first_token", "decode")
 
 
 def render_profile(cells: Sequence[CellSummary]) -> str:
@@ -317,34 +208,23 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
     Args:
         cells: Cells measured in profile mode.
     """
-    header = ["ms: p50, p90", *_HEADS.values(), "speed-up", "GiB"]
+    header = ["ms: p50, p90", *(one.replace("_", " ") for one in _STAGES), "speed-up", "GiB"]
     rows = []
     for name, cell in zip(labels(cells), cells, strict=True):
-        rows.append([name, *_latencies(cell, lambda s: s.p50), _speed_up(cell), _peak(cell)])
-        rows.append(["", *_latencies(cell, lambda s: s.p90), "", ""])
+        stats = [cell.latency_ms.get(stage) for stage in _STAGES]
+        medians, upper = (
+            [milliseconds(getattr(s, at, None)) for s in stats] for at in ("p50", "p90")
+        )
+        speed_up = times(cell.versus_full.first_token_speedup if cell.versus_full else None)
+        peak = DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"
+        rows += [[name, *medians, speed_up, peak], ["", *upper, "", ""]]
     owners = {cell.peak_of for cell in cells if cell.peak_of}
     notes = [
-        "segment, select and merge are steps of compress. 1st token: vision, compress, prefill and",
-        "output projection; speed-up: full's median over this one's.",
+        "segment, select and merge are steps of compress. First token: vision, compress, prefill",
+        "and output projection; speed-up: full's median over this one's.",
         *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
     ]
-    return "\n".join([*(text.rstrip() for text in Table(header, rows).aligned()), *notes])
-
-
-def _latencies(cell: CellSummary, statistic: Callable[[LatencyStats], float]) -> list[str]:
-    """One latency statistic of every stage."""
-    found = [cell.latency_ms.get(stage) for stage in _HEADS]
-    return [DASH if stats is None else milliseconds(statistic(stats)) for stats in found]
-
-
-def _speed_up(cell: CellSummary) -> str:
-    """Speed-up of the time to first token compared with `full`."""
-    return times(cell.versus_full.first_token_speedup if cell.versus_full else None)
-
-
-def _peak(cell: CellSummary) -> str:
-    """Peak memory in GiB with three digits."""
-    return DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"
+    return "\n".join([*Table(header, rows).plain(rule=True), *notes])
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:
@@ -386,8 +266,3 @@ def tables_of_cells(cells: Sequence[CellSummary]) -> list[tuple[str, list[CellSu
     for title, cell in zip(titles, cells, strict=True):
         tables.setdefault(title, []).append(cell)
     return list(tables.items())
-
-
-def baseline_names(cells: Sequence[CellSummary]) -> list[str]:
-    """Names of the baselines besides `full` that the cells were compared with, in order."""
-    return list(dict.fromkeys(name for cell in cells for name in cell.versus))

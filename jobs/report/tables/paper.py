@@ -8,17 +8,12 @@ headline metrics, Avg. covers those with accuracy, and a note says so.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from itertools import count, groupby
+from typing import Any, NamedTuple
 
-from jobs.report.formatting import (
-    Table,
-    latex_notes,
-    latex_text,
-    markdown_notes,
-    percent,
-)
+from jobs.report.formatting import Table, latex_notes, latex_text, markdown_notes, percent
 from jobs.results.baselines import weights_names
 from jobs.results.cell_summary import CellSummary, have_one_headline, metric_title
 from jobs.results.published import caveats, published_scores, source
@@ -75,60 +70,47 @@ class PaperTable:
     notes: tuple[str, ...] = ()
     headlines: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def with_model(self) -> bool:
-        """Whether rows differ in their model."""
-        return len({row.model for row in self.rows}) > 1
-
-    @property
-    def with_protocol(self) -> bool:
-        """Whether rows differ in their protocol."""
-        return len({row.protocol for row in self.rows}) > 1
-
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table with published numbers in brackets."""
-        header = [*self._names(), *(self._title(*column) for column in self.columns)]
-        rows = [self._texts(row) for row in self.rows]
-        text = Table(header, rows, text_columns=len(self._names()) - 2).markdown()
-        return "\n\n".join([text, *markdown_notes(self._sentences())])
+        titles = []
+        for benchmark, column in self.columns:
+            name = self._named(benchmark) if benchmark else ""
+            titles.append(name if name and _is_only(benchmark, column) else f"{name} {column}")
+        table = self._table([title.strip() for title in titles])
+        return "\n\n".join([table.markdown(), *markdown_notes(self._sentences())])
 
     def latex(self) -> str:
         """A LaTeX `tabular` with the rules of the booktabs package, a rule per retention."""
-        names = self._names()
-        groups: list[list[str]] = []
-        for benchmark, column in self.columns:
-            title = self._named(benchmark)
-            if groups and benchmark and groups[-1][0] == title:
-                groups[-1].append(column)
+        below = ["" if _is_only(*one) else one[1].capitalize() for one in self.columns]
+        table = self._table(below)
+        top = [""] * (len(table.header) - len(self.columns))
+        for title, own in groupby(self.columns, lambda one: self._named(one[0])):
+            text, span = latex_text(title), len(list(own))
+            if span == 1 or not title:
+                top += [text] * span
             else:
-                groups.append([title, column])
-        top = [""] * len(names)
-        for title, *columns in groups:
-            span = len(columns)
-            text = latex_text(title)
-            top.append(text if span == 1 else rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
-        below = [*names, *(_below(*column) for column in self.columns)]
+                top.append(rf"\multicolumn{{{span}}}{{c}}{{{text}}}")
         levels = [(row.model, row.protocol, row.retention) for row in self.rows]
         starts = {at for at, one in enumerate(levels) if at == 0 or one != levels[at - 1]}
-        table = Table(below, [self._texts(row) for row in self.rows], len(names) - 2)
         text = table.latex([" & ".join(top) + r" \\"], starts)
         return "\n".join([text, *latex_notes(self._sentences())])
 
     def csv(self) -> str:
         """CSV with all figures, unrounded, as shares; empty if unknown."""
-        names = [_key(*column) for column in self.columns]
-        extra = [f"{name}_published" for name in names] if self.with_published else []
-        protocol = ["protocol"] if self.with_protocol else []
+        with_protocol = len({row.protocol for row in self.rows}) > 1
         rows = []
         for row in self.rows:
-            known = [row.values.get(column) for column in self.columns]
-            printed = [row.published.get(column) for column in self.columns]
-            more = printed if self.with_published else []
-            own = [row.protocol] if self.with_protocol else []
-            rows.append([row.model, *own, row.method, row.retention, row.kept, *known, *more])
-        return Table(
-            ["model", *protocol, "method", "retention", "kept", *names, *extra], rows
-        ).csv()
+            figures: dict[str, object] = {"model": row.model}
+            if with_protocol:
+                figures["protocol"] = row.protocol
+            figures |= {"method": row.method, "retention": row.retention, "kept": row.kept}
+            figures |= {_key(*one): row.values.get(one) for one in self.columns}
+            if self.with_published:
+                figures |= {
+                    f"{_key(*one)}_published": row.published.get(one) for one in self.columns
+                }
+            rows.append(figures)
+        return Table.of(rows).csv()
 
     def _named(self, benchmark: str) -> str:
         """Name of a benchmark, with its headline metric unless that is accuracy."""
@@ -136,25 +118,20 @@ class PaperTable:
         title = title_of(benchmark)
         return title if headline == ACCURACY.title else f"{title} {headline}"
 
-    def _title(self, benchmark: str, column: str) -> str:
-        """One-line header of a column."""
-        if not benchmark:
-            return column
-        title = self._named(benchmark)
-        return title if _is_only(benchmark, column) else f"{title} {column}"
-
-    def _names(self) -> list[str]:
-        """Headers of the columns that identify a row."""
-        model = ["Model"] if self.with_model else []
-        protocol = ["Protocol"] if self.with_protocol else []
-        return [*model, *protocol, "Method", "Retention %", "Kept %"]
-
-    def _texts(self, row: PaperRow) -> list[str]:
-        """Format one row."""
-        own = [row.model] if self.with_model else []
-        own += [row.protocol] if self.with_protocol else []
-        names = [*own, row.method, f"{100 * row.retention:g}", percent(row.kept)]
-        return [*names, *(self._text(row, column) for column in self.columns)]
+    def _table(self, titles: Sequence[str]) -> Table:
+        """The table with these headers of its columns; rows say in what they differ."""
+        rows = []
+        for row in self.rows:
+            texts = {}
+            for name, attribute in (("Model", "model"), ("Protocol", "protocol")):
+                if len({getattr(one, attribute) for one in self.rows}) > 1:
+                    texts[name] = getattr(row, attribute)
+            texts |= {"Method": row.method, "Retention %": f"{100 * row.retention:g}"}
+            rows.append({**texts, "Kept %": percent(row.kept)})
+        names = Table.of(rows)
+        figures = [[self._text(row, column) for column in self.columns] for row in self.rows]
+        whole = [[*name, *own] for name, own in zip(names.rows, figures, strict=True)]
+        return Table([*names.header, *titles], whole, len(names.header) - 2)
 
     def _text(self, row: PaperRow, column: tuple[str, str]) -> str:
         """Format one figure, with the published one if known."""
@@ -180,11 +157,6 @@ def paper_column(benchmark: str) -> PaperColumn:
     return facts_of(benchmark).paper_column or _LAST
 
 
-def _below(benchmark: str, column: str) -> str:
-    """Header of a column below its benchmark's name."""
-    return "" if _is_only(benchmark, column) else column.capitalize()
-
-
 def _is_only(benchmark: str, column: str) -> bool:
     """Whether the benchmark has no other column."""
     return column == "overall" and not paper_column(benchmark).values
@@ -197,11 +169,8 @@ def _key(benchmark: str, column: str) -> str:
 
 HARNESSES = ("vlmevalkit", "lmms_eval")
 
-_T = TypeVar("_T")
 
-
-@dataclass(frozen=True)
-class _Setup:
+class _Setup(NamedTuple):
     """Model, weights, frames, harness and input; rows with different setups are not comparable."""
 
     model: str
@@ -211,13 +180,10 @@ class _Setup:
     input_size: str
 
 
-@dataclass(frozen=True)
-class _Key:
-    """Identifies a row; `copy` counts earlier cells of the same setup and name."""
-
-    setup: _Setup
-    copy: int
-    name: str
+# Setup, number of earlier cells of the same setup and name, name.
+_Key = tuple[_Setup, int, str]
+# Cells of a row by benchmark.
+_Own = Mapping[str, CellSummary]
 
 
 def paper_table(
@@ -235,68 +201,45 @@ def paper_table(
         notes: Sentences to print below the table.
     """
     setups = _setups(cells)
-    cells = [
-        replace(cell, num_frames=setup.num_frames)
-        for cell, setup in zip(cells, setups, strict=True)
-    ]
-    columns = _columns(cells)
-    headlines = {cell.benchmark: cell for cell in cells}
-    mixed = not have_one_headline(cells)
-    overall = [
-        (name, column)
-        for name, column in columns
-        if column == "overall" and (not mixed or headlines[name].metric == ACCURACY.name)
-    ]
-    several = len({cell.num_frames for cell in cells}) > 1
-    # Cells by row and benchmark.
-    keys: dict[_Key, dict[str, CellSummary]] = {}
+    cells = [replace(c, num_frames=one.num_frames) for c, one in zip(cells, setups, strict=True)]
+    members: dict[_Key, dict[str, CellSummary]] = {}
     for cell, setup in zip(cells, setups, strict=True):
-        copy = 0
-        while cell.benchmark in keys.get(_Key(setup, copy, cell.name), {}):
-            copy += 1
-        keys.setdefault(_Key(setup, copy, cell.name), {})[cell.benchmark] = cell
-    rows = {
-        key: _row(key, list(own.values()), overall, several, published) for key, own in keys.items()
-    }
-    full_keys = {(key.setup, key.copy): key for key in reversed(rows) if _is_full(keys[key])}
+        keys = ((setup, copy, cell.name) for copy in count())
+        key = next(one for one in keys if cell.benchmark not in members.get(one, ()))
+        members.setdefault(key, {})[cell.benchmark] = cell
+    by_benchmark = {cell.benchmark: cell for cell in cells}
+    benchmarks = sorted(by_benchmark, key=lambda name: (paper_column(name).order, name))
+    mixed = not have_one_headline(cells)
+    averaged = [n for n in benchmarks if not mixed or by_benchmark[n].metric == ACCURACY.name]
+    several = len({setup.num_frames for setup in setups}) > 1
+    rows = {key: _row(key, own, averaged, several, published) for key, own in members.items()}
+    fulls = {key[:2]: key for key in reversed(rows) if _is_full(members[key])}
     for key, row in rows.items():
-        full_key = full_keys.get((key.setup, key.copy)) or full_keys.get((key.setup, 0))
-        full = rows[full_key] if full_key else PaperRow("", "", 1.0)
-        alike = full_key is not None and _same_questions(keys[key], keys[full_key])
-        row.values[SHARE] = _share(row.values, full.values) if alike else None
-        row.published[SHARE] = _share(row.published, full.published)
-    order = list(dict.fromkeys(key.setup for key in rows))
-    ranked = sorted(
-        rows,
-        key=lambda key: (order.index(key.setup), not _is_full(keys[key]), rows[key].retention),
-    )
+        full = fulls.get(key[:2]) or fulls.get((key[0], 0))
+        if full and _same_questions(members[key], members[full]):
+            row.values[SHARE] = _share(row.values, rows[full].values)
+        row.published[SHARE] = _share(row.published, rows[full].published) if full else None
     for row in rows.values():
+        row.values.setdefault(SHARE, None)
         row.published = {key: value for key, value in row.published.items() if value is not None}
+    order = list(dict.fromkeys(setups))
+    ranked = sorted(
+        rows, key=lambda key: (order.index(key[0]), not _is_full(members[key]), rows[key].retention)
+    )
+    if mixed:
+        others = [one for one in by_benchmark.values() if one.metric != ACCURACY.name]
+        listed = ", ".join(f"{metric_title(one)} of {title_of(one.benchmark)}" for one in others)
+        within = ", ".join(map(title_of, averaged))
+        what = f"are of {within}" if within else "are left out"
+        notes = [*notes, f"Avg. and Perf. % {what}; {listed} is in no mean with accuracies."]
+    columns = [(n, part) for n in benchmarks for part in (*paper_column(n).values, "overall")]
     return PaperTable(
         (*columns, AVERAGE, SHARE),
         tuple(rows[key] for key in ranked),
         with_published=published,
-        headlines={name: metric_title(cell) for name, cell in headlines.items()},
-        notes=(
-            *notes,
-            *(_mean_notes(overall, headlines) if mixed else ()),
-            *(caveats(cells) if published else ()),
-        ),
+        headlines={name: metric_title(cell) for name, cell in by_benchmark.items()},
+        notes=(*notes, *(caveats(cells) if published else ())),
     )
-
-
-def _mean_notes(
-    averaged: Sequence[tuple[str, str]], headlines: Mapping[str, CellSummary]
-) -> list[str]:
-    """Note about Avg. and Perf. % if benchmarks have different headline metrics."""
-    within = [title_of(name) for name, _ in averaged]
-    others = [
-        f"{metric_title(cell)} of {title_of(name)}"
-        for name, cell in headlines.items()
-        if cell.metric != ACCURACY.name
-    ]
-    what = f"are of {', '.join(within)}" if within else "are left out"
-    return [f"Avg. and Perf. % {what}; {', '.join(others)} is in no mean with accuracies."]
 
 
 def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
@@ -304,79 +247,57 @@ def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
 
     Imported answers have no number of frames, and this project's own benchmarks have no harness.
     """
-    frames: dict[str, set[int]] = {}
-    harnesses: dict[str, set[str]] = {}
-    for cell in cells:
-        if cell.num_frames is not None:
-            frames.setdefault(cell.model, set()).add(cell.num_frames)
-        if (harness := _harness(cell)) is not None:
-            harnesses.setdefault(cell.model, set()).add(harness)
+
+    def known(cell: CellSummary, value: Callable[[CellSummary], Any]) -> Any:
+        own = value(cell)
+        found = {value(other) for other in cells if other.model == cell.model} - {None}
+        return found.pop() if own is None and len(found) == 1 else own
+
+    def harness(cell: CellSummary) -> str | None:
+        return next((name for name in HARNESSES if cell.protocol.startswith(name)), None)
+
     return [
         _Setup(
             cell.model,
             weights,
-            cell.num_frames or _only(frames.get(cell.model, set())),
-            _harness(cell) or _only(harnesses.get(cell.model, set())),
+            known(cell, lambda one: one.num_frames),
+            known(cell, harness),
             cell.input_size,
         )
         for cell, weights in zip(cells, weights_names(cells), strict=True)
     ]
 
 
-def _only(found: set[_T]) -> _T | None:
-    """The only member of a set; `None` if it has none or several."""
-    return next(iter(found)) if len(found) == 1 else None
-
-
-def _harness(cell: CellSummary) -> str | None:
-    """Harness whose prompts, frames and scores a cell uses; `None` if none or unknown."""
-    return next((name for name in HARNESSES if cell.protocol.startswith(name)), None)
-
-
-def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
-    """All columns: benchmarks printed in papers first."""
-    found = {cell.benchmark for cell in cells}
-    ordered = sorted(found, key=lambda name: (paper_column(name).order, name))
-    return tuple(
-        (name, column) for name in ordered for column in (*paper_column(name).values, "overall")
-    )
-
-
-def _row(
-    key: _Key,
-    own: Sequence[CellSummary],
-    overall: Sequence[tuple[str, str]],
-    several: bool,
-    published: bool,
-) -> PaperRow:
+def _row(key: _Key, own: _Own, averaged: Sequence[str], several: bool, published: bool) -> PaperRow:
     """Build one row from the cells of a method; Avg. requires all benchmarks of the table."""
-    first, setup = own[0], key.setup
-    shares = [c.equivalent_retention for c in own if c.equivalent_retention is not None]
+    setup, copy, _ = key
+    first = next(iter(own.values()))
+    shares = [c.equivalent_retention for c in own.values() if c.equivalent_retention is not None]
     frames = f"{setup.num_frames} frames" if several and setup.num_frames else ""
     named = (setup.model, setup.weights, frames, setup.input_size)
     row = PaperRow(
         model=", ".join(word for word in named if word),
         protocol=setup.harness or "",
-        method=first.series + (f" ({first.run_id})" if key.copy else ""),
+        method=first.series + (f" ({first.run_id})" if copy else ""),
         retention=first.retention_requested,
         kept=sum(shares) / len(shares) if shares else None,
     )
-    for cell in own:
-        name = cell.benchmark
-        row.values[name, "overall"] = cell.headline.value if cell.headline else None
-        own_columns = paper_column(name)
-        for part in own_columns.values:
-            found = cell.headline_by.get(own_columns.group, {}).get(part)
-            row.values[name, part] = found.value if found else None
+    for name, cell in own.items():
+        column = paper_column(name)
+        parts = cell.headline_by.get(column.group, {})
+        found = {part: parts.get(part) for part in column.values} | {"overall": cell.headline}
+        row.values |= {(name, part): one.value if one else None for part, one in found.items()}
     if published:
         for name, columns in published_scores(first).items():
             row.published |= {(name, column): score for column, score in columns.items()}
-    row.values[AVERAGE] = _mean(row.values, overall)
-    row.published[AVERAGE] = _mean(row.published, overall)
+    for values in (row.values, row.published):
+        known = [value for n in averaged if (value := values.get((n, "overall"))) is not None]
+        whole = known and len(known) == len(averaged)
+        values[AVERAGE] = sum(known) / len(known) if whole else None
     return row
 
 
-def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSummary]) -> bool:
+def _same_questions(own: _Own, full: _Own) -> bool:
     """Whether two rows have the same questions, as far as recorded."""
     return all(
         one.questions_digest == full[name].questions_digest
@@ -386,15 +307,9 @@ def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSumma
     )
 
 
-def _is_full(own: Mapping[str, CellSummary]) -> bool:
+def _is_full(own: _Own) -> bool:
     """Whether the cells of a row are `full`."""
     return next(iter(own.values())).is_baseline
-
-
-def _mean(values: Values, columns: Sequence[tuple[str, str]]) -> float | None:
-    """Mean of the columns; `None` unless all are known."""
-    known = [value for value in map(values.get, columns) if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(columns) else None
 
 
 def _share(values: Values, full: Values) -> float | None:

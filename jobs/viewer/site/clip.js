@@ -5,7 +5,7 @@
   const { useEffect, useMemo, useState } = preactHooks;
   const { value, values, without, filters, go, link } = tango.state;
   const { Help, Mark, Problem, Choice, openHelp, useAnswer, useKeys, wordsOf } = tango.parts;
-  const { positionAt, tokenSet } = tango.tokens;
+  const { frameAt, tokenSet } = tango.tokens;
 
   const LAYERS = [
     ["k", "kept", "kept tokens"],
@@ -29,8 +29,8 @@
     ["?", "these keys"],
   ];
 
-  // What is shown where a link names no cells: all tokens, the cell of the filter, other methods.
-  function usual(contents, filtered) {
+  // Columns shown if the link names no cells: `full`, the cell of the filter, other methods.
+  function defaultColumns(contents, filtered) {
     const columns = contents.columns;
     const found = [columns.find((one) => one.method === "full"), columns.find((one) => one.label === filtered)];
     const methods = new Set(found.filter(Boolean).map((one) => one.method));
@@ -43,8 +43,8 @@
     return chosen.map((one) => columns.indexOf(one));
   }
 
-  // A link names cells by label, or by their name in a run.
-  function resolved(contents, pairs) {
+  // Columns of a link, which names cells by label, or by their name in a run.
+  function columnsOf(contents, pairs) {
     const run = value(pairs, "run");
     const inRun = (one) => !run || contents.runs[one.group].ids.includes(run);
     const found = values(pairs, "cell").map((text) => {
@@ -53,7 +53,7 @@
     });
     const known = [...new Set(found.filter((at) => at >= 0))].slice(0, MOST);
     if (known.length) return known;
-    return usual(contents, value(pairs, "column"));
+    return defaultColumns(contents, value(pairs, "column"));
   }
 
   function Clip({ contents, pairs }) {
@@ -69,9 +69,12 @@
   }
 
   function Shown({ contents, pairs, clip, back }) {
-    const columns = resolved(contents, pairs);
+    const columns = columnsOf(contents, pairs);
     const tokens = useAnswer(() => tango.data.tokens(clip.clip, columns), [clip.clip, columns.join()]);
-    const sets = useMemo(() => (tokens.value ? tokens.value.drawings.map(tokenSet) : []), [tokens.value]);
+    const sets = useMemo(() => {
+      const drawn = Object.entries(tokens.value || {}).filter(([, one]) => one.drawing);
+      return Object.fromEntries(drawn.map(([column, one]) => [column, tokenSet(one.drawing)]));
+    }, [tokens.value]);
     const [selected, select] = useState(null);
     const [plays, play] = useState(false);
     const [resized, setResized] = useState(0);
@@ -81,9 +84,9 @@
       return () => window.removeEventListener("resize", onResize);
     }, []);
 
-    const at = (column) => (tokens.value && tokens.value.columns[column]) || {};
-    const setOf = (column) => (at(column).at ? sets[at(column).at[0]] : null);
-    // The slider has a stop for every frame of any panel.
+    const at = (column) => (tokens.value && tokens.value[column]) || {};
+    const setOf = (column) => sets[column] || null;
+    // The slider stops at every frame of any panel.
     const stops = [...new Set(columns.flatMap((column) => (setOf(column) ? setOf(column).times : [])))].sort((a, b) => a - b);
     const last = Math.max(0, stops.length - 1);
     const step = Math.min(last, Number(value(pairs, "t", "0")) || 0);
@@ -132,21 +135,21 @@
       " ": (event) => (event.target.closest("button, summary, a") ? false : start()),
       j: () => ask(1),
       k: () => ask(-1),
-      n: () => visit(clip.beside.behind),
-      p: () => visit(clip.beside.before),
+      n: () => visit(clip.next),
+      p: () => visit(clip.previous),
       "?": openHelp,
       Escape: () => (selected === null ? go("list", filters(pairs)) : select(null)),
-      ...Object.fromEntries(LAYERS.map(([letter], place) => [String(place + 1), () => toggle(letter)])),
+      ...Object.fromEntries(LAYERS.map(([letter], index) => [String(index + 1), () => toggle(letter)])),
     });
 
-    const panels = columns.map((column) => ({ column, set: setOf(column), view: at(column).at && tokens.value.views[at(column).at[1]] }));
+    const panels = columns.map((column) => ({ column, set: setOf(column), view: at(column).view }));
     const hasSaliency = panels.some(({ set }) => set && set.saliency);
     return h("main", { id: "main", tabIndex: -1, class: "clip" }, [
       h("nav", { class: "clips", "aria-label": "Clips" }, [
         back,
         h("span", { class: "steps" }, [
-          h("button", { type: "button", disabled: clip.beside.before === null, onClick: () => visit(clip.beside.before) }, "Previous clip"),
-          h("button", { type: "button", disabled: clip.beside.behind === null, onClick: () => visit(clip.beside.behind) }, "Next clip"),
+          h("button", { type: "button", disabled: clip.previous === null, onClick: () => visit(clip.previous) }, "Previous clip"),
+          h("button", { type: "button", disabled: clip.next === null, onClick: () => visit(clip.next) }, "Next clip"),
         ]),
       ]),
       h("h1", null, clip.video),
@@ -166,17 +169,17 @@
         ]),
         h("fieldset", { class: "layers" }, [
           h("legend", { class: "hidden" }, "Layers"),
-          ...LAYERS.map(([letter, name, text], place) =>
+          ...LAYERS.map(([letter, name, text], index) =>
             h("label", { class: "layer" }, [
               h("input", { type: "checkbox", name, checked: layers.has(name), disabled: name === "saliency" && !hasSaliency, onChange: () => toggle(letter) }),
               h("span", null, text),
-              h("kbd", { "aria-hidden": "true" }, place + 1),
+              h("kbd", { "aria-hidden": "true" }, index + 1),
             ]),
           ),
         ]),
         columns.length < MOST && h(Choice, {
           label: "Add a cell", name: "add", value: "", bare: true,
-          options: [["", "add a cell ..."], ...contents.columns.map((one, place) => [one.label, one.short, place]).filter(([, , place]) => !columns.includes(place))],
+          options: [["", "add a cell ..."], ...contents.columns.map((one, index) => [one.label, one.short, index]).filter(([, , index]) => !columns.includes(index))],
           onChange: (label) => label && setCells([...columns, contents.columns.findIndex((one) => one.label === label)]),
         }),
       ]),
@@ -200,8 +203,8 @@
     ]);
   }
 
-  // The chosen place of the grid, as it is in the frame that is shown.
-  const inTime = (set, place, time) => positionAt(set, time) * set.perFrame + (place % set.perFrame);
+  // Index of the selected grid position in the displayed frame.
+  const inTime = (set, position, time) => frameAt(set, time) * set.perFrame + (position % set.perFrame);
 
   const nearest = (stops, time) => stops.reduce((best, one, at) => (Math.abs(one - time) < Math.abs(stops[best] - time) ? at : best), 0);
 

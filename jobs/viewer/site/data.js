@@ -1,10 +1,10 @@
-// The data of the page, in pieces: from the server of `tango view`, or from the scripts of an export.
+// Loads the data of the page in pieces: from the server of `tango view`, or from the scripts of an export.
 "use strict";
 (() => {
   const isExport = document.documentElement.dataset.export === "1";
 
-  // ---- pieces: from the server as JSON, from an export as scripts -------------------------------
-  async function answered(url) {
+  // ---- pieces: JSON of a server, scripts of an export --------------------------------------------
+  async function fetched(url) {
     let response;
     try {
       response = await fetch(url);
@@ -23,8 +23,8 @@
   };
   function piece(name, keep = true) {
     if (loaded.has(name)) return loaded.get(name);
-    const promise = isExport ? script(name) : answered(`data/${name}`).then((found) => found.json());
-    promise.catch(() => loaded.delete(name)); // the next one asks again
+    const promise = isExport ? script(name) : fetched(`data/${name}`).then((found) => found.json());
+    promise.catch(() => loaded.delete(name)); // the next request tries again
     if (keep) loaded.set(name, promise);
     return promise;
   }
@@ -79,21 +79,21 @@
     });
   }
 
-  // Replies are read piece by piece and let go of: what stays is which questions of a piece match.
+  // Replies are read piece by piece and not kept; only which questions of a piece match is kept.
   let matched = { key: "", parts: new Map() };
   function repliesOf(part, key, test) {
     if (matched.key !== key) matched = { key, parts: new Map() };
     const { parts } = matched;
     if (!parts.has(part)) {
       const own = piece(`replies/${part}`, false).then(test);
-      own.catch(() => parts.delete(part)); // the next search asks again
+      own.catch(() => parts.delete(part)); // the next search tries again
       parts.set(part, own);
     }
     return parts.get(part);
   }
-  async function chosen(pairs) {
+  async function selected(pairs) {
     const all = await list(tango.query.needsWords(pairs));
-    const found = tango.query.chosen(contents, all, pairs);
+    const found = tango.query.selected(contents, all, pairs);
     const test = tango.query.replies(contents, pairs);
     if (!test) return found;
     const key = JSON.stringify([tango.state.value(pairs, "reply"), tango.state.value(pairs, "column")]);
@@ -112,7 +112,7 @@
       return contents;
     },
     async questions(pairs) {
-      const found = await chosen(pairs);
+      const found = await selected(pairs);
       const page = Number(tango.state.value(pairs, "page", "0")) || 0;
       const shown = found.slice(page * contents.page, (page + 1) * contents.page);
       const parts = new Set(shown.map((row) => Math.floor(row.question / contents.word_rows)));
@@ -122,19 +122,20 @@
     async clip(benchmark, video, pairs) {
       const all = await piece("videos/0");
       const number = all.findIndex(([b, v]) => b === benchmark && v === video);
-      if (number < 0) throw new Error(`no run was asked about the clip "${video}" of "${benchmark}"`);
-      const [page, rows] = await Promise.all([piece(`clips/${number}`, false), chosen(pairs)]);
+      if (number < 0) throw new Error(`no run has questions about the clip "${video}" of "${benchmark}"`);
+      const [page, rows] = await Promise.all([piece(`clips/${number}`, false), selected(pairs)]);
       const order = [...new Set(rows.map((row) => row.clip))];
       const at = order.indexOf(number);
-      const beside = { before: order[at - 1] ?? null, behind: order[at + 1] ?? null, number: at + 1 };
-      return { ...page, beside: at < 0 ? { before: null, behind: null, number: null } : beside };
+      const found = at >= 0;
+      const previous = found ? (order[at - 1] ?? null) : null;
+      return { ...page, previous, next: found ? (order[at + 1] ?? null) : null };
     },
     names: async (clip) => (await piece("videos/0"))[clip],
     tokens: (clip, columns) =>
       piece(`tokens/${clip}${isExport ? "" : `?columns=${columns.join(",")}`}`, false),
     async picture(url) {
-      // A server says why a picture is missing.
-      return image(isExport ? url : URL.createObjectURL(await (await answered(url)).blob()));
+      // The server's response has the reason if a picture is missing.
+      return image(isExport ? url : URL.createObjectURL(await (await fetched(url)).blob()));
     },
   };
 
@@ -147,7 +148,7 @@
     });
   }
 
-  // The pictures that were asked for last; the browser lets go of the others.
+  // Cache of the latest pictures.
   const pictures = new Map();
   const MOST = 48;
   function picture(url) {

@@ -1,8 +1,8 @@
-// Frames with what is drawn over them, on canvases.
+// Draws frames and their tokens on canvases.
 "use strict";
 (() => {
   const { isMerged, parts } = tango.tokens;
-  // Colours of merged groups, told apart beside each other; a group keeps its colour in all frames.
+  // Distinguishable colours of merged groups; a group has the same colour in all frames.
   const GROUPS = ["#ff8c42", "#4db2ec", "#2fc99a", "#ec9fcb", "#e6c04a", "#b39cff", "#ff7a7a", "#9fd8ff"];
   const KEPT = "#ffffff";
   const groupColor = (token) => GROUPS[(token * 5) % GROUPS.length];
@@ -17,7 +17,7 @@
     return pen;
   }
 
-  // Frame `position` of a sprite that holds `per` frames below each other.
+  // Frame `frame` of a sprite that holds `per` frames below each other.
   function drawFrame(pen, sprite, inSprite, count, width, height) {
     if (!sprite) {
       pen.fillStyle = "#5c6b7a";
@@ -37,17 +37,17 @@
   }
 
   // What is drawn over a frame. `layers` is a set of: kept, merged, static, saliency, grid.
-  function drawTokens(pen, set, position, layers, selected, width, height) {
+  function drawTokens(pen, set, frame, layers, selected, width, height) {
     const [w, h] = [width / set.width, height / set.height];
-    const start = position * set.perFrame;
+    const start = frame * set.perFrame;
     const heats = layers.has("saliency") && set.saliency !== null;
     const box = (cell) => [(cell % set.width) * w, Math.floor(cell / set.width) * h];
     for (let cell = 0; cell < set.perFrame; cell++) {
-      const place = start + cell;
+      const position = start + cell;
       const [x, y] = box(cell);
-      const [token, into] = [set.at[place], set.into[place]];
+      const [token, into] = [set.at[position], set.into[position]];
       if (heats) {
-        pen.fillStyle = heat(set.saliency[place]);
+        pen.fillStyle = heat(set.saliency[position]);
         pen.fillRect(x, y, w, h);
       }
       const merged = layers.has("merged") && into >= 0 && isMerged(set, into);
@@ -76,7 +76,7 @@
         if (set.isStatic[start + cell]) corner(pen, ...box(cell), w, h);
       }
     }
-    if (selected !== null) select(pen, set, position, selected, box, w, h);
+    if (selected !== null) select(pen, set, frame, selected, box, w, h);
   }
 
   // A corner, so that the picture and the colour of the group are still seen.
@@ -119,24 +119,24 @@
     pen.strokeRect(x + 1.5, y + 1.5, w - 3, h - 3);
   }
 
-  // The selected place, and all that is in the same kept token.
-  function select(pen, set, position, place, box, w, h) {
-    const token = set.at[place] >= 0 ? set.at[place] : set.into[place];
+  // The selected position and all positions of the same kept token.
+  function select(pen, set, frame, position, box, w, h) {
+    const token = set.at[position] >= 0 ? set.at[position] : set.into[position];
     if (token >= 0) {
       for (const [source] of parts(set, token)) {
-        // Not over the kept place itself, whose picture would change its colours.
-        if (Math.floor(source / set.perFrame) !== position || set.at[source] === token) continue;
+        // Not over the kept position itself, which would change the colours of its picture.
+        if (Math.floor(source / set.perFrame) !== frame || set.at[source] === token) continue;
         const [x, y] = box(source % set.perFrame);
         pen.fillStyle = "rgba(255, 255, 0, 0.35)";
         pen.fillRect(x, y, w, h);
       }
       const target = set.kept[token];
-      if (Math.floor(target / set.perFrame) === position) {
+      if (Math.floor(target / set.perFrame) === frame) {
         outline(pen, ...box(target % set.perFrame), w, h, "#ffee00", 3);
       }
     }
-    if (Math.floor(place / set.perFrame) === position) {
-      const [x, y] = box(place % set.perFrame);
+    if (Math.floor(position / set.perFrame) === frame) {
+      const [x, y] = box(position % set.perFrame);
       pen.setLineDash([4, 3]);
       outline(pen, x + 3, y + 3, w - 6, h - 6, "#ffee00", 1.5);
       pen.setLineDash([]);
@@ -144,14 +144,14 @@
   }
 
   // Kept tokens per frame as bars, with segment borders, and where the selected token comes from.
-  function drawStrip(pen, set, position, selected, colors, width, height) {
+  function drawStrip(pen, set, frame, selected, colors, width, height) {
     const step = width / set.frames;
     const most = Math.max(1, ...set.perTime);
     const token = selected === null ? -1 : set.at[selected] >= 0 ? set.at[selected] : set.into[selected];
     const from = new Set(token < 0 ? [] : parts(set, token).map(([source]) => Math.floor(source / set.perFrame)));
     for (let t = 0; t < set.frames; t++) {
       const tall = (set.perTime[t] / most) * (height - 8);
-      pen.fillStyle = t === position ? colors.accent : colors.bar;
+      pen.fillStyle = t === frame ? colors.accent : colors.bar;
       pen.fillRect(t * step + 0.5, height - tall, Math.max(1, step - 1), tall);
       if (from.has(t)) {
         pen.fillStyle = colors.ink;

@@ -32,7 +32,7 @@
 
   function List({ contents, pairs }) {
     const own = filters(pairs);
-    const { value: found, error, waits } = useAnswer(
+    const { value: found, error, isPending } = useAnswer(
       () => tango.data.questions(own),
       [JSON.stringify(own)],
     );
@@ -65,7 +65,7 @@
       h(Filters, { contents, own, change }),
       error && h(Problem, { error }),
       found && h("p", { class: "count", role: "status", "aria-live": "polite" }, counted(found, contents)),
-      found && h(Table, { contents, own, found, waits }),
+      found && h(Table, { contents, own, found, isPending }),
       found && h(Pager, { page, pages, turn }),
       !found && !error && h("p", { class: "loading", role: "status" }, "Loading ..."),
       h(Help, { keys: KEYS }),
@@ -144,7 +144,7 @@
   function Search({ name, id, label, placeholder, text, change }) {
     const [typed, set] = useState(text);
     const timer = useRef(0);
-    // Not while somebody types: the address is a moment behind then.
+    // Not while the user types, because the address is updated with a delay.
     useEffect(() => {
       if (!timer.current) set(text);
     }, [text]);
@@ -163,8 +163,8 @@
     ]);
   }
 
-  function Table({ contents, own, found, waits }) {
-    return h("div", { class: "scroll", "aria-busy": waits ? "true" : "false" },
+  function Table({ contents, own, found, isPending }) {
+    return h("div", { class: "scroll", "aria-busy": isPending ? "true" : "false" },
       h("table", { class: "questions" }, [
         h("thead", null, h("tr", null, [
           h("th", { scope: "col" }, "Question"),

@@ -4,7 +4,7 @@
   const { h } = preact;
   const { useEffect, useRef, useState } = preactHooks;
   const { drawFrame, drawStrip, drawTokens, sized } = tango.draw;
-  const { described, isMerged, parts, placeOf, positionAt, segmentAt } = tango.tokens;
+  const { described, isMerged, parts, cellOf, frameAt, segmentAt } = tango.tokens;
   const { percent, number, wordsOf } = tango.parts;
 
   const STRIP = 34;
@@ -35,8 +35,8 @@
     const [sprite, setSprite] = useState(null);
     const [problem, setProblem] = useState("");
     const [width, setWidth] = useState(0);
-    const position = positionAt(set, time);
-    const part = Math.floor(position / view.per);
+    const frame = frameAt(set, time);
+    const part = Math.floor(frame / view.per);
     const url = view.urls[part];
 
     useEffect(() => {
@@ -72,12 +72,12 @@
     useEffect(() => {
       if (!width) return;
       const pen = sized(canvas.current, width, height);
-      drawFrame(pen, shown, position - part * view.per, inPart, width, height);
-      drawTokens(pen, set, position, layers, selected, width, height);
+      drawFrame(pen, shown, frame - part * view.per, inPart, width, height);
+      drawTokens(pen, set, frame, layers, selected, width, height);
       const css = getComputedStyle(document.documentElement);
       const color = (name) => css.getPropertyValue(name).trim();
       const colors = { accent: color("--accent"), bar: color("--bar"), ink: color("--ink") };
-      drawStrip(sized(strip.current, width, STRIP), set, position, selected, colors, width, STRIP);
+      drawStrip(sized(strip.current, width, STRIP), set, frame, selected, colors, width, STRIP);
     });
 
     const cellAt = (event) => {
@@ -85,27 +85,27 @@
       const within = (x, size) => Math.min(size - 1, Math.max(0, Math.floor(x * size)));
       const c = within((event.clientX - box.left) / box.width, set.width);
       const r = within((event.clientY - box.top) / box.height, set.height);
-      return position * set.perFrame + r * set.width + c;
+      return frame * set.perFrame + r * set.width + c;
     };
     const onKey = (event) => {
       const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
       if (!event.shiftKey || !steps[event.key]) return;
       event.preventDefault();
       event.stopPropagation();
-      const at = selected === null ? null : placeOf(set, selected);
+      const at = selected === null ? null : cellOf(set, selected);
       const [dr, dc] = steps[event.key];
       const row = at ? (at.row + dr + set.height) % set.height : 0;
       const col = at ? (at.column + dc + set.width) % set.width : 0;
-      select(position * set.perFrame + row * set.width + col);
+      select(frame * set.perFrame + row * set.width + col);
     };
-    const words = `Frame ${position + 1} of ${set.frames} at ${set.times[position].toFixed(1)} s: ${set.perTime[position]} of ${set.perFrame} tokens kept by ${column.short}. Shift and arrow keys choose a token.`;
+    const words = `Frame ${frame + 1} of ${set.frames} at ${set.times[frame].toFixed(1)} s: ${set.perTime[frame]} of ${set.perFrame} tokens kept by ${column.short}. Shift and arrow keys choose a token.`;
     return h("div", { class: "picture" }, [
       h("canvas", {
         ref: canvas, role: "img", tabIndex: 0, "aria-label": words, onKeyDown: onKey, "data-theme": theme,
         style: { width: "100%", height: `${height}px` },
         onClick: (event) => {
-          const place = cellAt(event);
-          select(place === selected ? null : place);
+          const position = cellAt(event);
+          select(position === selected ? null : position);
         },
       }),
       problem && h("p", { class: "note small", role: "status" }, problem),
@@ -126,17 +126,17 @@
   }
 
   function Facts({ set, time, selected, layers }) {
-    const position = positionAt(set, time);
-    const segment = segmentAt(set, position);
+    const frame = frameAt(set, time);
+    const segment = segmentAt(set, frame);
     const total = set.frames * set.perFrame;
     let merged = 0;
     set.kept.forEach((_, token) => {
       merged += isMerged(set, token) ? 1 : 0;
     });
-    const absorbed = set.offsets ? set.into.filter((token, place) => token >= 0 && set.at[place] < 0).length : 0;
-    const fixed = set.isStatic ? set.isStatic.slice(position * set.perFrame, (position + 1) * set.perFrame).reduce((a, b) => a + b, 0) : null;
+    const absorbed = set.offsets ? set.into.filter((token, position) => token >= 0 && set.at[position] < 0).length : 0;
+    const fixed = set.isStatic ? set.isStatic.slice(frame * set.perFrame, (frame + 1) * set.perFrame).reduce((a, b) => a + b, 0) : null;
     return h("dl", { class: "facts" }, [
-      h("dt", null, "this frame"), h("dd", null, `${set.perTime[position]} of ${set.perFrame} kept`),
+      h("dt", null, "this frame"), h("dd", null, `${set.perTime[frame]} of ${set.perFrame} kept`),
       h("dt", null, "clip"), h("dd", null, `${number(set.kept.length)} of ${number(total)} kept (${percent(set.kept.length / total)})`),
       ...(merged ? [h("dt", null, "merged"), h("dd", null, `${number(merged)} tokens take in ${number(absorbed)} others`)] : []),
       ...(segment ? [h("dt", null, "segment"), h("dd", null, `${segment.number} of ${segment.of}, frames ${segment.first + 1} to ${segment.first + segment.length}${fixed === null ? "" : `; ${fixed} static here`}`)] : []),
@@ -170,19 +170,19 @@
 
   // The kept tokens of a frame in words, one table per panel.
   function TokenTable({ set, time, select, selected, label }) {
-    const position = positionAt(set, time);
+    const frame = frameAt(set, time);
     const own = [];
-    set.kept.forEach((place, token) => {
-      if (Math.floor(place / set.perFrame) === position) own.push([place, token]);
+    set.kept.forEach((position, token) => {
+      if (Math.floor(position / set.perFrame) === frame) own.push([position, token]);
     });
     return h("table", { class: "tokens" }, [
-      h("caption", null, `${label}: ${own.length} kept tokens of frame ${position + 1}`),
+      h("caption", null, `${label}: ${own.length} kept tokens of frame ${frame + 1}`),
       h("thead", null, h("tr", null, ["row", "column", "made of", "largest weight"].map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", null, own.map(([place, token]) => {
-        const { row, column } = placeOf(set, place);
+      h("tbody", null, own.map(([position, token]) => {
+        const { row, column } = cellOf(set, position);
         const made = parts(set, token);
-        return h("tr", { class: place === selected ? "chosen" : "" }, [
-          h("td", null, h("button", { type: "button", class: "plain", onClick: () => select(place) }, row + 1)),
+        return h("tr", { class: position === selected ? "chosen" : "" }, [
+          h("td", null, h("button", { type: "button", class: "plain", onClick: () => select(position) }, row + 1)),
           h("td", null, column + 1),
           h("td", null, made.length === 1 ? "itself" : `${made.length} tokens`),
           h("td", null, Math.max(...made.map(([, weight]) => weight)).toFixed(3)),

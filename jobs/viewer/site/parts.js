@@ -1,4 +1,4 @@
-// Small parts that both pages use.
+// Components that both pages use.
 "use strict";
 (() => {
   const { h } = preact;
@@ -30,7 +30,7 @@
     return h("span", { class: `mark ${kind}`, title, "aria-hidden": "true" }, sign);
   }
 
-  // All outcomes of a question in a sentence, for those who do not see the marks.
+  // All outcomes of a question as a sentence for screen readers.
   function spoken(columns, outcomes) {
     const by = new Map();
     [...outcomes].forEach((letter, at) => {
@@ -59,7 +59,7 @@
     try {
       return THEMES.includes(localStorage.getItem("tango-theme")) ? localStorage.getItem("tango-theme") : "auto";
     } catch {
-      return "auto"; // an export that is opened from a disk may be refused its store
+      return "auto"; // a page opened from a disk may have no storage
     }
   }
   function setTheme(theme) {
@@ -67,9 +67,9 @@
     try {
       localStorage.setItem("tango-theme", theme);
     } catch {
-      // then it is forgotten with the page
+      // the choice is lost with the page
     }
-    window.dispatchEvent(new Event("resize")); // canvases are drawn in the theme's colours
+    window.dispatchEvent(new Event("resize")); // redraws the canvases in the theme's colours
   }
   document.documentElement.dataset.theme = stored();
 
@@ -89,15 +89,15 @@
     });
   }
 
-  // A promise's value, its error, and whether a newer one is awaited.
+  // The value of the latest finished promise, its error, and whether a newer promise is pending.
   function useAnswer(ask, needs) {
-    const [state, set] = useState({ value: null, error: null, waits: true });
+    const [state, set] = useState({ value: null, error: null, isPending: true });
     useEffect(() => {
       let current = true;
-      set((old) => ({ ...old, waits: true }));
+      set((old) => ({ ...old, isPending: true }));
       ask().then(
-        (value) => current && set({ value, error: null, waits: false }),
-        (error) => current && set({ value: null, error, waits: false }),
+        (value) => current && set({ value, error: null, isPending: false }),
+        (error) => current && set({ value: null, error, isPending: false }),
       );
       return () => {
         current = false;
@@ -106,8 +106,8 @@
     return state;
   }
 
-  // Keys for the whole page, but not while somebody types or chooses. A key means what is on the
-  // page when it is pressed: effects run only after the next paint, too late for a quick second key.
+  // Keys for the whole page, except in fields. The handler uses the table of the latest rendering,
+  // because effects run only after the next paint, too late for a quick second key.
   function useKeys(table) {
     const latest = useRef(table);
     latest.current = table;

@@ -1,4 +1,4 @@
-// Filters, order and pages of the list.
+// Filters and sorts the list.
 "use strict";
 (() => {
   const { value, values } = tango.state;
@@ -7,7 +7,7 @@
     const { columns, outcomes, statuses } = contents;
     const label = value(pairs, "column");
     const column = label ? columns.findIndex((one) => one.label === label) : null;
-    if (column === -1) throw new Error(`column "${label}": there is no such column`);
+    if (column === -1) throw new Error(`column "${label}": no such column`);
     const at = (number, letters) =>
       number === null
         ? (row) => [...row.outcomes].some((letter) => letters.includes(letter))
@@ -37,14 +37,14 @@
       const [anyRight, anyWrong] = [at(null, right), at(null, wrong)];
       found.push((row) => (r(row) && anyWrong(row)) || (w(row) && anyRight(row)));
     } else if (outcome === "lost" || outcome === "won") {
-      const [there, here] = outcome === "lost" ? [right, wrong] : [wrong, right];
+      const [baseline, own] = outcome === "lost" ? [right, wrong] : [wrong, right];
       const compared = columns
         .map((one, number) => ({ number, base: one.baseline }))
         .filter(({ number, base }) => base !== null && (column === null || number === column));
       found.push((row) =>
         compared.some(
           ({ number, base }) =>
-            there.includes(row.outcomes[base]) && here.includes(row.outcomes[number]),
+            baseline.includes(row.outcomes[base]) && own.includes(row.outcomes[number]),
         ),
       );
     } else if (outcome) {
@@ -54,7 +54,7 @@
   }
 
   function letters(table, key, name) {
-    if (!Object.hasOwn(table, key)) throw new Error(`${name} "${key}": there is none of that name`);
+    if (!Object.hasOwn(table, key)) throw new Error(`${name} "${key}": no such ${name}`);
     return table[key];
   }
 
@@ -63,7 +63,7 @@
     words(pairs).length > 0 || ["video", "id", "text"].includes(value(pairs, "sort"));
 
   // Rows: { question, clip, benchmark, kind, outcomes, and with words: id, text, options, video }.
-  function chosen(contents, rows, pairs) {
+  function selected(contents, rows, pairs) {
     const tests = conditions(contents, pairs);
     const wanted = words(pairs);
     const kept = rows.filter((row) => {
@@ -72,11 +72,12 @@
       const text = [row.text, row.options, row.id, row.video].join("\n").toLowerCase();
       return wanted.every((word) => text.includes(word));
     });
-    return ordered(contents, kept, pairs);
+    return sorted(contents, kept, pairs);
   }
 
-  // Which of some replies hold all words that are asked for; null if none are asked for.
-  // A piece: { texts, of }, the different replies, and per question a number of one per column or -1.
+  // Function from a piece of replies to whether each question has a reply with all wanted words; null
+  // without wanted words. A piece: { texts, of }, the distinct replies, and per question and column
+  // the index of its reply, or -1.
   function replies(contents, pairs) {
     const wanted = words(pairs, "reply");
     if (!wanted.length) return null;
@@ -91,10 +92,10 @@
     };
   }
 
-  function ordered(contents, rows, pairs) {
+  function sorted(contents, rows, pairs) {
     const key = value(pairs, "sort", "order");
-    if (!contents.sorts.includes(key)) throw new Error(`sort "${key}": there is no such order`);
-    const turned = value(pairs, "desc") === "1" ? -1 : 1;
+    if (!contents.sorts.includes(key)) throw new Error(`sort "${key}": no such order`);
+    const sign = value(pairs, "desc") === "1" ? -1 : 1;
     const right = contents.outcomes.right;
     const of = {
       order: (row) => row.question,
@@ -104,11 +105,11 @@
       text: (row) => row.text,
     }[key];
     const keyed = rows.map((row) => [of(row), row]);
-    keyed.sort(([a, x], [b, y]) => turned * (compared(a, b) || x.question - y.question));
+    keyed.sort(([a, x], [b, y]) => sign * (compared(a, b) || x.question - y.question));
     return keyed.map(([, row]) => row);
   }
 
-  // Texts by code points: JavaScript compares halves of characters.
+  // Compare strings by code points; JavaScript compares UTF-16 units.
   function compared(a, b) {
     if (typeof a === "number") return a - b;
     const [x, y] = [Array.from(a), Array.from(b)];
@@ -119,5 +120,5 @@
     return x.length - y.length;
   }
 
-  tango.query = { chosen, needsWords, replies };
+  tango.query = { selected, needsWords, replies };
 })();

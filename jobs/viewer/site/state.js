@@ -2,7 +2,7 @@
 "use strict";
 window.tango = {};
 (() => {
-  // What the list shows; a clip's link carries it along, for "next clip" and the way back.
+  // Filters of the list; links to clips keep them, for "next clip" and the way back to the list.
   const FILTERS = ["q", "reply", "of", "group", "column", "outcome", "status", "sort", "desc", "page"];
 
   function read() {
@@ -28,11 +28,11 @@ window.tango = {};
     return `#/${page}${query ? `?${query}` : ""}`;
   }
 
-  // `keep` replaces the entry of the history: moving a slider is no step to go back over.
-  function go(page, pairs, keep) {
+  // `replace` replaces the entry of the browser's history, e.g. while a slider moves.
+  function go(page, pairs, replace) {
     const target = link(page, pairs);
     if (target === location.hash) return;
-    if (keep) {
+    if (replace) {
       history.replaceState(null, "", target);
       window.dispatchEvent(new HashChangeEvent("hashchange"));
     } else {

@@ -1,8 +1,8 @@
-"""TempCompass: 410 short videos, five dimensions of time, four forms of asking about each.
+"""TempCompass: 410 short videos, five dimensions of time, four forms of question.
 
 Liu et al., "TempCompass: Do Video LLMs Really Understand Videos?", 2024,
 https://arxiv.org/abs/2403.00476. Data: `lmms-lab/TempCompass` on the Hugging Face hub, and the
-folder `questions` of llyx97/TempCompass. Captioning needs a judge: its replies are recorded and not
+folder `questions` of llyx97/TempCompass. Captioning needs a judge: its replies are recorded, not
 scored.
 
 The rules without a judge are those of the official scripts `eval_multi_choice.py`, `eval_yes_no.py`
@@ -16,56 +16,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
+from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import CrossTable
 from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.protocol import in_versions
-from tango_core.benchmarks.releases import Release, ReleasePart, find_file, in_hub_cache
+from tango_core.benchmarks.releases import Release, find_file
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
-MULTI_CHOICE = "multi-choice"
-CAPTION_MATCHING = "caption_matching"
-CAPTIONING = "captioning"
-YES_NO = "yes_no"
-
-# In the order of VLMEvalKit's concatenated table.
-TASKS = (MULTI_CHOICE, CAPTION_MATCHING, CAPTIONING, YES_NO)
+# Forms of question, in the order of VLMEvalKit's concatenated table.
+TASKS = ("multi-choice", "caption_matching", "captioning", "yes_no")
+MULTI_CHOICE, CAPTION_MATCHING, CAPTIONING, YES_NO = TASKS
 DIMENSIONS = ("action", "direction", "speed", "order", "attribute_change")
 YES_OR_NO = ("yes", "no")
 
+# Form -> end of the prompt; the second are those that lmms-eval uses for Perception LM.
+_BEST, _YES_OR_NO = "\nPlease directly give the best option:", "\nPlease answer yes or no:"
+_ENDINGS = dict(zip(TASKS, (_BEST, _BEST, "", _YES_OR_NO), strict=True))
+_PLM_BEST, _PLM_YES_OR_NO = "\nOnly give the best option.", "\nOnly answer yes or no."
+_PLM_ENDINGS = dict(zip(TASKS, (_PLM_BEST, _PLM_BEST, "", _PLM_YES_OR_NO), strict=True))
+# VLMEvalKit's data set of each form.
+_MCQ = "TempCompass_MCQ"
+_DATASETS = dict(
+    zip(TASKS, (_MCQ, _MCQ, "TempCompass_Captioning", "TempCompass_YorN"), strict=True)
+)
 
-def _endings(best: str, yes_no: str) -> Mapping[str, str]:
-    return {MULTI_CHOICE: best, CAPTION_MATCHING: best, YES_NO: yes_no, CAPTIONING: ""}
-
-
-_ENDINGS = _endings("\nPlease directly give the best option:", "\nPlease answer yes or no:")
-# Those that lmms-eval uses for Perception LM.
-_PLM_ENDINGS = _endings("\nOnly give the best option.", "\nOnly answer yes or no.")
-_DATASETS = {
-    MULTI_CHOICE: "TempCompass_MCQ",
-    CAPTION_MATCHING: "TempCompass_MCQ",
-    CAPTIONING: "TempCompass_Captioning",
-    YES_NO: "TempCompass_YorN",
+# Form -> an option's line: "A. dancing", and in two rows of the release "C.Both"; one has a space
+# in front of the letter. "Option 1: ..", "Sentence A: ..", "Caption B: ..".
+_LINES = {
+    MULTI_CHOICE: re.compile(r"\s*([A-Z])[.)]\s*(.*)", re.DOTALL),
+    CAPTION_MATCHING: re.compile(r"\s*(?:Option|Sentence|Caption) ([A-Z0-9]):\s*(.*)", re.DOTALL),
 }
-
-# "A. dancing", and in two rows of the release "C.Both"; one has a space in front of the letter.
-_LETTERED = re.compile(r"\s*([A-Z])[.)]\s*(.*)", re.DOTALL)
-# "Option 1: ..", "Sentence A: ..", "Caption B: ..".
-_NAMED = re.compile(r"\s*(?:Option|Sentence|Caption) ([A-Z0-9]):\s*(.*)", re.DOTALL)
 
 _NAME = re.compile(r"\b(?:option|sentence|caption)\s+([a-z0-9])\b", re.IGNORECASE)
 # "A", "(1)", "2.", and "B) A man runs".
 _LABEL = re.compile(r"[\W_]*([A-Z0-9])(?:[\W_]*|\s*[).:]\s.*)", re.DOTALL)
-# The word alone, before a pause or a reason, or before what it is about: "no idea" and "no one" are
-# no answer.
+# The word alone, or before punctuation, a reason or a subject; "no idea" is no answer.
 _OPENING = re.compile(
     r"[\W_]*(yes|no)\b(?=[\W_]*$|\s*[,.;:!\n*\"')\]\u2013\u2014]|\s+[-(]"
     r"|\s+(?:it|he|she|they|we|you|the|this|that|there|because|since|as|based)\b)",
@@ -83,9 +77,9 @@ class Option(NamedTuple):
     """One line of options.
 
     Attributes:
-        line: As it stands in the question, e.g. `"Option 1: A man runs."`.
-        label: What names it: `"A"`, `"1"`.
-        text: What is offered, e.g. `"A man runs."`.
+        line: The whole line, e.g. `"Option 1: A man runs."`.
+        label: Its letter or number: `"A"`, `"1"`.
+        text: The text of the option, e.g. `"A man runs."`.
     """
 
     line: str
@@ -94,14 +88,14 @@ class Option(NamedTuple):
 
 
 def options_in(text: str, task: str) -> tuple[Option, ...]:
-    """Read the options that stand in a question of `multi-choice` or `caption_matching`.
+    """Read the options in the text of a question of `multi-choice` or `caption_matching`.
 
     Raises:
-        ValueError: If a line behind the first is no option, or there are fewer than two.
+        ValueError: If a line after the first is no option, or there are fewer than two.
     """
     found = []
     for line in filter(str.strip, text.split("\n")[1:]):
-        match = (_LETTERED if task == MULTI_CHOICE else _NAMED).fullmatch(line)
+        match = _LINES[task].fullmatch(line)
         if match is None:
             raise InputError(f"line {line!r} of the question is no option")
         found.append(Option(line, match[1], match[2]))
@@ -111,7 +105,7 @@ def options_in(text: str, task: str) -> tuple[Option, ...]:
 
 
 def render(question: Question, endings: Mapping[str, str] = _ENDINGS) -> Prompt:
-    """The question as it is in the release, options included, and the ending of its form."""
+    """The release's question, options included, and the ending of its form."""
     return Prompt("", question.text + endings[question.groups["task"]])
 
 
@@ -129,34 +123,32 @@ def read_choice(reply: str, question: Question) -> int | None:
 
 
 def _yes_or_no(reply: str) -> int | None:
-    """Yes or no, which must open the reply or follow "answer"; "Yes and no", "Yes, no": neither."""
+    """Read yes or no at the start of a reply or after "answer"; "Yes and no" is neither."""
     opening = _OPENING.match(reply)
     named = {word.lower() for word in _STATED.findall(reply)}
     if opening:
         named.add(opening[1].lower())
-    if len(named) != 1 or _BOTH.match(reply):
-        return None
-    return YES_OR_NO.index(named.pop())
+    return None if len(named) != 1 or _BOTH.match(reply) else YES_OR_NO.index(named.pop())
 
 
 def _caption(reply: str, question: Question) -> int | None:
-    """The sentence that a reply repeats or names; both, where it does both, must be the same."""
+    """Read the sentence that a reply repeats, or names by its label; both must agree."""
     labels = [option.label for option in options_in(question.text, CAPTION_MATCHING)]
     named = {label.upper() for label in _NAME.findall(reply)}
     if not named and (alone := _LABEL.fullmatch(reply)):
         named = {alone[1]}
-    if any(name not in labels for name in named):
+    if not named <= set(labels):
         return None
-    found = {*mentioned(reply, question.choices), *(labels.index(name) for name in named)}
+    found = {*mentioned(reply, question.choices), *map(labels.index, named)}
     return found.pop() if len(found) == 1 else None
 
 
 def rated(reply: str, question: Question) -> float | None:
-    """1 or 0 by the rule of the question's form; `None` where only the judge could say.
+    """1 or 0 by the rule of the question's form; `None` where only the judge could decide.
 
     Args:
         reply: The model's text.
-        question: With the group `task`; of `captioning` there is no rule.
+        question: With the group `task`; there is no rule for `captioning`.
     """
     task = question.groups["task"]
     if question.answer is None or task == CAPTIONING:
@@ -166,29 +158,25 @@ def rated(reply: str, question: Question) -> float | None:
         return None if named is None else float(named == question.choices[question.answer])
     lines = [option.line for option in options_in(question.text, task)]
     answer = lines[question.answer]
-    return _multi_choice(reply, answer) if task == MULTI_CHOICE else _matching(reply, lines, answer)
-
-
-def _multi_choice(reply: str, answer: str) -> float | None:
-    """The whole line, a lone letter, or a letter before "." or ")", whose text does not count."""
+    if task == CAPTION_MATCHING:
+        return _matching(reply, lines, answer)
+    # The whole line, a lone letter, or a letter before "." or ")", whose text does not count.
     if reply == answer:
         return 1.0
-    if re.fullmatch(r"[A-D]", reply) or re.match(r"[A-D][.)]", reply):
-        return float(reply[0] == answer[0])
-    return None
+    is_letter = re.fullmatch(r"[A-D]", reply) or re.match(r"[A-D][.)]", reply)
+    return float(reply[0] == answer[0]) if is_letter else None
 
 
 def _matching(reply: str, lines: list[str], answer: str) -> float | None:
-    """The line, its sentence, or its label; of several that match the last one counts."""
-    sentences = [line.split(": ")[1] for line in lines if ": " in line]
-    names = [line.split(": ")[0] for line in lines]
-    labels = [re.sub("Sentence |Option |Caption ", "", name) for name in names]
+    """Compare with the line, its sentence and its label; of several matches the last one counts."""
+    parts = [line.split(": ") for line in lines]
     behind = reply.split(") ")[1] if ") " in reply else None
-    named: str | None = next((line for line in lines if line == reply), None)
-    for sentence in sentences:
+    named = next((line for line in lines if line == reply), None)
+    for sentence in (part[1] for part in parts if len(part) > 1):
         if sentence in (reply, behind):
             named = sentence
-    for name in (*names, *labels):
+    names = [part[0] for part in parts]
+    for name in (*names, *(re.sub("Sentence |Option |Caption ", "", name) for name in names)):
         if name in (reply, reply.replace(".", "")):
             named = name
     if named is None:
@@ -199,23 +187,21 @@ def _matching(reply: str, lines: list[str], answer: str) -> float | None:
 
 
 def score(reply: str, question: Question) -> float | None:
-    """What the rules give without a judge: a reply that matches none is wrong.
+    """Score without a judge: a reply that matches no rule is wrong.
 
     Captions, which only the judge rates, have no score.
     """
-    if question.answer is None:
-        return None
-    return rated(reply, question) or 0.0
+    return None if question.answer is None else rated(reply, question) or 0.0
 
 
 def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
-    """lmms-eval's metric of all questions and of the question's dimension, which are one object."""
-    question = record.question
+    """lmms-eval's metrics for all questions and for the question's dimension, which are equal."""
+    question, written = record.question, annotated.written_answer(record)
     rule = rated(reply, question)
-    rated_as = {
+    rated_as: dict[str, Any] = {
         "video_id": record.video_id,
         "question": question.text,
-        "gt-answer": annotated.written_answer(record),
+        "gt-answer": written,
         "video-llm-prediction": reply,
         "match_success": rule is not None,
         "rating": int(rule or 0),
@@ -223,27 +209,22 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
     if question.groups["task"] == CAPTIONING:
         del rated_as["match_success"]
-        rated_as |= {
-            "gt-answer": str(record.row.get("mc_answer") or annotated.written_answer(record)),
-            "chatgpt-reasoning": None,
-            "chatgpt-answer": None,
-            "rating": -1,  # what it writes where the judge fails
-        }
+        rated_as["gt-answer"] = str(record.row.get("mc_answer") or written)
+        # Its value where the judge fails.
+        rated_as |= {"chatgpt-reasoning": None, "chatgpt-answer": None, "rating": -1}
     return {"avg_accuracy": rated_as, f"{question.groups['dimension']}_accuracy": rated_as}
 
 
 def columns(record: Record) -> dict[str, Any]:
     """Columns of VLMEvalKit's concatenated table; those of other forms are empty.
 
-    The data set `TempCompass` is three others one after the other, which it takes apart again
-    before it rates them: `TempCompass_MCQ` (multi-choice, then caption matching), `_Captioning` and
-    `_YorN`.
+    VLMEvalKit splits the data set `TempCompass` into three again before it rates them:
+    `TempCompass_MCQ` (multi-choice, then caption matching), `_Captioning` and `_YorN`.
     """
-    question = record.question
-    task = question.groups["task"]
+    question, task = record.question, record.question.groups["task"]
     stem, *options = question.text.split("\n")
-    listed = task in (MULTI_CHOICE, CAPTION_MATCHING)
-    captioning = task == CAPTIONING
+    listed = task in _LINES
+    caption = record.row if task == CAPTIONING else {}
     return {
         "task_type": task,
         "prefix": "./videos",
@@ -253,8 +234,8 @@ def columns(record: Record) -> dict[str, Any]:
         "answer": annotated.written_answer(record),
         "dim": question.groups["dimension"],
         "candidates": str(options) if listed else "",
-        "mc_question": str(record.row.get("mc_question") or "") if captioning else "",
-        "mc_answer": str(record.row.get("mc_answer") or "") if captioning else "",
+        "mc_question": str(caption.get("mc_question") or ""),
+        "mc_answer": str(caption.get("mc_answer") or ""),
         "SUB_DATASET": _DATASETS[task],
         "original_index": record.index if listed else record.number,
         "index": record.index,
@@ -263,21 +244,20 @@ def columns(record: Record) -> dict[str, Any]:
 
 # A caption and a repeated sentence are longer than a letter.
 _listed = partial(in_versions, score=score, read_choice=read_choice, max_new_tokens=128)
-_REPOSITORIES = ("lmms-lab/TempCompass", "lmms-eval/TempCompass")
 _NAMES = ("{task}/test-00000-of-00001.parquet", "{task}.json", "questions/{task}.json")
-# VLMEvalKit's tables, with the forms that each one holds.
-_TSVS = ("TempCompass_MCQ.tsv", "TempCompass_Captioning.tsv", "TempCompass_YorN.tsv")
-_PARTS = (
-    ReleasePart("annotations", tuple(f"{task}/test-*.parquet" for task in TASKS)),
-    ReleasePart("videos", ("tempcompass_videos.zip",)),
+_TSVS = tuple(dict.fromkeys(f"{name}.tsv" for name in _DATASETS.values()))
+_RELEASE = Release(
+    repository="lmms-lab/TempCompass",
+    licence="see the page of the data set; the videos are of ShutterStock, under its terms",
+    annotations=tuple(f"{task}/test-*.parquet" for task in TASKS),
+    videos=("tempcompass_videos.zip",),
 )
-_LICENCE = "see the page of the data set; the videos are of ShutterStock, under its terms"
 
 
-class TempCompassBenchmark(AnnotatedBenchmark):
+class TempCompassBenchmark(annotated.AnnotatedBenchmark):
     """TempCompass from the hub's tables, the authors' JSON files, or VLMEvalKit's three TSVs.
 
-    A form of asking whose file is absent is not asked; one must be there.
+    A form whose file is absent is not asked; at least one must exist.
     """
 
     name = "tempcompass"
@@ -286,8 +266,6 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         "multi-choice/test-00000-of-00001.parquet or questions/multi-choice.json, the same of "
         "caption_matching, captioning and yes_no, and videos/<video_id>.mp4"
     )
-    folders = ("videos", "tempcompass/videos", "video", ".")
-    suffixes = (".mp4",)
     splits: ClassVar = {"test": 7540}
     protocols: ClassVar = {
         **_listed("vlmevalkit", render),
@@ -303,15 +281,15 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         doc_id=lambda record: record.number,
         key_in=annotated.fields_of_metric("avg_accuracy", "video_id", "dim", "question"),
     )
-    releases = tuple(Release(repository, _PARTS, _LICENCE) for repository in _REPOSITORIES)
+    releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/TempCompass"))
 
     def _tables(self) -> list[Table]:
-        patterns = [*_NAMES, *(p for r in _REPOSITORIES for p in in_hub_cache(r, *_NAMES))]
+        patterns = (*_NAMES, *self._cached(_NAMES))
         found = {
             task: find_file(self.root, [pattern.format(task=task) for pattern in patterns])
             for task in TASKS
         }
-        forms = [Table(path, _rows(path, task), task) for task, path in found.items() if path]
+        forms = [Table(path, _rows(path, task)) for task, path in found.items() if path]
         return forms or self._of_vlmevalkit()
 
     def _of_vlmevalkit(self) -> list[Table]:
@@ -330,10 +308,10 @@ class TempCompassBenchmark(AnnotatedBenchmark):
                     )
                 own = {"video_id": row.get("video"), "question": "\n".join(lines)}
                 rows[task].append({**row, **own})
-        return [Table(first, own, task) for task, own in rows.items() if own or task == TASKS[0]]
+        return [Table(first, own) for task, own in rows.items() if own or task == TASKS[0]]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        task, text = table.task, tables.text_of(row, "question")
+        task, text = (tables.text_of(row, name) for name in ("task_type", "question"))
         video, dimension, written = (
             tables.text_of(row, name).strip() for name in ("video_id", "dim", "answer")
         )
@@ -370,10 +348,10 @@ def _rows(path: Path, task: str) -> list[Row]:
     """
     content = tables.read_json(path) if path.suffix == ".json" else None
     if not isinstance(content, dict):
-        return tables.read_rows(path)
+        return [{**row, "task_type": task} for row in tables.read_rows(path)]
     try:
         return [
-            {"video_id": video, "dim": dimension, **question}
+            {"video_id": video, "dim": dimension, **question, "task_type": task}
             for video, dimensions in content.items()
             for dimension, questions in dimensions.items()
             for question in questions

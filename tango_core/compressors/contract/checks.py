@@ -12,11 +12,10 @@ from dataclasses import dataclass, fields, replace
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
 
 from tango_core.combination import Combination
-from tango_core.compressors.base import Compressor, LayerContext, LayerPruner, Pruned
+from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.contract.inputs import (
     CLIPS,
     NUM_LAYERS,
@@ -107,50 +106,55 @@ def check_compressor(
         retentions: Retentions to check.
         quick: Use three clips, and start no other process.
     """
-    one = _nearest(retentions, 0.25)
+    half_precision = {_nearest(retentions, share) for share in (0.05, 0.5, 1.0)}
     for name in FEW_CLIPS if quick else CLIPS:
         for retention in retentions:
-            features = make_clip(**CLIPS[name])
             compressor = build(retention)
-            _check_clip(report, compressor, features, f"clip {name}, {_short(features, retention)}")
-            if retention in {_nearest(retentions, share) for share in (0.05, 0.5, 1.0)}:
-                for dtype in DTYPES[1:]:
-                    other = make_clip(**CLIPS[name], dtype=dtype)
-                    case = f"clip {name}, {_short(other, retention)}"
-                    check_result(report, compressor, other, case)
-            if retention == one:
-                _check_input(report, compressor, features, case=f"clip {name}")
+            for dtype in DTYPES if retention in half_precision else DTYPES[:1]:
+                features = make_clip(**CLIPS[name], dtype=dtype)
+                case = f"clip {name}, {_short(dtype, retention)}"
+                check_result(report, compressor, features, case)
+                if dtype == torch.float32:
+                    _check_share(report, compressor, features, case)
     for retention in retentions:
         noise = make_clip(grid=(8, 8), kind="noise")
         promise = "keeps no less than the promised share where nothing repeats"
-        with report.check(promise, f"clip noise, {_short(noise, retention)}"):
+        with report.check(promise, f"clip noise, {_short(torch.float32, retention)}"):
             compressor = build(retention)
             promised = compressor.outer_retention * 8 * 64
             kept = compressor.compress(noise).num_kept
             enough = kept >= promised - compressor.most_rounding(8, noise.grid)
             require(enough, f"{kept} tokens are kept, {promised:g} promised")
+    compressor, features = build(_nearest(retentions, 0.25)), make_clip()
+    case = "clip eight-frames"
+    with report.check("same input, same output", case):
+        again = pickle.loads(pickle.dumps(features))
+        _require_same(compressor.compress(features), compressor.compress(again), "two calls")
+    with report.check("can be pickled", case):
+        loaded = _pickled(compressor)
+        _require_same(compressor.compress(features), loaded.compress(features), "pickling")
+    with report.check("reads only the signals in needs", case):
+        absent: dict[str, Any] = {name: None for name in SIGNALS if name not in compressor.needs}
+        bare = compressor.compress(replace(features, **absent))
+        _require_same(compressor.compress(features), bare, "with and without other signals")
     if not quick:
-        compressor, features = build(one), make_clip()
-        with report.check("same output in another process", "clip eight-frames"):
+        with report.check("same output in another process", case):
             (other_video,) = compressed_in_another_process([(compressor, features)])
             _require_same(compressor.compress(features), other_video, "this process and another")
 
 
-def _check_clip(
+def _check_share(
     report: Report, compressor: Compressor, features: VisualFeatures, case: str
 ) -> None:
-    """Promises about the number of tokens, and those of `check_result`."""
-    check_result(report, compressor, features, case)
-    num_frames, tokens_per_frame, _ = features.tokens.shape
+    """Promises about the number of tokens."""
+    kept = compressor.compress(features)
     with report.check("keeps no more than the promised share", case):
-        promised = compressor.outer_retention * num_frames * tokens_per_frame
-        most = promised + compressor.most_rounding(num_frames, features.grid)
-        kept = compressor.compress(features)
+        promised = compressor.outer_retention * kept.num_total
+        most = promised + compressor.most_rounding(len(features.tokens), features.grid)
         fits = 1 <= kept.num_kept <= most
         require(fits, f"{kept.num_kept} tokens are kept, {promised:g} promised")
     if compressor.retention == 1:
         with report.check("keeps all at retention 1", case):
-            kept = compressor.compress(features)
             require(kept.num_kept == kept.num_total, f"{kept.num_kept} of {kept.num_total}")
             same = torch.equal(kept.tokens, features.tokens.flatten(0, 1))
             require(same, "tokens are changed")
@@ -171,41 +175,28 @@ def check_result(
         held = {name: getattr(features, name) for name in ("tokens", "timestamps", *SIGNALS)}
         untouched = {name: value.clone() for name, value in held.items() if value is not None}
         kept = compressor.compress(features)
-        _require_unchanged(features, untouched, "compress changes {}")
+        for name, value in untouched.items():
+            require(torch.equal(held[name], value), f"compress changes features.{name}")
         kept.tokens.zero_()
         kept.indices.zero_()
-        _require_unchanged(features, untouched, "the result shares memory with {}; return a copy")
+        for name, value in untouched.items():
+            same = torch.equal(held[name], value)
+            require(same, f"the result shares memory with features.{name}; return a copy")
     if not compressor.has_plan:
         return
     with report.check("makes its tokens by its plan, also by a stored one", case):
         kept, plan = compressor.compress(features), compressor.plan(features)
-        arrays = {
-            name: getattr(plan, name) for name in ("indices", "offsets", "sources", "weights")
+        arrays = ("indices", "offsets", "sources", "weights")
+        copies: dict[str, Any] = {
+            name: torch.from_numpy(value.numpy().copy())  # as storage does
+            for name in arrays
+            if (value := getattr(plan, name)) is not None
         }
-        copies: dict[str, Any] = {n: _stored(one) for n, one in arrays.items() if one is not None}
-        stored = replace(plan, **copies)
         _require_same(kept, plan.apply(features.tokens), "compress and plan")
-        flat = features.tokens.flatten(0, 1)
-        _require_same(kept, stored.apply(flat), "compress and a stored plan")
+        stored = replace(plan, **copies).apply(features.tokens.flatten(0, 1))
+        _require_same(kept, stored, "compress and a stored plan")
     with report.check("plans validly", case):
         _require_valid_plan(compressor, compressor.plan(features), features)
-
-
-def _check_input(
-    report: Report, compressor: Compressor, features: VisualFeatures, case: str
-) -> None:
-    """Promises about equal results, and about the signals that a method reads."""
-    with report.check("same input, same output", case):
-        again = pickle.loads(pickle.dumps(features))
-        _require_same(compressor.compress(features), compressor.compress(again), "two calls")
-    with report.check("can be pickled", case):
-        loaded = pickle.loads(pickle.dumps(compressor))
-        _require_same_options(compressor, loaded)
-        _require_same(compressor.compress(features), loaded.compress(features), "pickling")
-    with report.check("reads only the signals in needs", case):
-        absent: dict[str, Any] = {name: None for name in SIGNALS if name not in compressor.needs}
-        bare = compressor.compress(replace(features, **absent))
-        _require_same(compressor.compress(features), bare, "with and without other signals")
 
 
 def check_identity(
@@ -260,7 +251,7 @@ def check_pruner_cases(
             pruner = build(retention)
             for dtype in DTYPES:
                 prompt = SyntheticPrompt(**PROMPTS[name], dtype=dtype)
-                case = f"prompt {name}, {str(dtype).removeprefix('torch.')}, {retention:g}"
+                case = f"prompt {name}, {_short(dtype, retention)}"
                 promise = "text stays, positions ascend, the input is not changed, dtype stays"
                 with report.check(promise, case):
                     _check_calls(report, pruner, prompt, case)
@@ -288,13 +279,16 @@ def check_pruner_cases(
 def _check_calls(report: Report, pruner: LayerPruner, prompt: SyntheticPrompt, case: str) -> None:
     """Promises about the calls of a pruner on one prompt; `run_layers` checks every call."""
     calls = run_layers(pruner, NUM_LAYERS, prompt)[1]
-    for promise, other in (
-        ("same input, same output", pruner),
-        ("can be pickled", pickle.loads(pickle.dumps(pruner))),
+    for promise, build in (
+        ("same input, same output", lambda: pruner),
+        ("can be pickled", lambda: _pickled(pruner)),
     ):
         with report.check(promise, case):
-            _require_same_options(pruner, other)
-            _require_same_calls(calls, run_layers(other, NUM_LAYERS, prompt)[1])
+            others = run_layers(build(), NUM_LAYERS, prompt)[1]
+            require(len(calls) == len(others), "other layers are pruned")
+            for (context, one), (_, other) in zip(calls, others, strict=True):
+                same = torch.equal(one.keep, other.keep) and torch.equal(one.hidden, other.hidden)
+                require(same, f"layer {context.layer}: other positions are kept, or states differ")
     for context, pruned in calls:
         where = f"{case}, layer {context.layer}"
         with report.check("returns states of its own", where):
@@ -328,15 +322,17 @@ def _nearest(retentions: Sequence[float], wanted: float) -> float:
     return min(retentions, key=lambda one: abs(one - wanted))
 
 
-def _short(features: VisualFeatures, retention: float) -> str:
-    dtype = str(features.tokens.dtype).removeprefix("torch.")
-    return f"{dtype}, retention {retention:g}"
+def _short(dtype: torch.dtype, retention: float) -> str:
+    return f"{str(dtype).removeprefix('torch.')}, retention {retention:g}"
 
 
-def _stored(values: torch.Tensor) -> torch.Tensor:
-    """Copy a tensor through NumPy, as storage does."""
-    array = values.cpu().numpy()
-    return torch.from_numpy(np.frombuffer(array.tobytes(), dtype=array.dtype).copy())
+def _pickled(method: Any) -> Any:
+    """Copy a method by pickling; all options must be equal."""
+    copy = pickle.loads(pickle.dumps(method))
+    for option in fields(method):
+        before, after = getattr(method, option.name), getattr(copy, option.name)
+        require(before == after, f"option {option.name} is {before} before and {after} after")
+    return copy
 
 
 def _require_valid(kept: CompressedVideo, features: VisualFeatures) -> None:
@@ -354,14 +350,6 @@ def _require_valid(kept: CompressedVideo, features: VisualFeatures) -> None:
     grid = (len(features.tokens), *features.grid)
     require(kept.grid == grid, f"grid is {kept.grid}, not {grid}")
     require(bool(kept.tokens.isfinite().all()), "tokens hold NaN or infinite values")
-
-
-def _require_unchanged(
-    features: VisualFeatures, untouched: dict[str, torch.Tensor], message: str
-) -> None:
-    for name, value in untouched.items():
-        same = torch.equal(getattr(features, name), value)
-        require(same, message.format(f"features.{name}"))
 
 
 def _require_valid_plan(
@@ -391,19 +379,3 @@ def _require_valid_plan(
 def _require_same(one: CompressedVideo, other: CompressedVideo, what: str) -> None:
     require(torch.equal(one.indices, other.indices), f"{what}: other positions are kept")
     require(torch.equal(one.tokens, other.tokens), f"{what}: tokens differ")
-
-
-def _require_same_options(one: Any, other: Any) -> None:
-    for option in fields(one):
-        before, after = getattr(one, option.name), getattr(other, option.name)
-        require(before == after, f"option {option.name} is {before} before and {after} after")
-
-
-def _require_same_calls(
-    calls: list[tuple[LayerContext, Pruned]], others: list[tuple[LayerContext, Pruned]]
-) -> None:
-    require(len(calls) == len(others), "other layers are pruned")
-    for (context, one), (_, other) in zip(calls, others, strict=True):
-        where = f"layer {context.layer}"
-        require(torch.equal(one.keep, other.keep), f"{where}: other positions are kept")
-        require(torch.equal(one.hidden, other.hidden), f"{where}: states differ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -199,55 +199,74 @@ def attention_of(
     return probabilities
 
 
+def pruned_layers(
+    pruner: LayerPruner,
+    num_layers: int,
+    prompt: SyntheticPrompt,
+    place: Callable[[Tensor], Tensor] = lambda tensor: tensor,
+) -> Iterator[tuple[LayerContext, Pruned]]:
+    """Run a pruner on a prompt through layers that change no state; yields every call.
+
+    Args:
+        pruner: The pruner.
+        num_layers: Number of layers.
+        prompt: The prompt.
+        place: Copies a tensor to the device of the model.
+    """
+    hidden, indices = place(prompt.hidden()), place(prompt.visual_indices())
+    previous, visual = place(torch.arange(len(indices))), place(prompt.visual())
+    scratch = dict[str, Any]()
+    for layer in pruner.layers(num_layers):
+        length = len(hidden)
+        keys = place(prompt.hidden()[:length, :8])
+        context = LayerContext(
+            layer=layer,
+            num_layers=num_layers,
+            hidden=hidden,
+            visual=visual,
+            after=length - prompt.right,
+            num_visual=len(indices),
+            previous_visual=previous,
+            grid=prompt.grid,
+            visual_indices=indices,
+            attention=attention_of(layer - 1, length, prompt.seed),
+            keys=lambda keys=keys: keys,  # type: ignore[misc]
+            norm=lambda states: torch.nn.functional.rms_norm(states, states.shape[-1:]),
+            scratch=scratch,
+            attention_ahead=attention_of(layer, length, prompt.seed),
+            is_one_run=not prompt.between,
+        )
+        with full_precision():
+            pruned = pruner.prune(context)
+        yield context, pruned
+        is_visual = torch.isin(pruned.keep, visual)
+        previous = previous[torch.searchsorted(visual, pruned.keep[is_visual])]
+        visual, hidden = is_visual.nonzero()[:, 0], pruned.hidden
+
+
 def run_layers(
     pruner: LayerPruner, num_layers: int, prompt: SyntheticPrompt
 ) -> tuple[list[int], list[tuple[LayerContext, Pruned]]]:
     """Run a pruner on a prompt through all layers.
 
     Returns:
-        The number of visual tokens that enter each layer, and (context, pruned) of every call.
+        The number of visual tokens that each layer processes, and (context, pruned) of every call.
 
     Raises:
         ContractError: If the pruner writes to its input states, drops or changes a text
             token, or returns invalid positions or states.
     """
-    hidden, indices = prompt.hidden(), prompt.visual_indices()
-    previous, scratch = torch.arange(len(indices)), dict[str, Any]()
-    visual = prompt.visual()
-    counts, calls = list[int](), list[tuple[LayerContext, Pruned]]()
-    for layer in range(num_layers):
-        if layer in pruner.layers(num_layers):
-            length = len(hidden)
-            keys = prompt.hidden()[:length, :8]
-            context = LayerContext(
-                layer=layer,
-                num_layers=num_layers,
-                hidden=hidden,
-                visual=visual,
-                after=length - prompt.right,
-                num_visual=len(indices),
-                previous_visual=previous,
-                grid=prompt.grid,
-                visual_indices=indices,
-                attention=attention_of(layer - 1, length, prompt.seed),
-                keys=lambda keys=keys: keys,  # type: ignore[misc]
-                norm=lambda states: torch.nn.functional.rms_norm(states, states.shape[-1:]),
-                scratch=scratch,
-                attention_ahead=attention_of(layer, length, prompt.seed),
-                is_one_run=not prompt.between,
-            )
-            before = hidden.clone()
-            with full_precision():
-                pruned = pruner.prune(context)
-            require(torch.equal(hidden, before), f"layer {layer}: it writes to context.hidden")
-            _require_valid(context, pruned)
-            calls.append((context, pruned))
-            is_visual = torch.isin(pruned.keep, visual)
-            kept = torch.searchsorted(visual, pruned.keep[is_visual])
-            visual = is_visual.nonzero()[:, 0]
-            hidden, previous = pruned.hidden, previous[kept]
-        counts.append(len(previous))
-    return counts, calls
+    left, counts = len(prompt.visual_indices()), list[int]()
+    calls, before = list[tuple[LayerContext, Pruned]](), prompt.hidden()
+    for context, pruned in pruned_layers(pruner, num_layers, prompt):
+        unchanged = torch.equal(context.hidden, before)
+        require(unchanged, f"layer {context.layer}: it writes to context.hidden")
+        _require_valid(context, pruned)
+        calls.append((context, pruned))
+        counts += [left] * (context.layer - len(counts))
+        left -= len(context.hidden) - len(pruned.keep)
+        before = pruned.hidden.clone()
+    return counts + [left] * (num_layers - len(counts)), calls
 
 
 def _require_valid(context: LayerContext, pruned: Pruned) -> None:
@@ -263,10 +282,8 @@ def _require_valid(context: LayerContext, pruned: Pruned) -> None:
     require(set(text) <= set(keep), f"{where}: text tokens are dropped")
     require(len(keep) > len(text), f"{where}: no visual token is left")
     shape, dtype = (len(keep), dim), context.hidden.dtype
-    require(
-        pruned.hidden.shape == shape, f"{where}: hidden is {(*pruned.hidden.shape,)}, not {shape}"
-    )
-    require(pruned.hidden.dtype == dtype, f"{where}: hidden is {pruned.hidden.dtype}, not {dtype}")
+    found = (*pruned.hidden.shape,), pruned.hidden.dtype
+    require(found == (shape, dtype), f"{where}: hidden is {found}, not {(shape, dtype)}")
     require(bool(pruned.hidden.isfinite().all()), f"{where}: hidden holds NaN or infinite values")
     is_text = torch.isin(pruned.keep, torch.tensor(text, dtype=torch.int64))
     same = torch.equal(pruned.hidden[is_text], context.hidden[text])

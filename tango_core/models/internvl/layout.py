@@ -16,7 +16,7 @@ from tango_core.models.language.prompt import (
     BlockText,
     LaidOutPrompt,
     PromptLayout,
-    TextTokens,
+    around_clip,
     block_positions,
     lay_out_blocks,
 )
@@ -81,21 +81,15 @@ class Layout(PromptLayout):
             ValueError: If the tokens are not as wide as the language model.
         """
         self.raise_if_wrong_width(video)
-        *around, labels = self.cut(video, prompt)
-        left, right = map(TextTokens, around)
+        left, right, labels = self.cut(video, prompt)
         texts, empty = self._block_texts(video, labels), self._options.empty_blocks
-        spans = (left, *lay_out_blocks(video, texts, empty), right)
+        spans = lay_out_blocks(video, texts, empty)
         if positions == "renumbered":
-            return LaidOutPrompt(spans, torch.arange(sum(map(len, spans))))
+            count = sum(map(len, spans))
+            return around_clip(left, spans, torch.arange(count), count, right)
         per_frame = video.grid[1] * video.grid[2]
-        clip, behind = block_positions(video, texts, empty, lambda cells: cells, per_frame)
-        behind += len(left)
-        pieces = (
-            torch.arange(len(left)),
-            clip + len(left),
-            torch.arange(behind, behind + len(right)),
-        )
-        return LaidOutPrompt(spans, torch.cat(pieces))
+        clip, extent = block_positions(video, texts, empty, lambda cells: cells, per_frame)
+        return around_clip(left, spans, clip, extent, right)
 
     def _block_texts(
         self, video: CompressedVideo, labels: Sequence[tuple[int, ...]]

@@ -33,7 +33,6 @@ from tango_core.models.kernels import attend
 # To add one: read its `forward`, repeat here what is new in it, and add it to the tests.
 KNOWN_CLASSES = frozenset(
     {
-        "transformers.models.gemma2.modeling_gemma2.Gemma2Attention",
         "transformers.models.llama.modeling_llama.LlamaAttention",
         "transformers.models.mistral.modeling_mistral.MistralAttention",
         "transformers.models.qwen2.modeling_qwen2.Qwen2Attention",
@@ -42,38 +41,6 @@ KNOWN_CLASSES = frozenset(
         "transformers.models.qwen3_vl.modeling_qwen3_vl.Qwen3VLTextAttention",
     }
 )
-
-
-def raise_if_unknown(attention: Any) -> None:
-    """Reject an attention module of an unsupported class.
-
-    Raises:
-        ValueError: If its class is not listed, or it is not causal.
-    """
-    cls = type(attention)
-    if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
-        known = ", ".join(sorted(name.rpartition(".")[2] for name in KNOWN_CLASSES))
-        raise InputError(
-            f"the language model has attention of class {cls.__name__}, which is not supported; "
-            f"use a checkpoint with one of: {known}"
-        )
-    if not attention.is_causal:
-        raise InputError(
-            f"the {cls.__name__} of the language model is not causal, which is not supported; "
-            "set use_bidirectional_attention to false in the checkpoint's config.json"
-        )
-
-
-def window_of(attention: Any) -> int | None:
-    """Size of the layer's sliding window, the query's own token included; `None` for no window."""
-    if hasattr(attention, "sliding_window"):
-        return attention.sliding_window  # type: ignore[no-any-return]
-    return getattr(attention.config, "sliding_window", None)  # Mistral has it for all layers
-
-
-def soft_cap_of(attention: Any) -> float | None:
-    """Soft cap c: logits become c * tanh(logits / c); `None` for no cap."""
-    return getattr(attention, "attn_logit_softcapping", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,27 +69,22 @@ class LayerAttention:
             (heads, n, S) float32, causally masked.
 
         Raises:
-            ValueError: If there is no layer, or its attention class is unknown.
+            ValueError: If there is no layer.
         """
-        attention = self._known_attention()
+        attention = self._attention()
         rows = rows.to(self._device)
         normed = self._normed()
         queries = self._heads("q", normed[rows], rows).float()
         keys = self._heads("k", normed).float()
         keys = keys.repeat_interleave(len(queries) // len(keys), dim=0)
         logits = queries @ keys.mT * attention.scaling
-        if (cap := soft_cap_of(attention)) is not None:
-            logits = torch.tanh(logits / cap) * cap
-        distance = rows[:, None] - torch.arange(len(normed), device=rows.device)
-        hidden = distance < 0
-        if (window := window_of(attention)) is not None:
-            hidden |= distance >= window
+        hidden = rows[:, None] < torch.arange(len(normed), device=rows.device)
         probabilities: Tensor = logits.masked_fill_(hidden, -torch.inf).softmax(dim=-1)
         return probabilities.to(self.states.device)
 
     def keys(self) -> Tensor:
         """(S, kv_heads * head_dim) keys after the rotary embedding; raises as `probabilities`."""
-        self._known_attention()
+        self._attention()
         keys = self._heads("k", self._normed())
         return keys.transpose(0, 1).flatten(start_dim=1).to(self.states.device)
 
@@ -137,13 +99,12 @@ class LayerAttention:
             self.states.to(self._device)
         )
 
-    def _known_attention(self) -> Any:
-        """The layer's attention module; raises if there is none or its class is unsupported."""
+    def _attention(self) -> Any:
+        """The layer's attention module; raises if there is none."""
         if self.layer is None:
             raise InputError(
                 "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
             )
-        raise_if_unknown(self.layer.self_attn)
         return self.layer.self_attn
 
     def _heads(self, kind: str, normed: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -164,24 +125,21 @@ class LayerAttention:
 def raise_if_unsupported(model: Any) -> None:
     """Reject a text model with layers that use a feature which `LayerLoop` does not support."""
     for index, layer in enumerate(model.layers):
-        attention = getattr(layer, "self_attn", None)
-        raise_if_unknown(attention)
-        if (window := window_of(attention)) is not None:
+        attention: Any = getattr(layer, "self_attn", None)
+        cls = type(attention)
+        if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
+            known = ", ".join(sorted(name.rpartition(".")[2] for name in KNOWN_CLASSES))
+            raise InputError(
+                f"the language model has attention of class {cls.__name__}, which is not "
+                f"supported; use a checkpoint with one of: {known}"
+            )
+        of_all = getattr(attention.config, "sliding_window", None)  # as Mistral has it
+        if (window := getattr(attention, "sliding_window", of_all)) is not None:
             raise InputError(
                 f"layer {index} of the language model attends within a sliding window of {window} "
                 "tokens, which is not supported; set use_sliding_window to false (or "
                 "sliding_window to null) in the checkpoint's config.json"
             )
-        if (cap := soft_cap_of(attention)) is not None:
-            raise InputError(
-                f"layer {index} of the language model soft-caps its attention logits at {cap}, "
-                "which the fused kernel does not; use a checkpoint without attn_logit_softcapping"
-            )
-    if (cap := getattr(model.config, "final_logit_softcapping", None)) is not None:
-        raise InputError(
-            f"the language model soft-caps its output logits at {cap}, which is not supported; "
-            "use a checkpoint without final_logit_softcapping"
-        )
 
 
 IMPLEMENTATION = "tango_packed"
@@ -194,11 +152,6 @@ Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 Arguments: index of the layer; (heads, N, head_dim) rotated queries; (kv_heads, N, head_dim) rotated
 keys, and values; factor of the logits. Result: (N, heads, head_dim).
 """
-
-
-def use_packed_attention(text_model: Any) -> None:
-    """Make a stock text model call the `Attend` function that it is passed, if any."""
-    text_model.set_attn_implementation(IMPLEMENTATION)
 
 
 def attend_whole(queries: Tensor, keys: Tensor, values: Tensor, scaling: float) -> Tensor:

@@ -331,7 +331,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
                     segments.append(segment)
                     owners.append(reply)
                 ends.append(len(segments) - 1)
-        hidden = run_segments(self._loop, segments, compiles=True)[ends]
+        hidden = run_segments(self._loop, segments)[ends]
         seconds = self._engine.clock() - start
         tokens = self._most_likely(hidden)
         waited = self._engine.clock() - start

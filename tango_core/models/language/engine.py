@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.base import AnswerSession, ClipPrompts, LanguageModel, ModelSpec, OneByOne
-from tango_core.models.language.attention import use_packed_attention
 from tango_core.models.language.batching import (
     BatchSession,
     Reply,
@@ -215,7 +214,7 @@ class NativeEngine(Engine):
         model: The language half, with `language_model` (a stock text model) and `lm_head`.
         decode_text: Token ids -> text without special tokens.
         eos_ids: Tokens that end a reply.
-        compiles: Whether layers are compiled for prefill (`kernels.py`).
+        compiles: Whether layers are compiled (`kernels.py`).
 
     Raises:
         ValueError: If the layers use a feature that `LayerLoop` does not support.
@@ -233,7 +232,6 @@ class NativeEngine(Engine):
         self.layer_loop = LayerLoop(half.language_model, half.lm_head, compiles)
         self.decode_text = decode_text
         self.eos_ids = eos_ids
-        use_packed_attention(half.language_model)
 
     @property
     def layers(self) -> list[Any]:
@@ -298,7 +296,9 @@ class NativeEngine(Engine):
 
     def clock(self) -> float:
         """Current time in seconds, after all device work has finished."""
-        self.layer_loop.spread.synchronize()
+        for device in self.layer_loop.devices:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
         return time.perf_counter()
 
     def not_finite(self) -> NotFiniteError:

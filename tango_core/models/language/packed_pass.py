@@ -131,13 +131,12 @@ class _PackedAttention:
         return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
-def run_segments(loop: LayerLoop, segments: Sequence[Segment], *, compiles: bool = False) -> Tensor:
+def run_segments(loop: LayerLoop, segments: Sequence[Segment]) -> Tensor:
     """Run one pass, and write keys and values into the segments' caches.
 
     Args:
         loop: The layers.
         segments: In the order of their rows; a segment comes after the one it continues.
-        compiles: Whether the pass may use compiled layers.
 
     Returns:
         (segments, D) output of the last layer at every segment's last row.
@@ -153,11 +152,10 @@ def run_segments(loop: LayerLoop, segments: Sequence[Segment], *, compiles: bool
             pruned[-1] = loop.pruned_rows(one.pruner, span, start, one.num_rows)
         start += one.num_rows
     attend = _PackedAttention(segments, pruned)
-    output = loop.run_packed(
+    output = loop.run(
         embed_spans(loop, spans),
         positions,
         attend,
-        compiles=compiles,
         pruned=[rows for rows in pruned if rows is not None],
         shifted=_shifted(segments, positions),
         added=additions(spans, loop.device),

@@ -211,6 +211,33 @@ class PromptLayout(ABC):
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
 
+def around_clip(
+    left: Sequence[int],
+    clip: Sequence[Span],
+    positions: Tensor,
+    extent: int,
+    right: Sequence[int],
+) -> LaidOutPrompt:
+    """Put the text around a clip; text has the same number on all axes.
+
+    Args:
+        left: Ids before the clip.
+        clip: Spans of the clip.
+        positions: (..., K) int64 of the clip's tokens, relative to the end of the text before it.
+        extent: Distance from there to the text after the clip.
+        right: Ids after the clip. New tokens continue one by one from the last of them, as
+            `generate` of transformers does when it is given positions.
+    """
+    axes, start = positions.shape[:-1], len(left)
+    pieces = (
+        _counted(0, start, axes),
+        positions + start,
+        _counted(start + extent, len(right), axes),
+    )
+    spans = (TextTokens(tuple(left)), *clip, TextTokens(tuple(right)))
+    return LaidOutPrompt(spans, torch.cat(pieces, dim=-1))
+
+
 @dataclass(frozen=True)
 class BlockText:
     """Token ids around the visual tokens of one temporal position.

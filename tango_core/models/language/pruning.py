@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.attention import LayerAttention
-from tango_core.models.placement import Spread
+from tango_core.models.placement import moved_to
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
 
@@ -64,22 +64,6 @@ class Additions:
         self._values = self._values[left.to(self._values.device)]
 
 
-def rows_left(stays: Sequence[tuple[slice, Tensor]], hidden: Tensor) -> Tensor:
-    """(N',) indices of the remaining rows of a pass.
-
-    Args:
-        stays: Per pruned prompt, in order: its rows, and the indices of those that stay.
-        hidden: (1, N, D) states before pruning.
-    """
-    every = torch.arange(hidden.shape[1], device=hidden.device)
-    pieces: list[Tensor] = []
-    done = 0
-    for rows, keep in stays:
-        pieces += [every[done : rows.start], keep + rows.start]
-        done = rows.stop
-    return torch.cat([*pieces, every[done:]])
-
-
 @dataclass(frozen=True, eq=False)
 class VisualSpan:
     """Positions of the clip in a sequence.
@@ -126,202 +110,139 @@ class PrunedRows:
     scratch: dict[str, Any] = field(default_factory=dict)
 
 
-def go_on(positions: Tensor, length: int) -> Tensor:
-    """Renumber the rows after the prompt consecutively from the prompt's last position."""
-    rest = positions.shape[-1] - length
-    steps = torch.arange(1, rest + 1, device=positions.device)
-    return torch.cat([positions[..., :length], positions[..., length - 1 : length] + steps], dim=-1)
-
-
 def counts(positions: Tensor) -> bool:
     """Whether positions are (B, S) counts, as opposed to (3, B, S) coordinates."""
     return positions.ndim == 2
 
 
-@dataclass(frozen=True, eq=False)
-class Acted:
-    """Result of a pruner for one prompt at one layer."""
+def prune_between(
+    layers: Sequence[Any],
+    norm: Any,
+    index: int,
+    hidden: Tensor,
+    positions: Tensor,
+    previous_input: Tensor,
+    rotary: tuple[Tensor, Tensor],
+    pruned: Sequence[PrunedRows],
+    added: Additions | None,
+) -> tuple[Tensor, Tensor]:
+    """Apply the pruners that act before a layer; other rows are unchanged.
 
-    pruner: LayerPruner
-    pruned: Pruned
-    context: LayerContext
+    Args:
+        layers: All layers, from which attention for pruners is computed.
+        norm: Final norm.
+        index: Index of the next layer.
+        hidden: (1, N, D) input of the next layer.
+        positions: (..., 1, N) int64.
+        previous_input: (1, N, D) input of the previous layer.
+        rotary: Cosine and sine for the positions.
+        pruned: All prompts with a pruner, in the order of their rows.
+        added: DeepStack rows; updated to the remaining rows.
 
-    @property
-    def num_visual(self) -> int:
-        """Number of remaining visual tokens."""
-        return len(self.pruned.keep) - len(self.context.hidden) + self.context.num_left
-
-
-def raise_unless_text_stays(acted: Sequence[Acted]) -> None:
-    """Check that pruners kept all text in order, with one device synchronisation for all prompts.
+    Returns:
+        `hidden` and `positions` of the remaining rows; remaining tokens keep their positions
+        unless the pruner renumbers.
 
     Raises:
-        ValueError: If a pruner dropped text, or its result is inconsistent.
+        ValueError: If a pruner drops text.
     """
-    right = [_text_stays(one) for one in acted]
-    on_device = [ok for ok in right if isinstance(ok, Tensor)]
-    if len(on_device) == len(right) and (not right or bool(torch.stack(on_device).all())):
-        return
-    wrong = acted[[bool(ok) for ok in right].index(False)]
-    raise ValueError(
-        f"{type(wrong.pruner).__name__} at layer {wrong.context.layer} must return ascending "
-        "positions that hold all text tokens, and one hidden state each; "
-        f"got {len(wrong.pruned.keep)} of {len(wrong.context.hidden)}"
+    every = torch.arange(hidden.shape[1], device=hidden.device)
+    pieces: list[Tensor] = []
+    places: list[Tensor] = []
+    stays: list[Tensor] = []
+    done = dropped = 0
+    for prompt in pruned:
+        rows = slice(prompt.start, prompt.start + prompt.length)
+        prompt.start -= dropped
+        if index not in prompt.at:
+            continue
+        own = rotary[0][0, rows], rotary[1][0, rows]
+        before = LayerAttention(layers[index - 1] if index else None, previous_input[0, rows], own)
+        ahead = LayerAttention(layers[index], hidden[0, rows], own)
+        result = _act(index, len(layers), norm, before, ahead, prompt)
+        numbers, kept = positions[..., rows], result.keep
+        if prompt.pruner.renumbers and counts(positions):
+            numbered = numbers[..., :1] + torch.arange(len(kept), device=kept.device)
+        else:
+            numbered = numbers[..., kept]
+        pieces += [hidden[:, done : rows.start], result.hidden[None]]
+        places += [positions[..., done : rows.start], numbered]
+        stays += [every[done : rows.start], kept + rows.start]
+        done = rows.stop
+        dropped += rows.stop - rows.start - len(kept)
+    if added is not None:
+        added.keep(torch.cat([*stays, every[done:]]), len(every))
+    remaining = torch.cat([*pieces, hidden[:, done:]], dim=1)
+    return remaining, torch.cat([*places, positions[..., done:]], dim=-1)
+
+
+def _act(
+    index: int,
+    num_layers: int,
+    norm: Any,
+    before: LayerAttention,
+    ahead: LayerAttention,
+    prompt: PrunedRows,
+) -> Pruned:
+    """Run a pruner on its prompt, check the result, and update the prompt."""
+    visual, pruner, hidden = prompt.visual, prompt.pruner, ahead.states
+    visual_indices, prompt.positions, prompt.left, prompt.scratch = moved_to(
+        (visual.indices, prompt.positions, prompt.left, prompt.scratch), hidden.device
     )
+    context = LayerContext(
+        layer=index,
+        num_layers=num_layers,
+        hidden=hidden,
+        visual=prompt.positions,
+        after=prompt.length - visual.num_after,
+        num_visual=len(visual.indices),
+        previous_visual=prompt.left,
+        grid=visual.grid,
+        visual_indices=visual_indices,
+        attention=before.probabilities,
+        keys=before.keys,
+        norm=lambda states: norm(states).to(states.device),
+        scratch=prompt.scratch,
+        attention_ahead=ahead.probabilities,
+        is_one_run=visual.is_one_run,
+    )
+    with full_precision():
+        result = pruner.prune(context)
+    prompt.positions, kept = visual_left(pruner, context, result)
+    prompt.left = prompt.left[kept]
+    prompt.length = len(result.keep)
+    return result
 
 
-def _text_stays(one: Acted) -> Tensor | bool:
-    """() bool tensor whether the text is kept; `False` if the shapes are inconsistent."""
-    keep, (length, dim) = one.pruned.keep, one.context.hidden.shape
-    if one.num_visual < 0 or tuple(one.pruned.hidden.shape) != (len(keep), dim):
-        return False
-    is_visual = _is_visual(one.context)
-    in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
-    text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
-    return in_range & (text_left == length - one.context.num_left)
-
-
-def visual_left(one: Acted) -> tuple[Tensor, Tensor]:
-    """Find the visual tokens that stay, after `raise_unless_text_stays`.
+def visual_left(
+    pruner: LayerPruner, context: LayerContext, result: Pruned
+) -> tuple[Tensor, Tensor]:
+    """Find the visual tokens that stay.
 
     Returns:
         (n,) int64 positions in the shortened sequence, and (n,) int64 indices into the previous
         visual tokens.
+
+    Raises:
+        ValueError: If the pruner dropped text, or its result is inconsistent.
     """
-    is_visual, keep = _is_visual(one.context), one.pruned.keep
-    positions = positions_of(is_visual[keep], one.num_visual)
-    numbers = is_visual.cumsum(dim=0) - 1
-    return positions, numbers[keep[positions]]
-
-
-def _is_visual(context: LayerContext) -> Tensor:
-    """(S,) bool, whether a token is visual."""
-    is_visual = torch.zeros(len(context.hidden), dtype=torch.bool, device=context.hidden.device)
-    return is_visual.index_fill_(0, context.visual, True)
-
-
-class BetweenLayers:
-    """Shortens prompts between the layers of a language model.
-
-    Args:
-        spread: Layers and final norm, from which attention for pruners is computed.
-    """
-
-    def __init__(self, spread: Spread) -> None:
-        self._spread = spread
-        self._layers: list[Any] = spread.layers
-        self._norm: Any = spread.norm
-
-    def prune(
-        self,
-        index: int,
-        hidden: Tensor,
-        positions: Tensor,
-        previous_input: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        pruned: Sequence[PrunedRows],
-        added: Additions | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Apply the pruners that act before a layer; other rows are unchanged.
-
-        Args:
-            index: Index of the next layer.
-            hidden: (1, N, D) input of the next layer.
-            positions: (..., 1, N) int64.
-            previous_input: (1, N, D) input of the previous layer.
-            rotary: Cosine and sine for the positions.
-            pruned: All prompts with a pruner, in the order of their rows.
-            added: DeepStack rows; updated to the remaining rows.
-
-        Returns:
-            `hidden` and `positions` of the remaining rows.
-
-        Raises:
-            ValueError: If a pruner drops text.
-        """
-        acted: list[Acted] = []
-        for prompt in pruned:
-            if index in prompt.at:
-                rows = slice(prompt.start, prompt.start + prompt.length)
-                own = rotary[0][0, rows], rotary[1][0, rows]
-                acted.append(
-                    self._act(index, hidden[0, rows], previous_input[0, rows], own, prompt)
-                )
-        raise_unless_text_stays(acted)
-        results = iter(acted)
-        pieces: list[Tensor] = []
-        places: list[Tensor] = []
-        stays: list[tuple[slice, Tensor]] = []
-        done = dropped = 0
-        for prompt in pruned:
-            rows = slice(prompt.start, prompt.start + prompt.length)
-            prompt.start -= dropped
-            if index not in prompt.at:
-                continue
-            pieces.append(hidden[:, done : rows.start])
-            places.append(positions[..., done : rows.start])
-            shortened, kept, keep = _shorten(next(results), positions[..., rows], prompt)
-            pieces.append(shortened[None])
-            places.append(kept)
-            stays.append((rows, keep))
-            done = rows.stop
-            dropped += rows.stop - rows.start - prompt.length
-        pieces.append(hidden[:, done:])
-        places.append(positions[..., done:])
-        if added is not None:
-            added.keep(rows_left(stays, hidden), hidden.shape[1])
-        return torch.cat(pieces, dim=1), torch.cat(places, dim=-1)
-
-    def _act(
-        self,
-        index: int,
-        hidden: Tensor,
-        previous_input: Tensor,
-        rotary: tuple[Tensor, Tensor],
-        prompt: PrunedRows,
-    ) -> Acted:
-        """Run a pruner on its prompt; its positions and length do not change yet."""
-        visual, pruner = prompt.visual, prompt.pruner
-        visual_indices, prompt.positions, prompt.left, *remembered = self._spread.together(
-            hidden, visual.indices, prompt.positions, prompt.left, *prompt.scratch.values()
+    keep, (length, dim) = result.keep, context.hidden.shape
+    is_visual = torch.zeros(length, dtype=torch.bool, device=keep.device)
+    is_visual.index_fill_(0, context.visual, True)
+    num_left = len(keep) - length + context.num_left
+    fits = num_left >= 0 and tuple(result.hidden.shape) == (len(keep), dim)
+    if not fits or not bool(_keeps_text(keep, is_visual)):
+        raise ValueError(
+            f"{type(pruner).__name__} at layer {context.layer} must return ascending positions "
+            f"that hold all text tokens, and one hidden state each; got {len(keep)} of {length}"
         )
-        prompt.scratch.update(zip(prompt.scratch, remembered, strict=True))
-        before = LayerAttention(
-            self._layers[index - 1] if index > 0 else None, previous_input, rotary
-        )
-        ahead = LayerAttention(self._layers[index], hidden, rotary)
-        context = LayerContext(
-            layer=index,
-            num_layers=len(self._layers),
-            hidden=hidden,
-            visual=prompt.positions,
-            after=prompt.length - visual.num_after,
-            num_visual=len(visual.indices),
-            previous_visual=prompt.left,
-            grid=visual.grid,
-            visual_indices=visual_indices,
-            attention=before.probabilities,
-            keys=before.keys,
-            norm=self._norm,
-            scratch=prompt.scratch,
-            attention_ahead=ahead.probabilities,
-            is_one_run=visual.is_one_run,
-        )
-        with full_precision():
-            return Acted(pruner, pruner.prune(context), context)
+    positions = positions_of(is_visual[keep], num_left)
+    return positions, (is_visual.cumsum(dim=0) - 1)[keep[positions]]
 
 
-def _shorten(acted: Acted, positions: Tensor, prompt: PrunedRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Apply a pruner's result; tokens keep their positions unless the pruner renumbers.
-
-    Returns:
-        States and positions of the remaining tokens, and their indices in the prompt.
-    """
-    pruned = acted.pruned
-    prompt.positions, kept = visual_left(acted)
-    prompt.left = prompt.left[kept]
-    prompt.length = len(pruned.keep)
-    if acted.pruner.renumbers and counts(positions):
-        count = torch.arange(prompt.length, device=positions.device)
-        return pruned.hidden, positions[..., :1] + count, pruned.keep
-    return pruned.hidden, positions[..., pruned.keep], pruned.keep
+def _keeps_text(keep: Tensor, is_visual: Tensor) -> Tensor:
+    """() bool, whether positions ascend, are in range and hold all text."""
+    length = len(is_visual)
+    in_range = (keep >= 0).all() & (keep < length).all() & (keep[1:] > keep[:-1]).all()
+    text_left = (~is_visual[keep.clamp(0, length - 1)]).sum()
+    return in_range & (text_left == (~is_visual).sum())

@@ -379,13 +379,15 @@ class VllmSession(AnswerSession[LaidOutRequest]):
         prompt = prompt_of(
             one.request.prompts[index], self._engine.spec.llm.hidden_size, self._engine.dtype
         )
+        vocabulary = self._engine.spec.llm.vocab_size
         name = str(next(self._engine.numbers))
         if not one.request.share_prefix:
             prompt["cache_salt"] = name
         parameters = SamplingParams(
             temperature=0,
             max_tokens=one.request.max_new_tokens,
-            stop_token_ids=sorted(self._engine.eos_ids),
+            # vLLM refuses ids beyond the vocabulary, which no reply can hold.
+            stop_token_ids=[one for one in sorted(self._engine.eos_ids) if one < vocabulary],
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )

@@ -20,15 +20,12 @@ from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
 from tango_core.models.llava.files import BLOCK_SIGNALS, SHALLOW_BLOCK, selected_states
 from tango_core.models.llava.siglip import (
-    TowerOutput,
     activation_bytes,
     load_pooling_head,
-    mean_keys,
-    received_attention,
     run_tower,
 )
 from tango_core.models.sinks import PUBLISHED_SINKS
-from tango_core.models.towers.encoder import FrameEncoder, Grid
+from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
 from tango_core.models.towers.frame_batches import upload_clip
 from tango_core.models.towers.trace import Observer
 from tango_core.ops.frame_merging import MergedFrames, merge_frames
@@ -92,7 +89,7 @@ class Encoder(FrameEncoder):
         *observe: Observer,
         needs: frozenset[str] = frozenset(),
         start: int = 0,
-    ) -> TowerOutput:
+    ) -> FrameTowerOutput:
         """See `run_tower`."""
         tower, layer = self.model.vision_tower, self.config.vision_feature_layer
         earlier = [self._block_of(name) for name in needs & BLOCK_SIGNALS]
@@ -141,24 +138,29 @@ class Encoder(FrameEncoder):
             states = block(states, attention_mask=None)
         block = tower.encoder.layers[last]
         return {
-            "attention": received_attention(block, states),
+            "attention": self._received_in(last, states),
             "states": block(states, attention_mask=None),
         }
+
+    def _received_in(self, index: int, states: Tensor) -> Tensor:
+        """(F, N) float32 attention that tokens receive in a block with this input."""
+        block = self.model.vision_tower.encoder.layers[index]
+        output = FrameTowerOutput(states, states, states, block.self_attn, block.layer_norm1)
+        return output.received()
 
     def _block_of(self, signal: str) -> int:
         """Index of the block that a signal of `BLOCK_SIGNALS` is taken from."""
         return SHALLOW_BLOCK if signal == "shallow_attention" else self.num_layers - 2
 
-    def signal(self, name: str, output: TowerOutput) -> Tensor:
+    def signal(self, name: str, output: FrameTowerOutput) -> Tensor:
         """See `FrameEncoder.signal`."""
         if name == "attention":
-            return self._pool(self.received(output))
+            return self._pool(output.received())
         if name in BLOCK_SIGNALS:
             index = self._block_of(name)
-            block = self.model.vision_tower.encoder.layers[index]
-            return received_attention(block, output.earlier[index])
+            return self._received_in(index, output.earlier[index])
         if name == "keys":
-            return self._pool(mean_keys(output))
+            return self._pool(output.mean_keys())
         if name == "tower_tokens":
             return self._pool(output.features)
         if name == "unpooled_tokens":
@@ -168,13 +170,9 @@ class Encoder(FrameEncoder):
             return self._pool(self.pooling_head.saliency(output.hidden))
         return self.pooling_head.embed(output.hidden)
 
-    def project(self, output: TowerOutput) -> Tensor:
+    def project(self, output: FrameTowerOutput) -> Tensor:
         """Projector and pooling."""
         return self._pool(self.model.multi_modal_projector(output.features))
-
-    def received(self, output: TowerOutput) -> Tensor:
-        """See `FrameEncoder.received`."""
-        return received_attention(output.block, output.block_input)
 
     def _pool(self, maps: Tensor) -> Tensor:
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""

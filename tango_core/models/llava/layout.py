@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.language.chat import ChatFormat
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens, VisualTokens
+from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, VisualTokens, around_clip
 from tango_core.models.llava.family import LlavaOptions, Newlines, TimeInstruction
 from tango_core.types import ClipSource, CompressedVideo, Positions, Prompt
 
@@ -69,16 +69,7 @@ class Layout(PromptLayout):
         rows = torch.cat([video.tokens.to(newline), newline])
         indices = torch.cat([video.indices.cpu(), video.indices.new_tensor([-1]).cpu()])
         clip = VisualTokens(rows[layout.order.to(rows.device)], indices[layout.order], video.grid)
-        return LaidOutPrompt(
-            spans=(TextTokens(left), clip, TextTokens(right)),
-            positions=torch.cat(
-                [
-                    torch.arange(len(left)),
-                    clip_positions + len(left),
-                    torch.arange(len(right)) + len(left) + length,
-                ]
-            ),
-        )
+        return around_clip(left, [clip], clip_positions, length, right)
 
 
 @dataclass(frozen=True, eq=False)

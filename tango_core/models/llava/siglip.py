@@ -7,8 +7,7 @@ can be computed beside the fused kernel instead of switching the whole tower to 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -20,31 +19,9 @@ from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module, tensor_names
 from tango_core.models.llava.files import SIGLIP_OF_LLAVA, selected_states, siglip_config
+from tango_core.models.towers.encoder import FrameTowerOutput
 from tango_core.models.towers.trace import Observer
 from tango_core.ops.saliency import pooling_head_attention
-
-# Attention logits of this many frames are in memory at once: 16 heads x 729 x 729 in float32 are 34
-# MB per frame.
-_FRAMES_AT_ONCE = 4
-
-
-@dataclass(frozen=True, eq=False)
-class TowerOutput:
-    """What one pass through the tower leaves.
-
-    Attributes:
-        features: (F, N, Dv) output of the selected block; several selected blocks side by side.
-        hidden: (F, N, Dv) output of the last block that was run, before `post_layernorm`.
-        block_input: (F, N, Dv) input of that block.
-        block: That block.
-        earlier: Index of a block, from 0 -> (F, N, Dv) its input, for the blocks asked for.
-    """
-
-    features: Tensor
-    hidden: Tensor
-    block_input: Tensor
-    block: nn.Module
-    earlier: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 def run_tower(
@@ -55,7 +32,7 @@ def run_tower(
     *,
     earlier: Collection[int] = (),
     start: int = 0,
-) -> TowerOutput:
+) -> FrameTowerOutput:
     """Run the tower up to the deepest selected block.
 
     Args:
@@ -87,11 +64,13 @@ def run_tower(
         if index in states:
             kept[index] = hidden
     features = [kept[state] for state in states]
-    return TowerOutput(
+    last: Any = block
+    return FrameTowerOutput(
         features[0] if len(features) == 1 else torch.cat(features, dim=-1),
         hidden,
         block_input,
-        block,
+        last.self_attn,
+        last.layer_norm1,
         inputs,
     )
 
@@ -110,38 +89,6 @@ def activation_bytes(config: SiglipVisionConfig, itemsize: int) -> int:
     block: int = 8 * config.hidden_size + 2 * config.intermediate_size
     signals: int = 8 * config.hidden_size * 4
     return tokens * (block * itemsize + signals)
-
-
-def received_attention(block: nn.Module, block_input: Tensor) -> Tensor:
-    """Mean self-attention that each token receives in a block; in the last one run it is "attn".
-
-    Softmax in float32, mean over heads, then mean over queries; used by VisionZip and HoliTom.
-
-    Args:
-        block: A block of the tower.
-        block_input: (F, N, Dv).
-
-    Returns:
-        (F, N) float32; every row sums to 1.
-    """
-    attention: Any = block.self_attn
-    states = block.layer_norm1(block_input)  # type: ignore[operator]
-    received = [
-        _attention_probabilities(attention, chunk).mean(dim=(1, 2))
-        for chunk in states.split(_FRAMES_AT_ONCE)
-    ]
-    return torch.cat(received)
-
-
-def mean_keys(output: TowerOutput) -> Tensor:
-    """Keys of the last block run, averaged over heads: VisionZip's similarity metric.
-
-    Returns:
-        (F, N, head_dim) float32.
-    """
-    attention: Any = output.block.self_attn
-    keys = attention.k_proj(output.block.layer_norm1(output.block_input))  # type: ignore[operator]
-    return _heads(keys, attention.head_dim).float().mean(dim=1)
 
 
 class PoolingHead(nn.Module):
@@ -244,17 +191,3 @@ def load_pooling_head(
     return load_module(
         lambda: PoolingHead(config), checkpoint, _head_name, dtype=torch.float32, device=device
     )
-
-
-def _attention_probabilities(attention: Any, states: Tensor) -> Tensor:
-    """(F, heads, N, N) float32 softmax probabilities of a SigLIP attention module."""
-    queries = _heads(attention.q_proj(states), attention.head_dim).float()
-    keys = _heads(attention.k_proj(states), attention.head_dim).float()
-    logits: Tensor = queries @ keys.mT * attention.scale
-    return logits.softmax(dim=-1)
-
-
-def _heads(states: Tensor, head_dim: int) -> Tensor:
-    """(F, N, heads * head_dim) -> (F, heads, N, head_dim)."""
-    num_frames, num_tokens, _ = states.shape
-    return states.view(num_frames, num_tokens, -1, head_dim).transpose(1, 2)

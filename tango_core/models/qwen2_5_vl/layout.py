@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, TextTokens, VisualTokens
+from tango_core.models.language.prompt import LaidOutPrompt, PromptLayout, VisualTokens, around_clip
 from tango_core.models.qwen2_5_vl.family import PositionRule, QwenOptions
 from tango_core.types import CompressedVideo, Positions, Prompt
 
@@ -50,14 +50,8 @@ class Layout(PromptLayout):
         pace = (self.config.vision_config.tokens_per_second, self.spec.options.seconds_per_grid)
         extent = clip_extent(video.grid, *pace, self.spec.options.position_rule)
         clip = clip_positions(indices, video.grid, *pace)
-        return LaidOutPrompt(
-            spans=(
-                TextTokens(left),
-                VisualTokens(video.tokens, indices, video.grid),
-                TextTokens(right),
-            ),
-            positions=sequence_positions(len(left), clip, extent, len(right)),
-        )
+        visual = VisualTokens(video.tokens, indices, video.grid)
+        return around_clip(left, [visual], clip, extent, right)
 
 
 def clip_positions(
@@ -106,21 +100,3 @@ def clip_extent(
         return max(grid[1:])
     last = torch.tensor([math.prod(grid) - 1])
     return int(clip_positions(last, grid, tokens_per_second, seconds_per_grid).max()) + 1
-
-
-def sequence_positions(num_left: int, clip: Tensor, extent: int, num_right: int) -> Tensor:
-    """Positions of text, clip and text; text has the same number on all three axes.
-
-    Args:
-        num_left: Tokens before the clip.
-        clip: (3, K) from `clip_positions`.
-        extent: From `clip_extent`.
-        num_right: Tokens after the clip.
-
-    Returns:
-        (3, num_left + K + num_right) int64. New tokens continue one by one from the last column, as
-        `generate` of transformers does when it is given positions.
-    """
-    left = torch.arange(num_left).expand(3, -1)
-    right = torch.arange(num_right).expand(3, -1) + num_left + extent
-    return torch.cat([left, clip + num_left, right], dim=1)

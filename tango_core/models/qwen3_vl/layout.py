@@ -21,8 +21,8 @@ from tango_core.models.language.prompt import (
     BlockText,
     LaidOutPrompt,
     PromptLayout,
-    Span,
     TextTokens,
+    around_clip,
     block_positions,
     lay_out_blocks,
 )
@@ -66,18 +66,7 @@ class Layout(PromptLayout):
             clip.append(TextTokens(self._marks[1:], of_clip=True))
             places = torch.cat([places, torch.full((3, 1), end)], dim=1)
             end += 1
-        spans: tuple[Span, ...] = (TextTokens(left), *clip, TextTokens(right))
-        return LaidOutPrompt(
-            spans=spans,
-            positions=torch.cat(
-                [
-                    torch.arange(len(left)).expand(3, -1),
-                    places + len(left),
-                    torch.arange(len(right)).expand(3, -1) + len(left) + end,
-                ],
-                dim=1,
-            ),
-        )
+        return around_clip(left, clip, places, end, right)
 
     def cut(
         self, video: CompressedVideo, prompt: Prompt

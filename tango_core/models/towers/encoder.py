@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -20,23 +21,19 @@ from tango_core.models.base import (
     raise_if_wrong_size,
 )
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
-from tango_core.models.checkpoints.normalisation import NormalisedPixels
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
 from tango_core.models.kernels import can_compile, compile_blocks
 from tango_core.models.placement import resolve_device
-from tango_core.models.sinks import sinks_on
 from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
-from tango_core.models.towers.trace import (
-    LayerNotes,
-    Observer,
-    TowerTrace,
-    raise_if_no_layer,
-    trace_of,
-)
+from tango_core.models.towers.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer
 from tango_core.types import VideoFrames, VisualFeatures
 
 Grid = tuple[int, int]
+
+# Attention probabilities in memory at once, in float32 numbers: those of 4 frames of SigLIP so400m
+# (16 heads x 729 x 729), of 2 frames of InternViT-300M (16 x 1025 x 1025).
+_PROBABILITIES_AT_ONCE = 36 * 10**6
 
 
 class TowerEncoder(VisionEncoder):
@@ -129,7 +126,8 @@ class TowerEncoder(VisionEncoder):
         raise_if_no_layer(layers, self.num_layers, self.spec.name)
         grid = self.grid_of(frames)
         maps, _ = self._in_batches(frames, lambda rows: self.trace_rows(rows, grid, layers))
-        return trace_of(maps, self.patch_grid(grid))
+        hidden = {layer: maps[f"layer {layer}"] for layer in layers}
+        return TowerTrace(self.patch_grid(grid), maps["norms"], hidden, maps["attention"])
 
     def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
         raise_if_not_provided(self.spec, needs)
@@ -160,9 +158,65 @@ class TowerEncoder(VisionEncoder):
         return maps, timestamps
 
     def _sinks_on(self, grid: Grid) -> tuple[int, ...]:
-        """Sinks of frames with this grid."""
-        own, published = self._own_sinks, self.published_sinks
-        return sinks_on(grid, self.spec.name, self.spec.sinks, own, published)
+        """Sinks of frames with this grid: of the recipe, the checkpoint, or the published ones."""
+        if self.spec.sinks is not None:
+            return self.spec.sinks.on(grid, self.spec.name)
+        own = self._own_sinks
+        return self.published_sinks.get(grid, ()) if own is None else own
+
+
+@dataclass(frozen=True, eq=False)
+class FrameTowerOutput:
+    """What one pass of frames through a tower leaves.
+
+    Attributes:
+        features: (F, P, C) states of the patches that are projected.
+        hidden: (F, N, Dv) output of the last block that was run; N counts a class token, if any.
+        block_input: (F, N, Dv) input of that block.
+        attention: Attention module of that block.
+        norm: Norm in front of it.
+        earlier: Index of a block -> (F, N, Dv) its input, for the blocks asked for.
+    """
+
+    features: Tensor
+    hidden: Tensor
+    block_input: Tensor
+    attention: Any
+    norm: Any
+    earlier: Mapping[int, Tensor] = MappingProxyType({})
+
+    def heads(self, kind: str, states: Tensor) -> Tensor:
+        """Queries ("q") or keys ("k") of (F, n, Dv) normed states: (F, heads, n, head_dim)."""
+        projected = getattr(self.attention, f"{kind}_proj")(states)
+        if (norm := getattr(self.attention, f"{kind}_norm", None)) is not None:
+            projected = norm(projected)
+        split: Tensor = projected.view(*states.shape[:2], -1, self.attention.head_dim)
+        return split.transpose(1, 2)
+
+    def paid(self, queries: Tensor, states: Tensor) -> Tensor:
+        """Attention that some rows pay, averaged over heads and those rows.
+
+        Args:
+            queries: (F, n, Dv) normed states of the rows.
+            states: (F, N, Dv) normed states of all rows.
+
+        Returns:
+            (F, N) float32; every row sums to 1.
+        """
+        rows, keys = self.heads("q", queries).float(), self.heads("k", states).float()
+        logits: Tensor = rows @ keys.mT * self.attention.scale
+        return logits.softmax(dim=-1).mean(dim=(1, 2))
+
+    def received(self) -> Tensor:
+        """(F, N) float32 mean self-attention that each row receives, a few frames at a time."""
+        states = self.norm(self.block_input)
+        per_frame = self.attention.num_heads * states.shape[1] ** 2
+        at_once = max(1, _PROBABILITIES_AT_ONCE // per_frame)
+        return torch.cat([self.paid(chunk, chunk) for chunk in states.split(at_once)])
+
+    def mean_keys(self) -> Tensor:
+        """(F, N, head_dim) float32 keys, averaged over heads."""
+        return self.heads("k", self.norm(self.block_input)).float().mean(dim=1)
 
 
 class FrameEncoder(TowerEncoder):
@@ -171,31 +225,31 @@ class FrameEncoder(TowerEncoder):
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         super().__init__(spec, files)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self._normalise = NormalisedPixels(
-            files.normalisation(checkpoint), self.device, self._dtype
-        )
+        self._normalisation = files.normalisation(checkpoint, self.device)
         if can_compile(spec.compile, self.device):
             compile_blocks(self.blocks())
+
+    def _normalise(self, rows: Tensor) -> Tensor:
+        """(f, h, w, 3) uint8 -> (f, 3, h, w) in the dtype of the tower; computed in float32."""
+        return self._normalisation(rows).to(self._dtype)
 
     @abstractmethod
     def blocks(self) -> Iterable[nn.Module]:
         """Blocks of the tower."""
 
     @abstractmethod
-    def run(self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()) -> Any:
+    def run(
+        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+    ) -> FrameTowerOutput:
         """Run the tower on normalised (f, 3, h, w) pixels; `needs` names signals wanted after."""
 
     @abstractmethod
-    def signal(self, name: str, output: Any) -> Tensor:
+    def signal(self, name: str, output: FrameTowerOutput) -> Tensor:
         """Compute a signal from the result of `run`."""
 
     @abstractmethod
-    def project(self, output: Any) -> Tensor:
+    def project(self, output: FrameTowerOutput) -> Tensor:
         """(f, L, D) tokens from the result of `run`."""
-
-    @abstractmethod
-    def received(self, output: Any) -> Tensor:
-        """(f, P) attention that patches receive in the last block."""
 
     def of_patches(self, hidden: Tensor) -> Tensor:
         """The patch rows of a layer's output."""
@@ -229,4 +283,5 @@ class FrameEncoder(TowerEncoder):
     def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
         """See `TowerEncoder.trace_rows`."""
         notes = LayerNotes(layers, self.of_patches)
-        return notes.maps(self.received(self.run(self._normalise(rows), notes)))
+        received = self.run(self._normalise(rows), notes).received()
+        return notes.maps(self.of_patches(received[..., None])[..., 0])

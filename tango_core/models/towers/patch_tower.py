@@ -1,14 +1,15 @@
-"""Towers that merge patches (Qwen2.5-VL, Qwen3-VL): blocks, signals of the last one, encoder.
+"""Towers that merge patches (Qwen2.5-VL, Qwen3-VL): one loop over blocks, signals of the last one.
 
 Both have the same kind of block: one projection to queries, keys and values, a rotary embedding
-over row and column, and attention within windows or a temporal position. The families
-define which rows attend to each other.
+over row and column, and attention within windows or a temporal position. A family plans the order
+of a clip's patches and which of them attend to each other (`PatchPlan`). Everything that leaves
+this module is in raster order.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint
@@ -35,10 +36,10 @@ _PROBABILITIES_AT_ONCE = 2**26
 # Cache size of plans in clip shapes; the clips of a benchmark have few shapes.
 _SHAPES = 8
 
+Rotary = tuple[Tensor, Tensor]
 
-def before_attention(
-    block: Any, hidden: Tensor, rotary: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+
+def before_attention(block: Any, hidden: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values of a block, the first two rotated.
 
     Args:
@@ -49,9 +50,7 @@ def before_attention(
     Returns:
         (S, heads, head_dim) each.
     """
-    packed = block.attn.qkv(block.norm1(hidden))
-    parts = packed.view(len(hidden), 3, block.attn.num_heads, -1)
-    queries, keys, values = parts.unbind(dim=1)
+    queries, keys, values = _projected(block, hidden)
     return rotated(queries, *rotary), rotated(keys, *rotary), values
 
 
@@ -67,63 +66,10 @@ def after_attention(block: Any, hidden: Tensor, attended: Tensor) -> Tensor:
     return hidden + block.mlp(block.norm2(hidden))  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
-class BlockHalves:
-    """The parts of a tower's blocks before and after the attention, possibly compiled.
-
-    Attributes:
-        before: `before_attention`, or the same compiled.
-        after: `after_attention`, or the same compiled.
-    """
-
-    before: Callable[[Any, Tensor, tuple[Tensor, Tensor]], tuple[Tensor, Tensor, Tensor]]
-    after: Callable[[Any, Tensor, Tensor], Tensor]
-
-
-STOCK = BlockHalves(before_attention, after_attention)
-
-
-def block_halves(wanted: bool, device: torch.device) -> BlockHalves:
-    """The halves for a tower.
-
-    Args:
-        wanted: `ModelSpec.compile`.
-        device: Of the tower.
-    """
-    if not can_compile(wanted, device):
-        return STOCK
-    return BlockHalves(compiled(before_attention), compiled(after_attention))
-
-
-@dataclass(frozen=True, eq=False)
-class LastBlock:
-    """Input of a tower's last block, from which signals are computed.
-
-    Attributes:
-        block: The block, with `norm1` and `attn`.
-        states: (T * P, Dv) its input; the patches of a token are contiguous.
-        rotary: Cosine and sine of every patch, (T * P, head_dim) each.
-        num_positions: T.
-        merge: Number of patches per token.
-    """
-
-    block: nn.Module
-    states: Tensor
-    rotary: tuple[Tensor, Tensor]
-    num_positions: int
-    merge: int
-
-    def projected(self) -> tuple[Tensor, Tensor]:
-        """Queries and keys before the rotary embedding, (T * P, heads, head_dim) each."""
-        block: Any = self.block
-        packed = block.attn.qkv(block.norm1(self.states))
-        queries, keys, _ = packed.view(len(packed), 3, block.attn.num_heads, -1).unbind(dim=1)
-        return queries, keys
-
-    def rotated(self) -> tuple[Tensor, Tensor]:
-        """Queries and keys after the rotary embedding."""
-        queries, keys = self.projected()
-        return rotated(queries, *self.rotary), rotated(keys, *self.rotary)
+def _projected(block: Any, hidden: Tensor) -> Sequence[Tensor]:
+    """Queries, keys and values of a block before the rotary embedding."""
+    packed: Tensor = block.attn.qkv(block.norm1(hidden))
+    return packed.view(len(hidden), 3, block.attn.num_heads, -1).unbind(dim=1)
 
 
 def rotated(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
@@ -141,19 +87,72 @@ def rotated(states: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return mixed.to(states.dtype)
 
 
-def attend_within(
-    parts: tuple[Tensor, Tensor, Tensor], sizes: Sequence[tuple[int, int]], scale: float
-) -> Tensor:
-    """Attention within contiguous windows, with one call per window size.
+@dataclass(frozen=True, eq=False)
+class PatchPlan:
+    """Order and positions of a clip's patches in a tower, equal for all clips of one shape.
 
-    Args:
-        parts: Queries, keys, values, (S, heads, d) each.
-        sizes: (windows, length) in the order of the sequence.
-        scale: Of the logits.
-
-    Returns:
-        (S, heads * d).
+    Attributes:
+        num_positions: T.
+        rotary: Cosine and sine of every patch, (T * P, head_dim) each, in the tower's order.
+        embedding: (T * P, Dv) position embedding to add to the patches; `None` for none.
+        order: (T * L,) int64: entry i is the raster index of the i-th token in the tower's order;
+            `None` for raster order.
+        windows: (windows, patches of each) for every size of window, the largest first; empty if
+            all blocks attend within temporal positions.
+        grouped: (T * P,) int64 permutation of the tower's order that makes windows of equal size
+            contiguous; `None` if all have one size.
     """
+
+    num_positions: int
+    rotary: Rotary
+    embedding: Tensor | None = None
+    order: Tensor | None = None
+    windows: tuple[tuple[int, int], ...] = ()
+    grouped: Tensor | None = None
+
+    def start(self, patches: Tensor) -> Tensor:
+        """Input of the first block, from (T * P, Dv) embedded patches in raster order of tokens."""
+        if self.embedding is not None:
+            patches = patches + self.embedding
+        return patches if self.order is None else in_order(patches, self.order)
+
+    def raster(self, values: Tensor) -> Tensor:
+        """(T * L, ...) values of tokens in raster order."""
+        return values if self.order is None else _put_back(values, self.order)
+
+    def attend(self, parts: Sequence[Tensor], scale: float, *, windowed: bool) -> Tensor:
+        """(S, heads * d) attention within windows or temporal positions.
+
+        Args:
+            parts: Queries, keys, values, (S, heads, d) each.
+            scale: Factor of the logits.
+            windowed: Whether this block attends within windows.
+        """
+        if not windowed:
+            per_position = len(parts[0]) // self.num_positions
+            return _attend_within(parts, ((self.num_positions, per_position),), scale)
+        if self.grouped is None:
+            return _attend_within(parts, self.windows, scale)
+        attended = _attend_within([part[self.grouped] for part in parts], self.windows, scale)
+        return _put_back(attended, self.grouped)
+
+
+def _put_back(values: Tensor, order: Tensor) -> Tensor:
+    """Undo `values = original[order]` for a permutation."""
+    original = torch.empty_like(values)
+    original[order] = values
+    return original
+
+
+def in_order(values: Tensor, order: Tensor) -> Tensor:
+    """Reorder (T * P, C) patch values, those of a token together, by an order of tokens."""
+    return values.view(len(order), -1)[order].view(len(values), -1)
+
+
+def _attend_within(
+    parts: Sequence[Tensor], sizes: Sequence[tuple[int, int]], scale: float
+) -> Tensor:
+    """Attention within contiguous windows, with one call per (windows, length)."""
     attended: list[Tensor] = []
     start = 0
     for count, length in sizes:
@@ -167,147 +166,104 @@ def attend_within(
     return attended[0] if len(attended) == 1 else torch.cat(attended)
 
 
-def mean_query_saliency(last: LastBlock) -> Tensor:
-    """Attention of each frame's mean query to its tokens in the last block ("p-attn").
-
-    Returns:
-        (T, L) float32; every row sums to 1.
-    """
-    queries, keys = last.rotated()
-    return mean_query_attention(queries, keys, last.num_positions, last.merge)
-
-
-def received_patch_attention(last: LastBlock) -> Tensor:
-    """Mean self-attention that each token's patches receive together in the last block ("attn").
-
-    Softmax in float32, mean over heads, mean over the frame's patches as queries, sum over the
-    patches of a token.
-
-    Returns:
-        (T, L) float32; every row sums to 1.
-    """
-    received, num_heads = _received_by_heads(last)
-    return received.view(len(received), -1, last.merge).sum(dim=2) / num_heads
-
-
-def received_by_patches(last: LastBlock) -> Tensor:
-    """Mean self-attention that each patch receives, in the order of the block's input.
-
-    Returns:
-        (T, P) float32; every row sums to 1.
-    """
-    received, num_heads = _received_by_heads(last)
-    return received / num_heads
-
-
-def _received_by_heads(last: LastBlock) -> tuple[Tensor, int]:
-    """(T, P) attention that patches receive, summed over heads, and the number of heads.
-
-    One frame at a time; of large frames a few heads at a time.
-    """
-    attention: Any = last.block.attn
-    queries, keys = (
-        part.view(last.num_positions, -1, *part.shape[1:]).transpose(1, 2)
-        for part in last.rotated()
-    )
-    num_heads, num_patches = queries.shape[1:3]
-    at_once = max(1, _PROBABILITIES_AT_ONCE // num_patches**2)
-    received = []
-    for query, key in zip(queries, keys, strict=True):
-        total = torch.zeros(num_patches, device=query.device)
-        for heads, their_keys in zip(query.split(at_once), key.split(at_once), strict=True):
-            logits = heads.float() @ their_keys.float().mT * attention.scaling
-            total += logits.softmax(dim=-1).mean(dim=1).sum(dim=0)
-        received.append(total)
-    return torch.stack(received), num_heads
-
-
-def mean_patch_keys(last: LastBlock) -> Tensor:
-    """Keys of the last block, averaged over heads and over the patches of a token.
-
-    Taken before the rotary embedding, to compare content and not positions.
-
-    Returns:
-        (T, L, head_dim) float32.
-    """
-    _, keys = last.projected()
-    averaged = keys.float().mean(dim=1).view(last.num_positions, -1, last.merge, keys.shape[-1])
-    return averaged.mean(dim=2)
-
-
-SIGNALS: Mapping[str, Callable[[LastBlock], Tensor]] = {
-    "attention": received_patch_attention,
-    "keys": mean_patch_keys,
-    "saliency": mean_query_saliency,
-}
-
-
 @dataclass(frozen=True, eq=False)
 class PatchTowerOutput:
     """Outputs of one pass through a tower.
 
     Attributes:
         tokens: (T, L, D) merged tokens, raster order.
-        last_block: The last block with its input, in the order of the tower.
-        raster: (T * L,) int64: entry i is the index of raster token i in the tower's order; `None`
-            if that is raster order.
+        block: The last block.
+        states: (T * P, Dv) its input, in the tower's order.
+        plan: Order and positions of the patches.
+        merge: Number of patches per token.
         companions: (T, L, E, D) DeepStack rows; `None` for towers without.
     """
 
     tokens: Tensor
-    last_block: LastBlock
-    raster: Tensor | None = None
+    block: Any
+    states: Tensor
+    plan: PatchPlan
+    merge: int
     companions: Tensor | None = None
 
     def signal(self, name: str) -> Tensor:
-        """One of the four signals, in raster order."""
+        """One of the four signals, in raster order.
+
+        Saliency is the attention of each frame's mean query to its tokens in the last block
+        ("p-attn"); attention is what a token's patches receive together ("attn"); a row of either
+        sums to 1. Keys are taken before the rotary embedding, to compare content and not positions,
+        and averaged over heads and the patches of a token.
+        """
+        count = self.plan.num_positions
         if name == "frame_embeddings":
             return self.tokens.float().mean(dim=1)
-        maps = SIGNALS[name](self.last_block)
-        return maps if self.raster is None else maps.flatten(0, 1)[self.raster].view(maps.shape)
+        if name == "keys":
+            keys = _projected(self.block, self.states)[1]
+            maps = keys.float().mean(dim=1).view(count, -1, self.merge, keys.shape[-1]).mean(dim=2)
+        elif name == "saliency":
+            queries, keys, _ = before_attention(self.block, self.states, self.plan.rotary)
+            maps = mean_query_attention(queries, keys, count, self.merge)
+        else:
+            maps = self.received().view(count, -1, self.merge).sum(dim=2)
+        return self.plan.raster(maps.flatten(0, 1)).view(maps.shape)
+
+    def received(self) -> Tensor:
+        """(T, P) float32 mean self-attention that each patch receives, in the tower's order.
+
+        One frame at a time; of large frames a few heads at a time.
+        """
+        queries, keys, _ = (
+            part.view(self.plan.num_positions, -1, *part.shape[1:]).transpose(1, 2)
+            for part in before_attention(self.block, self.states, self.plan.rotary)
+        )
+        num_heads, num_patches = queries.shape[1:3]
+        at_once = max(1, _PROBABILITIES_AT_ONCE // num_patches**2)
+        received = []
+        for query, key in zip(queries, keys, strict=True):
+            total = torch.zeros(num_patches, device=query.device)
+            for heads, their_keys in zip(query.split(at_once), key.split(at_once), strict=True):
+                logits = heads.float() @ their_keys.float().mT * self.block.attn.scaling
+                total += logits.softmax(dim=-1).mean(dim=1).sum(dim=0)
+            received.append(total / num_heads)
+        return torch.stack(received)
 
 
 class PatchEncoder(TowerEncoder):
     """Tower and patch merger; frames are taken in pairs.
 
     T is the number of frame pairs, an odd last frame being repeated; the grid is that of the merged
-    tokens and follows the shape of the clip.
+    tokens and follows the shape of the clip. A tower with DeepStack gives every token the rows of
+    its position as companions.
 
     Args:
         spec: From `describe_model`.
         files: Of the family.
+
+    Attributes:
+        mlp_sides: Activations of an MLP of the tower, in its inner width; for `frame_bytes`.
     """
+
+    mlp_sides: int
 
     def __init__(self, spec: ModelSpec, files: PatchFiles) -> None:
         super().__init__(spec, files)
         self.layout = files.patch_layout(self.config)
         self.frames_per_row = self.layout.frames
-        self._halves = block_halves(spec.compile, self.device)
+        self._before, self._after = before_attention, after_attention
+        if can_compile(spec.compile, self.device):
+            self._before, self._after = compiled(before_attention), compiled(after_attention)
         self._plan = lru_cache(maxsize=_SHAPES)(self.plan)
-        normalisation = files.normalisation(resolve_checkpoint(spec.path, spec.revision))
-        self._scale = normalisation.scale
-        self._mean, self._std = normalisation.on(self.device)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self._normalisation = files.normalisation(checkpoint, self.device)
+        self._deep = list(getattr(self.model, "deepstack_visual_indexes", ()))
 
     @abstractmethod
     def times(self, timestamps: NDArray[np.float64], num_positions: int) -> NDArray[np.float64]:
         """Seconds of every temporal position."""
 
     @abstractmethod
-    def plan(self, num_positions: int, grid: Grid) -> Any:
-        """Order and positions of a clip's patches, as needed by `run`."""
-
-    @abstractmethod
-    def run(self, patches: Tensor, plan: Any, *observe: Observer) -> PatchTowerOutput:
-        """Run the tower on (T * P, values) patches of `to_patches`."""
-
-    @abstractmethod
-    def position_bytes(self, num_patches: int) -> int:
-        """Memory that one temporal position takes in the tower and the signals, rounded up."""
-
-    @property
-    def tower(self) -> Any:
-        """The stock tower."""
-        return self.model
+    def plan(self, num_positions: int, grid: Grid) -> PatchPlan:
+        """Order and positions of the patches of a clip."""
 
     @property
     def num_layers(self) -> int:
@@ -319,10 +275,49 @@ class PatchEncoder(TowerEncoder):
         """An empty tensor of the device and dtype that the tower computes in."""
         return torch.empty(0, dtype=self._dtype, device=self.device)
 
+    def run(self, patches: Tensor, plan: PatchPlan, *observe: Observer) -> PatchTowerOutput:
+        """Run all blocks and mergers on (T * P, values) patches of `to_patches`.
+
+        Observers receive (T * P, Dv) in the tower's order.
+        """
+        stock = self.model
+        hidden = plan.start(stock.patch_embed(patches))
+        whole = getattr(stock, "fullatt_block_indexes", range(len(stock.blocks)))
+        for look in observe:
+            look(0, hidden)
+        deep: list[Tensor] = []
+        for index, block in enumerate(stock.blocks):
+            block_input = hidden
+            parts = self._before(block, hidden, plan.rotary)
+            attended = plan.attend(parts, block.attn.scaling, windowed=index not in whole)
+            hidden = self._after(block, hidden, attended)
+            for look in observe:
+                look(index + 1, hidden)
+            if index in self._deep:
+                deep.append(stock.deepstack_merger_list[self._deep.index(index)](hidden))
+        tokens, *companions = (
+            plan.raster(rows).view(plan.num_positions, -1, rows.shape[-1])
+            for rows in (stock.merger(hidden), *deep)
+        )
+        merge = stock.spatial_merge_size**2
+        stacked = torch.stack(companions, dim=2) if companions else None
+        return PatchTowerOutput(tokens, block, block_input, plan, merge, stacked)
+
     def frame_bytes(self, height: int, width: int) -> int:
-        """Memory of one frame; see `VisionEncoder.frame_bytes`."""
-        height, width = (side // self.layout.patch for side in (height, width))
-        return self.position_bytes(height * width) // self.layout.frames
+        """Memory of one frame; see `VisionEncoder.frame_bytes`.
+
+        Residual stream, normalised input, queries, keys, values before and after their rotary
+        embedding, which is computed in float32, their attention and the sides of the MLP; for
+        DeepStack the mergers' concatenated input, inner activations and outputs.
+        """
+        config = self.model.config
+        patches = (height // self.layout.patch) * (width // self.layout.patch)
+        numbers = 10 * config.hidden_size + self.mlp_sides * config.intermediate_size
+        if self._deep:
+            rows = (1 + len(self._deep)) * config.out_hidden_size
+            numbers += 3 * config.hidden_size + rows // config.spatial_merge_size**2
+        per_patch = numbers * self._dtype.itemsize + 8 * config.hidden_size * 4
+        return int(patches * per_patch) // self.layout.frames
 
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The grid of merged tokens."""
@@ -350,19 +345,15 @@ class PatchEncoder(TowerEncoder):
     def trace_rows(self, rows: Tensor, grid: Grid, layers: Collection[int]) -> dict[str, Tensor]:
         """See `TowerEncoder.trace_rows`."""
         plan, merge = self._plan(len(rows), grid), self.layout.merge
-        raster: Tensor | None = getattr(plan, "raster", None)
 
         def by_row(values: Tensor) -> Tensor:
-            if raster is not None:
-                tokens = values.view(len(raster), -1, values.shape[-1])
-                values = tokens[raster].flatten(0, 1)
-            return patches_by_row(values, grid, merge)
+            tokens = plan.raster(values.view(-1, merge**2, values.shape[-1]))
+            return patches_by_row(tokens.flatten(0, 1), grid, merge)
 
         notes = LayerNotes(layers, by_row)
         output = self.run(self._patches(rows), plan, notes)
-        attention = received_by_patches(output.last_block).reshape(-1, 1)
-        return notes.maps(by_row(attention).squeeze(-1))
+        return notes.maps(by_row(output.received().reshape(-1, 1)).squeeze(-1))
 
     def _patches(self, groups: Tensor) -> Tensor:
         """Normalised patches, see `to_patches`."""
-        return to_patches(groups, self.layout, self._scale, self._mean, self._std)
+        return to_patches(self._normalisation(groups), self.layout)

@@ -84,13 +84,10 @@ class PowerCut(Fault):
     torn: float = 0.5
 
     def strike(self, running: Running, process: Process) -> bool:
-        from tests.chaos.simulator.tracking import tear_events
-
         if running.schedule.world != "disk":
             return False
         running.world.kill_machine(process.machine)
         running.disk.cut_power(self.lost, self.torn)
-        tear_events(running, process.machine)
         return True
 
 
@@ -306,17 +303,6 @@ class BadDecode(Fault):
 
     def strike(self, running: Running, process: Process) -> bool:
         running.decode_faults.append(self)
-        return True
-
-
-@dataclass(frozen=True)
-class ServerHangs(Fault):
-    """The tracking server takes requests and does not answer for some seconds."""
-
-    seconds: float = 120.0
-
-    def strike(self, running: Running, process: Process) -> bool:
-        running.server.hangs_until = running.world.time + self.seconds
         return True
 
 

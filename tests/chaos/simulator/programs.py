@@ -15,13 +15,11 @@ from typing import Literal
 from rich.console import Console
 
 from jobs.results.facts import FACTS_FILE, JobFacts
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import save_summary, summarize_reduced
+from jobs.results.summary import reduce_runs, save_summary, summarize_reduced
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
-from jobs.tracking.live import LiveRun
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import CacheFolder, find_caches
 from pipeline.cache.removal import plan_removals
@@ -35,7 +33,6 @@ from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tests.chaos.simulator.faults import Arrive
 from tests.chaos.simulator.running import Running, clock_of
-from tests.chaos.simulator.tracking import EVERY_S, URI, problem_of
 from tests.chaos.simulator.world import Process
 
 CONSOLE = Console(file=io.StringIO())
@@ -98,35 +95,21 @@ def drive(
         from tests.chaos.simulator.cluster import Cluster
 
         execute_plan = Cluster(running, process).stream
-    with (
-        running.desk_of(run_dir.name, process) as desk,
-        LiveRun(desk, URI, kind, every_s=EVERY_S, board=board, clock=clock) as live,
-    ):
-        result = execute(
-            running.job,
-            running.built,
-            kind,
-            locations,
-            run_dir,
-            CONSOLE,
-            run_plan=execute_plan,
-            clock=clock,
-            observers=[live, _Ear(process)],
-            board=board,
-        )
-        if kind == "sweep":
-            summarise(run_dir, open_storage(run_dir))
-        tracked = live.finish()
-        problem = problem_of(running, run_dir.name, desk) if tracked else ""
-        if problem and is_alone(running, process):
-            raise AssertionError(problem)
+    result = execute(
+        running.job,
+        running.built,
+        kind,
+        locations,
+        run_dir,
+        CONSOLE,
+        run_plan=execute_plan,
+        clock=clock,
+        observers=[_Ear(process)],
+        board=board,
+    )
+    if kind == "sweep":
+        summarise(run_dir, open_storage(run_dir))
     return Finished(run_dir.name, result)
-
-
-def is_alone(running: Running, process: Process) -> bool:
-    """Whether no other driver has lived at the same time; two tell the server of one run."""
-    others = [one for one in running.world.processes if one.is_driver and one is not process]
-    return all(one.ended and one.ended_at <= process.began for one in others)
 
 
 def summarise(run_dir: Place, storage: Storage) -> None:

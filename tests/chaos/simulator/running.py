@@ -2,14 +2,12 @@
 
 Real are the driver, the planner, the token cache and its shards, the answer writer, the seals, both
 leases, the store's client with its repetitions, the stages and the summary. Simulated are the disk
-and the store below them, the time, process ids, the decode child, the cluster's scheduler and the
-tracking server.
+and the store below them, the time, process ids, the decode child and the cluster's scheduler.
 """
 
 from __future__ import annotations
 
 import random
-import shutil
 import sys
 import tempfile
 import uuid
@@ -27,7 +25,7 @@ import pyarrow.parquet as pq
 
 from jobs.config.recipe import Job, parse_job
 from jobs.run.build import BuiltJob, build
-from jobs.run.job_facts import versions
+from jobs.run.outcome import versions
 from pipeline.stages.threads import Writers, done_ahead
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place, Url, place
@@ -35,7 +33,6 @@ from tests.chaos.simulator.bucket import BucketState, SimulatedStore
 from tests.chaos.simulator.disk import DiskState, SimulatedDisk
 from tests.chaos.simulator.faults import BadDecode, Fault, PartialListing, Schedule, StaleListing
 from tests.chaos.simulator.model import MOST_CLIPS, InlineChild
-from tests.chaos.simulator.tracking import Server, SimulatedEvents, SimulatedSender
 from tests.chaos.simulator.world import ClockOf, Process, World
 
 JobT = TypeVar("JobT")
@@ -72,24 +69,8 @@ class Running:
         self.finished: set[tuple[str, ...]] = set()
         self.rotten: dict[str, bytes] = {}
         self.reference: dict[tuple[str, ...], object] = {}
-        self.server = Server()
-        self.desk = Path(tempfile.mkdtemp(prefix="tango-simulator-"))
-        self.writers: dict[Path, Process] = {}
         self.encoded: list[tuple[int, float]] = []
         self._names = random.Random(f"names {schedule.order}")
-
-    @contextmanager
-    def desk_of(self, run: str, process: Process) -> Iterator[Path]:
-        """Where a driver tells of itself: in the run on a disk, a copy for a run in a store."""
-        home = self.desk / run
-        own = self.desk / f"of-{process.pid}" / run if self.is_store else home
-        if self.is_store and home.is_dir():
-            shutil.copytree(home, own)
-        own.mkdir(parents=True, exist_ok=True)
-        self.writers[own] = process
-        yield own
-        if self.is_store and not process.dead:
-            shutil.copytree(own, home, dirs_exist_ok=True)
 
     def storage(self, where: str | Place, process: Process) -> Storage:
         """A directory as a process sees it."""
@@ -172,10 +153,6 @@ class Running:
                 ("uuid.uuid4", self.uuid4),
                 ("pipeline.stages.decode._child", lambda memory_gib: InlineChild()),
                 ("pipeline.storage.leases.process", table),
-                ("jobs.tracking.mlflow_runs.process", table),
-                ("jobs.tracking.live.EventFile", SimulatedEvents),
-                ("jobs.tracking.live.Sender", SimulatedSender),
-                ("pipeline.storage.leases.process", table),
                 # In a store several clips are read at once, by threads that would take turns;
                 # in a loop the next clip is decoded by one.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
@@ -188,14 +165,11 @@ class Running:
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.
                 ("jobs.config.recipe.Job.to_yaml", lambda job: self.recipe),
-                ("jobs.run.job_facts.git_commit", lambda: ""),
-                ("jobs.run.job_facts.versions", _versions),
+                ("jobs.run.outcome.git_commit", lambda: ""),
+                ("jobs.run.outcome.versions", _versions),
             ):
                 stack.enter_context(patch(target, value))
-            try:
-                yield
-            finally:
-                shutil.rmtree(self.desk, ignore_errors=True)
+            yield
 
 
 class LateWriting(Future[None]):

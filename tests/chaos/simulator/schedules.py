@@ -140,11 +140,6 @@ def _poison(draw: random.Random, world: str, at: int) -> f.Fault:
     return f.Poison(draw.randint(1, 60), draw.randint(0, 4))
 
 
-def _server(draw: random.Random, world: str, at: int) -> f.Fault:
-    """The tracking server does not answer."""
-    return f.ServerHangs(at, draw.choice((10.0, 60.0, 600.0)))
-
-
 KINDS = {
     "death": _death,
     "second driver": _second_driver,
@@ -158,7 +153,6 @@ KINDS = {
     "decode": _decode,
     "poison": _poison,
     "ledger": _ledger,
-    "server": _server,
 }
 
 

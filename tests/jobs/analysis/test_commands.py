@@ -44,25 +44,6 @@ def rows_of(path):
 
 
 @pytest.mark.slow
-def test_attention_leaves_a_page_with_figures_and_tables(tango, recipe, tmp_path):
-    code, out, _ = tango("analyze", "attention", recipe)
-    assert code == 0
-    assert "tiny on 2 clip(s) of custom" in out
-    assert "page: analysis/attention/index.html" in out
-    folder = tmp_path / "analysis" / "attention"
-    for name in ("sorted", "mean_maps", "ranks"):
-        assert (folder / f"{name}.png").stat().st_size > 10_000
-        assert (folder / f"{name}.svg").is_file()
-    positions = rows_of(folder / "positions.csv")
-    for signal in ("p-attn", "attn"):
-        own = [row for row in positions if row["signal"] == signal]
-        assert len(own) == 64
-        assert sum(float(row["mean signal"]) for row in own) == pytest.approx(64, abs=0.1)
-    (p_attn, _) = rows_of(folder / "concentration.csv")
-    assert 1 <= float(p_attn["effective"]) <= 64
-
-
-@pytest.mark.slow
 def test_activations_clusters_and_coverage_leave_theirs(tango, recipe, tmp_path):
     assert tango("analyze", "activations", recipe, "--layer", 0, "--layer", 2)[0] == 0
     layers = rows_of(tmp_path / "analysis" / "activations" / "activations.csv")
@@ -155,15 +136,8 @@ def test_a_run_is_explained_from_its_caches_alone(tango, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["attention", "recipe.yaml", "--set", "model.name=large"], "choose one of"),
-        (["attention", "missing.yaml"], "cannot read recipe missing.yaml"),
-        (["attention", "recipe.yaml", "--output", "recipe.yaml"], "--output recipe.yaml cannot be"),
-        (["sinks", "recipe.yaml", "--pages", "recipe.yaml"], "--pages recipe.yaml cannot be"),
         (["activations", "recipe.yaml", "--layer", "9"], "it must be from 0 (embeddings) to 3"),
-        (["clusters", "recipe.yaml", "--share", "2"], "--share must be in (0, 1], got 2"),
         (["coverage", "recipe.yaml", "--set", f"methods=[{INSIDE}]"], "plans its tokens before"),
-        (["coverage", "."], ". is not a finished run"),
-        (["evidence", "recipe.yaml"], "only shapes knows which tokens show what a question"),
     ],
 )
 def test_a_mistake_ends_in_one_helpful_line(tango, recipe, arguments, message):

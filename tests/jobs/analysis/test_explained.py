@@ -8,9 +8,8 @@ import torch
 
 from jobs.analysis.clips import Cell, common_retention
 from jobs.analysis.coverage import correlations, measured
-from jobs.analysis.evidence import BINS, bins_of, explain
+from jobs.analysis.evidence import BINS, bins_of, cell_table, explained
 from jobs.config.recipe import RecipeError
-from tango_core.analysis.correlation import separation
 from tango_core.analysis.coverage import CoverageTotals
 from tango_core.compressors import build_method
 
@@ -26,8 +25,8 @@ ROWS = [
     ("never right", 0.9, 1.0, False, False, False),
 ]
 EVIDENCE = pd.DataFrame(
-    [("v", name, share, 1.0, best, gone) for name, share, best, gone, _, _ in ROWS],
-    columns=["video_id", "question_id", "share", "best", "best_for_clip", "gone"],
+    [("cache", "v", name, share, 1.0, best, gone) for name, share, best, gone, _, _ in ROWS],
+    columns=["cache", "video_id", "question_id", "share", "best", "best_for_clip", "gone"],
 )
 
 
@@ -41,17 +40,20 @@ def answers(cells, video="v"):
     )
 
 
+def joined(found):
+    return explained([CELL], {"cache": 51 / 512}, EVIDENCE, found)
+
+
 def test_lost_answers_are_explained_by_what_became_of_their_evidence():
-    found = explain(CELL, 51 / 512, EVIDENCE, answers({CELL.name, "full"}))
-    assert found.mean("share") == pytest.approx((0.6 + 0.3 + 0 + 0 + 0.05 + 0.9) / 6)
-    assert found.mean("gone") == pytest.approx(3 / 6)
-    assert found.answers["right"].mean() == pytest.approx(2 / 6)
-    assert len(found.known) == 5
-    assert found.lost() == {"all": 3, "gone": 2, "avoidable": 1}
-    by_gone = found.known.groupby("gone")["right"]
-    assert by_gone.size().tolist() == [2, 3]
-    assert by_gone.sum().tolist() == [1, 1]
-    assert bins_of(found.known).T.to_dict("list") == {
+    rows = joined(answers({CELL.name, "full"}))
+    found = cell_table(rows).loc[CELL.name]
+    assert found["share"] == pytest.approx((0.6 + 0.3 + 0 + 0 + 0.05 + 0.9) / 6)
+    assert found["gone"] == pytest.approx(3 / 6)
+    assert found["accuracy"] == pytest.approx(2 / 6)
+    counts = ["known", "lost", "lost_gone", "lost_avoidable", "lost_kept"]
+    assert found[counts].tolist() == [5, 3, 2, 1, 1]
+    known = rows[rows["known"]]
+    assert bins_of(known).T.to_dict("list") == {
         "0": [2, 0],
         "0 to 10 %": [1, 1],
         "10 to 25 %": [0, 0],
@@ -59,21 +61,20 @@ def test_lost_answers_are_explained_by_what_became_of_their_evidence():
         "50 to 75 %": [1, 1],
         "75 to 100 %": [0, 0],
     }
-    # Of six pairs (right: 0.6 and 0.05; lost: 0.3, 0, 0) five are in order.
-    right = found.known["right"]
-    shares = [found.known[mask]["share"].tolist() for mask in (right, ~right)]
-    assert separation(*shares) == pytest.approx(5 / 6)
 
 
-def test_without_all_tokens_every_question_counts_and_without_a_run_none():
-    assert len(explain(CELL, 0.1, EVIDENCE, answers({CELL.name})).known) == 6
-    assert explain(CELL, 0.1, EVIDENCE, answers({"full"})).answers is None
-    assert explain(CELL, 0.1, EVIDENCE, None).answers is None
+@pytest.mark.parametrize(
+    ("found", "number"),
+    [(answers({CELL.name}), 6), (answers({"full"}), 0), (None, 0)],
+    ids=["without full", "without the cell", "without a run"],
+)
+def test_questions_count_whose_answer_full_can_give(found, number):
+    assert joined(found)["known"].sum() == number
 
 
 def test_a_run_about_other_clips_is_refused():
     with pytest.raises(RecipeError, match=r"no answers of topk r=0\.1"):
-        explain(CELL, 0.1, EVIDENCE, answers({CELL.name}, "other"))
+        joined(answers({CELL.name}, "other"))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import re
 
-from jobs.analysis.page import Drawing, Page, Table, write_page
+import pandas as pd
+
+from jobs.analysis.page import Page, as_text, write_page
 from jobs.report.theme import new_figure
 
 HOSTILE = "<script>alert(1)</script> $x$"
@@ -18,49 +20,36 @@ def drawn(theme):
     return figure
 
 
-def page_of(title="Analysis"):
-    return Page(
-        title=title,
-        subtitle=HOSTILE,
-        findings=[HOSTILE],
-        notes=["a note"],
-        drawings=[Drawing("curve", HOSTILE, HOSTILE, drawn)],
-        tables=[
-            Table(
-                "numbers",
-                HOSTILE,
-                "",
-                [{"name": "=1+1", "x": "2"}, {"name": HOSTILE, "x": "3"}],
-                shown=1,
-            )
-        ],
-    )
-
-
 def test_figures_tables_and_page_are_written_and_names_are_only_names(tmp_path):
-    path = write_page(page_of(), tmp_path / "out")
-    assert sorted(file.name for file in path.parent.iterdir()) == [
-        *("curve.png", "curve.svg", "index.html", "numbers.csv")
-    ]
+    rows = [("=1+1", 2.0), (HOSTILE, None), *[("x", 3.0)] * 20]
+    table = as_text(pd.DataFrame(rows, columns=["clip", "pieces"]), pieces=".1f")
+    page = Page(
+        "clusters",
+        [HOSTILE],
+        ["a note"],
+        {"maps_1": drawn},
+        {"fragmentation": table},
+        titles={"maps_1": HOSTILE},
+    )
+    path = write_page(page, tmp_path / "out", HOSTILE)
+    names = ["fragmentation.csv", "index.html", "maps_1.png", "maps_1.svg"]
+    assert sorted(file.name for file in path.parent.iterdir()) == names
     text = path.read_text()
     assert "<script" not in text
-    assert "&lt;script&gt;" in text
+    assert text.count("&lt;script&gt;") > 3
     assert not re.search(r"""(src|href)=["'](?!data:)""", text)  # nothing is fetched
     assert text.count("data:image/png;base64,") == 2  # light and dark
-    assert "with all 2 rows" in text
-    assert (path.parent / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in (path.parent / "curve.svg").read_text()
-    with (path.parent / "numbers.csv").open() as file:
-        assert list(csv.reader(file)) == [["name", "x"], ["'=1+1", "2"], [HOSTILE, "3"]]
+    assert "with all 22 rows" not in text
+    assert (path.parent / "maps_1.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (path.parent / "maps_1.svg").read_text()
+    with (path.parent / "fragmentation.csv").open() as file:
+        found = list(csv.reader(file))
+    assert found[:3] == [["clip", "pieces"], ["'=1+1", "2.0"], [HOSTILE, "-"]]
 
 
-def test_the_same_analysis_gives_the_same_files(tmp_path):
-    one, two = (write_page(page_of(), tmp_path / name).parent for name in ("a", "b"))
-    for file in one.iterdir():
-        assert file.read_bytes() == (two / file.name).read_bytes(), file.name
-
-
-def test_a_later_analysis_replaces_the_page(tmp_path):
-    write_page(page_of("First"), tmp_path)
-    assert "Second" in write_page(page_of("Second"), tmp_path).read_text()
-    assert not list(tmp_path.glob(".*"))  # no leftovers
+def test_a_long_table_is_cut_on_the_page_alone(tmp_path):
+    frame = pd.DataFrame({"clip": [f"row-{number}" for number in range(23)]})
+    path = write_page(Page("clusters", tables={"fragmentation": frame}), tmp_path, "")
+    assert "with all 23 rows" in path.read_text()
+    assert "row-22" not in path.read_text()
+    assert "row-22" in (tmp_path / "fragmentation.csv").read_text()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from filled_caches import fill
 from fresh_python import printed_by
 
 RECIPE = {
@@ -27,6 +29,7 @@ MISTAKES = dict(
 RUN_ALL = """
 import contextlib, io, json, os, sys
 os.chdir(sys.argv[1])
+os.environ.pop("RAY_ADDRESS", None)
 from jobs.cli.entry import main
 ends = {}
 for line in json.loads(sys.argv[2]):
@@ -57,8 +60,16 @@ def ends(tmp_path_factory):
         (folder / name).mkdir()
         if text:
             (folder / name / "job.yaml").write_text(text)
-    lines = [*QUICK, *(line for line in MISTAKES if line not in QUICK)]
-    return json.loads(printed_by(RUN_ALL, str(folder), json.dumps(lines)))
+    (folder / "list.yaml").write_text("env_vars: [A=1]")
+    cache = fill(folder / "caches", range(1)).name
+    fill(folder / "caches", range(1), name="evs").storage.write("manifest.json", b"[]")
+    names = {"HEAD": "--address http://127.0.0.1:9", "CACHE": cache}
+    lines = {line: line for line in (*QUICK, *MISTAKES)}
+    for line in lines:
+        for name, text in names.items():
+            lines[line] = re.sub(rf"\b{name}\b", text, lines[line])
+    found = json.loads(printed_by(RUN_ALL, str(folder), json.dumps(list(lines.values()))))
+    return {line: found[text] for line, text in lines.items()}
 
 
 @pytest.mark.parametrize("line", MISTAKES)
@@ -84,7 +95,7 @@ def test_help_and_a_missing_file_do_not_wait_for_heavy_imports(ends, line):
         ("jobs.config.recipe.expand_method", KeyError),
         ("tango_core.compressors.checked_options", TypeError),
         ("jobs.run.build.describe_model", ValueError),
-        ("jobs.run.planning.plan_methods", AssertionError),
+        ("jobs.run.build.plan_methods", AssertionError),
     ],
 )
 def test_an_error_of_the_package_shows_its_traceback(tango, monkeypatch, tmp_path, function, error):

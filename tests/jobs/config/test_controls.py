@@ -1,7 +1,6 @@
 """`--controls` adds every control at the retentions of a recipe, and none twice."""
 
 import pytest
-import yaml
 
 from jobs.config.methods import AT_A_RETENTION, control_methods
 from jobs.config.recipe import parse_job
@@ -35,14 +34,6 @@ def test_a_control_of_the_recipe_is_not_added_again():
     methods = [*RECIPE["methods"], {"name": "random", "retention": 0.1}]
     names = _names({**RECIPE, "methods": methods, "controls": True})
     assert names.count("random r=0.1") == 1
-
-
-def test_a_resolved_recipe_names_them_only_where_they_are_asked_for():
-    """Runs from before there were controls are the same job as today's without them."""
-    assert "controls" not in parse_job(RECIPE, "recipe.yaml").to_yaml()
-    with_controls = parse_job({**RECIPE, "controls": True}, "recipe.yaml")
-    again = parse_job(yaml.safe_load(with_controls.to_yaml()), "job.yaml")
-    assert again.all_methods == with_controls.all_methods
 
 
 def test_without_a_retention_there_is_nothing_to_control():

@@ -75,22 +75,6 @@ def test_a_number_is_an_index_of_a_list():
     assert TABLE["methods"][1]["inner"]["layer"] == 18
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("methods.7.retention=1", r"'7' is not an index of a list of 2; use 0 to 1"),
-        ("methods.first.retention=1", r"'first' is not an index of a list of 2"),
-        ("model.name.x=1", r"model\.name is not a section of the recipe"),
-        ("model.num_frames=[", r"'\[' is not YAML"),
-        ("model", "not of the form key.subkey=value"),
-    ],
-)
-def test_a_mistake_is_one_line_that_names_it(override, message):
-    with pytest.raises(RecipeError, match=message) as error:
-        with_overrides(TABLE, [override])
-    assert "\n" not in str(error.value)
-
-
 @pytest.fixture
 def recipe(tmp_path):
     content = {
@@ -130,10 +114,3 @@ def test_lists_of_the_input_stand_for_one_job_each(recipe):
 def test_a_recipe_of_several_jobs_is_sent_to_sweep(recipe):
     with pytest.raises(RecipeError, match=r"num_frames lists several values; run it with `tango s"):
         load_job(recipe)
-
-
-def test_frame_counts_are_checked_one_by_one(recipe):
-    with pytest.raises(RecipeError, match=r"model\.num_frames: .*got 0"):
-        load_jobs(recipe, ["model.num_frames=[4, 0]"])
-    with pytest.raises(RecipeError, match=r"model\.num_frames"):
-        load_jobs(recipe, ["model.num_frames=[]"])

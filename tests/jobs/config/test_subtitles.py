@@ -3,7 +3,6 @@
 import pytest
 import yaml
 
-from jobs.config.identity import job_digest
 from jobs.config.recipe import parse_job
 from jobs.submit.request import check_names
 
@@ -11,15 +10,6 @@ from jobs.submit.request import check_names
 def job(name="videomme", **options):
     content = {"benchmark": {"name": name, "root": "/data", **options}, "method": {"name": "full"}}
     return parse_job(content, "test")
-
-
-def test_it_is_part_of_what_a_job_computes_and_absent_from_older_recipes():
-    plain, shown = job(), job(subtitles=True)
-    assert job_digest(plain) == job_digest(job(subtitles=False)) != job_digest(shown)
-    assert "subtitles" not in yaml.safe_load(plain.to_yaml())["benchmark"]
-    resolved = yaml.safe_load(shown.to_yaml())
-    assert resolved["benchmark"]["subtitles"] is True
-    assert job_digest(parse_job(resolved, "again")) == job_digest(shown)
 
 
 def test_it_is_kept_for_each_of_several_benchmarks():
@@ -48,8 +38,3 @@ def test_longvideobench_shows_them_to_internvl_alone():
     for name in ("tiny", "qwen3-vl-8b"):
         with pytest.raises(ValueError, match=r"to models of the family internvl alone; set benchm"):
             check_names([parse_job({**recipe, "model": {"name": name}}, "test")])
-
-
-def test_what_is_no_switch_is_refused():
-    with pytest.raises(ValueError, match=r"benchmark\.subtitles"):
-        job(subtitles="always")

@@ -11,22 +11,23 @@ from operator import getitem
 from fresh_python import printed_by
 from rich.console import Console
 
-from jobs.doctor import machine
-from jobs.doctor.checks import Check, CheckResult, print_result, run_checks
+from jobs.doctor import checks
+from jobs.doctor.checks import CheckResult
+from jobs.doctor.command import Check, print_result, run_checks
 
 
 def test_a_check_that_fails_is_a_problem_and_the_next_one_runs():
-    checks = [
+    wanted = [
         Check("raises", int, ("x",)),
         Check("surprises", getitem, ({}, "key")),
         Check("needs", import_module, ("no_such_module",)),
         Check("crashes", os.abort),
         Check("leaves", os._exit, (3,)),
         Check("hangs", time.sleep, (60,), timeout_s=0.5),
-        Check("works", machine.memory),
+        Check("works", checks.memory),
     ]
-    results = dict(run_checks(checks))
-    assert [results[check.subject].status for check in checks[:-1]] == ["problem"] * 6
+    results = dict(run_checks(wanted))
+    assert [results[check.subject].status for check in wanted[:-1]] == ["problem"] * 6
     assert results["raises"].text.startswith("invalid literal")
     assert results["surprises"].text == "KeyError: 'key'"
     assert results["needs"].text == "ModuleNotFoundError: No module named 'no_such_module'"

@@ -10,7 +10,6 @@ import pytest
 from pipeline.runtime.child import Child
 
 MACHINE = (
-    "python",
     "packages",
     "accelerators",
     "CPUs",
@@ -39,7 +38,7 @@ def one_child(kept_child, tmp_path, monkeypatch):
     """Commands of this test use that process, in the test's directory, and leave it running."""
     kept_child.call(os.chdir, tmp_path, timeout_s=60, about="one_child")
     monkeypatch.setattr(kept_child, "close", lambda: None)
-    monkeypatch.setattr("jobs.doctor.checks.Child", lambda: kept_child)
+    monkeypatch.setattr("jobs.doctor.command.Child", lambda: kept_child)
 
 
 @pytest.fixture
@@ -122,11 +121,3 @@ def test_without_a_valid_recipe_the_machine_is_checked(doctor):
     assert mark == "problem"
     assert "nothing.yaml" in text
     assert tuple(found) == ("recipe", *MACHINE, "Ray")
-
-
-def test_changes_need_a_recipe(tango):
-    code, _, err = tango("doctor", "--set", "method.retention=0.2")
-    assert code == 2
-    assert err == (
-        "tango: --set method.retention=0.2 changes a recipe; name one: tango doctor RECIPE\n"
-    )

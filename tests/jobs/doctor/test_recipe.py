@@ -15,8 +15,9 @@ from hub_server import hub_server
 from releases import videomme_release
 from safetensors.torch import load_file, save_file
 
-from jobs.doctor import recipe
-from jobs.doctor.checks import Check, CheckResult, run_checks
+from jobs.doctor import checks
+from jobs.doctor.checks import CheckResult
+from jobs.doctor.command import Check, run_checks
 from tango_core.models import describe_model
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
@@ -31,35 +32,35 @@ GPU = {"executor": "ray", "pools": {"answer": {"num_actors": 1, "num_gpus": 1}}}
 @pytest.mark.parametrize(
     ("check", "arguments", "status", "said"),
     [
-        (recipe.writable, ("memory://bucket/cache", "--cache"), "ok", "can be written to"),
-        (recipe.writable, ("nonsense://bucket", "--cache"), "problem", "nonsense://bucket"),
-        (recipe.writable, ("/proc/runs", "--output"), "problem", "/proc cannot be written to"),
-        (recipe.writable, (f"{__file__}/runs", "--output"), "problem", "another --output"),
-        (recipe.tracking, ("runs/mlruns",), "problem", "retired file store"),
-        (recipe.tracking, ("http://127.0.0.1:1",), "problem", "later with `tango log-run`"),
-        (recipe.ray_pools, (job(), None), "ok", "not used: one process on the CPU"),
-        (recipe.ray_pools, (job(), "127.0.0.1:1"), "note", "--address 127.0.0.1:1 is not used"),
-        (recipe.ray_pools, (job(executor="ray", mode="profile"), None), "ok", "not used"),
-        (recipe.ray_pools, (job(executor="ray"), None), "ok", "pools fit"),
-        (recipe.ray_pools, (job(**MANY), None), "problem", "pools.decode.num_cpus"),
+        (checks.writable, ("memory://bucket/cache", "--cache"), "ok", "can be written to"),
+        (checks.writable, ("nonsense://bucket", "--cache"), "problem", "nonsense://bucket"),
+        (checks.writable, ("/proc/runs", "--output"), "problem", "/proc cannot be written to"),
+        (checks.writable, (f"{__file__}/runs", "--output"), "problem", "another --output"),
+        (checks.tracking, ("runs/mlruns",), "problem", "retired file store"),
+        (checks.tracking, ("http://127.0.0.1:1",), "problem", "later with `tango log-run`"),
+        (checks.ray_pools, (job(), None), "ok", "not used: one process on the CPU"),
+        (checks.ray_pools, (job(), "127.0.0.1:1"), "note", "--address 127.0.0.1:1 is not used"),
+        (checks.ray_pools, (job(executor="ray", mode="profile"), None), "ok", "not used"),
+        (checks.ray_pools, (job(executor="ray"), None), "ok", "pools fit"),
+        (checks.ray_pools, (job(**MANY), None), "problem", "pools.decode.num_cpus"),
         pytest.param(
-            *(recipe.ray_pools, (job(model={"device": "cuda"}), None), "problem"),
+            *(checks.ray_pools, (job(model={"device": "cuda"}), None), "problem"),
             "model.device is cuda",
             marks=NO_GPU,
         ),
         pytest.param(
-            *(recipe.ray_pools, (job(**GPU), None), "problem"),
+            *(checks.ray_pools, (job(**GPU), None), "problem"),
             "lower pools.answer.num_actors",
             marks=NO_GPU,
         ),
-        (recipe.model, (job(),), "ok", "tiny, 8 frames, float32"),
-        (recipe.model, (job(**ABSENT),), "problem", "model.path /no/such is neither"),
-        (recipe.methods, (job(**ABSENT), "cache"), "note", "not checked"),
-        (recipe.methods, (job(**SEVERAL), "cache"), "ok", "2 with 1 token cache(s)"),
-        (recipe.methods, (job(method=DEEP), "cache"), "problem", "cannot be reached with layer=2"),
-        (recipe.methods, (job(**SKIPPED), "cache"), "note", "fastv r=0.2"),
+        (checks.model, (job(),), "ok", "tiny, 8 frames, float32"),
+        (checks.model, (job(**ABSENT),), "problem", "model.path /no/such is neither"),
+        (checks.methods, (job(**ABSENT), "cache"), "note", "not checked"),
+        (checks.methods, (job(**SEVERAL), "cache"), "ok", "2 with 1 token cache(s)"),
+        (checks.methods, (job(method=DEEP), "cache"), "problem", "cannot be reached with layer=2"),
+        (checks.methods, (job(**SKIPPED), "cache"), "note", "fastv r=0.2"),
         (
-            *(recipe.methods, (job(method={"name": "tango", "alhpa": 1}), "cache"), "problem"),
+            *(checks.methods, (job(method={"name": "tango", "alhpa": 1}), "cache"), "problem"),
             "did you mean 'alpha'?",
         ),
     ],
@@ -72,9 +73,9 @@ def test_a_check_says_what_it_found(check, arguments, status, said):
 
 def test_a_directory_is_written_to_and_left_unchanged(tmp_path, monkeypatch):
     for location in (tmp_path, tmp_path / "a" / "b"):
-        assert result_of(recipe.writable, str(location), "--output").status in ("ok", "note")
+        assert result_of(checks.writable, str(location), "--output").status in ("ok", "note")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert str(tmp_path) in result_in_a_new_process(recipe.temporary).text
+    assert str(tmp_path) in result_in_a_new_process(checks.temporary).text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,7 +95,7 @@ sys.meta_path.insert(0, Without())
 def test_a_package_that_is_missing_names_its_extra(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(_WITHOUT_S3FS)
     monkeypatch.syspath_prepend(tmp_path)
-    result = result_in_a_new_process(recipe.writable, "s3://bucket/cache", "--cache")
+    result = result_in_a_new_process(checks.writable, "s3://bucket/cache", "--cache")
     assert result == CheckResult(
         "problem",
         "s3fs is not installed; it comes with the extra 's3': pip install 'tango-video[s3]'",
@@ -104,10 +105,10 @@ def test_a_package_that_is_missing_names_its_extra(tmp_path, monkeypatch):
 def test_a_store_is_asked_and_not_created(tmp_path):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     created = CheckResult("ok", f"{uri} will be created by the first run")
-    assert result_of(recipe.tracking, uri) == created
+    assert result_of(checks.tracking, uri) == created
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "mlflow.db").write_bytes(b"no database " * 100)
-    assert result_of(recipe.tracking, uri).status == "problem"
+    assert result_of(checks.tracking, uri).status == "problem"
 
 
 class Other(BaseHTTPRequestHandler):
@@ -125,13 +126,13 @@ class Other(BaseHTTPRequestHandler):
 def test_a_server_that_is_none_of_mlflow_is_a_problem():
     with socket.create_server(("127.0.0.1", 0)) as server:
         uri = f"http://127.0.0.1:{server.getsockname()[1]}"
-        result = result_of(recipe.tracking, uri, timeout_s=8)
+        result = result_of(checks.tracking, uri, timeout_s=8)
     assert result.status == "problem"
     assert "within 8 s" in result.text
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        result = result_of(recipe.tracking, f"http://127.0.0.1:{server.server_port}")
+        result = result_of(checks.tracking, f"http://127.0.0.1:{server.server_port}")
         server.shutdown()
         thread.join()
     assert result.status == "problem"
@@ -139,7 +140,7 @@ def test_a_server_that_is_none_of_mlflow_is_a_problem():
 
 
 def test_an_address_without_a_cluster_is_a_problem():
-    result = result_in_a_new_process(recipe.ray_pools, None, "127.0.0.1:1")
+    result = result_in_a_new_process(checks.ray_pools, None, "127.0.0.1:1")
     assert result.status == "problem"
     assert "no Ray cluster at --address 127.0.0.1:1" in result.text
 
@@ -149,12 +150,12 @@ def test_pools_are_compared_with_a_cluster(local_ray):
     import ray
 
     address = ray.get_runtime_context().gcs_address
-    result = result_of(recipe.ray_pools, None, address)
+    result = result_of(checks.ray_pools, None, address)
     assert result.status == "ok", result
     assert f"{address} has 4 CPUs and 0 GPUs on 1 node(s)" in result.text
-    assert "pools fit" in result_of(recipe.ray_pools, job(executor="ray"), address).text
+    assert "pools fit" in result_of(checks.ray_pools, job(executor="ray"), address).text
     pools = {"compress": {"num_actors": 5, "num_cpus": 1}}
-    result = result_of(recipe.ray_pools, job(executor="ray", pools=pools), address)
+    result = result_of(checks.ray_pools, job(executor="ray", pools=pools), address)
     assert result.status == "problem"
     assert "lower pools.compress.num_actors" in result.text
 
@@ -177,7 +178,7 @@ def test_a_damaged_checkpoint_is_a_problem(tmp_path, lost, said):
         tensors = load_file(weights)
         del tensors[next(name for name in tensors if lost in name)]
         save_file(tensors, weights)
-    result = result_of(recipe.model, job(model={"path": str(broken)}))
+    result = result_of(checks.model, job(model={"path": str(broken)}))
     assert result.status == "problem"
     assert said in result.text
 
@@ -194,11 +195,11 @@ def hub_results(monkeypatch, tmp_path, offline, url=""):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.delenv("HF_TOKEN", raising=False)
     remote = job(model={"name": "llava-onevision-7b", "saliency_from": SIGLIP})
-    checks = [
-        Check("model", recipe.model, (remote,), timeout_s=120),
-        Check("methods", recipe.methods, (remote, "cache"), timeout_s=120),
+    wanted = [
+        Check("model", checks.model, (remote,), timeout_s=120),
+        Check("methods", checks.methods, (remote, "cache"), timeout_s=120),
     ]
-    result, methods = (result for _, result in run_checks(checks))
+    result, methods = (result for _, result in run_checks(wanted))
     assert methods.status == "note"
     return result
 
@@ -224,18 +225,18 @@ def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path):
 def test_annotations_and_places_of_generated_clips_are_found_or_missed(tmp_path):
     videomme_release(tmp_path)
     (there,) = job(benchmark={"name": "videomme", "root": str(tmp_path)}).all_benchmarks
-    result = result_of(recipe.benchmark, there)
+    result = result_of(checks.benchmark, there)
     assert result.status == "ok"
     assert f"tango data check videomme {tmp_path}" in result.text
-    result = result_of(recipe.benchmark, replace(there, root=str(tmp_path / "none")))
+    result = result_of(checks.benchmark, replace(there, root=str(tmp_path / "none")))
     assert result.status == "problem"
     assert "is not a folder" in result.text
     clips = tmp_path / "clips"
     clips.mkdir()
     (here,) = job(benchmark={"name": "shapes", "root": str(clips)}).all_benchmarks
-    assert result_of(recipe.benchmark, here).status in ("ok", "note")
+    assert result_of(checks.benchmark, here).status in ("ok", "note")
     assert list(clips.iterdir()) == []
     (clips / "file").write_text("here")
-    result = result_of(recipe.benchmark, replace(here, root=str(clips / "file")))
+    result = result_of(checks.benchmark, replace(here, root=str(clips / "file")))
     assert result.status == "problem"
     assert "benchmark.root" in result.text

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 from jobs_for_tests import job, run
 
-from jobs.estimate.timing import rates_of
+from jobs.estimate.work import rates_of
 from jobs.results.summary import read_answers
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations
@@ -42,7 +41,7 @@ def recipe(shapes):
 def estimate(one, output, *, kind="sweep", cache=None, **how):
     """The JSON of a dry run."""
     found = estimate_job(one, kind, Locations(output, cache), DryRun(**how))
-    return json.loads(json.dumps(found.to_json()))
+    return json.loads(json.dumps(found))
 
 
 def written_bytes(folder):
@@ -63,7 +62,6 @@ def test_the_job_does_what_was_promised(recipe, tmp_path):
         name = promised["name"]
         # Exact where the number of tokens does not depend on the clip.
         near = 0.1 if name.startswith("tango") else 0
-        assert promised["source"] == "made-up clip"
         assert promised["kept"] == pytest.approx(kept[name], rel=near)
         assert promised["prompt"] == pytest.approx(prompts.mean()[name], rel=near)
         assert promised["longest"] == pytest.approx(prompts.max()[name], rel=near)
@@ -74,8 +72,6 @@ def test_the_job_does_what_was_promised(recipe, tmp_path):
     again = estimate(recipe(), tmp_path, price_per_hour=2)
     assert (again["counts"]["to_encode"], again["counts"]["cached"]) == (0, 5)
     assert again["cache_bytes"] == 0
-    assert again["prompt_tokens"] == pytest.approx(answers["prompt_tokens"].sum(), rel=1e-4)
-    assert {one["source"] for one in again["methods"]} == {"cache"}
     assert again["measured_in"] == [folder.name]
     assert again["time"]["bottleneck"] == "answer"
     assert again["time"]["cost"] == pytest.approx(again["time"]["wall_s"] / 1800)
@@ -83,7 +79,6 @@ def test_the_job_does_what_was_promised(recipe, tmp_path):
     other = str(tmp_path / "other")
     elsewhere = estimate(recipe(limit=4), tmp_path, cache=other)
     assert elsewhere["counts"]["to_encode"] == 4
-    assert {one["source"] for one in elsewhere["methods"]} == {"measured"}
     stages = {stage["name"] for stage in elsewhere["time"]["stages"]}
     assert stages == {"decode", "compress", "answer"}
     filling = estimate(recipe(), tmp_path, cache=other, kind="precompute")
@@ -169,27 +164,6 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--probe"], "--probe has no effect without --dry-run"),
-        (
-            ["--probe", "--price-per-hour", "2"],
-            "--probe, --price-per-hour has no effect without --dry-run",
-        ),
-        (["--dry-run", "--price-per-hour", "inf"], "'--price-per-hour'"),  # inf is no JSON
-        (["--dry-run", "--resume", "run"], "leave out --resume and --continue"),
-        (["--dry-run", "--continue"], "leave out --resume and --continue"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(tango, recipe, tmp_path, options, message):
-    (tmp_path / "recipe.yaml").write_text(recipe().to_yaml())
-    code, _, err = tango("sweep", "recipe.yaml", *options)
-    assert code == 2
-    (line,) = err.splitlines()
-    assert message in line
-
-
 def test_rates_are_the_time_that_was_spent():
     facts = facts_of(cell("full"), cell("topk", 0.1), run_id="one")
     answers = pd.DataFrame(fake_answers(facts, num_clips=6))
@@ -200,15 +174,3 @@ def test_rates_are_the_time_that_was_spent():
     assert found.cells[facts.cells[0].name].answer_s == pytest.approx(spent / 1000 / len(clips))
     mean = answers.drop_duplicates("video_id")["decode_video_ms"].mean()
     assert found.decode_s == pytest.approx(mean / 1000)
-    # A loop decodes beside the other stages; what neither takes is its start.
-    once, per_cell = (answers.drop_duplicates(keys) for keys in ("video_id", ["cell", "video_id"]))
-    decode_s = once["decode_video_ms"].sum() / 1000
-    others_s = (
-        once["encode_ms"].sum()
-        + per_cell[["compress_ms", "cache_read_ms"]].sum().sum()
-        + answers[["prefill_ms", "decode_ms"]].sum().sum()
-    ) / 1000
-    for wall_s, start_s in ((100.0, 100 - max(decode_s, others_s)), (decode_s + others_s, None)):
-        assert rates_of([(replace(facts, wall_s=wall_s), answers)]).start_s == (
-            start_s if start_s is None else pytest.approx(start_s)
-        )

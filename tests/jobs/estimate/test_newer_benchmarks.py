@@ -1,10 +1,8 @@
 """`--dry-run` on benchmarks whose prompts depend on the question's form or on subtitles."""
 
 import pytest
-from newer_releases import tempcompass_release
 from numbered_videos import write_clip
-from releases import load, videomme_release
-from scored_releases import charades_text, videomme_v2_release
+from releases import charades_text, load, tempcompass_release, videomme_release, videomme_v2_release
 
 from jobs.config.recipe import parse_job
 from jobs.run.dry_run import DryRun, estimate_job
@@ -26,7 +24,7 @@ def promised(name, root, tmp_path, **options):
         "executor": "local",
     }
     job = parse_job(recipe, "test")
-    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"), DryRun()).to_json()
+    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"), DryRun())
     return found["methods"][0]["prompt"], found["counts"]["answers"]
 
 

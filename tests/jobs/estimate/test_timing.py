@@ -6,23 +6,29 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.estimate.sizes import CellTokens, Counts
-from jobs.estimate.timing import RAY_START_S, CellRates, Rates, stage_seconds, time_job
+from jobs.estimate.work import (
+    LOOP_START_S,
+    RAY_START_S,
+    CellRates,
+    CellTokens,
+    Counts,
+    Rates,
+    stage_seconds,
+    time_job,
+)
 from pipeline.clips import Pools
 from pipeline.resources.pools import ActorPool
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(
-    CellTokens(name, cache, 50, 100, "measured", prompt, 120, 1000.0)
+    CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
     for name, cache, prompt in (("a", "one", 100.0), ("b", "two", 200.0))
 )
 
 
 def rates(**cells):
-    made = {
-        name: CellRates(0.5, seconds, 50, 100, tokens) for name, (seconds, tokens) in cells.items()
-    }
-    return Rates(0.2, 1.0, made, ("run",), 3.0)
+    made = {name: CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
+    return Rates(0.2, 1.0, made, ("run",))
 
 
 def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered():
@@ -52,32 +58,34 @@ def test_a_method_that_was_never_measured_is_scaled_by_its_tokens():
 def test_what_was_never_measured_is_not_known():
     seconds = stage_seconds(COUNTS, CELLS, Rates())
     timing = time_job(seconds, None, 8, price_per_hour=3.6)
-    assert timing.unknown == ("decode", "compress", "answer")
-    assert (timing.wall_s, timing.bottleneck, timing.cost) == (None, None, None)
+    assert timing["unknown"] == ["decode", "compress", "answer"]
+    assert (timing["wall_s"], timing["bottleneck"], timing["cost"]) == (None, None, None)
 
 
 def test_a_loop_decodes_beside_the_other_stages_which_add_up():
     seconds = {"decode": 8, "compress": 20, "answer": 500}
-    timing = time_job(seconds, None, 8, start_s=3, price_per_hour=3.6)
-    assert timing.wall_s == 523
-    assert timing.bottleneck == "answer"
-    assert timing.cost == pytest.approx(0.523)
-    assert time_job({**seconds, "decode": 800}, None, 8, start_s=3).wall_s == 803
-    assert time_job(seconds, None, 1, start_s=3).wall_s == 531, "one CPU does one thing at a time"
+    timing = time_job(seconds, None, 8, price_per_hour=3.6)
+    assert timing["wall_s"] == 520 + LOOP_START_S
+    assert timing["bottleneck"] == "answer"
+    assert timing["cost"] == pytest.approx(timing["wall_s"] / 1000)
+    assert time_job({**seconds, "decode": 800}, None, 8)["wall_s"] == 800 + LOOP_START_S
+    assert time_job(seconds, None, 1)["wall_s"] == 528 + LOOP_START_S, (
+        "one CPU does one thing at a time"
+    )
 
 
 def test_the_slowest_stage_counts_on_ray():
     pools = Pools(compress=ActorPool(num_cpus=1), answer=ActorPool((2, 10), num_cpus=0.5))
     timing = time_job({"decode": 600, "compress": 65, "answer": 500}, pools, num_cpus=8)
-    workers = {stage.name: stage.workers for stage in timing.stages}
+    workers = {stage["name"]: stage["workers"] for stage in timing["stages"]}
     assert workers == {"decode": 2, "compress": 1, "answer": 10}
-    assert timing.bottleneck == "decode"
-    assert timing.wall_s == pytest.approx(300 + RAY_START_S)
+    assert timing["bottleneck"] == "decode"
+    assert timing["wall_s"] == pytest.approx(300 + RAY_START_S)
 
 
 def test_workers_that_share_cpus_are_as_fast_as_the_cpus():
     seconds = {"decode": 60, "compress": 60, "answer": 80}
-    assert time_job(seconds, Pools(), num_cpus=2).wall_s == pytest.approx(100 + RAY_START_S)
-    assert time_job(seconds, Pools(), num_cpus=64).wall_s == pytest.approx(80 + RAY_START_S)
+    assert time_job(seconds, Pools(), num_cpus=2)["wall_s"] == pytest.approx(100 + RAY_START_S)
+    assert time_job(seconds, Pools(), num_cpus=64)["wall_s"] == pytest.approx(80 + RAY_START_S)
     gpus = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=0.5))
-    assert time_job(seconds, gpus, num_cpus=1).wall_s == pytest.approx(80 + RAY_START_S)
+    assert time_job(seconds, gpus, num_cpus=1)["wall_s"] == pytest.approx(80 + RAY_START_S)

@@ -151,15 +151,11 @@ def test_a_printed_number_is_explained_by_the_harness_rule_and_what_is_left(tang
 
 
 def test_mistakes_end_in_one_line(tango, runs, tmp_path):
-    (tmp_path / "notes.txt").write_text("A\n")
     for arguments, said in (
-        (("missing", runs[0]), "missing: no such run or file"),
         ((tmp_path, runs[0]), "is not a finished run"),
-        (("published", "published"), "one of the two must be a run or a file"),
         (("published", runs[0]), "nothing is printed for"),
         (("published", runs[0], "--cell", "x"), "has 'full'"),
         ((*runs, "--cell", "tngo"), "choose with --cell and --other-cell"),
-        ((tmp_path / "notes.txt", runs[0]), "not a result file of a harness"),
     ):
         code, _, err = tango("explain", *arguments)
         assert code == 2, arguments

@@ -30,7 +30,7 @@ def server(monkeypatch, tmp_path):
         for name in ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"):  # a busy machine is slow
             monkeypatch.setattr(constants, name, 60)
         monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1_000)
-        monkeypatch.setattr(hub_module, "_FIRST_WAIT_S", 0.0)
+        monkeypatch.setattr(hub_module, "_WAITS_S", (0.0,) * 5)
         close_session()
         yield state
         close_session()

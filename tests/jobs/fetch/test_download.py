@@ -38,7 +38,7 @@ def published(server):
 def interrupted(published, hub, tmp_path, monkeypatch):
     """Bytes of the partial file that a first attempt leaves."""
     published.cuts["a.zip"] = [70_000] + [0] * 5  # the client asks five times more
-    monkeypatch.setattr(hub_module, "_TRIES", 1)
+    monkeypatch.setattr(hub_module, "_WAITS_S", ())
     monkeypatch.setattr("time.sleep", lambda _: None)
     with pytest.raises(FetchError, match="are kept"):
         fetch(hub, tmp_path)
@@ -96,15 +96,8 @@ def test_a_partial_file_that_is_too_long_is_thrown_away(published, hub, tmp_path
     assert fetch(hub, tmp_path) == LARGE
 
 
-@pytest.mark.parametrize(("path", "wrong"), [("videos/a.zip", LARGE[::-1]), ("small.json", b"[]")])
-def test_wrong_bytes_are_fetched_again_once(published, hub, tmp_path, path, wrong):
-    name = Path(path).name
-    published.changed[name] = [wrong.ljust(len(SMALL))]
-    assert fetch(hub, tmp_path, path) == (LARGE if name == "a.zip" else SMALL)
-
-
-def test_bytes_that_stay_wrong_are_an_error_and_are_not_kept(published, hub, tmp_path):
-    published.changed["a.zip"] = [LARGE[::-1], LARGE[::-1]]
+def test_wrong_bytes_are_an_error_and_are_not_kept(published, hub, tmp_path):
+    published.changed["a.zip"] = [LARGE[::-1]]
     with pytest.raises(FetchError, match="does not have the checksum"):
         fetch(hub, tmp_path)
     assert not (tmp_path / "videos").exists()

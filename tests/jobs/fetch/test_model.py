@@ -139,19 +139,6 @@ def test_a_dry_run_writes_nothing(published):
     assert not Path(constants.HF_HUB_CACHE).exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "said"),
-    [
-        ("tiny", {}, "model tiny comes with this package; there is nothing to fetch"),
-        ("llava-onevison-7b", {}, "llava-onevision-7b"),
-        (ID, {"half": "encoder", "folder": Path("x")}, "--half encoder needs the hub's cache"),
-    ],
-)
-def test_mistakes(server, name, options, said):
-    with pytest.raises(ValueError, match=said):
-        get(name, **options)
-
-
 def test_a_half_of_an_unknown_kind_is_refused(server):
     server.publish(NAME, {"config.json": b'{"model_type": "bert"}', "model.safetensors": b"x"})
     with pytest.raises(ValueError, match=r"--half encoder: .* holds a 'bert' model"):

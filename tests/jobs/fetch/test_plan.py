@@ -6,21 +6,20 @@ import pytest
 from hub_releases import longvideobench_on_the_hub, mlvu_on_the_hub, tarred, zipped
 from rich.console import Console
 
-from jobs.fetch import data, download
+from jobs.fetch import data
+from jobs.fetch import hub as hub_module
 from jobs.fetch.data import data_get, make_plan
-from jobs.fetch.hub import FetchError, Repository
+from jobs.fetch.hub import FetchError
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
-from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
+from tango_core.benchmarks.releases import Release, archive_of
 
 NAME = "datasets/owner/data"
 RELEASE = Release(
-    "owner/data",
-    (
-        ReleasePart("annotations", ("json/*.json",)),
-        ReleasePart("videos", ("*.zip",)),
-        ReleasePart("subtitles", ("subs.tar",), needed=False),
-    ),
-    "cc0",
+    repository="owner/data",
+    licence="cc0",
+    annotations=("json/*.json",),
+    videos=("*.zip",),
+    subtitles=("subs.tar",),
 )
 FILES = {
     "json/a.json": b"[]",
@@ -73,7 +72,7 @@ def test_room_for_what_comes_and_for_what_is_unpacked_meanwhile(server, hub, tmp
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_comes(monkeypatch, server, tmp_path):
     server.publish("datasets/longvideobench/LongVideoBench", longvideobench_on_the_hub(tmp_path))
-    monkeypatch.setattr(download, "free_bytes", lambda _: 10_000)
+    monkeypatch.setattr(hub_module, "free_bytes", lambda _: 10_000)
     root = tmp_path / "out"
     with pytest.raises(FetchError, match=r"has 10\.0 kB free, but this takes 67\.. MB"):
         data_get("longvideobench", root, Console(quiet=True), yes=True)
@@ -113,41 +112,6 @@ def test_annotations_alone_can_be_read_afterwards(server, tmp_path):
     assert not (tmp_path / "out/MLVU/video").exists()
     code, text = output_of("mlvu", tmp_path / "out", **how)
     assert (code, "all of it is here" in text) == (0, True)
-
-
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"only": ["video"]}, "--only 'video' is no part of MLVU/MVLU: annotations, videos"),
-        ({"repository": "a/b"}, "--repository 'a/b' is none of mlvu's: MLVU/MVLU, sy1998/"),
-    ],
-)
-def test_wrong_options(server, tmp_path, how, said):
-    with pytest.raises(ValueError, match="is no") as error:
-        data_get("mlvu", tmp_path, Console(quiet=True), **how)
-    assert said in str(error.value)
-
-
-def test_a_benchmark_without_a_release_names_those_with_one(tmp_path):
-    with pytest.raises(
-        ValueError, match="longvideobench, lvbench, mlvu, mvbench, tempcompass, videomme"
-    ):
-        data_get("shapes", tmp_path, Console(quiet=True))
-
-
-def test_bytes_of_a_part_that_is_not_asked_for_now_stay(server, tmp_path):
-    server.publish("datasets/MLVU/MVLU", mlvu_on_the_hub(tmp_path / "hub"))
-    root, release = tmp_path / "out", benchmark_class("mlvu").releases[0]
-    *_, video = make_plan(
-        Repository("MLVU/MVLU", "dataset", "main"), release, root, [], keep=False, jobs=1
-    ).downloads
-    old = video.partial.with_name(f"{'0' * 64}-{'1' * 12}.part")
-    for path in (video.partial, old):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"some")
-    assert output_of("mlvu", root, only=["annotations"], yes=True)[0] == 0
-    assert video.partial.read_bytes() == b"some"
-    assert not old.exists()
 
 
 def test_a_file_of_the_users_is_not_overwritten(server, hub, tmp_path):

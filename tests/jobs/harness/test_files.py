@@ -9,9 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from exported_answers import COMPARED, make_answers
-from layouts import EVERY
-from newer_releases import tempcompass_release, tempcompass_vlmevalkit
 from releases import (
+    EVERY,
     MLVU_ROWS,
     VIDEOMME_ROWS,
     load,
@@ -22,15 +21,23 @@ from releases import (
     mlvu_vlmevalkit,
     mvbench_cut,
     mvbench_main,
+    tempcompass_release,
+    tempcompass_vlmevalkit,
     videomme_release,
     videomme_vlmevalkit,
     write_json,
     write_parquet,
 )
 
-from jobs.harness.lmms_eval import read_lmms_eval, write_lmms_eval
-from jobs.harness.predictions import answer_rows, replies_of
-from jobs.harness.vlmevalkit import read_vlmevalkit, table_of, write_vlmevalkit
+from jobs.harness.predictions import (
+    answer_rows,
+    read_lmms_eval,
+    read_vlmevalkit,
+    replies_of,
+    table_of,
+    write_lmms_eval,
+    write_vlmevalkit,
+)
 from pipeline.rows import ANSWER
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, NO_REPLY, NOT_LOADED
 
@@ -120,17 +127,6 @@ def test_columns_are_those_of_vlmevalkit(write, name, columns, tmp_path):
     options = [eval(cell) for cell in frame["candidates"]]
     assert all(isinstance(texts, list) and texts for texts in options)
     assert frame["prediction"][1] == NO_REPLY
-
-
-def test_columns_of_longvideobench_are_those_its_rating_uses(tmp_path):
-    benchmark = load("longvideobench", longvideobench_parquet(tmp_path / "root"))
-    path = tmp_path / "predictions.json"
-    write_vlmevalkit(make_answers(benchmark), benchmark, path)
-    row = json.loads(path.read_text())[0]
-    assert (row["index"], row["correct_choice"], row["duration_group"]) == (0, 4, 600)
-    assert row["question_category"] == "S2E"
-    assert eval(row["candidates"])[4] == "naps"
-    assert row["video_path"] == "./videos/long-_1.mp4"
 
 
 def concatenated(root):

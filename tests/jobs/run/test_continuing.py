@@ -7,7 +7,6 @@ import pytest
 from fake_clock import FakeClock
 from jobs_for_tests import job
 
-from jobs.config.identity import job_digest, jobs_digest
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import claim, finished_of_round, new_run_dir, unfinished_run
 from pipeline.storage import Storage
@@ -93,41 +92,6 @@ class TestSeveralJobs:
 def test_a_run_that_fills_the_cache_only_is_not_continued(started, tmp_path):
     started(answers=False)
     assert found(tmp_path) is None
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"executor": "local"},
-        {"pools": {"answer": {"num_actors": 4, "num_gpus": 1}}},
-        {"decode": {"timeout_s": 7}},
-        {"model": {"name": "tiny"}},
-        {"model": {"name": "tiny", "encode_batch": 2}},
-    ],
-)
-def test_where_a_job_runs_is_not_part_of_it(tmp_path, changes):
-    assert job_digest(job(tmp_path, **changes)) == job_digest(job(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"limit": 5},
-        {"shard": "0/2"},
-        {"mode": "profile"},
-        {"model": {"name": "tiny", "num_frames": 4}},
-        {"methods": [{"name": "full"}, {"name": "tango", "retention": 0.1}]},
-        {"decode": {"decoder": "pyav"}},
-    ],
-)
-def test_what_a_job_computes_is_part_of_it(tmp_path, changes):
-    assert job_digest(job(tmp_path, **changes)) != job_digest(job(tmp_path))
-
-
-def test_the_jobs_of_one_recipe_have_one_digest(tmp_path):
-    one, other = job(tmp_path), job(tmp_path, limit=2)
-    assert jobs_digest([one]) == job_digest(one)
-    assert len({jobs_digest(jobs) for jobs in ([one], [one, other], [other, one])}) == 3
 
 
 def test_the_lease_of_a_dead_driver_is_waited_for(tmp_path):

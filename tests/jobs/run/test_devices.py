@@ -9,9 +9,7 @@ import torch
 from llava_checkpoints import build_llava, save_llava
 
 from jobs.config.recipe import Job, parse_job
-from jobs.run.build import build
-from jobs.run.placement import executor_of
-from jobs.run.planning import make_settings
+from jobs.run.build import build, executor_of, make_settings
 from pipeline.executors import cluster
 from pipeline.resources.devices import placed
 

@@ -63,7 +63,7 @@ def test_an_output_that_is_a_file_is_refused(tmp_path):
 
 def test_a_run_is_found_by_path_and_by_name(recipe, tmp_path):
     run_dir = new_run_dir(recipe, tmp_path)
-    with pytest.raises(RecipeError, match="is a run directory"):
+    with pytest.raises(RecipeError, match="no run directory with a job"):
         find_run(run_dir.name, tmp_path)
     claim(run_dir, recipe)
     assert find_run(run_dir.name, tmp_path) == run_dir

@@ -15,7 +15,7 @@ from releases import write_json
 
 from jobs.config.recipe import parse_job
 from jobs.config.sections import BenchmarkSection
-from jobs.doctor.recipe import benchmark
+from jobs.doctor.checks import benchmark
 from jobs.results.summary import read_answers, write_summary
 
 SMALL, WHOLE = "small_bench:Small", "whole_bench:Whole"

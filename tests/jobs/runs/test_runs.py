@@ -16,7 +16,7 @@ from jobs_for_tests import job
 from rich.console import Console
 
 from jobs.results.summary import write_summary
-from jobs.run.run_dirs import claim, recipe_name
+from jobs.run.run_dirs import claim
 from jobs.runs.found import find_run, find_runs, state_of
 from jobs.runs.removal import remove
 from jobs.runs.show import runs_in, runs_table
@@ -137,6 +137,7 @@ def test_rm_asks_and_takes_nothing_that_is_no_run(root, tango):
         (["cache", "--yes"], "no run of"),
         (["2025", "--yes"], "3 runs of"),
         ([str(root), "--yes"], "is not a run"),
+        ([str(root / "notes.txt"), "--yes"], "is not a run: it holds none of job.yaml"),
         (["shortcut", "--yes"], "is a link to"),
         ([FINISHED, "missing", "--yes"], "missing: no run of"),
     ):
@@ -165,38 +166,15 @@ def test_rm_leaves_a_directory_that_is_more_than_a_run(root, tango, monkeypatch)
     assert len(runs_in([str(root / FINISHED)])) == 1
 
 
-def test_a_file_is_no_run(root, tango):
-    for command in (("show",), ("rm", "--yes")):
-        code, _, err = tango("runs", *command, root / "notes.txt")
-        assert code == 2
-        assert err.startswith(
-            f"tango: {root / 'notes.txt'} is not a run: it holds none of job.yaml"
-        )
-        assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{"])
 def test_show_says_that_a_run_is_damaged(root, tango, content):
     (root / OTHER / "facts.json").write_text(content)
     code, out, _ = tango("runs", "show", OTHER, "--root", root)
     assert code == 0
     assert "state:      damaged" in out
+    assert [one.state for one in runs_in([str(root)])] == ["finished", "damaged", "stopped"]
     code, out, _ = tango("runs", "show", OTHER, "--root", root, "--json")
     assert (code, json.loads(out)["facts"]) == (0, None)
-
-
-def test_what_a_stopped_removal_left_can_be_removed_again(root):
-    (root / STOPPED / "answers").mkdir()
-    (root / STOPPED / "answers" / "part").write_text("x")
-    blocked = root / STOPPED / "answers"
-    run = find_run(STOPPED, str(root))
-    entries = sorted(run.files)
-    assert "job.yaml" in entries
-    # As if the removal had been killed after the answers: what makes it a run is still there.
-    (blocked / "part").unlink()
-    blocked.rmdir()
-    assert remove([STOPPED], str(root), Console(quiet=True), yes=True) == 0
-    assert not (root / STOPPED).exists()
 
 
 def test_show_says_what_a_run_is_and_how_to_go_on(root, tango):
@@ -210,11 +188,6 @@ def test_show_says_what_a_run_is_and_how_to_go_on(root, tango):
     assert f"--resume {root / STOPPED}" in out
     code, out, _ = tango("runs", "show", FINISHED, "--root", root, "--json")
     assert json.loads(out)["summary"]["run_id"] == FINISHED
-
-
-def test_a_damaged_run_is_listed_as_such(root):
-    (root / OTHER / "summary.json").write_text("{")
-    assert [one.state for one in runs_in([str(root)])] == ["finished", "damaged", "stopped"]
 
 
 def test_compare_prints_what_report_would_write_and_writes_nothing(root, tango):
@@ -293,13 +266,3 @@ def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):
     finally:
         if store.exists("/bucket"):
             store.rm("/bucket", recursive=True)
-
-
-def test_a_run_keeps_the_name_of_its_first_recipe(tmp_path):
-    recipe = job(tmp_path, limit=3)
-    claim(tmp_path / "run", recipe, recipe="mine\n\x1b[1m\udce9.yaml")
-    claim(tmp_path / "run", recipe, recipe="run/job.yaml")
-    content = (tmp_path / "run" / "job.yaml").read_bytes()
-    assert recipe_name(content).startswith("mine")
-    assert content.decode().splitlines()[1:] == recipe.to_yaml().splitlines()
-    assert recipe_name(b"benchmark: {}\n") == ""

@@ -19,10 +19,10 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from PIL import Image
 
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
+from jobs.tracking.contents import MAX_TAG, cell_metrics, flatten, with_pictures
 from jobs.tracking.server import TrackingError, default_tracking_uri, raise_if_unreachable
-from jobs.tracking.shown import MAX_TAG, cell_metrics, flatten, with_pictures
 from jobs.tracking.upload import log_run
 
 TANGO = cell("tango", 0.1)
@@ -142,7 +142,7 @@ class TestSweep:
         run = finished_run(tmp_path / "many", *cells)
         parent = log_run(run)
         assert len(searches) == 2, "the run, and its cells"
-        monkeypatch.setattr("jobs.tracking.mlflow_runs.PAGE", 4)  # seven runs are two pages
+        monkeypatch.setattr("jobs.tracking.runs.PAGE", 4)  # seven runs are two pages
         assert log_run(run) == parent
         assert searches[2:] == [4] * 4
         client = MlflowClient(tracking_uri=default_tracking_uri(run.parent))
@@ -242,10 +242,7 @@ class TestTrouble:
         with pytest.raises(TrackingError, match=wrong):
             log_run(one_cell, "foo://bar")
 
-    def test_a_server_nobody_listens_at_is_found_before_a_client_is_made(
-        self, one_cell, monkeypatch
-    ):
-        monkeypatch.setitem(sys.modules, "mlflow", None)
+    def test_a_closed_port_is_a_user_error(self, one_cell):
         with socket.socket() as nobody:
             nobody.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{nobody.getsockname()[1]}"

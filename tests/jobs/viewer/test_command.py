@@ -36,25 +36,6 @@ def test_an_export_from_the_command_line(tango, tmp_path):
     assert (code, out.split()) == (0, ["viewer:", "site/index.html"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nope"], "nope"),
-        ([], "runs holds no finished run"),
-        (["run", "--cache", "nope"], "--cache nope"),
-        (["run", "--pixels", "0"], "--pixels 0: give 1000 or more, or 0 with --export"),
-        (["run", "--export", "run"], "--export run holds other files"),
-        (["run", "--port", "70000"], "70000"),
-    ],
-)
-def test_a_mistake_is_one_line(tango, tmp_path, arguments, said):
-    write_viewed_run(tmp_path, clips=1)
-    code, _, err = tango("view", *arguments)
-    assert code == 2
-    (line,) = err.strip().splitlines()
-    assert said in line
-
-
 def test_the_newest_run_is_shown_where_none_is_named(tmp_path):
     first = write_viewed_run(tmp_path, clips=1, name="b")
     second = write_viewed_run(tmp_path, clips=1, name="a")
@@ -71,15 +52,14 @@ def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path
     shutil.move(tmp_path / "shapes", tmp_path / "gone")
     with opened([run]) as pages:
         assert pages.index.has_words
-        page = pages.page(0)
+        page = pages.clip(0)
         assert page["questions"][0]["text"].endswith("?")
         assert page["sources"][0]["path"].endswith(".mp4")
-        seen = pages.seen(0, [0, 1])
-        drawing = seen.drawings[seen.columns[1][0]]
+        drawing = pages.tokens(0, 1).drawing
         assert drawing.missing == ()
-        assert drawing.saliency is not None
+        assert drawing.plan.drawing.saliency is not None
         kept = {answer["tokens_kept"] for q in page["questions"] for answer in [q["answers"]["1"]]}
-        assert kept == {len(drawing.kept)}
+        assert kept == {drawing.plan.num_kept}
 
 
 @pytest.mark.slow

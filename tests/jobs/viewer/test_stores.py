@@ -22,13 +22,10 @@ def bucket():
 
 def everything(run, cache=None):
     """What the viewer shows of the first three clips."""
-    columns = range(len(CELLS))
     with opened([run], cache) as pages:
-        shown = [pages.page(clip)["questions"] for clip in range(3)]
-        seen = [pages.seen(clip, columns) for clip in range(3)]
-        return shown, [
-            ([one.to_json() for one in own.drawings], own.columns, own.views) for own in seen
-        ]
+        shown = [pages.clip(clip)["questions"] for clip in range(3)]
+        found = [pages.tokens(clip, column) for clip in range(3) for column in range(len(CELLS))]
+        return shown, [one if isinstance(one, str) else one.to_json([]) for one in found]
 
 
 def test_a_run_and_its_caches_in_a_store_look_as_they_do_on_a_disk(tmp_path, bucket):
@@ -38,7 +35,7 @@ def test_a_run_and_its_caches_in_a_store_look_as_they_do_on_a_disk(tmp_path, buc
         if path.is_file():
             store.write(f"{bucket}/jobs/{path.relative_to(tmp_path).as_posix()}", path.read_bytes())
     here = everything(run)
-    assert sum(len(drawings) for drawings, *_ in here[1]) == 2 * len(CELLS)
+    assert sum(isinstance(one, dict) for one in here[1]) == 2 * len(CELLS)
     url = place(f"s3://{bucket}/jobs/run")
     assert everything(url, f"s3://{bucket}/jobs/cache") == here
     shutil.rmtree(tmp_path / "cache")  # which the run names; the store has one beside the run

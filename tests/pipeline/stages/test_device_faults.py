@@ -240,16 +240,16 @@ def answer(one_clip, compress):
 def with_errors(stage, error_of):
     """Let passes over prompts raise what `error_of(rows, pruned)` gives; gives their rows."""
     loop = stage.language_model.engine.layer_loop
-    real, calls = loop.run_packed, []
+    real, calls = loop.run, []
 
-    def run_packed(hidden, positions, work, **options):
-        if options["compiles"]:
+    def run(hidden, positions, attend, **options):
+        if max(attend.lengths()) > 1:  # no step of decoding
             calls.append(len(hidden))
             if (error := error_of(len(hidden), bool(options["pruned"]))) is not None:
                 raise error
-        return real(hidden, positions, work, **options)
+        return real(hidden, positions, attend, **options)
 
-    loop.run_packed = run_packed
+    loop.run = run
     return calls
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tango_core.analysis.evidence import best_for_all, left_of, object_shares
+from tango_core.analysis.evidence import best_for_all, object_shares, surviving
 from tango_core.combination import Combination
 from tango_core.compressors import build_method
 from tango_core.types import VisualFeatures
@@ -17,7 +17,7 @@ TIMES = torch.arange(2, dtype=torch.float64)
 
 
 def selection(*indices):
-    return Combination(torch.tensor(indices), (2, 2, 2), TIMES)
+    return Combination(torch.tensor(indices, dtype=torch.int64), (2, 2, 2), TIMES)
 
 
 def merged(kept):
@@ -39,31 +39,27 @@ def object_at(*positions):
     return mask
 
 
-def test_a_selection_keeps_the_share_that_it_selects():
-    (found,) = left_of(selection(1, 2, 5), object_at(1, 2, 3, 4))
-    assert (found.num_tokens, found.share, found.purest) == (4, 0.5, 1.0)
-    assert found.best == 0.75  # three tokens of four
-    assert not found.gone
-    (found,) = left_of(selection(0, 7), object_at(1, 2))
-    assert (found.share, found.purest, found.best) == (0.0, 0.0, 1.0)
-    assert found.gone
+MERGED = merged({0: {0: 0.6, 1: 0.4}, 5: {5: 0.25, 6: 0.75}})
 
 
-def test_a_merged_token_counts_with_the_weight_of_the_object():
-    plan = merged({0: {0: 0.6, 1: 0.4}, 5: {5: 0.25, 6: 0.75}})
-    (found,) = left_of(plan, object_at(1, 5))
-    assert found.share == pytest.approx((0.4 + 0.25) / 2)
-    assert found.purest == pytest.approx(0.4)
-    assert found.gone
-    (found,) = left_of(plan, object_at(6))
-    assert found.share == pytest.approx(0.75)
-    assert not found.gone
-
-
-def test_the_average_of_an_objects_tokens_is_one_of_its_tokens():
-    (found,) = left_of(merged({3: {3: 0.25, 4: 0.25, 5: 0.25, 6: 0.25}}), object_at(3, 4, 5, 6))
-    assert found.share == pytest.approx(0.25)
-    assert found.purest == pytest.approx(1.0)
+@pytest.mark.parametrize(
+    ("plan", "tokens", "share", "best", "gone"),
+    [
+        (selection(1, 2, 5), (1, 2, 3, 4), 0.5, 0.75, False),  # the best: three tokens of four
+        (selection(0, 7), (1, 2), 0.0, 1.0, True),
+        # A merged token counts with the weight of the object.
+        (MERGED, (1, 5), (0.4 + 0.25) / 2, 1.0, True),
+        (MERGED, (6,), 0.75, 1.0, False),
+        # The average of an object's tokens is one of its tokens.
+        (merged({3: {3: 0.25, 4: 0.25, 5: 0.25, 6: 0.25}}), (3, 4, 5, 6), 0.25, 0.25, False),
+        (selection(), (1,), 0.0, 0.0, True),
+    ],
+)
+def test_shares_by_hand(plan, tokens, share, best, gone):
+    found = surviving(plan, object_at(*tokens))
+    assert float(found["share"]) == pytest.approx(share)
+    assert float(found["best"]) == best
+    assert bool(found["gone"]) is gone
 
 
 def test_the_best_set_is_the_best_of_all_sets():
@@ -97,14 +93,16 @@ def test_shares_of_every_method_lie_between_none_and_all(name):
         object_shares(plan, everything), torch.ones(1, plan.num_kept, dtype=torch.float64)
     )
     halves = torch.stack([torch.arange(96) < 48, torch.arange(96) >= 48])
-    parts = left_of(plan, halves)
-    assert sum(one.share * one.num_tokens for one in parts) == pytest.approx(plan.num_kept)
-    assert all(0 <= one.share <= one.best <= 1 for one in parts)
+    parts = surviving(plan, halves)
+    assert float((parts["share"] * 48).sum()) == pytest.approx(plan.num_kept)
+    assert bool((parts["share"] <= parts["best"]).all())
+    assert bool((parts["best"] <= 1).all())
 
 
 def test_no_objects_are_no_results_and_an_empty_one_is_refused():
-    assert left_of(selection(0), torch.zeros(0, 8, dtype=torch.bool)) == []
+    found = surviving(selection(0), torch.zeros(0, 8, dtype=torch.bool))
+    assert all(len(values) == 0 for values in found.values())
     with pytest.raises(ValueError, match="at least one token"):
-        left_of(selection(0), torch.zeros(1, 8, dtype=torch.bool))
+        surviving(selection(0), torch.zeros(1, 8, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"must be \(Q, 8\)"):
-        left_of(selection(0), torch.ones(1, 9, dtype=torch.bool))
+        surviving(selection(0), torch.ones(1, 9, dtype=torch.bool))

@@ -4,12 +4,9 @@ import json
 import os
 import pickle
 
-import newer_releases as newer
 import pytest
 import releases as first
-import scored_releases as scored
-from layouts import EVERY, LAYOUTS
-from releases import asked, load, touch, write_json, write_tsv
+from releases import EVERY, LAYOUTS, asked, load, touch, write_json, write_tsv
 
 from tango_core.benchmarks import benchmark_class, build_benchmark
 from tango_core.benchmarks.base import Defect
@@ -112,13 +109,13 @@ class TestMistakes:
         (first.mvbench_main, "video/vlnqa/left/turn.mp4"),
         (first.mvbench_main, "video/data0613/clevrer/video_validation/object_existence.mp4"),
         (first.mvbench_cut, "star/Charades_segment/shared_1.mp4"),
-        (newer.tempcompass_authors, "videos/101.mp4"),
-        (newer.lvbench_release, "videos/-a.b-c_d-e1.mp4"),
-        (newer.lvbench_authors, "Cm73ma6Ibcs.mp4"),
-        (newer.lvbench_authors, "lvbench/videos/Cm73ma6Ibcs.mkv"),
-        *((scored.videomme_v2_release, f"{folder}/001.mp4") for folder in ("video", "videos")),
-        (scored.videomme_v2_release, "001.mp4"),
-        (scored.charades_text, "Charades_v1_480/00HFP.mp4"),
+        (first.tempcompass_authors, "videos/101.mp4"),
+        (first.lvbench_release, "videos/-a.b-c_d-e1.mp4"),
+        (first.lvbench_authors, "Cm73ma6Ibcs.mp4"),
+        (first.lvbench_authors, "lvbench/videos/Cm73ma6Ibcs.mkv"),
+        *((first.videomme_v2_release, f"{folder}/001.mp4") for folder in ("video", "videos")),
+        (first.videomme_v2_release, "001.mp4"),
+        (first.charades_text, "Charades_v1_480/00HFP.mp4"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -137,7 +134,7 @@ def test_videos_are_found_where_releases_harnesses_and_people_put_them(write, fi
         (
             "tempcompass",
             "lmms-lab--TempCompass",
-            newer.tempcompass_release,
+            first.tempcompass_release,
             "videos/101.mp4",
         ),
     ],
@@ -158,7 +155,7 @@ def test_a_repository_folder_of_the_hub_cache_stands_for_its_snapshot(tmp_path):
     assert item.path.startswith(str(tmp_path / "snapshots" / "abc" / "video"))  # the newest
 
 
-VIDEOMME, LONG, V2 = first.VIDEOMME_ROWS[0], first.LONGVIDEOBENCH_ROWS[0], scored.VIDEOMME_V2_ROWS
+VIDEOMME, LONG, V2 = first.VIDEOMME_ROWS[0], first.LONGVIDEOBENCH_ROWS[0], first.VIDEOMME_V2_ROWS
 MVBENCH = {
     "task_type": "Action Sequence",
     "video": "x.mp4",

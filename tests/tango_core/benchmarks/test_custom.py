@@ -6,9 +6,7 @@ import logging
 import pytest
 
 from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.custom import IMAGE_SUFFIXES, PROTOCOL
 from tango_core.types import Question
-from tango_core.video.folder import IMAGE_SUFFIXES as DECODED_SUFFIXES
 
 CSV_HEADER = "video,question,options,answer,start,end,id\n"
 MATCH_HEADER = "video,question,options,answer,match\n"
@@ -76,12 +74,6 @@ def test_an_answer_is_a_text_a_letter_or_an_index_from_0(load_row, answer, index
     assert item.questions[0].answer == index
 
 
-def test_ids_may_be_numbers_from_0(read_table):
-    rows = [{"video": "a.mp4", "question": "What?", "id": number} for number in (0, 1, None)]
-    (item,) = read_table("\n".join(map(json.dumps, rows)), "t.jsonl")
-    assert [question.id for question in item.questions] == ["0", "1", "3"]
-
-
 def test_letters_in_front_of_all_options_are_taken_off(load_row):
     marked = load_row(options=["A. red", "B. blue"]).questions[0]
     assert marked.choices == ("red", "blue")
@@ -127,30 +119,6 @@ def test_a_free_form_answer_with_a_match_is_scored(load_row, answer, accepted, m
     assert (question.accepted, question.match) == (accepted, match)
     assert (question.answer, question.groups) == (None, {})
     assert not caplog.records
-
-
-def test_a_spreadsheet_s_byte_order_mark_and_line_ends_are_understood(read_table):
-    (item,) = read_table("\ufeffvideo, question \r\na.mp4,What?\r\n")
-    assert item.questions[0].text == "What?"
-
-
-def test_the_prompt_lists_options_by_line_and_leaves_free_questions_alone():
-    prompt = PROTOCOL.render(Question("q", "What is it?", ("a dog", "a cat"), 0))
-    assert prompt.before == ""
-    assert prompt.after.split("\n") == [
-        "What is it?",
-        "A. a dog",
-        "B. a cat",
-        "Answer with the option's letter from the given choices directly.",
-    ]
-    assert PROTOCOL.render(Question("q", "Describe it.")).after == "Describe it."
-
-
-def test_replies_are_read_by_the_general_rules_and_free_replies_name_no_option():
-    question = Question("q", "What is it?", ("a dog", "a cat"), 0)
-    assert PROTOCOL.read_choice("The answer is B.", question) == 1
-    assert PROTOCOL.read_choice("I cannot tell.", question) is None
-    assert PROTOCOL.read_choice("B", Question("q", "Describe it.")) is None
 
 
 def test_a_column_that_is_nearly_another_draws_one_warning(read_table, caplog):
@@ -313,7 +281,3 @@ def test_a_root_that_is_no_place_for_videos_is_refused(folder):
         build_benchmark("custom")
     with pytest.raises(ValueError, match=r"unknown benchmark\.split 'train'"):
         build_benchmark("custom", root=str(folder), split="train")
-
-
-def test_the_decoder_reads_the_images_that_make_a_folder_a_video():
-    assert IMAGE_SUFFIXES == DECODED_SUFFIXES

@@ -4,30 +4,29 @@ import shutil
 from collections import Counter
 
 import pytest
-from layouts import EVERY
-from newer_releases import is_captioning, tempcompass_release
 from releases import (
+    CHARADES_ROWS,
+    EVERY,
     LONGVIDEOBENCH_ROWS,
     MLVU_ROWS,
+    OPTIONS,
     VIDEOMME_ROWS,
+    VIDEOMME_V2_ROWS,
     asked,
+    charades_parquet,
+    is_captioning,
     load,
     mlvu_lmms_eval,
     mlvu_release,
     mvbench_cut,
     mvbench_main,
     mvbench_vlmevalkit,
+    tempcompass_release,
     touch,
+    videomme_v2_release,
     videomme_vlmevalkit,
     write_json,
     write_tsv,
-)
-from scored_releases import (
-    CHARADES_ROWS,
-    OPTIONS,
-    VIDEOMME_V2_ROWS,
-    charades_parquet,
-    videomme_v2_release,
 )
 
 from tango_core.benchmarks.public.mvbench import ALL_TASKS

@@ -82,7 +82,7 @@ def clips(name, spec):
     )
 
 
-def replies(model, spec, features):
+def replies(model, features, pruner=None):
     """Of a clip with all and with some tokens, two questions each, eight tokens long."""
     model.engine.eos_ids = frozenset()
     methods = build_method("full"), build_method("uniform", retention=0.4)
@@ -90,7 +90,7 @@ def replies(model, spec, features):
         answer.text
         for method in methods
         for answer in model.answer(
-            method.compressor.compress(features), QUESTIONS, max_new_tokens=8
+            method.compressor.compress(features), QUESTIONS, pruner=pruner, max_new_tokens=8
         )
     ]
 
@@ -116,37 +116,22 @@ def test_tokens_and_signals_of_a_compiled_tower_are_the_same(saved, backend):
     assert backend.graphs == made
 
 
-def test_replies_of_a_compiled_prefill_are_the_same_and_steps_are_not_compiled(saved, backend):
+@pytest.mark.parametrize("pruned", [False, True], ids=["", "pruned"])
+def test_replies_of_compiled_layers_are_the_same(saved, backend, pruned):
     name, path = saved
+    fastv = build_method("fastv", num_layers=4, retention=0.5, layer=1).pruner
+    pruner = fastv if pruned else None
     plain = load_language_model(name, path, device="cpu")
     compiled = load_language_model(name, path, device="cpu", compile=True)
     longer, shorter = (
         load_encoder(name, path, device="cpu").encode(frames) for frames in clips(name, plain.spec)
     )
-    expected = replies(plain, plain.spec, longer)
+    expected = replies(plain, longer, pruner)
     assert backend.calls == 1, "only the probe"
-    assert replies(compiled, plain.spec, longer) == expected
-    made, calls = backend.graphs, backend.calls
-    assert replies(compiled, plain.spec, shorter) == replies(plain, plain.spec, shorter)
+    assert replies(compiled, longer, pruner) == expected
+    made = backend.graphs
+    assert replies(compiled, shorter, pruner) == replies(plain, shorter, pruner)
     assert backend.graphs == made, "lengths are no part of the program"
-    num_layers = len(plain.engine.layers)
-    # Two passes of prompts; one of the seven steps that follow would be as many calls again.
-    per_pass = (calls - 1) / 2
-    assert per_pass % num_layers == 0
-    assert per_pass / num_layers == backend.graphs - 1
-
-
-def test_what_drops_tokens_between_layers_works_in_a_compiled_prefill(saved, backend):
-    name, path = saved
-    pruner = build_method("fastv", num_layers=4, retention=0.5, layer=1).pruner
-    found = []
-    for compile in (False, True):
-        model = load_language_model(name, path, device="cpu", compile=compile)
-        features = load_encoder(name, path, device="cpu").encode(clips(name, model.spec)[0])
-        video = build_method("full").compressor.compress(features)
-        found.append([a.text for a in model.answer(video, QUESTIONS, pruner=pruner)])
-    assert backend.calls > 1
-    assert found[0] == found[1]
 
 
 def test_nothing_is_compiled_unless_asked_for(backend):
@@ -172,7 +157,7 @@ def test_without_a_compiler_one_line_says_so_and_both_halves_work(saved, monkeyp
             encoder = load_encoder(name, path, device="cpu", compile=compile)
             model = load_language_model(name, path, device="cpu", compile=compile)
             features = encoder.encode(clips(name, encoder.spec)[1])
-            found.append((features.tokens, replies(model, encoder.spec, features)))
+            found.append((features.tokens, replies(model, features)))
     (record,) = caplog.records
     assert "\n" not in record.getMessage()
     assert record.getMessage().startswith(
@@ -181,18 +166,6 @@ def test_without_a_compiler_one_line_says_so_and_both_halves_work(saved, monkeyp
     assert "no compiler" in record.getMessage()
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][1] == found[1][1]
-
-
-@pytest.mark.parametrize("wrong", ["yes", 1, None])
-def test_a_wrong_setting_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"model\.compile must be true or false, got"):
-        describe_model("tiny", compile=wrong)
-
-
-def test_the_setting_is_no_part_of_the_identity_of_tokens():
-    on, off = (describe_model("tiny", compile=value) for value in (True, False))
-    assert (on.compile, off.compile) == (True, False)
-    assert on.identity() == off.identity()
 
 
 @pytest.mark.slow

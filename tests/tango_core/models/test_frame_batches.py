@@ -5,7 +5,6 @@ import logging
 import pytest
 import torch
 
-from tango_core.models import describe_model
 from tango_core.models.towers import frame_batches
 from tango_core.models.towers.frame_batches import FrameBatches, largest_batch, upload_clip
 
@@ -143,18 +142,6 @@ def test_other_errors_are_not_taken_for_a_lack_of_room():
 
     with pytest.raises(RuntimeError, match="device-side assert"):
         run(FrameBatches(4, CPU), breaks)
-
-
-@pytest.mark.parametrize("wrong", [0, -1, 2.5, "many"])
-def test_a_wrong_setting_is_refused(wrong):
-    with pytest.raises(ValueError, match=r"model\.encode_batch must be auto, 1 or larger"):
-        describe_model("tiny", encode_batch=wrong)
-
-
-def test_the_setting_is_no_part_of_the_identity_of_tokens():
-    one, auto = (describe_model("tiny", encode_batch=value) for value in (1, "auto"))
-    assert one.encode_batch == 1
-    assert one.identity() == auto.identity()
 
 
 def test_frames_and_times_arrive_as_they_were():

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from tango_core.models.kernels import attend, without_plans
 from tango_core.models.language.attention import attend_onwards, attend_whole
-from tango_core.models.towers.patch_tower import attend_within
+from tango_core.models.towers.patch_tower import PatchPlan
 
 
 class OnDevice(torch.Tensor):
@@ -37,7 +37,7 @@ def parts(*shape):
 CALLS = {
     "a prompt": lambda: attend_whole(*parts(2, 5, 4), 0.5),
     "words behind a clip": lambda: attend_onwards(*parts(2, 5, 4), 0.5, None),
-    "windows of a tower": lambda: attend_within(tuple(parts(16, 2, 4)), ((2, 8),), 0.5),
+    "windows of a tower": lambda: PatchPlan(2, ()).attend(parts(16, 2, 4), 0.5, windowed=False),
 }
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from tango_core.models import describe_model
-from tango_core.models.sinks import SinkList
 
 START = (
     '{"name": "%s", "digest": "D", "dtype": "float32", "frames": {"num_frames": %d, "size": %s, '
@@ -40,6 +39,11 @@ LARGER_STEP = LLAVA.replace('"sinks"', '"pooling_step": %d, "sinks"')
         (
             "llava-onevision-7b",
             {},
+            LLAVA % ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear"),
+        ),
+        (
+            "llava-onevision-7b",
+            {"compile": True, "encode_batch": 3},
             LLAVA % ("llava-onevision-7b", 32, "[28, 28]", "truncate", "bilinear"),
         ),
         ("llava-video-7b", {}, LLAVA % ("llava-video-7b", 64, "[28, 28]", "truncate", "average")),
@@ -83,11 +87,6 @@ def test_identity_is_that_of_the_first_release(small_paths, name, options, expec
     spec = describe_model(name, small_paths.get(name), **options)
     identity = replace(spec, digest="D").identity() | {"decoder": "V"}
     assert json.dumps(identity) == expected
-
-
-def test_sinks_enter_as_their_positions():
-    spec = replace(describe_model("tiny"), sinks=SinkList((8, 8), (3, 1), "a file"))
-    assert spec.identity()["sinks"] == [3, 1]
 
 
 def test_the_embedded_model_is_the_one_that_was_published():

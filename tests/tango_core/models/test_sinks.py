@@ -88,13 +88,6 @@ def test_a_missing_file_says_how_to_make_one():
         read_sinks("/no/such/sinks.json")
 
 
-def test_a_clip_with_another_grid_is_refused():
-    sinks = SinkList((4, 4), (1,), "sinks.json")
-    assert sinks.on((4, 4), "m") == (1,)
-    with pytest.raises(ValueError, match="6 x 8"):
-        sinks.on((6, 8), "m")
-
-
 def test_sinks_of_another_checkpoint_are_used_with_a_warning(headed, sink_file, caplog):
     path = sink_file(model={"name": "x", "digest": "of another checkpoint"})
     with caplog.at_level(logging.WARNING):

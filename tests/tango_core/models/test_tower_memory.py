@@ -72,7 +72,9 @@ def test_tokens_alone_never_need_the_attention_of_all_patches_to_all(onevision):
     assert not [shape for shape in seen.shapes if shape[-2:] == (NUM_PATCHES, NUM_PATCHES)]
 
 
-def test_received_attention_is_computed_a_few_frames_at_a_time(onevision):
+def test_received_attention_is_computed_a_few_frames_at_a_time(onevision, monkeypatch):
+    bound = 4 * NUM_PATCHES**2
+    monkeypatch.setattr("tango_core.models.towers.encoder._PROBABILITIES_AT_ONCE", bound)
     encoder = load_encoder("llava-onevision-7b", onevision, encode_batch=6)
     with Seen() as seen:
         encoder.encode(frames_of(6), TANGO)
@@ -117,5 +119,5 @@ def test_windows_of_a_size_share_a_call_of_the_kernel(qwen, grid, sizes):
     frames = frames_of(6, grid[0] * MULTIPLE, grid[1] * MULTIPLE)
     with Seen() as seen:
         encoder.encode(frames)
-    whole = len(encoder.tower.fullatt_block_indexes)
-    assert seen.kernels == whole + sizes * (len(encoder.tower.blocks) - whole)
+    whole = len(encoder.model.fullatt_block_indexes)
+    assert seen.kernels == whole + sizes * (len(encoder.model.blocks) - whole)

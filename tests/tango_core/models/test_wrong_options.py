@@ -5,7 +5,7 @@ import pytest
 from tango_core.models import describe_model
 
 ONEVISION, VIDEO = "llava-onevision-7b", "llava-video-7b"
-QWEN, QWEN3 = "qwen2.5-vl-7b", "qwen3-vl-8b"
+QWEN, QWEN3, INTERNVL = "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b"
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,10 @@ QWEN, QWEN3 = "qwen2.5-vl-7b", "qwen3-vl-8b"
         (ONEVISION, {"dtype": "int8"}, "must be one of auto, float32, float16, bfloat16"),
         (ONEVISION, {"device": "tpu"}, "must be one of auto, cpu, cuda"),
         (ONEVISION, {"sampling": "floor"}, "must be one of truncate, round, .*, got 'floor'"),
+        (ONEVISION, {"compile": "yes"}, "must be true or false, got 'yes'"),
+        (ONEVISION, {"encode_batch": 0}, "must be auto, 1 or larger, got 0"),
+        (ONEVISION, {"encode_batch": 2.5}, "must be auto, 1 or larger, got 2.5"),
+        (ONEVISION, {"encode_batch": "many"}, "must be auto, 1 or larger, got 'many'"),
         (ONEVISION, {"num_frames": 0}, "must be 1 or larger, got 0"),
         (ONEVISION, {"pooling": "average"}, "is no setting of model llava-onevision-7b"),
         (ONEVISION, {"time_instruction": "none"}, "is no setting of model llava-onevision-7b"),
@@ -33,6 +37,7 @@ QWEN, QWEN3 = "qwen2.5-vl-7b", "qwen3-vl-8b"
         (QWEN3, {"outer_marks": 1}, "must be true or false, got 1"),
         (QWEN3, {"companions": "none"}, "must be one of merge, anchor, got 'none'"),
         (QWEN3, {"saliency_from": "a/b"}, "is no setting of model qwen3-vl-8b"),
+        (INTERNVL, {"saliency_from": "a/b"}, "is no setting of model internvl3.5-8b"),
         (QWEN3, {"position_rule": "hf5"}, "is no setting of model qwen3-vl-8b"),
     ],
 )

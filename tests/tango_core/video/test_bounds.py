@@ -55,17 +55,6 @@ def test_bounds_in_the_wrong_order_are_refused(bounds):
         decode_frames(str(clip("closed_gop.mp4")), FrameSpec(4), bounds)
 
 
-def test_a_short_clip_repeats_frames_and_their_times():
-    frames = decode_frames(str(clip("five_frames.mp4")), FrameSpec(8))
-    assert numbers_of(frames.pixels) == [0, 0, 1, 1, 2, 2, 3, 4]
-    np.testing.assert_allclose(frames.timestamps * 24, [0, 0, 1, 1, 2, 2, 3, 4], atol=1e-3)
-
-
-def test_rounding_gives_an_even_number_of_frames_of_a_short_clip():
-    frames = decode_frames(str(clip("five_frames.mp4")), FrameSpec(32, sampling="round"))
-    assert numbers_of(frames.pixels) == [0, 1, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("sampling", "bounds", "numbers"),
     [

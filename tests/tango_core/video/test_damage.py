@@ -8,9 +8,9 @@ from clips import CLIPS, SHOWN, WITH_DROPS, clip
 from numbered_videos import CLOSED_GOP, numbers_of, write_clip
 
 from tango_core.video import FrameSpec, decode_frames, pyav
-from tango_core.video.container import ReaderError
 from tango_core.video.index import read_index
 from tango_core.video.pyav import SequentialReader
+from tango_core.video.reader import ReaderError
 
 HEALTHY = [*SHOWN, *WITH_DROPS, "hidden_frame.webm", "hidden_frame.avi", "old_x264.mp4"]
 CUT_OFF = ["half.mp4", "half.mkv", "half.avi"]

@@ -8,10 +8,11 @@ from clips import clip, shown_numbers
 from fresh_python import printed_by
 from numbered_videos import numbers_of
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, decoder_versions, decord
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, decoder_versions
 from tango_core.video.index import read_index
+from tango_core.video.optional import load_decord
 
-needs_decord = pytest.mark.skipif(decord.load() is None, reason="decord has no wheel here")
+needs_decord = pytest.mark.skipif(load_decord() is None, reason="decord has no wheel here")
 
 
 @pytest.mark.parametrize("name", ["closed_gop.mp4", "closed_gop.mkv", "faststart.mp4"])

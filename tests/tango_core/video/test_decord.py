@@ -3,10 +3,10 @@ import pytest
 from clips import clip
 from numbered_videos import number_of
 
-from tango_core.video.container import ReaderError
-from tango_core.video.decord import DecordReader, load
+from tango_core.video.optional import DecordReader, load_decord
+from tango_core.video.reader import ReaderError
 
-pytestmark = pytest.mark.skipif(load() is None, reason="decord has no wheel here")
+pytestmark = pytest.mark.skipif(load_decord() is None, reason="decord has no wheel here")
 
 
 def test_its_own_times_are_used_when_none_are_known():

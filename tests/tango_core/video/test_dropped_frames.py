@@ -5,8 +5,9 @@ import pytest
 from clips import AFTER_DROPS, WITH_DROPS, clip
 from numbered_videos import numbers_of
 
-from tango_core.video import FrameSpec, VideoDecodeError, decode_frames, decord
+from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
 from tango_core.video.index import read_index
+from tango_core.video.optional import load_decord
 
 EXACT_BY_DECORD = ("drops_cinepak.avi", "drops_mjpeg.avi", "drops_mpeg4.avi", "drops_vp9.avi")
 
@@ -31,7 +32,7 @@ def test_length_and_rate_count_what_was_dropped():
     assert frames.source.duration_s == pytest.approx(8.0)
 
 
-@pytest.mark.skipif(decord.load() is None, reason="decord has no wheel here")
+@pytest.mark.skipif(load_decord() is None, reason="decord has no wheel here")
 class TestDecordOnRequest:
     @pytest.mark.parametrize("name", EXACT_BY_DECORD)
     def test_it_gets_the_times_from_the_numbers(self, name):

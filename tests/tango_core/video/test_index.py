@@ -4,8 +4,8 @@ from clips import clip
 from numbered_videos import numbers_of
 
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
-from tango_core.video.container import opened
 from tango_core.video.index import read_index
+from tango_core.video.reader import opened
 
 
 def test_a_file_is_described_from_its_packets():
@@ -22,18 +22,10 @@ def test_frames_hidden_by_an_edit_list_are_not_counted():
     assert info.duration_s == pytest.approx((120 - 27) / 24)
 
 
-def test_matroska_tells_a_streams_length_in_a_tag():
-    assert read_index(str(clip("closed_gop.mkv"))).duration_s == pytest.approx(5.0)
-
-
 def test_a_cover_picture_is_no_video_stream():
     info = read_index(str(clip("cover.mp4")))
     assert info.codec == "h264"
     assert info.decord_doubt == "2 video streams"
-
-
-def test_a_format_without_times_does_not_pretend_to_know_them():
-    assert not read_index(str(clip("mpeg4.avi"))).trusted
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from numbered_videos import number_of
 
 from tango_core.video import pyav
-from tango_core.video.container import ReaderError
 from tango_core.video.index import read_index
 from tango_core.video.pyav import SequentialReader
+from tango_core.video.reader import ReaderError
 
 NAMES = ["closed_gop.mp4", "open_gop.mp4", "h265_open_gop.mp4", "vp9.webm", "variable_rate.mkv"]
 
@@ -32,16 +32,6 @@ def test_any_set_of_frames_comes_out_exactly(name, indices):
     assert read(SequentialReader(path, index), wanted) == expected
 
 
-def test_both_ways_of_reading_tell_the_same_times():
-    for name in NAMES:
-        path = str(clip(name))
-        index = read_index(path)
-        sequential = SequentialReader(path, index).times
-        indexed = pyav.IndexedReader(path, index)
-        indexed.close()
-        np.testing.assert_allclose(indexed.times, sequential)
-
-
 def test_a_frame_late_in_the_file_does_not_cost_decoding_the_rest(monkeypatch):
     path = str(clip("open_gop.mp4"))
     decoded = []
@@ -57,13 +47,6 @@ def test_a_frame_that_does_not_come_out_is_noticed():
     path = str(clip("no_last_picture.mp4"))
     with pytest.raises(ReaderError, match="frame 119 of 120 did not come out"):
         read(pyav.IndexedReader(path, read_index(path)), [0, 119])
-
-
-def test_a_closed_reader_may_be_closed_again():
-    path = str(clip("closed_gop.mp4"))
-    reader = pyav.IndexedReader(path, read_index(path))
-    reader.close()
-    reader.close()
 
 
 @pytest.mark.parametrize("name", ["old_x264.mp4", "old_x264.mkv"])

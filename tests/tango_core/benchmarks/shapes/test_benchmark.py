@@ -15,8 +15,7 @@ from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.shapes import benchmark as shapes
 from tango_core.benchmarks.shapes.benchmark import ShapesBenchmark
 from tango_core.benchmarks.shapes.render import render
-from tango_core.benchmarks.shapes.world import clip_at, sample_moments
-from tango_core.video import FrameSpec, decode_frames
+from tango_core.benchmarks.shapes.world import clip_at
 
 GENERATE = """
 import sys
@@ -75,15 +74,6 @@ def test_a_file_holds_the_moments_that_were_drawn(tmp_path):
     blocks = difference.reshape(16, 32, 4, 32, 4, 3).mean(axis=(2, 4))
     assert np.abs(difference).mean() < 6
     assert np.abs(blocks).mean() < 2
-
-
-def test_the_project_s_decoder_sees_the_sampled_moments(tmp_path):
-    (item,) = ShapesBenchmark(str(tmp_path)).items(1)
-    frames = decode_frames(item.path, FrameSpec(num_frames=8, size=(128, 128)))
-    moments = sample_moments(16, 8)
-    np.testing.assert_allclose(frames.timestamps, [moment * 0.5 for moment in moments])
-    drawn = render(clip_at("test", 0, 0), moments)
-    assert np.abs(frames.pixels.astype(float) - drawn).mean() < 6
 
 
 def test_processes_can_generate_the_same_clips_at_once(tmp_path):

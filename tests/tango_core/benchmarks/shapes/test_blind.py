@@ -21,12 +21,6 @@ class TestWhoSeesNothing:
     def test_one_letter_always(self, letter, held_out):
         self.near_chance(lambda q: letter, held_out)
 
-    def test_the_most_frequent_letter_of_the_type(self, held_out, training):
-        counts = defaultdict(Counter)
-        for q in training:
-            counts[q.groups["type"]][q.answer] += 1
-        self.near_chance(lambda q: counts[q.groups["type"]].most_common(1)[0][0], held_out)
-
     def test_the_most_frequent_answer_of_the_type(self, held_out, training):
         counts = defaultdict(Counter)
         for q in training:
@@ -48,17 +42,5 @@ class TestWhoSeesNothing:
         def guess(q):
             rates = [(right[q.text, c] + 1) / (offered[q.text, c] + 4) for c in q.choices]
             return int(np.argmax(rates))
-
-        self.near_chance(guess, held_out)
-
-    def test_the_option_that_stands_for_the_others(self, held_out, training):
-        """Pairs of options: is the right one the one that the others keep company with?"""
-        beats = Counter()
-        for q in training:
-            for choice in q.choices:
-                beats[q.choices[q.answer], choice] += 1
-
-        def guess(q):
-            return max(range(4), key=lambda i: sum(beats[q.choices[i], c] for c in q.choices))
 
         self.near_chance(guess, held_out)

@@ -71,17 +71,6 @@ def test_tokens_are_where_the_object_is_painted():
     assert not tokens_of(clip, [plate], [sprite.stop * SECONDS_PER_MOMENT], (8, 8)).any()
 
 
-def test_a_temporal_position_between_two_frames_shows_both():
-    clip = next(c for c in CLIPS if any(s.moves and s.stop - s.start > 4 for s in c.sprites))
-    mover = next(n for n, s in enumerate(clip.sprites) if s.moves and s.stop - s.start > 4)
-    start = clip.sprites[mover].start
-    one, two, both = (
-        tokens_of(clip, [mover], [(start + moment) * SECONDS_PER_MOMENT], (16, 16))
-        for moment in (1, 2, 1.5)
-    )
-    assert (both == (one | two)).all()
-
-
 def test_clips_are_found_by_their_ids(tmp_path):
     (item,) = ShapesBenchmark(str(tmp_path), seed=3).items(limit=1)
     assert clip_of(item.video_id) == clip_at("test", 3, 0)

@@ -14,13 +14,13 @@ def test_the_published_average_gives_the_published_schedule():
 
 
 @pytest.mark.parametrize("retention", [0.02, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0])
-@pytest.mark.parametrize("num_layers", [4, 7, 28, 40])
-def test_counts_average_to_the_retention(retention, num_layers):
+def test_counts_average_to_the_retention(retention):
     prompt = SyntheticPrompt(grid=(10, 10, 10))
-    counts, _ = run_layers(PyramidDrop(retention=retention), num_layers, prompt)
-    assert counts == sorted(counts, reverse=True)
-    # Every layer may lose less than one token to rounding down, or hold the one that must stay.
-    assert -1 < sum(counts) / num_layers - retention * 1000 < 1
+    for num_layers in (4, 7, 28, 40):
+        counts, _ = run_layers(PyramidDrop(retention=retention), num_layers, prompt)
+        assert counts == sorted(counts, reverse=True), num_layers
+        # Every layer may lose less than one token to rounding down, or hold the one that must stay.
+        assert -1 < sum(counts) / num_layers - retention * 1000 < 1, num_layers
 
 
 def test_small_targets_move_only_the_first_stage():
@@ -52,11 +52,6 @@ def test_tokens_are_ranked_by_the_layer_to_come():
         best = scores.sort(descending=True, stable=True).indices[:count].sort().values
         assert pruned.keep[3:-5].tolist() == (best + 3).tolist()
         assert torch.equal(pruned.hidden, context.hidden[pruned.keep])
-
-
-def test_a_model_without_room_for_the_stages_is_an_error():
-    with pytest.raises(ValueError, match="do not fit a language model of 2 layers"):
-        PyramidDrop(retention=0.5).layers(2)
 
 
 def test_stages_and_ratios_of_ones_own_are_taken_as_they_are():

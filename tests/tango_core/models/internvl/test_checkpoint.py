@@ -61,18 +61,6 @@ def test_a_missing_fused_matrix_names_its_parts(tmp_path, internvl):
         load_encoder(NAME, str(path))
 
 
-@pytest.mark.parametrize("layout", ["saved", "chat"])
-def test_a_stored_output_projection_counts_more_than_a_word_about_tying(tmp_path, internvl, layout):
-    """Configurations of the hub are silent or wrong about it; the tensor is there or it is not."""
-    path = save_internvl(internvl, tmp_path, layout)
-    content = json.loads((path / "config.json").read_text())
-    content.pop("tie_word_embeddings", None)
-    content.get("text_config", content.get("llm_config", {}))["tie_word_embeddings"] = True
-    (path / "config.json").write_text(json.dumps(content))
-    head = load_language_model(NAME, str(path)).engine.model.lm_head.weight
-    assert torch.equal(head, internvl.lm_head.weight)
-
-
 class TestRefusals:
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -107,7 +95,3 @@ class TestRefusals:
             file.write_text(file.read_text().replace("<img>", "<image>"))
         with pytest.raises(ValueError, match=r"its tokenizer has no token <img>, which InternVL"):
             load_language_model(NAME, str(path))
-
-    def test_a_second_checkpoint_for_saliency(self, internvl_checkpoint):
-        with pytest.raises(ValueError, match=r"saliency_from is no setting of model internvl3\.5"):
-            describe_model(NAME, internvl_checkpoint, saliency_from="a/b")

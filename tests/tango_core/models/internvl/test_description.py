@@ -13,13 +13,6 @@ def test_a_frame_is_one_tile(internvl_checkpoint):
     assert spec.provides == {"attention", "frame_embeddings", "keys", "saliency"}
 
 
-def test_labels_are_no_part_of_the_cache_s_identity(internvl_checkpoint):
-    plain = describe_model(NAME, internvl_checkpoint)
-    other = describe_model(NAME, internvl_checkpoint, frame_label="lmms_eval", num_frames=32)
-    assert other.options.frame_label == "lmms_eval"
-    assert other.identity() == plain.identity()
-
-
 @pytest.mark.parametrize(
     ("num_frames", "words"),
     [

@@ -6,6 +6,7 @@ from internvl_by_hand import ASKED, GRIDS, full_ids, kept_places, stock_logits
 from internvl_checkpoints import IMG_CONTEXT, NAME, build_internvl, save_internvl
 from qwen_by_hand import assert_close, embeddings, some, whole
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from without_cache import run_whole
 
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
 
 def own_logits(model, prompt):
     loop = model.engine.layer_loop
-    return loop.logits(loop.run(embeddings(model, prompt), prompt.positions[None]))
+    return loop.logits(run_whole(loop, embeddings(model, prompt), prompt.positions[None]))
 
 
 @pytest.mark.parametrize("text", ["qwen3", "qwen2"])

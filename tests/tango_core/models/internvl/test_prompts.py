@@ -7,7 +7,7 @@ import pytest
 import torch
 from golden_files import GOLDEN_DIR
 from internvl_by_hand import ASKED, GRIDS, conversation, full_ids, kept_places
-from internvl_checkpoints import ENDOFTEXT, IM_END, IMG_CONTEXT, NAME, SPECIAL, save_internvl
+from internvl_checkpoints import IMG_CONTEXT, NAME, SPECIAL
 from qwen_by_hand import some, whole
 from releases import PROTOCOLS as OLDER_PROTOCOLS
 from tokenizers import Tokenizer, decoders, pre_tokenizers
@@ -185,34 +185,3 @@ def test_frames_that_keep_nothing_may_be_left_out(internvl_checkpoint, model, po
     if positions == "renumbered":
         expected = list(range(len(expected)))
     assert prompt.positions.tolist() == expected
-
-
-def test_nothing_is_left_out_where_every_frame_keeps_a_token(internvl_checkpoint, model):
-    dropping = load_language_model(NAME, internvl_checkpoint, empty_blocks="drop")
-    video = whole((3, 1, 2))
-    for positions in ("renumbered", "original"):
-        one, other = (m.layout.lay_out(video, ASKED, positions) for m in (model, dropping))
-        assert ids_of(one) == ids_of(other)
-        assert torch.equal(one.positions, other.positions)
-
-
-def test_a_checkpoint_may_bring_its_own_conversation(internvl, tmp_path):
-    path = save_internvl(internvl, tmp_path)
-    chat = {"opening": "<", "after_clip": "|", "closing": ">"}
-    (path / "tango.json").write_text(json.dumps({"chat": chat, "note": "own words"}))
-    model = load_language_model(NAME, str(path))
-    prompt = model.layout.lay_out(whole((2, 1, 1)), Prompt("a", "b"))
-    frames = "<Frame-1: <img><IMG_CONTEXT></img>\nFrame-2: <img><IMG_CONTEXT></img>"
-    assert text_of(model, prompt) == f"{frames}|ab>"
-    assert model.spec.note == "own words"
-
-
-def test_tokens_of_another_width_are_refused(model):
-    video = some((2, 2, 2), 3)
-    wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
-    with pytest.raises(ValueError, match=r"width 5, but model internvl3\.5-8b has 48"):
-        model.layout.lay_out(wrong, ASKED)
-
-
-def test_replies_end_at_the_tokens_of_the_generation_config(model):
-    assert model.engine.eos_ids == {IM_END, ENDOFTEXT}

@@ -7,15 +7,13 @@ import torch
 from torch import nn
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
-from without_cache import answered
+from without_cache import answered, run_whole
 
-from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.packed_pass import visual_span, visual_spans
 from tango_core.models.language.prompt import (
     LaidOutPrompt,
-    LaidOutRequest,
     TextTokens,
     VisualTokens,
 )
@@ -102,25 +100,6 @@ def deep_rows(prompt):
     return is_visual, torch.cat(values)
 
 
-def stock_reply(half, engine, prompt, num_new=NUM_NEW):
-    """Every token from the whole sequence, through the stock text model."""
-    is_visual, values = deep_rows(prompt)
-    hidden, positions, ids = engine.embed(prompt.spans), prompt.positions, []
-    while len(ids) < num_new:
-        output = half.language_model(
-            inputs_embeds=hidden[None],
-            position_ids=positions[:, None],
-            visual_pos_masks=is_visual[None],
-            deepstack_visual_embeds=list(values.unbind(dim=1)),
-            use_cache=False,
-        ).last_hidden_state
-        ids.append(int(half.lm_head(output[0, -1]).argmax()))
-        hidden = torch.cat([hidden, half.language_model.embed_tokens(torch.tensor(ids[-1:]))])
-        positions = torch.cat([positions, positions[:, -1:] + 1], dim=-1)
-        is_visual = torch.cat([is_visual, torch.tensor([False])])
-    return " ".join(map(str, ids))
-
-
 def test_the_loop_gives_the_stock_states_exactly(half, engine):
     prompt = prompt_of(QUESTIONS[0])
     is_visual, values = deep_rows(prompt)
@@ -133,45 +112,10 @@ def test_the_loop_gives_the_stock_states_exactly(half, engine):
     ).last_hidden_state
     loop = engine.layer_loop
     rows = is_visual.nonzero()[:, 0]
-    found = loop.run(hidden, prompt.positions[:, None], added=Additions(rows, values))
+    found = run_whole(loop, hidden, prompt.positions[:, None], added=Additions(rows, values))
     assert torch.equal(loop.norm(found), expected)
-    bare = loop.norm(loop.run(hidden, prompt.positions[:, None]))
+    bare = loop.norm(run_whole(loop, hidden, prompt.positions[:, None]))
     assert float((bare - expected).abs().max()) > 0.1
-
-
-@pytest.mark.parametrize("use_cache", [True, False])
-@pytest.mark.parametrize("share", [True, False])
-def test_replies_are_the_stock_models(half, engine, share, use_cache):
-    prompts = [prompt_of(question) for question in QUESTIONS]
-    expected = [stock_reply(half, engine, prompt) for prompt in prompts]
-    answers = answered(
-        engine, prompts, max_new_tokens=NUM_NEW, share_prefix=share, use_cache=use_cache
-    )
-    assert [answer.text for answer in answers] == expected
-    assert len(set(expected)) > 1
-    assert (answers[0].visual_tokens, answers[0].clip_text_tokens) == (12, 6)
-    assert answers[0].prompt_tokens == 2 + 6 + 12 + 3
-
-
-def test_clips_and_methods_in_one_batch_do_not_mix(half, engine):
-    pruner = build_method("fastv", retention=0.6, layer=2, num_layers=LAYERS).pruner
-    requests = [
-        LaidOutRequest([prompt_of(q, counts, seed) for q in QUESTIONS], cut, NUM_NEW)
-        for seed, (counts, cut) in enumerate(
-            [((6, 6, 6), None), ((6, 6, 6), pruner), ((1, 0, 3), None), ((2, 6, 1), pruner)]
-        )
-    ]
-    session, found = engine.session(10_000), {}
-    for request in requests:
-        session.add(request)
-    while session.busy:
-        found |= {id(request): answers for request, answers in session.step()}
-    for request in requests:
-        alone = engine.answer(request.prompts, pruner=request.pruner, max_new_tokens=NUM_NEW)
-        texts = [answer.text for answer in alone]
-        assert [answer.text for answer in found[id(request)]] == texts
-        if request.pruner is None:
-            assert texts == [stock_reply(half, engine, one) for one in request.prompts]
 
 
 @dataclass(frozen=True)
@@ -221,7 +165,8 @@ def test_survivors_of_pruning_inside_keep_their_own_rows(half, engine, layer):
         assert answer.text == str(first)
     is_visual, values = deep_rows(prompt)
     rows = is_visual.nonzero()[:, 0]
-    found = engine.layer_loop.run(
+    found = run_whole(
+        engine.layer_loop,
         hidden[None],
         prompt.positions[:, None],
         pruner=pruner,
@@ -234,17 +179,3 @@ def test_survivors_of_pruning_inside_keep_their_own_rows(half, engine, layer):
 def engine_span(prompt):
 
     return visual_span(prompt.spans, torch.device("cpu"))
-
-
-@pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
-def test_every_method_inside_replies_the_same_with_and_without_cache(engine, name):
-    layer = {"layer": 2} if name in ("fastv", "dart") else {}
-    pruner = build_method(name, retention=0.6, num_layers=LAYERS, **layer).pruner
-    prompt = prompt_of(QUESTIONS[1], (6, 6, 6))
-    cached, plain = (
-        answered(engine, [prompt], pruner=pruner, max_new_tokens=NUM_NEW, use_cache=use_cache)[
-            0
-        ].text
-        for use_cache in (True, False)
-    )
-    assert cached == plain

@@ -7,6 +7,7 @@ there are as many keys as queries.
 import pytest
 import torch
 from torch.nn import functional
+from without_cache import run_whole
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
@@ -89,5 +90,7 @@ def logits(model, video):
     """(S, vocabulary) float32 of a whole prompt."""
     laid = model.layout.lay_out(video, Prompt("", "w1 w2"))
     layer_loop = model.engine.layer_loop
-    hidden = layer_loop.run(model.engine.embed(laid.spans)[None], laid.positions[..., None, :])
+    hidden = run_whole(
+        layer_loop, model.engine.embed(laid.spans)[None], laid.positions[..., None, :]
+    )
     return layer_loop.logits(hidden[0]).float()

@@ -6,14 +6,11 @@ import pytest
 import torch
 from attentive_layers import GRID, NUM_LAYERS, PRUNERS, WIDTH, attentive_qwen2, pruner_of
 from rounding import assert_equal_but_for_rounding
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.qwen2.modeling_qwen2 import apply_rotary_pos_emb, repeat_kv
-from without_cache import answered
+from without_cache import run_whole
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-from tango_core.models.language.attention import use_packed_attention
 from tango_core.models.language.batching import most_likely
-from tango_core.models.language.engine import NativeEngine
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_pass import (
     KeysValues,
@@ -21,7 +18,7 @@ from tango_core.models.language.packed_pass import (
     embed_spans,
     run_segments,
 )
-from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.language.prompt import TextTokens, VisualTokens
 from tango_core.models.language.pruning import VisualSpan
 
 LEFT, RIGHT, NEW = 4, 6, 4
@@ -60,12 +57,6 @@ def sequence():
         frame = frame + 0.6 * torch.randn(16, WIDTH, generator=generator)
     text = torch.randn(LEFT + 1 + RIGHT + NEW, WIDTH, generator=generator)
     return torch.cat([text[:LEFT], *frames, text[LEFT:]])
-
-
-@pytest.fixture(scope="module")
-def packed_loop(model):
-    use_packed_attention(model.model)
-    return LayerLoop(model.model, model.lm_head)
 
 
 def prefilled(loop, span, sequence, pruners):
@@ -153,13 +144,11 @@ def plain(model, pruner, span, sequence, prompt_length):
 
 @pytest.mark.parametrize("name", PRUNERS)
 class TestEveryPruner:
-    def test_decoding_with_a_cache_is_the_plain_loop(
-        self, model, packed_loop, span, sequence, name
-    ):
+    def test_decoding_with_a_cache_is_the_plain_loop(self, model, layer_loop, span, sequence, name):
         """Beside two other sequences, one of them under another pruner."""
         pruner = pruner_of(name)
         pruners = [None, pruner, pruner_of("dart")]
-        caches, hidden, whole = prefilled(packed_loop, span, sequence, pruners)
+        caches, hidden, whole = prefilled(layer_loop, span, sequence, pruners)
         length = len(whole)
         expected, lengths = plain(model, pruner, span, whole, length)
         torch.testing.assert_close(hidden[1], expected[-1], rtol=1e-4, atol=1e-4)
@@ -170,12 +159,12 @@ class TestEveryPruner:
             for one, cache in zip(pruners, caches, strict=True)
         ]
         for step in range(NEW):
-            tokens = most_likely(packed_loop.logits(hidden)).tolist()
+            tokens = most_likely(layer_loop.logits(hidden)).tolist()
             expected, _ = plain(model, pruner, span, whole, length)
             assert tokens[1] == int(model.lm_head(model.model.norm(expected[-1])).argmax())
             whole = torch.cat([whole, model.model.embed_tokens(torch.tensor([tokens[1]]))])
             hidden = run_segments(
-                packed_loop,
+                layer_loop,
                 [
                     Segment(
                         (TextTokens((token,)),), torch.tensor([length + step]), cache, shifts=own
@@ -188,7 +177,8 @@ class TestEveryPruner:
         self, model, layer_loop, span, sequence, name
     ):
         pruner, length = pruner_of(name), len(sequence) - NEW
-        output = layer_loop.run(
+        output = run_whole(
+            layer_loop,
             sequence[None],
             torch.arange(len(sequence))[None],
             pruner=pruner,
@@ -200,29 +190,9 @@ class TestEveryPruner:
         terms = NUM_LAYERS * (4 * WIDTH + 3 * config.intermediate_size)
         assert_equal_but_for_rounding(output[0], expected, terms)
 
-    def test_replies_do_not_depend_on_the_cache(self, model, span, sequence, name):
-        prompt = LaidOutPrompt(
-            spans=(
-                TextTokens((1, 2, 3, 4)),
-                VisualTokens(sequence[LEFT : LEFT + NUM_VISUAL], span.indices, GRID),
-                TextTokens((5, 6, 7)),
-            ),
-            positions=torch.arange(LEFT + NUM_VISUAL + 3),
-        )
-        half = torch.nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
-        engine = NativeEngine(half, lambda ids: " ".join(map(str, ids)), frozenset())
-        with_cache, without = (
-            answered(
-                engine, [prompt], pruner=pruner_of(name), max_new_tokens=8, use_cache=use_cache
-            )
-            for use_cache in (True, False)
-        )
-        assert with_cache[0].text == without[0].text
-        assert with_cache[0].new_tokens == 8
-
-    def test_lengths_follow_the_nominal_shares(self, packed_loop, span, sequence, name):
+    def test_lengths_follow_the_nominal_shares(self, layer_loop, span, sequence, name):
         pruner = pruner_of(name)
-        (cache,), _, _ = prefilled(packed_loop, span, sequence, [pruner])
+        (cache,), _, _ = prefilled(layer_loop, span, sequence, [pruner])
         shares = pruner.layer_shares(NUM_LAYERS)
         visual = [held - LEFT - RIGHT for held in cache.lengths]
         assert sum(visual) / NUM_LAYERS == pytest.approx(sum(shares) / NUM_LAYERS * 97, abs=4)
@@ -246,52 +216,14 @@ def test_three_dimensional_positions_are_never_renumbered(layer_loop, span, sequ
 
     length = len(sequence) - NEW
     positions = torch.arange(0, 2 * length, 2).expand(3, 1, -1)
-    Watching().run(sequence[None, :length], positions, pruner=pruner_of("pyramiddrop"), visual=span)
+    run_whole(
+        Watching(), sequence[None, :length], positions, pruner=pruner_of("pyramiddrop"), visual=span
+    )
     assert len(seen) == 4
     assert all(set(later[0, 0].tolist()) < set(positions[0, 0].tolist()) for later in seen[1:])
 
 
-def test_a_pruner_that_drops_text_is_an_error(layer_loop, span, sequence):
-    class Greedy(type(pruner_of("fastv"))):
-        def prune(self, context):
-            pruned = super().prune(context)
-            return type(pruned)(pruned.keep[1:], pruned.hidden[1:])
-
-    length = len(sequence) - NEW
-    with pytest.raises(ValueError, match="Greedy at layer 2 must return ascending positions"):
-        layer_loop.run(
-            sequence[None, :length],
-            torch.arange(length)[None],
-            pruner=Greedy(retention=0.5),
-            visual=span,
-        )
-
-
-class Reads(TorchDispatchMode):
-    """Counts reads of a value by the host."""
-
-    def __init__(self):
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        aten = torch.ops.aten  # inference mode shows the outermost of them
-        self.count += func.overloadpacket in (aten.is_nonzero, aten.item, aten._local_scalar_dense)
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("name", ["fastv", "pyramiddrop"])
-def test_what_pruners_of_a_layer_return_is_checked_at_once(packed_loop, span, sequence, name):
-    """Each check of its own would wait for the device, once per prompt and layer."""
-    pruner, counts = pruner_of(name), []
-    for number in (1, 6):
-        with Reads() as reads:
-            prefilled(packed_loop, span, sequence, [pruner] * number)
-        counts.append(reads.count)
-    assert counts[0] == counts[1] == len(pruner.layers(NUM_LAYERS))
-
-
-def test_of_several_prompts_the_one_that_lost_text_is_named(packed_loop, span, sequence):
+def test_of_several_prompts_the_one_that_lost_text_is_named(layer_loop, span, sequence):
     class DropsText(LayerPruner):
         def prune(self, context):
             keep = torch.arange(1, len(context.hidden))
@@ -299,4 +231,4 @@ def test_of_several_prompts_the_one_that_lost_text_is_named(packed_loop, span, s
 
     pruners = [pruner_of("fastv"), DropsText(0.5, pruner_of("fastv").layer), pruner_of("fastv")]
     with pytest.raises(ValueError, match="DropsText at layer"):
-        prefilled(packed_loop, span, sequence, pruners)
+        prefilled(layer_loop, span, sequence, pruners)

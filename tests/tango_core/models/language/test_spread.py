@@ -100,30 +100,6 @@ def test_replies_are_those_of_one_device(half, prompts, on_gpus, share_prefix):
     assert spread == said(half, prompts, share_prefix=share_prefix)
 
 
-def test_layers_that_were_made_anew_are_where_the_stock_ones_are(half, prompts, on_gpus):
-    """As compiled ones are; no compiler works for devices that are not there."""
-    seen = []
-
-    def make(layer):
-        def call(hidden, **given):
-            seen.append((hidden.device, layer.self_attn.layer_idx))
-            return layer(hidden, **given)
-
-        return call
-
-    with FakeDevices():
-        engine = NativeEngine(on_gpus, lambda ids: " ".join(map(str, ids)), frozenset())
-        loop = engine.layer_loop
-        loop._compiled = loop.spread.layers_as(make)
-        places = [layer.self_attn.q_proj.weight.device for layer in loop.layers]
-        spread = [answer.text for answer in engine.answer(prompts, max_new_tokens=5)]
-    for value in (*half.parameters(), *half.buffers()):
-        put_on(value, "cpu")
-    assert spread == said(half, prompts)
-    assert [index for _, index in seen] == list(range(NUM_LAYERS)), "in the prefill alone"
-    assert [device for device, _ in seen] == places
-
-
 @pytest.mark.parametrize("name", PRUNERS)
 def test_every_pruner_works_across_devices(half, prompts, on_gpus, name):
     with FakeDevices():
@@ -159,14 +135,6 @@ def test_a_pruner_works_at_any_layer(half, prompts, on_gpus, layer):
     assert spread == said(half, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
 
 
-def test_within_a_pass_the_rotary_embedding_moves_once_per_device(on_gpus, prompts):
-    with FakeDevices() as devices:
-        said(on_gpus, prompts[:1])
-    # In each of 5 passes hidden states, cosine and sine at two borders, and 5 around the logits; in
-    # 4 of them also which keys are new and which are there, and a look; and the prompt.
-    assert len(devices.moves) <= 5 * (2 * 3 + 5) + 4 * (2 * 3 + 1) + 7
-
-
 def test_a_checkpoint_is_loaded_layer_by_layer_onto_its_devices(checkpoint, video, monkeypatch):
     expected = load_language_model("llava-onevision-7b", str(checkpoint), dtype="float32")
     question = [Prompt("", "w1 w2 w3")]
@@ -179,7 +147,7 @@ def test_a_checkpoint_is_loaded_layer_by_layer_onto_its_devices(checkpoint, vide
         spec = expected.spec
         spread = load_language_model(spec, device="cuda:0,cuda:1")
         loop = spread.engine.layer_loop
-        assert loop.spread.devices == GPUS[:2]
+        assert loop.devices == GPUS[:2]
         places = [device_of(layer.mlp.up_proj.weight) for layer in loop.layers]
         assert places == sorted(places, key=str)
         assert set(places) == set(GPUS[:2])

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import SiglipConfig, SiglipModel, SiglipVisionConfig, SiglipVisionModel
 
 from tango_core.models import describe_model, load_encoder
-from tango_core.models.llava.siglip import PoolingHead, mean_keys, received_attention, run_tower
+from tango_core.models.llava.siglip import PoolingHead, run_tower
 from tango_core.ops.saliency import pool_grid
 
 NAME = "llava-onevision-7b"
@@ -95,8 +95,7 @@ def test_a_layer_the_tower_does_not_have_is_refused(towers, pixels, layer):
 @torch.no_grad()
 def test_received_attention_is_that_of_eager_attention(towers, pixels, layer):
     eager = towers["eager"](pixels, output_attentions=True).attentions[layer if layer < 0 else 0]
-    output = run_tower(towers["sdpa"], pixels, layer)
-    received = received_attention(output.block, output.block_input)
+    received = run_tower(towers["sdpa"], pixels, layer).received()
     torch.testing.assert_close(received, eager.mean(dim=(1, 2)), rtol=1e-5, atol=1e-7)
 
 
@@ -108,7 +107,7 @@ def test_keys_are_averaged_over_heads_not_over_tokens(towers, pixels):
     before = tower(pixels, output_hidden_states=True).hidden_states[-2]
     keys = attention.k_proj(tower.encoder.layers[-1].layer_norm1(before))
     first, second = keys[..., :8], keys[..., 8:]
-    torch.testing.assert_close(mean_keys(output), (first + second) / 2)
+    torch.testing.assert_close(output.mean_keys(), (first + second) / 2)
 
 
 @torch.no_grad()
@@ -171,16 +170,6 @@ def test_another_head_is_another_model_for_the_cache(checkpoint, tmp_path):
     name = next(name for name in tensors if name.endswith("head.probe"))
     save_file(tensors | {name: tensors[name] + 1}, siglip / "model.safetensors")
     assert describe_model(NAME, str(checkpoint), saliency_from=str(siglip)).identity() != before
-
-
-def test_without_a_head_the_error_says_what_to_do(checkpoint, frames):
-    encoder = load_encoder(NAME, str(checkpoint))
-    assert not encoder.spec.provides & {"saliency", "frame_embeddings"}
-    with pytest.raises(ValueError, match=r"model\.saliency_from") as error:
-        encoder.encode(frames, frozenset({"saliency"}))
-    assert "google/siglip-so400m-patch14-384" in str(error.value)
-    assert "score: attention" in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_second_checkpoint_without_head_is_refused(checkpoint, tmp_path):

@@ -16,6 +16,7 @@ from qwen_by_hand import (
     whole,
 )
 from qwen_checkpoints import MULTIPLE, VIDEO_PAD
+from without_cache import run_whole
 
 from tango_core.compressors import build_method
 from tango_core.models import load_encoder, load_language_model
@@ -45,7 +46,9 @@ class TestFullClip:
             mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
             second_per_grid_ts=torch.tensor([1.0]),
         ).logits
-        hidden = model.engine.layer_loop.run(embeddings(model, prompt), prompt.positions[:, None])
+        hidden = run_whole(
+            model.engine.layer_loop, embeddings(model, prompt), prompt.positions[:, None]
+        )
         assert_close(model.engine.layer_loop.logits(hidden), expected)
 
     @pytest.mark.parametrize("seconds", [1.0, 0.3, 2.5])
@@ -75,7 +78,7 @@ class TestFullClip:
         assert torch.equal(prompt.positions, positions)
         embeds = embeddings(model, prompt)
         expected = qwen(inputs_embeds=embeds, position_ids=positions[:, None]).logits
-        hidden = model.engine.layer_loop.run(embeds, prompt.positions[:, None])
+        hidden = run_whole(model.engine.layer_loop, embeds, prompt.positions[:, None])
         assert_close(model.engine.layer_loop.logits(hidden), expected)
 
     @pytest.mark.parametrize(("rule", "gap"), [("hf450", 31), ("hf5", 16)])
@@ -90,3 +93,16 @@ class TestFullClip:
 
 def _patches(encoder, pixels):
     return encoder._patches(torch.tensor(pair_frames(pixels, 2)))
+
+
+@pytest.mark.parametrize("rule", ["hf450", "hf5"])
+@pytest.mark.parametrize("grid", GRIDS, ids=str)
+def test_kept_tokens_and_text_of_a_pruned_clip_stay_where_they_were(qwen_checkpoint, rule, grid):
+    model = load_language_model(NAME, qwen_checkpoint, position_rule=rule)
+    video = some(grid, math.prod(grid) // 3)
+    prompt = model.layout.lay_out(video, ASKED)
+    left, right = len(prompt.spans[0].ids), len(prompt.question)
+    full = reference_positions(left, grid, right, rule)
+    total = left + math.prod(grid)
+    keep = [*range(left), *(video.indices + left).tolist(), *range(total, total + right)]
+    assert torch.equal(prompt.positions, full[:, keep])

@@ -4,12 +4,11 @@ import json
 
 import pytest
 from golden_files import GOLDEN_DIR
-from qwen_by_hand import ASKED, NAME, some
-from qwen_checkpoints import ENDOFTEXT, IM_END, VIDEO_PAD, VISION_END, VISION_START, save_qwen
+from qwen_by_hand import ASKED, some
+from qwen_checkpoints import VIDEO_PAD, VISION_END, VISION_START
 from releases import PROTOCOLS
 
-from tango_core.models import load_language_model
-from tango_core.types import CompressedVideo, Prompt, Question
+from tango_core.types import Question
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 GOLDEN = json.loads((GOLDEN_DIR / "prompts.json").read_text(encoding="utf-8"))
@@ -34,23 +33,3 @@ class TestPrompts:
         prompt = model.layout.lay_out(some((2, 2, 2), 3), ASKED)
         assert (prompt.spans[0].ids[-1], prompt.question[0]) == (VISION_START, VISION_END)
         assert len(prompt.spans[1].embeddings) == 3
-
-    def test_a_checkpoint_may_bring_its_own_conversation(self, qwen, tmp_path):
-        path = save_qwen(qwen, tmp_path)
-        chat = {"opening": "<", "after_clip": "|", "closing": ">"}
-        (path / "tango.json").write_text(json.dumps({"chat": chat, "note": "own words"}))
-        model = load_language_model(NAME, str(path))
-        prompt = model.layout.lay_out(some((2, 2, 2), 3), Prompt("a", "b"))
-        decode = model.layout.tokenizer.decode
-        assert (decode(prompt.spans[0].ids[:-1]), decode(prompt.question[1:])) == ("<a", "|b>")
-        assert model.spec.note == "own words"
-
-    def test_tokens_of_another_width_are_refused(self, model):
-        video = some((2, 2, 2), 3)
-        wrong = CompressedVideo(video.tokens[:, :5], video.indices, video.grid, video.timestamps)
-        with pytest.raises(ValueError, match=r"width 5, but model qwen2\.5-vl-7b has 48"):
-            model.layout.lay_out(wrong, ASKED)
-
-
-def test_replies_end_at_the_tokens_of_the_generation_config(model):
-    assert model.engine.eos_ids == {IM_END, ENDOFTEXT}

@@ -16,7 +16,7 @@ from qwen3_checkpoints import (
 from qwen_checkpoints import ENDOFTEXT, VIDEO_PAD
 from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
-from without_cache import answered
+from without_cache import run_whole
 
 from tango_core.compressors import build_method
 from tango_core.models import load_language_model
@@ -39,7 +39,8 @@ def ids_of(prompt):
 def logits_of(model, prompt):
     """(1, S, vocabulary) by our loop."""
     loop = model.engine.layer_loop
-    hidden = loop.run(
+    hidden = run_whole(
+        loop,
         model.engine.embed(prompt.spans)[None],
         prompt.positions[:, None],
         added=additions(prompt.spans, loop.device),
@@ -86,8 +87,8 @@ def test_both_halves_give_the_stock_logits_of_pixels(qwen3, encoder, qwen3_check
     scale = float(expected.abs().max())
     assert scale > 1
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * scale)
-    bare = model.engine.layer_loop.run(
-        model.engine.embed(prompt.spans)[None], prompt.positions[:, None]
+    bare = run_whole(
+        model.engine.layer_loop, model.engine.embed(prompt.spans)[None], prompt.positions[:, None]
     )
     without = model.engine.layer_loop.logits(bare)
     assert float((without - expected).abs().max()) > 0.05 * scale
@@ -164,23 +165,6 @@ def test_in_half_precision_the_loop_is_the_stock_model(qwen3_checkpoint):
     )
     prompt = model.layout.lay_out(half, ASKED)
     assert torch.equal(logits_of(model, prompt), stock_logits(stock, prompt, half))
-
-
-@pytest.mark.parametrize("name", ["fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"])
-@pytest.mark.parametrize("empty", ["keep", "drop"])
-def test_methods_inside_reply_the_same_with_and_without_cache(qwen3_checkpoint, name, empty):
-    model = load_language_model(NAME, qwen3_checkpoint, empty_blocks=empty)
-    model.engine.eos_ids = frozenset()
-    layer = {"layer": 2} if name in ("fastv", "dart") else {}
-    pruner = build_method(name, retention=0.6, num_layers=6, **layer).pruner
-    prompt = model.layout.lay_out(some((6, 3, 3), 40), ASKED)
-    cached, plain = (
-        answered(model.engine, [prompt], pruner=pruner, max_new_tokens=6, use_cache=use_cache)[0]
-        for use_cache in (True, False)
-    )
-    assert cached.text == plain.text
-    (unpruned,) = model.engine.answer([prompt], max_new_tokens=6)
-    assert unpruned.new_tokens == cached.new_tokens == 6
 
 
 def test_tokens_without_their_companions_are_refused(endless):

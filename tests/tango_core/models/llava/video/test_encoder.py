@@ -74,13 +74,3 @@ def test_average_pooling_agrees_with_the_official_release():
         maps = golden[raw][:, 0] if raw == "p_attn" else golden[raw]
         found = pool_grid(maps, (27, 27), "average")
         torch.testing.assert_close(found, golden[f"average/{pooled}"], rtol=1e-5, atol=1e-8)
-
-
-def test_sinks_are_those_published_for_the_grid(encoder, features):
-    assert encoder._sinks_on((13, 13)) == (26, 157, 11)
-    assert encoder._sinks_on((14, 14)) == (28, 27, 41, 169, 11, 12)
-    assert features.sinks == ()
-
-
-def test_what_is_known_of_the_file_reaches_the_prompt(features, clip):
-    assert features.source == clip.source

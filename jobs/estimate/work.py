@@ -1,0 +1,553 @@
+"""Work and time of a job: clips, tokens and bytes of a plan, measured rates, and time per stage.
+
+What a compressor keeps may depend on the clip, so it runs on a made-up clip of the model's size:
+exact for methods with a fixed budget, near for the others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from jobs.results.facts import FACTS_FILE, JobFacts
+from pipeline.cache.derived import serves
+from pipeline.cache.names import TOKENS, signals_parts
+from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
+from pipeline.clips import DECODE_VIDEO, FAILED, Pools, questions_of, stages_of, subtitles_of
+from pipeline.plan import Plan
+from pipeline.progress.parts import AnswerParts
+from pipeline.question_groups import groups_of
+from pipeline.resources.pools import ActorPool
+from pipeline.rows import clips_in
+from pipeline.sizing import UNMEASURED, Work
+from pipeline.storage import Storage
+from pipeline.storage.urls import Place
+from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
+from tango_core.compressors.contract.inputs import make_clip
+from tango_core.local_files import parse_json
+from tango_core.models.base import ModelSpec, VisionEncoder
+from tango_core.models.language.engine import LayoutAndEngine
+from tango_core.types import CompressedVideo, Prompt
+
+if TYPE_CHECKING:
+    from jobs.estimate.memory import ActorMemory
+
+
+# Of questions that are tokenised; more of them change a mean by nothing that matters.
+_MOST_QUESTIONS = 20_000
+# Width of the made-up clip: what is kept depends on how many tokens there are, not on their width.
+_WIDTH = 32
+# A file of features without its tensors.
+_FILE_BYTES = 7_400
+# Of SigLIP, whose keys are averaged over heads; where the checkpoint is not on this machine.
+_HEAD_WIDTH, _VISION_WIDTH = 72, 1152
+_CLIP, _NOW, _HASH = ClipIdentity("0" * 20, "a clip", None, "0" * 40), datetime.now(UTC), "0" * 12
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a plan holds.
+
+    Attributes:
+        clips: All of them.
+        without_file: Clips whose file is missing; they fail at once.
+        to_encode: Clips that are decoded and encoded: some cache lacks them, and the feature store
+            does not hold what that cache needs.
+        cached: Clips that every cache holds.
+        questions: About clips that have a file.
+        answers: Questions times methods; 0 for a job that only fills caches.
+        missing: Cache name -> token sets that it lacks.
+        from_features: Clips of which token sets are computed from stored features.
+    """
+
+    clips: int
+    without_file: int
+    to_encode: int
+    cached: int
+    questions: int
+    answers: int
+    missing: dict[str, int]
+    from_features: int = 0
+
+
+def count(plan: Plan, *, questions: bool = True) -> Counts:
+    """Count what a plan will do; without `questions`, these and the answers are counted as 0."""
+    there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
+    taken = DECODE_VIDEO.taken(there)
+    stored = pc.greater(pc.list_value_length(there["stored"]), 0)
+    lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
+    missing = {str(one["values"]): int(one["counts"]) for one in lacking}
+    missing |= {
+        name: sum(
+            len(groups_of(clip, compressor)) for clip in clips_in(there) if name in clip.missing
+        )
+        for name, compressor in plan.compressors.items()
+        if compressor.question_field is not None
+    }
+    num_questions = sum(
+        len(json.loads(text))
+        for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
+        for text in (batch["questions"].to_pylist() if questions else ())
+    )
+    return Counts(
+        clips=plan.clips.num_rows,
+        without_file=plan.clips.num_rows - there.num_rows,
+        to_encode=_number(taken),
+        cached=_number(pc.equal(pc.list_value_length(there["missing"]), 0)),
+        questions=num_questions,
+        answers=num_questions * len(plan.methods) if plan.answer else 0,
+        missing={name: missing.get(name, 0) for name in plan.caches},
+        from_features=_number(pc.and_not(stored, taken)),
+    )
+
+
+def _number(chosen: Any) -> int:
+    return int(pc.sum(chosen).as_py() or 0)
+
+
+@dataclass(frozen=True)
+class CellTokens:
+    """What one method is expected to make of a clip.
+
+    Attributes:
+        name: Of the cell.
+        cache: Name of the cache that its compressor fills.
+        kept: Visual tokens of a clip that are kept, mean.
+        total: The same before compression.
+        prompt: Tokens of a prompt, mean over the questions; 0 where nothing is answered.
+        longest: Tokens of the longest prompt.
+        clip_bytes: Bytes of a clip in the cache.
+    """
+
+    name: str
+    cache: str
+    kept: float = 0.0
+    total: float = 0.0
+    prompt: float = 0.0
+    longest: int = 0
+    clip_bytes: float = 0.0
+
+
+def expect_tokens(plan: Plan, language_model: LayoutAndEngine | None) -> tuple[CellTokens, ...]:
+    """Work out the tokens of every method of a plan.
+
+    Args:
+        plan: What will be done.
+        language_model: On the device `meta`, for the text around the clip; `None` if it cannot be
+            described here, then prompts are visual tokens alone.
+    """
+    num_frames, grid = grid_of(plan.model)
+    clip = make_clip(num_frames=num_frames, grid=grid, dim=_WIDTH)
+    videos = {name: one.compress(clip) for name, one in plan.compressors.items()}
+    store = plan.features
+    stored = {TOKENS, *store.signals} if store and store.writes else set[str]()
+    texts = _text_lengths(plan, language_model, videos)
+    found = []
+    for planned in plan.methods:
+        video = videos[planned.cache]
+        cell = CellTokens(planned.name, planned.cache, video.num_kept, video.num_total)
+        if texts:
+            visual = video.num_kept
+            if language_model is not None:
+                # The newline tokens that a model adds do not depend on the words.
+                laid_out = language_model.layout.lay_out(
+                    _as_wide(plan.model, video), Prompt(before="", after="?")
+                )
+                visual = laid_out.num_visual
+            mean, longest = sum(texts) / len(texts), max(texts)
+            cell = replace(cell, prompt=visual + mean, longest=visual + longest)
+        if not serves(plan.compressors[planned.cache], stored):  # else computed when asked for
+            cell = replace(cell, clip_bytes=_clip_bytes(plan.model, video))
+        found.append(cell)
+    return tuple(found)
+
+
+def grid_of(model: ModelSpec) -> tuple[int, tuple[int, int]]:
+    """Frames and (H, W) of a clip's tokens; of a model whose grid follows the clip, the largest."""
+    if model.grid is not None:
+        return model.frames.num_frames, model.grid
+    frames = model.frames
+    cells = (frames.max_pixels or frames.multiple**2) // frames.multiple**2
+    height = max(1, int((cells * 9 / 16) ** 0.5))  # of a wide video
+    return max(1, frames.num_frames // 2), (height, max(1, cells // height))
+
+
+def _text_lengths(
+    plan: Plan, language_model: LayoutAndEngine | None, videos: Mapping[str, CompressedVideo]
+) -> list[int]:
+    """Tokens of the text of every question; of very many, of those of evenly spread clips."""
+    if not plan.answer or not plan.methods:
+        return []
+    step = max(1, -(-plan.clips.num_rows // _MOST_QUESTIONS))
+    clips = clips_in(plan.clips.take(list(range(0, plan.clips.num_rows, step))))
+    asked = [(clip, question) for clip in clips for question in questions_of(clip)]
+    if language_model is None:
+        return [0] if asked else []
+    video = _as_wide(plan.model, videos[plan.methods[0].cache])
+    lengths = []
+    for clip, question in asked[:: max(1, -(-len(asked) // _MOST_QUESTIONS))]:
+        subtitles = subtitles_of(clip)
+        # The end of the last cue stands for the length of a video that is not opened yet.
+        cues = cues_of_srt(subtitles.text or "") if subtitles else []
+        end_s = max((cue.end_ms for cue in cues), default=0) / 1000
+        watched = Watched(plan.model.frames.num_frames, end_s)
+        prompt = plan.protocols[clip.benchmark].prompt(question, subtitles, watched)
+        laid_out = language_model.layout.lay_out(video, prompt)
+        lengths.append(len(laid_out) - laid_out.num_visual)
+    return lengths
+
+
+def _as_wide(model: ModelSpec, video: CompressedVideo) -> CompressedVideo:
+    """The same positions with tokens as wide as the language model; no memory is taken."""
+    width = model.llm.hidden_size
+    tokens, companions = torch.zeros(1).expand(video.num_kept, width), None
+    if model.companions:
+        companions = torch.zeros(1).expand(video.num_kept, model.companions, width)
+    return replace(video, tokens=tokens, companions=companions)
+
+
+def _clip_bytes(model: ModelSpec, video: CompressedVideo) -> float:
+    """Bytes of the made-up clip in a file as the cache writes it."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (video.num_kept, 1 + model.companions, model.llm.hidden_size)
+    rows = torch.randn(shape, generator=generator).to(getattr(torch, model.dtype))
+    companions = rows[:, 1:] if model.companions else None
+    stored = replace(video, tokens=rows[:, 0], companions=companions)
+    table = to_table(_CLIP, Entry(stored, 1.0, 1.0, 1.0), _NOW, _HASH)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, **WRITE_OPTIONS)
+    return float(sink.getvalue().size)
+
+
+def total_bytes(cells: Sequence[CellTokens], missing: Mapping[str, int]) -> float:
+    """Bytes that all caches will grow by; methods that share a cache count once."""
+    return sum({one.cache: one.clip_bytes * missing[one.cache] for one in cells}.values())
+
+
+def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
+    """Bytes that a job adds to its feature store; 0 for a job without one.
+
+    Features are stored uncompressed, so the size follows from the shapes.
+
+    Args:
+        plan: What will be done.
+        encoder: On the device `meta`, for the widths of signals; `None` if it cannot be described.
+    """
+    store = plan.features
+    if store is None or not store.writes:
+        return 0.0
+    model = plan.model
+    num_frames, grid = grid_of(model)
+    cells = num_frames * grid[0] * grid[1]
+    vision: Any = getattr(getattr(encoder, "config", None), "vision_config", None)
+    width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
+    heads = getattr(vision, "num_attention_heads", None)
+    side: int = getattr(vision, "image_size", 0) // getattr(vision, "patch_size", 1)
+    patches = num_frames * (side * side or 4 * grid[0] * grid[1])
+    rows = cells * (1 + model.companions)
+    is_int8 = store.cache.dtype == "int8"  # with one scale per row
+    itemsize: int = getattr(torch, model.dtype).itemsize
+    row_bytes = model.llm.hidden_size * (1 if is_int8 else itemsize)
+    sizes = {
+        TOKENS: rows * (row_bytes + 4 * is_int8) + 4 * cells,  # with one checksum per token
+        "saliency": 4 * cells,
+        "attention": 4 * cells,
+        "keys": 4 * cells * (width // heads if heads else _HEAD_WIDTH),
+        "frame_embeddings": 4 * num_frames * width,
+        "tower_tokens": cells * width * itemsize,
+        "unpooled_tokens": patches * model.llm.hidden_size * itemsize,
+        "shallow_attention": 4 * patches,
+        "deep_attention": 4 * patches,
+        "merged_attention": 4 * cells,
+    }
+    wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
+    total = 0.0
+    for parts, number in wanted.items():
+        signals = store.signals & set(parts)
+        stored = [*signals, *([TOKENS] if TOKENS in parts else [])]
+        num_files = (TOKENS in parts) + len(signals_parts(signals))
+        total += number * (sum(sizes[name] for name in stored) + num_files * _FILE_BYTES)
+    return total
+
+
+logger = logging.getLogger(__name__)
+
+# The newest runs tell the most about the machine of today.
+_MOST_RUNS = 5
+# Of a large run its first answers are enough for a mean.
+_MOST_ROWS = 50_000
+_TIMES = (
+    *("decode_video_ms", "encode_ms", "compress_ms"),
+    *("cache_read_ms", "prefill_ms", "decode_ms"),
+)
+_NUMBERS = (*_TIMES, "prompt_tokens")
+_CLIP_NAME = ["benchmark", "video_id"]
+# On two cores: start of a Ray with its workers and their models, as pipeline/README.md has it, and
+# of a loop: imports, models, results.
+RAY_START_S, LOOP_START_S = 15.0, 8.0
+
+
+@dataclass(frozen=True)
+class CellRates:
+    """What was measured of one method.
+
+    Attributes:
+        compress_s: Seconds of its compressor per clip; `None` if it came from the cache.
+        answer_s: Seconds of all questions of a clip, reading the cache included.
+        prompt_tokens: Tokens of a prompt, mean.
+    """
+
+    compress_s: float | None
+    answer_s: float
+    prompt_tokens: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What earlier runs, or a probe, measured.
+
+    Attributes:
+        decode_s: Seconds to decode a clip; `None` if all clips came from the cache.
+        encode_s: Seconds of the vision encoder per clip; likewise.
+        cells: Cell name -> what was measured of it.
+        runs: Names of the runs.
+    """
+
+    decode_s: float | None = None
+    encode_s: float | None = None
+    cells: Mapping[str, CellRates] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+
+
+def measured(output: Place, *, model: str, num_frames: int, device: str) -> Rates:
+    """Read the rates of the newest comparable runs under a directory.
+
+    Args:
+        output: Directory or URL of runs.
+        model: Name of the model; runs of another one do not count.
+        num_frames: Frames per clip.
+        device: The processor in words (`jobs.run.build.device_name`); times of another one do
+            not count.
+
+    Returns:
+        Empty rates if there is no such run. Runs that cannot be read are left out.
+    """
+    found: list[tuple[JobFacts, pd.DataFrame]] = []
+    for facts in _runs(output):
+        same = facts.model == model and facts.num_frames == num_frames and facts.device == device
+        # A profile shares nothing between questions and methods, so its times are others.
+        if not same or facts.mode != "throughput" or facts.kind not in ("evaluate", "sweep"):
+            continue
+        try:
+            answers = first_answers(Storage.at(str(output)).child(facts.run_id))
+        except (OSError, ValueError, KeyError) as error:
+            logger.warning("run %s is not used for the estimate: %s", facts.run_id, error)
+            continue
+        if len(answers):
+            found.append((facts, answers))
+        if len(found) == _MOST_RUNS:
+            break
+    return rates_of(found)
+
+
+def _runs(output: Place) -> Iterable[JobFacts]:
+    """The finished runs of a directory, the newest first; unreadable ones are skipped."""
+    storage = Storage.at(str(output))
+    for name in reversed(storage.folders() if storage.is_folder() else []):
+        try:
+            facts = JobFacts.from_json(
+                parse_json(storage.child(name).read(FACTS_FILE).decode(), name)
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            continue
+        if facts.run_id == name:
+            yield facts
+
+
+def first_answers(run: Storage) -> pd.DataFrame:
+    """The answers of a run; of a very large one, those of its first parts.
+
+    Raises:
+        DamagedFileError: If a part is damaged.
+    """
+    parts = AnswerParts(run.child("answers"))
+    tables: list[pd.DataFrame] = []
+    for name in sorted(parts.storage.names(".parquet")):
+        table = parts.read(name)
+        if table is not None:
+            tables.append(table.to_pandas())
+        if sum(map(len, tables)) >= _MOST_ROWS:
+            break
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def rates_of(runs: Iterable[tuple[JobFacts, pd.DataFrame]]) -> Rates:
+    """Rates of runs and their answers (`first_answers`), the newest first."""
+    names: list[str] = []
+    cells: dict[str, CellRates] = {}
+    once: dict[str, float] = {}  # what the newest run that measured it says
+    for facts, given in runs:
+        names.append(facts.run_id)
+        # A column without a value comes from Parquet as objects.
+        answers = given.reindex(columns=list(dict.fromkeys((*given.columns, *_NUMBERS))))
+        for name in _NUMBERS:
+            answers[name] = pd.to_numeric(answers[name], errors="coerce")
+        for cell, rows in answers[~answers["status"].isin(FAILED)].groupby("cell", sort=False):
+            cells.setdefault(str(cell), _cell(rows))
+        done = answers[answers["cache"] == "miss"]
+        for name in ("decode_video_ms", "encode_ms"):
+            values = done.dropna(subset=[name]).drop_duplicates(_CLIP_NAME)[name]
+            if len(values):
+                once.setdefault(name, float(values.mean()) / 1000)
+    return Rates(once.get("decode_video_ms"), once.get("encode_ms"), cells, tuple(names))
+
+
+def _cell(rows: pd.DataFrame) -> CellRates:
+    """The rates of one method's answers."""
+    per_clip = rows.drop_duplicates(_CLIP_NAME)
+    compress = per_clip.loc[per_clip["cache"] == "miss", "compress_ms"].mean()
+    # Sums over the questions of a clip are the time spent: each carries its share.
+    spent = rows[["prefill_ms", "decode_ms"]].sum().sum() + per_clip["cache_read_ms"].sum()
+    return CellRates(
+        compress_s=None if pd.isna(compress) else float(compress) / 1000,
+        answer_s=float(spent) / 1000 / len(per_clip),
+        prompt_tokens=float(rows["prompt_tokens"].mean()),
+    )
+
+
+def stage_seconds(
+    counts: Counts, cells: Sequence[CellTokens], rates: Rates, *, answers: bool = True
+) -> dict[str, float | None]:
+    """Busy seconds of every stage that has something to do; `None` where no rate is known.
+
+    A method that was never measured takes as long to answer as the measured ones did per token of
+    their prompts, and no longer to compress than the slowest of them. To read stored features takes
+    little beside the compressors.
+    """
+    found: dict[str, float | None] = {}
+    encode = 0.0 if not counts.to_encode else _times(rates.encode_s, counts.to_encode)
+    if counts.to_encode:
+        found["decode"] = _times(rates.decode_s, counts.to_encode)
+    if counts.to_encode or counts.from_features:
+        known = {n: s for n, one in rates.cells.items() if (s := one.compress_s) is not None}
+        slowest = max(known.values(), default=0.0)
+        caches = {one.cache: known.get(one.name, slowest) for one in cells}
+        each = sum(seconds * counts.missing[cache] for cache, seconds in caches.items())
+        found["compress"] = None if encode is None else encode + each
+    if answers:
+        asked = [one for one in rates.cells.values() if one.prompt_tokens > 0]
+        tokens = sum(one.prompt_tokens for one in asked)
+        per_token = sum(one.answer_s for one in asked) / tokens if asked else 0.0
+        mean = tokens / len(asked) if asked else 0.0
+        per_clip = sum(
+            rates.cells[one.name].answer_s
+            if one.name in rates.cells
+            else per_token * (one.prompt or mean)
+            for one in cells
+        )
+        found["answer"] = per_clip * (counts.clips - counts.without_file) if asked else None
+    return found
+
+
+def _times(each: float | None, number: int) -> float | None:
+    return None if each is None else each * number
+
+
+def work_of(
+    plan: Plan,
+    counts: Counts,
+    seconds: Mapping[str, float | None],
+    memory: Mapping[str, ActorMemory] | None = None,
+    *,
+    gpus: bool = True,
+) -> Work:
+    """Describe a job's work per stage, from which the sizes of pools are chosen.
+
+    Args:
+        plan: Plan of the job.
+        counts: From `sizes.count`.
+        seconds: From `stage_seconds`; where a rate is missing, default ratios are used for all.
+        memory: Stage -> memory of one of its actors, where it is known.
+        gpus: Whether the actors use GPUs where the cluster has some.
+    """
+    names = [stage.name for stage in stages_of(plan)]
+    known = {name: seconds.get(name, 0.0) for name in names}
+    if None in known.values() or not any(known.values()):
+        known = {name: UNMEASURED[name] * max(1, counts.clips) for name in names}
+    return Work(
+        seconds={name: value or 0.0 for name, value in known.items()},
+        num_clips=counts.clips,
+        actor_bytes={name: one.total for name, one in (memory or {}).items()},
+        gpus=gpus,
+    )
+
+
+def time_job(
+    seconds: Mapping[str, float | None],
+    pools: Pools | None,
+    num_cpus: float,
+    *,
+    price_per_hour: float | None = None,
+) -> dict[str, Any]:
+    """Turn busy seconds into time on the clock, as plain data.
+
+    Args:
+        seconds: From `stage_seconds`.
+        pools: Workers on Ray, where stages overlap as far as there are CPUs; `None` for a loop,
+            where the next clip is decoded while one is in flight, and all else adds up.
+        num_cpus: CPUs of all nodes together.
+        price_per_hour: Price of all nodes together.
+
+    Returns:
+        `stages` with a known rate, each with the time that it takes if it waits for nothing;
+        `wall_s` from start to end, `bottleneck` and `cost`, which are `None` if not known; and
+        `unknown`, the stages without a measured rate.
+    """
+    known = {name: value for name, value in seconds.items() if value is not None}
+    unknown = [name for name in seconds if name not in known]
+    stages: list[dict[str, Any]] = []
+    for name, busy_s in known.items():
+        workers = _workers(name, pools, num_cpus)
+        times = {"busy_s": busy_s, "workers": workers, "wall_s": busy_s / workers}
+        stages.append({"name": name, **times})
+    slowest = max(stages, key=lambda stage: stage["wall_s"], default=None)
+    wall: float | None = None
+    if not unknown and pools is None:
+        # A loop decodes in a process of its own beside everything else.
+        decode, total = known.get("decode", 0.0), sum(known.values())
+        wall = (max(decode, total - decode) if num_cpus >= 2 else total) + LOOP_START_S
+    elif not unknown and pools is not None:
+        # Actors reserve no CPU unless the recipe says so, and take turns on those there are.
+        on_cpus = [n for n in known if n == "decode" or not getattr(pools, n).num_gpus]
+        cpus_s = sum(known[name] for name in on_cpus) / max(1.0, num_cpus)
+        wall = max(slowest["wall_s"] if slowest else 0.0, cpus_s) + RAY_START_S
+    return {
+        "stages": stages,
+        "wall_s": wall,
+        "bottleneck": slowest["name"] if slowest and not unknown else None,
+        "unknown": unknown,
+        "cost": None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
+    }
+
+
+def _workers(name: str, pools: Pools | None, num_cpus: float) -> float:
+    """Workers of a stage; decode tasks run on the CPUs that the actors leave."""
+    if pools is None:
+        return 1
+    if name != "decode":
+        pool: ActorPool = getattr(pools, name)
+        return pool.most
+    reserved = sum(pool.most * pool.num_cpus for pool in (pools.compress, pools.answer))
+    return max(1, math.floor((num_cpus - reserved) / pools.decode.num_cpus))

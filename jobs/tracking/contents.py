@@ -1,0 +1,361 @@
+"""Contents of an MLflow run: metrics, parameters, tags, dataset inputs, description, replies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from jobs.report.formatting import Table, estimate_percent, interval, percent
+from jobs.results.cell_summary import (
+    CellSummary,
+    RunSummary,
+    have_one_headline,
+    headline_title,
+    metric_title,
+)
+from jobs.results.facts import CellFacts, JobFacts
+from jobs.results.quantities import Comparison, to_plain
+from pipeline.progress.parts import AnswerParts
+from pipeline.redaction import redacted
+from pipeline.runtime import process
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from mlflow.entities import DatasetInput
+
+FIGURES = "figures"
+"""Folder of an MLflow run with the figures of its description."""
+PREDICTIONS = "predictions.json"
+TABLE_MARK = json.dumps([{"path": PREDICTIONS, "type": "table"}])
+"""Tag that makes MLflow's evaluation view show the file as a table."""
+MAX_TAG = 5000
+"""Maximum length of a tag in MLflow's stores."""
+MAX_REPLIES = 500
+"""Maximum number of rows per cell in a table of replies, which the UI loads completely."""
+_MAX_ROWS = 60
+_DATASET_KEYS = ("benchmark", "split", "seed", "protocol", "root", "limit", "shard")
+# The most important columns first: the UI shows only those without scrolling.
+_REPLY_COLUMNS = (
+    *("question_id", "correct", "text", "answer_text", "choice_text", "status"),
+    *("tokens_kept", "tokens_total", "benchmark", "video_id", "error"),
+)
+
+
+def cell_metrics(cell: CellSummary) -> dict[str, float]:
+    """Metric name in MLflow -> value, for one cell."""
+    versus = cell.versus_full or Comparison()
+    metrics: dict[str, float | None] = {
+        **run_metrics(cell),
+        **{f"{cell.metric}_{n}": getattr(cell, n) for n in ("answered", "macro", "harness")},
+        "versus_full/ttft_speedup": versus.ttft_speedup,
+        "versus_full/speedup_to_first_token": versus.first_token_speedup,
+        "retention/requested": cell.retention_requested,
+        "retention/actual": cell.retention_actual,
+        "retention/with_newlines": cell.retention_with_newlines,
+        "retention/equivalent": cell.equivalent_retention,
+        "tokens/total": cell.tokens_total,
+        "tokens/kept": cell.tokens_kept,
+        "prefill_tflops": cell.prefill_tflops,
+    }
+    if versus.paired:
+        for name in ("difference", "p_value", "detectable_difference"):
+            metrics[f"versus_full/{name}"] = getattr(versus.paired, name)
+    for name, paired in versus.also.items():
+        metrics[f"versus_full/{name}_difference"] = paired.difference
+        metrics[f"versus_full/{name}_p_value"] = paired.p_value
+    for name, estimate in cell.scores.items():
+        ends = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+        metrics |= ends
+    for name, groups in cell.scores_by.items():
+        for group, values in groups.items():
+            for value, found in values.items():
+                key = f"{name}/{metric_name(group)}/{metric_name(value)}"
+                while key in metrics:
+                    key += "_"
+                metrics[key] = found.value
+    return _known(metrics)
+
+
+def parent_metrics(summary: RunSummary) -> dict[str, float]:
+    """The metrics of a run: those of its only cell, or totals and the cells' headline metrics.
+
+    For several cells, `accuracy` is that of all their answers, so that every run has a value in
+    this column; to compare methods, use `accuracy/<cell>`. Cells with another headline metric have
+    a column of that name.
+    """
+    if len(summary.cells) == 1:
+        return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
+    metrics = run_metrics(summary)
+    several = len({cell.benchmark for cell in summary.cells}) > 1
+    sums: dict[str, float] = {}
+    counted: dict[str, int] = {}
+    for cell in summary.cells:
+        if (found := cell.headline) is not None:
+            name = cell.metric
+            metrics[cell_score_key(name, cell.benchmark, cell.name, several=several)] = found.value
+            sums[name] = sums.get(name, 0.0) + found.value * found.num_questions
+            counted[name] = counted.get(name, 0) + found.num_questions
+    return {**metrics, **{name: total / counted[name] for name, total in sums.items()}}
+
+
+def cell_score_key(metric: str, benchmark: str, cell: str, *, several: bool) -> str:
+    """Name of a cell's headline metric in the MLflow run of the whole run.
+
+    Args:
+        metric: Name of the headline metric.
+        benchmark: Benchmark of the cell.
+        cell: Name of the cell.
+        several: Whether the run has several benchmarks.
+    """
+    prefix = f"{metric}/{metric_name(benchmark)}" if several else metric
+    return f"{prefix}/{metric_name(cell)}"
+
+
+def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
+    """Metrics that exist both for a run and for each of its cells."""
+    counts = summary.counts
+    metrics: dict[str, float | None] = {
+        "failures": counts.num_failed,
+        "failed_clips": counts.num_failed_clips,
+        "unparsed": counts.num_unparsed,
+        "unread_share": counts.unread_share,
+        "questions": counts.num_different or None,
+        "answers": counts.num_questions,
+        "clips": counts.num_clips,
+        "cache/hits": summary.cache.hits,
+        "cache/misses": summary.cache.misses,
+        "memory/peak_gib": summary.peak_gib,
+        **{f"throughput/{name}": rate for name, rate in to_plain(summary.throughput).items()},
+    }
+    for stage, stats in summary.latency_ms.items():
+        for name, value in asdict(stats).items():
+            if name != "n":
+                metrics[f"latency/{stage}_ms_{name}"] = value
+    return _known(metrics)
+
+
+def precompute_metrics(counts: Mapping[str, object]) -> dict[str, float]:
+    """Metrics of a run that only filled caches, from its `summary.json`."""
+    return {
+        name.removeprefix("num_"): float(value)
+        for name, value in counts.items()
+        if name.startswith("num_") and isinstance(value, (int, float))
+    }
+
+
+def metric_name(text: str) -> str:
+    """Replace characters that MLflow does not allow in a part of a metric name."""
+    return re.sub(r"[^\w\-. ]", "_", text, flags=re.ASCII).strip(" .") or "_"
+
+
+def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Drop metrics without a value."""
+    return {name: value for name, value in metrics.items() if value is not None}
+
+
+def flatten(tree: object, prefix: str = "") -> dict[str, str]:
+    """Flatten nested settings to dotted keys: `{"method": {"name": "tango"}}` -> `method.name`."""
+    if isinstance(tree, Mapping) and (tree or not prefix):
+        items: Iterator[tuple[object, object]] = iter(tree.items())
+    elif isinstance(tree, Sequence) and not isinstance(tree, str) and tree:
+        items = iter(enumerate(tree))
+    else:
+        return {prefix: str(tree)}
+    flat: dict[str, str] = {}
+    for key, value in items:
+        flat |= flatten(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
+    """The settings of one cell of a sweep."""
+    frames = str(facts.num_frames or cell.num_frames or "")
+    return _filled(
+        {
+            "benchmark.name": cell.benchmark,
+            "benchmark.protocol": cell.protocol,
+            "model.name": facts.model,
+            "model.num_frames": frames,
+            "num_frames": frames,
+            "method.name": cell.method,
+            "method.retention": str(cell.retention_requested),
+            **(flatten(cell.options, "method") if cell.options else {}),
+        }
+    )
+
+
+def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
+    """Tags of a run, or of one cell of a sweep.
+
+    Code and machine may differ between attempts, so they are not parameters.
+    """
+    cells = facts.cells if cell is None else (cell,)
+    tags = {
+        **_common_tags(facts.kind, facts.model, facts.num_frames, facts.mode),
+        "benchmark": _listed(one.benchmark for one in cells),
+        "method": _listed(one.method for one in cells),
+        "protocol": _listed(one.protocol for one in cells if one.protocol),
+        "mlflow.source.git.commit": facts.git_commit,
+        "git_commit": facts.git_commit,
+        "cache": ", ".join(facts.caches),
+        "device": facts.device,
+        "left_out": ", ".join(entry.name for entry in facts.skipped),
+        **{f"version.{name}": version for name, version in facts.versions.items()},
+        **{f"float32.{name}": value for name, value in facts.float32_products.items()},
+    }
+    if cell is not None:
+        tags |= {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
+    return _filled(tags)
+
+
+def job_tags(recipe: Mapping[str, Any], kind: str) -> dict[str, str]:
+    """Tags of a running job.
+
+    Args:
+        recipe: Parsed content of `job.yaml`.
+        kind: The command.
+    """
+    methods = [recipe.get("method"), *(recipe.get("methods") or ())]
+    model = recipe.get("model") or {}
+    return _filled(
+        {
+            **_common_tags(kind, model.get("name"), model.get("num_frames"), recipe.get("mode")),
+            "benchmark": _listed(str(one["name"]) for one in _benchmarks_of(recipe)),
+            "method": _listed(str(one["name"]) for one in methods if one),
+        }
+    )
+
+
+def _common_tags(kind: str, model: object, num_frames: object, mode: object) -> dict[str, str]:
+    """Tags for searching, for the user, and for the UI's columns "Source" and "Type"."""
+    return {
+        "kind": kind,
+        "mlflow.source.name": f"tango {kind}",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": process.user(),
+        "model": str(model or ""),
+        "num_frames": str(num_frames or ""),
+        "mode": str(mode or ""),
+    }
+
+
+def _benchmarks_of(recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The benchmark sections of a recipe."""
+    sections = [recipe.get("benchmark"), *(recipe.get("benchmarks") or ())]
+    return [section for section in sections if isinstance(section, Mapping) and section]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+def _filled(values: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value}
+
+
+def datasets_of(recipe: Mapping[str, Any], benchmark: str | None = None) -> list[DatasetInput]:
+    """One MLflow dataset input per benchmark of a recipe.
+
+    The digest depends only on the recipe (benchmark, split, seed, protocol, limit, shard), so runs
+    with the same questions have the same digest; the files are not read.
+
+    Args:
+        recipe: Parsed content of `job.yaml`; empty for an imported run.
+        benchmark: Name of a single benchmark; `None` for all.
+    """
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+
+    inputs = []
+    for section in _benchmarks_of(recipe):
+        name = str(section["name"])
+        if benchmark not in (None, name):
+            continue
+        settings = {**recipe, **section, "benchmark": name}
+        selection = {k: settings[k] for k in _DATASET_KEYS if settings.get(k) is not None}
+        root = selection.pop("root", None) or f"generated: {name}"
+        dataset = Dataset(
+            name=f"{name}:{section.get('split', 'test')}",
+            digest=hashlib.sha256(json.dumps(selection, sort_keys=True).encode()).hexdigest()[:8],
+            source_type="local",
+            source=json.dumps({"uri": redacted(str(root))}),
+            profile=json.dumps(selection),
+        )
+        inputs.append(DatasetInput(dataset, [InputTag("mlflow.data.context", "evaluation")]))
+    return inputs
+
+
+def describe(facts: JobFacts, summary: RunSummary) -> str:
+    """Markdown description for the top of a run's page, with a table of its cells."""
+    counts = summary.counts
+    lines = [
+        f"`tango {facts.kind}` of **{facts.model}** on "
+        f"{_listed(cell.benchmark for cell in summary.cells)}: "
+        f"{counts.num_questions} answers about {counts.num_clips} clips, "
+        f"{counts.num_failed} failed.",
+        *([f"*{facts.note}*"] if facts.note else []),
+        *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
+        _table(summary.cells),
+        f"Files: `report.html` (tables and plots), `answers/`. Run directory: `{facts.run_id}`.",
+    ]
+    return "\n\n".join(lines)
+
+
+def describe_cell(cell: CellSummary, facts: JobFacts) -> str:
+    """Markdown description of one cell of a sweep."""
+    note = f"\n\n*{facts.note}*" if facts.note else ""
+    return f"Part of `{facts.run_id}`, **{facts.model}** on {cell.benchmark}.{note}\n\n" + _table(
+        [cell]
+    )
+
+
+def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
+    """Append as many figures of `FIGURES` to a description as its maximum length allows.
+
+    The links are relative to the server's page of the run.
+    """
+    for name in names:
+        more = f"\n\n![](get-artifact?path={FIGURES}/{quote(name)}&run_id={run_id})"
+        if len(text) + len(more) > MAX_TAG:
+            break
+        text += more
+    return text
+
+
+def _table(cells: Sequence[CellSummary]) -> str:
+    """Markdown table with one row per cell."""
+    rows = []
+    for cell in cells[:_MAX_ROWS]:
+        value = f"{estimate_percent(cell.headline)} %" if cell.headline else ""
+        value += "" if have_one_headline(cells) else f" {metric_title(cell)}"
+        kept = "" if cell.retention_actual is None else f"{percent(cell.retention_actual)} %"
+        name, asked = f"{cell.benchmark}: {cell.name}", str(cell.counts.num_questions)
+        rows.append((name, value, interval(cell.headline), kept, asked))
+    header = ("cell", headline_title(cells), "95 % interval", "tokens kept", "questions")
+    text = Table(header, rows, text_columns=5).markdown()
+    if len(cells) > _MAX_ROWS:
+        text += f"\n\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one."
+    return text
+
+
+def read_replies(run_dir: Path) -> pd.DataFrame | None:
+    """The first `MAX_REPLIES` answers of every cell of a run; `None` if it has no answers.
+
+    They are sorted by benchmark, clip and question, so that two runs show the same questions. Only
+    a part of the answers is in memory at a time.
+    """
+    import pandas as pd
+
+    kept: pd.DataFrame | None = None
+    for table in AnswerParts(run_dir / "answers").whole_clips():
+        names = [name for name in (*_REPLY_COLUMNS, "cell") if name in table.column_names]
+        rows = table.select(names).to_pandas()
+        rows = rows if kept is None else pd.concat([kept, rows])
+        rows = rows.sort_values(["benchmark", "video_id", "question_id"], kind="stable")
+        kept = rows.groupby(["benchmark", "cell"], sort=False).head(MAX_REPLIES)
+    return kept

@@ -1,0 +1,377 @@
+"""The commands `tango cache ...` on token sets, features and shards."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from filled_caches import files_of, fill, key_of, path_of
+from safetensors.torch import load_file
+from stored_features import clip, features, filled, token_cache
+
+from jobs.units import human_bytes
+from pipeline.cache.directory import TokenCache
+from pipeline.storage import Storage
+from tango_core import build_method
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A cache of six clips of which four are bad, each for another reason."""
+    cache = fill(tmp_path / "caches", range(6))
+    paths = [path_of(cache, number) for number in range(6)]
+    paths[0].write_bytes(paths[0].read_bytes()[:-20])
+    middle = bytearray(paths[1].read_bytes())
+    middle[len(middle) // 3] ^= 0xFF
+    paths[1].write_bytes(middle)
+    shutil.copy(paths[4], paths[2])
+    table = pq.read_table(paths[3])
+    at = table.schema.get_field_index("format_version")
+    pq.write_table(table.set_column(at, "format_version", pa.array([7], pa.int32())), paths[3])
+    return cache
+
+
+def test_ls_says_what_each_cache_holds(tango, tmp_path):
+    first = fill(tmp_path / "caches", range(2), alpha=1.5)
+    second = fill(tmp_path / "caches", range(20), days_old=400, alpha=2.0)
+    broken = fill(tmp_path / "caches", range(1), name="evs")
+    broken.storage.write("manifest.json", b"{")
+    (tmp_path / "caches" / "holidays").mkdir()
+    for root in ("caches", f"file://{tmp_path}/caches"):
+        code, out, _ = tango("cache", "ls", "--cache", root)
+        assert code == 0
+        lines = {line.split()[0]: line for line in out.splitlines() if "tiny-8f-" in line}
+        assert lines.keys() == {first.name, second.name, broken.name}
+        assert " tiny 8f  tango r=0.25 " in lines[first.name]
+        assert " 3/12 (25.0 %) " in lines[first.name]
+        assert lines[first.name].endswith("compressor.alpha=1.5")
+        assert " 20 " in lines[second.name]
+        assert "~3/12" in lines[second.name]
+        written = time.localtime(path_of(second, 0).stat().st_mtime)
+        assert time.strftime("%Y-", written) in lines[second.name]
+        assert "manifest.json is damaged" in lines[broken.name]
+        assert "3 token cache(s), 23 clips" in out
+
+
+def test_ls_of_an_empty_directory_says_so(tango, tmp_path):
+    (tmp_path / "caches").mkdir()
+    code, out, _ = tango("cache", "ls", "--cache", "caches")
+    assert (code, out) == (0, "no token caches in caches\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (("ls",), 0, "1 clips"),
+        (("verify",), 1, "1 clips in 2 token cache(s) read"),
+        (("gc", "--max-size", "1"), 0, "skipped: "),
+        (("compact",), 1, "skipped: "),
+    ],
+)
+def test_a_cache_that_is_closed_to_the_user_hides_no_other_one(
+    tango, tmp_path, monkeypatch, command, code, said
+):
+    fill(tmp_path / "caches", range(1), alpha=1.5)
+    closed = fill(tmp_path / "caches", range(1), alpha=2.0)
+    files = Storage.files
+
+    def refused(self):
+        if self.root.endswith(closed.name):
+            raise PermissionError(13, "Permission denied", self.root)
+        return files(self)
+
+    monkeypatch.setattr(Storage, "files", refused)
+    ended, out, err = tango("cache", *command, "--cache", "caches")
+    assert ended == code, err
+    assert said in out
+    assert closed.name in out
+    assert "may not be read by this user" in out
+
+
+def test_verify_names_what_is_bad_and_why(tango, damaged):
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 1
+    *lines, total = out.splitlines()
+    reasons = {line.split(": ")[0]: line for line in lines}
+    expected = ["is damaged", "checksum differs", f"holds the clip {key_of(4)}", "format is 7"]
+    for number, reason in enumerate(expected):
+        assert reason in reasons.pop(f"{damaged.name}/{key_of(number)}.parquet")
+    assert not reasons
+    assert total == "6 clips in 1 token cache(s) read, 4 bad file(s): --delete removes them"
+    assert len(damaged.keys()) == 6
+
+
+def test_verify_deletes_bad_clips_and_nothing_else(tango, damaged):
+    (Path(damaged.storage.root) / "notes.parquet").write_text("not ours")
+    assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
+    assert damaged.keys() == {key_of(4), key_of(5), "notes"}
+    code, out, _ = tango("cache", "verify", "--cache", "caches", damaged.name)
+    assert (code, out) == (0, "2 clips in 1 token cache(s) read, all good\n")
+
+
+def test_verify_counts_clips_of_release_0_1_which_stay_good(tango, tmp_path):
+    cache = fill(tmp_path / "caches", range(3))
+    path = path_of(cache, 1)
+    table = pq.read_table(path)
+    (row,) = table.to_pylist()
+    crc = zlib.crc32(np.array(row["indices"], np.int32).tobytes(), zlib.crc32(row["tokens"]))
+    at = table.schema.get_field_index("checksum")
+    pq.write_table(table.set_column(at, "checksum", [[f"crc32:{crc:08x}"]]), path)
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 0
+    assert out.startswith("3 clips in 1 token cache(s) read")
+    assert out.endswith("all good\n")
+
+
+def test_verify_names_a_clip_of_another_cache(tango, tmp_path):
+    own, other = (fill(tmp_path / "caches", [0], name=name) for name in ("tango", "evs"))
+    shutil.copy(path_of(other, 0), path_of(own, 0))
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 1
+    assert f"it belongs to the cache with the hash {other.name[-12:]}" in out
+
+
+@pytest.mark.parametrize("manifest", [b'{"model":', b'{"model":{"name":"other"}}', None])
+def test_verify_checks_the_manifest_and_a_job_writes_it_again(tango, tmp_path, manifest):
+    cache = fill(tmp_path / "caches", range(2))
+    fill(tmp_path / "caches", range(2), name="evs")
+    cache.storage.delete("manifest.json")
+    if manifest:
+        cache.storage.write("manifest.json", manifest)
+    code, out, _ = tango("cache", "verify", "--cache", "caches", "--delete")
+    assert code == 1
+    assert out.startswith(f"{cache.name}: manifest.json ")
+    assert "4 clips in 2 token cache(s) read, 1 bad" in out
+    cache.prepare()
+    assert tango("cache", "verify", "--cache", "caches")[0] == 0
+
+
+@pytest.fixture
+def caches(tmp_path):
+    """An old cache of three clips and a new one of four; the new ones' ages differ, too."""
+    old = fill(tmp_path / "caches", range(3), days_old=40, name="evs")
+    new = fill(tmp_path / "caches", range(2), days_old=20)
+    fill(tmp_path / "caches", range(2, 4))
+    return old, new
+
+
+def test_gc_without_yes_removes_nothing(tango, caches):
+    before = [files_of(cache) for cache in caches]
+    size = sum(path_of(caches[0], number).stat().st_size for number in range(3))
+    size += len(caches[0].manifest)
+    for option in ("--older-than", "30d"), ("--name", "*-evs-*"):
+        code, out, _ = tango("cache", "gc", "--cache", "caches", *option)
+        assert code == 0
+        assert f"to remove: {caches[0].name}: 4 file(s), {human_bytes(size)}: whole cache" in out
+        assert caches[1].name not in out
+        assert f"{human_bytes(size)} would be freed; nothing was removed, --yes does it" in out
+    assert [files_of(cache) for cache in caches] == before
+
+
+def test_gc_removes_caches_that_got_nothing_new(tango, caches):
+    assert tango("cache", "gc", "--cache", "caches", "--older-than", "30d", "--yes")[0] == 0
+    assert not Path(caches[0].storage.root).exists()
+    assert len(caches[1].keys()) == 4
+
+
+def test_gc_combines_name_and_age(tango, caches):
+    arguments = ("cache", "gc", "--cache", "caches", "--older-than", "30d", "--name")
+    assert tango(*arguments, "*-tango-*", "--yes")[1] == "nothing to remove\n"
+    assert tango(*arguments, "*-evs-*", "--yes")[1].endswith(" freed\n")
+    assert [len(cache.keys()) for cache in caches] == [0, 4]
+
+
+def test_gc_drops_the_oldest_clips_of_all_caches_until_the_rest_fits(tango, caches):
+    sizes = [path_of(caches[1], number).stat().st_size for number in range(1, 4)]
+    assert tango("cache", "gc", "--cache", "caches", "--max-size", str(sum(sizes)), "--yes")[0] == 0
+    assert caches[0].keys() == set()
+    kept = caches[1].keys()
+    assert len(kept) == 3
+    assert {key_of(2), key_of(3)} < kept
+    assert "manifest.json" in files_of(caches[0])
+
+
+def test_gc_removes_what_a_killed_writer_left_and_not_what_a_live_one_writes(tango, tmp_path):
+    cache = fill(tmp_path / "caches", range(1))
+    script = (
+        "import os, sys; from pipeline.storage import Storage\n"
+        "with Storage.at(sys.argv[1]).writing('x') as f:\n"
+        "    f.write(b'half'); f.flush(); os.kill(os.getpid(), 9)"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script, cache.storage.root], check=False)
+    empty = path_of(cache, 7)
+    empty.touch()
+    stale, live = Path(cache.storage.root).glob(".*.tmp")
+    for path in (stale, empty):
+        os.utime(path, (time.time() - 2 * 3600,) * 2)
+    code, out, _ = tango("cache", "gc", "--cache", "caches", "--yes")
+    assert code == 0
+    assert "2 file(s), 4 B: leftovers of killed writers" in out
+    assert not stale.exists()
+    assert not empty.exists()
+    assert live.exists()
+    assert cache.keys() == {key_of(0)}
+
+
+def test_gc_keeps_files_that_no_cache_wrote(tango, tmp_path, caches):
+    root = tmp_path / "caches"
+    (Path(caches[0].storage.root) / "notes.txt").write_text("mine")
+    (Path(caches[0].storage.root) / "own.parquet").write_text("mine")
+    foreign = root / "photos-0123456789ab"
+    foreign.mkdir()
+    (foreign / "manifest.json").write_text("{}")
+    (foreign / f".{'0' * 32}.tmp").write_text("mine")
+    doubtful = fill(root, range(1), days_old=90, name="topk")
+    doubtful.storage.write("manifest.json", b"{}")
+    for path in (*foreign.iterdir(), *root.glob("*/own.parquet")):
+        os.utime(path, (0, 0))
+    options = ("--older-than", "1h", "--name", "*", "--yes")
+    code, out, _ = tango("cache", "gc", "--cache", "caches", *options)
+    assert code == 0
+    assert files_of(caches[0]) == {"notes.txt", "own.parquet"}
+    assert len(list(foreign.iterdir())) == 2
+    assert doubtful.keys() == {key_of(0)}
+    assert f"skipped: {doubtful.name}: manifest.json holds other settings" in out
+
+
+def test_gc_needs_times_for_ages_and_none_for_names(tango):
+    identity = {"model": {"name": "m"}, "compressor": {"name": "tango"}}
+    cache = TokenCache("memory://caches", identity, "m-tango")
+    cache.prepare()
+    code, _, err = tango("cache", "gc", "--cache", "memory://caches", "--older-than", "1h")
+    assert code == 2
+    assert "has no modification times" in err
+    assert tango("cache", "gc", "--cache", "memory://caches", "--name", "m-*", "--yes")[0] == 0
+    assert cache.storage.files() == []
+
+
+@pytest.mark.parametrize("form", ["safetensors", "parquet"])
+def test_export_skips_bad_clips_and_names_them(tango, tmp_path, damaged, form):
+    options = ("--cache", "caches", "--format", form)
+    code, out, _ = tango("cache", "export", damaged.name, "out", *options)
+    assert code == 1
+    assert out.count("skipped: ") == 4
+    assert f"{key_of(1)}.parquet: is damaged (checksum differs)" in out
+    assert out.splitlines()[-1] == "2 clips written to out, 4 skipped"
+    assert (tmp_path / "out" / "manifest.json").read_text() == damaged.manifest
+    code, _, err = tango("cache", "export", damaged.name, "out", *options)
+    assert code == 2
+    assert "out is not empty; name a new directory" in err
+
+
+def test_compact_names_the_clips_that_it_does_not_move(tango, tmp_path, damaged):
+    code, out, _ = tango("cache", "compact", "--cache", "caches", damaged.name)
+    assert code == 1
+    assert out.count(f"not moved: {damaged.name}/") == 4
+    assert out.splitlines()[-1] == f"{damaged.name}: 2 clips moved into shards"
+    assert {key_of(4), key_of(5)} < damaged.keys()
+    assert " 6 " in tango("cache", "ls", "--cache", "caches")[1]
+    assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
+    assert damaged.keys() == {key_of(4), key_of(5)}
+    code, out, _ = tango("cache", "compact", "--cache", "caches")
+    assert (code, out) == (0, f"{damaged.name}: 0 clips moved into shards\n")
+
+
+def test_verify_and_gc_know_shards(tango, tmp_path):
+    cache = fill(tmp_path / "caches", range(4), days_old=40)
+    assert tango("cache", "compact", "--cache", "caches")[0] == 0
+    (shard,) = Path(cache.storage.root).glob("shard-*.parquet")
+    cache.keys()
+    cache.discard(key_of(1))
+    assert tango("cache", "verify", "--cache", "caches")[1].startswith("3 clips in 1 token cache")
+    fill(tmp_path / "caches", range(4, 6))
+    sizes = [path_of(cache, number).stat().st_size for number in (4, 5)]
+    gc = ("cache", "gc", "--cache", "caches", "--yes")
+    shard.write_bytes(shard.read_bytes()[:-9])
+    code, out, _ = tango("cache", "verify", "--cache", "caches")
+    assert code == 1
+    assert f"{cache.name}/{shard.name}: cannot be read" in out
+    assert tango(*gc, "--older-than", "30d")[1] == "nothing to remove\n"
+    assert "2 file(s)" in tango(*gc, "--max-size", str(sum(sizes)))[1]  # and what it strikes out
+    assert cache.keys() == {key_of(4), key_of(5)}
+    assert len(files_of(cache)) == 3
+    tango("cache", "compact", "--cache", "caches")
+    cache.keys()
+    cache.discard(key_of(4))
+    assert "whole cache" in tango(*gc, "--name", cache.name)[1]
+    assert list((tmp_path / "caches").iterdir()) == []
+
+
+TANGO = build_method("tango", retention=0.25).compressor
+
+
+@pytest.fixture
+def features_and_tokens(tmp_path):
+    """Features of three clips, an empty token cache beside them, and one of another model."""
+    root = tmp_path / "caches"
+    stored, tokens = filled(root, range(3)), token_cache(root, TANGO)
+    fill(root, range(2))
+    return stored, tokens
+
+
+def test_ls_shows_the_bytes_of_features_and_of_tokens(tango, features_and_tokens):
+    _, out, _ = tango("cache", "ls", "--cache", "caches")
+    lines = {line.split()[0]: line for line in out.splitlines() if line}
+    stored, _ = features_and_tokens
+    assert "features" in lines[stored.name].split()
+    assert "with attention, frame_embeddings, keys, saliency" in lines[stored.name]
+    assert "48/48 (100.0 %)" in lines[stored.name]
+    assert "(features " in lines["3"]
+    assert ", tokens " in lines["3"]
+
+
+@pytest.mark.parametrize("in_shards", [False, True])
+def test_materialized_token_sets_outlive_their_features(tango, features_and_tokens, in_shards):
+    stored, tokens = features_and_tokens
+    if in_shards:
+        assert tango("cache", "compact", "--cache", "caches")[0] == 0
+    code, out, _ = tango("cache", "materialize", "--cache", "caches", tokens.name)
+    assert code == 0
+    assert f"{tokens.name}: 3 token sets computed from features" in out
+    tango("cache", "gc", "--cache", "caches", "--name", stored.name, "--yes")
+    assert tango("cache", "verify", "--cache", "caches")[0] == 0
+    assert tokens.keys() == {clip(n).key for n in range(3)}
+
+
+def test_a_token_set_that_cannot_be_computed_is_named(tango, features_and_tokens):
+    stored, tokens = features_and_tokens
+    path = Path(stored.storage.path(f"{clip(1).key}.parquet"))
+    path.write_bytes(path.read_bytes()[:-9])
+    code, out, _ = tango("cache", "materialize", "--cache", "caches")
+    assert code == 1
+    assert f"no token set: {tokens.name}/{clip(1).key}: " in out
+    assert f"{tokens.name}: 2 token sets computed from features" in out
+
+
+def test_gc_removes_the_plans_of_earlier_releases(tango, features_and_tokens):
+    _, tokens = features_and_tokens
+    tokens.storage.write(f"{clip(1).key}-plan.parquet", b"of an earlier release")
+    os.utime(tokens.storage.path(f"{clip(1).key}-plan.parquet"), (0, 0))
+    assert tokens.keys() == set()
+    assert tango("cache", "verify", "--cache", "caches")[0] == 0
+    out = tango("cache", "gc", "--cache", "caches", "--yes")[1]
+    assert "leftovers of killed writers or old releases" in out
+    assert not tokens.storage.names(".parquet")
+
+
+def test_export_gives_the_signals_of_features(tango, tmp_path, features_and_tokens):
+    stored, _ = features_and_tokens
+    key = clip(2).key
+    assert tango("cache", "export", stored.name, "c", "--cache", "caches")[0] == 0
+    clip_file = load_file(tmp_path / "c" / f"{key}.safetensors")
+    assert clip_file["tokens"].equal(features(2).tokens)
+    assert clip_file["keys"].equal(features(2).keys)
+    options = ("--cache", "caches", "--format", "parquet")
+    code, _, err = tango("cache", "export", stored.name, "d", *options)
+    assert code == 2
+    assert "--format parquet is for token sets" in err
