@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -183,7 +183,7 @@ class FrameTowerOutput:
     block_input: Tensor
     attention: Any
     norm: Any
-    earlier: Mapping[int, Tensor] = MappingProxyType({})
+    earlier: Mapping[int, Tensor] = field(default_factory=dict)
 
     def heads(self, kind: str, states: Tensor) -> Tensor:
         """Queries ("q") or keys ("k") of (F, n, Dv) normed states: (F, heads, n, head_dim)."""
