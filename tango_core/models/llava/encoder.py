@@ -27,8 +27,8 @@ from tango_core.models.llava.siglip import (
 from tango_core.models.sinks import PUBLISHED_SINKS
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
 from tango_core.models.towers.frame_batches import upload_clip
+from tango_core.models.towers.frame_merging import MergedFrames, merge_frames
 from tango_core.models.towers.trace import Observer
-from tango_core.ops.frame_merging import MergedFrames, merge_frames
 from tango_core.ops.saliency import pool_grid
 from tango_core.types import VideoFrames, VisualFeatures
 

@@ -31,7 +31,7 @@ class LlavaOptions(FamilyOptions):
         pooling_step: Number of tower positions per token along each axis, 2 as published. A larger
             step gives fewer tokens from the same pixels, as the tower's input size is fixed.
         merge_layers: 0-based blocks of the tower behind which similar frames are merged (EarlyTom,
-            `ops/frame_merging.py`), e.g. `"6,21,23"`; `None` for none.
+            `towers/frame_merging.py`), e.g. `"6,21,23"`; `None` for none.
         merge_threshold: Similarity in [-1, 1] below which a group of frames ends.
         merge_momentum: Weight in (0, 1] of the newest frame in the average of similarities.
         merge_window: Most frames of a group, 2 or more.

@@ -40,7 +40,7 @@ def test_every_method_before_the_language_model_takes_it():
         WITH_BUDGET
     )
     # Two have no retention, and the kept cells of `aot` follow from where its anchors lie.
-    assert without == {"full", "block", "aot"}
+    assert without == {"full", "block", "aot", "earlytom"}
 
 
 @pytest.mark.parametrize("name", EXACT)
