@@ -243,7 +243,7 @@ class Compressor(ABC):
             )
         self._check(features)
         plan = self._checked_plan(features, clock)
-        return replace(plan, drawing=self._drawing(features, plan.drawing), means=None)
+        return replace(plan, drawing=self._drawing(features, plan.drawing))
 
     @torch.no_grad()
     @full_precision()
