@@ -18,7 +18,6 @@ import reference_tango
 from pruner_cases import build_pruner
 from references import COMPRESSORS, PRUNERS
 
-
 # Compared with vectors of their releases' code instead (tests/fixtures/golden3).
 WITH_VECTORS = {"aot", "cdpruner", "earlytom", "rediprune", "semvid"}
 

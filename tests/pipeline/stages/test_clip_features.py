@@ -8,10 +8,8 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache import rows
 from pipeline.cache.derived import on_device
 from pipeline.cache.names import SIGNALS
-from pipeline.cache.rows import quantise
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.resources.pools import PoolError
 from pipeline.rows import clips_in
@@ -183,18 +181,6 @@ def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_f
     (whole,) = token_sets(exact, compressed(exact)).values()
     assert torch.equal(one, other)
     assert not torch.equal(one, whole)
-
-
-def test_tokens_are_rounded_once_whoever_reads_them(shapes, tmp_path, monkeypatch):
-    calls = []
-
-    def counted(tokens):
-        calls.append(tokens.shape)
-        return quantise(tokens)
-
-    monkeypatch.setattr(rows, "quantise", counted)
-    compressed(planned(shapes, tmp_path, UNIFORM, features="all", feature_dtype="int8"))
-    assert len(calls) == 1
 
 
 def test_features_that_do_not_fit_at_first_are_put_on_the_device_again(
