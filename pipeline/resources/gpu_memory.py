@@ -76,15 +76,6 @@ def bytes_of_share(pool: ActorPool, total: int) -> int:
     return max(0, int(pool.num_gpus * total) - _CONTEXT)
 
 
-def room_on(pool: ActorPool, devices: Iterable[torch.device]) -> dict[torch.device, int]:
-    """Bytes that an actor can use on each GPU before loading: free and within its share."""
-    found = {}
-    for device in devices:
-        free, total = torch.cuda.mem_get_info(device)
-        found[device] = min(free, bytes_of_share(pool, total))
-    return found
-
-
 def weights_by_device(stage: str, model: ModelSpec) -> dict[torch.device, int]:
     """Bytes of weights on each device; empty if unknown before loading."""
     load: Callable[..., object] = load_encoder if stage == "compress" else load_language_model

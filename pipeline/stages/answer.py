@@ -34,9 +34,8 @@ from pipeline.stages.answer_rows import (
     kept_digest,
     of_damaged,
 )
-from pipeline.stages.compress import root_of
+from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
-from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.threads import done_ahead
 from pipeline.storage.faults import store_fault
 from tango_core.benchmarks.base import Protocol

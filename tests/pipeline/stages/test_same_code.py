@@ -16,7 +16,7 @@ from pipeline.cache.directory import open_cache
 from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import WorkerError
 from pipeline.settings import Settings
-from pipeline.stages.same_code import raise_if_other_code
+from pipeline.stages.compress import raise_if_other_code
 from tango_core import build_method
 from tango_core.code_identity import PACKAGE
 from tango_core.compressors import base
@@ -64,7 +64,7 @@ def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path
 WORKER = """
 import pickle, sys
 from pipeline.errors import WorkerError
-from pipeline.stages.same_code import raise_if_other_code
+from pipeline.stages.compress import raise_if_other_code
 from tango_core.compressors import base
 for digest in (None, "0123456789abcdef"):
     base.edited_digest = lambda: digest
