@@ -18,8 +18,7 @@ from pipeline.cache.features import FeatureStore, open_store
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
 from pipeline.clips import Clip
-from pipeline.methods import PlannedMethod, plan_methods
-from pipeline.plan import plan_clips
+from pipeline.plan import PlannedMethod, plan_clips, plan_methods
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
