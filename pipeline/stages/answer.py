@@ -23,7 +23,7 @@ from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
-from pipeline.methods import PlannedMethod
+from pipeline.plan import PlannedMethod
 from pipeline.rows import AnswerRow, Result, result_of
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,

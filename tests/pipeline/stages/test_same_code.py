@@ -36,10 +36,6 @@ def edited(monkeypatch, digest):
     monkeypatch.setattr(base, "edited_digest", lambda: digest)
 
 
-def test_equal_code_is_accepted(plan):
-    raise_if_other_code(plan.compressors, plan.caches)
-
-
 def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
     edited(monkeypatch, "0123456789abcdef")
     with pytest.raises(WorkerError) as caught:
@@ -97,10 +93,3 @@ def test_a_class_that_was_sent_with_its_code_is_the_drivers(plan, tmp_path, monk
     assert unedited == "started"
     assert "is not the driver's (edited_digest)" in edited_there
     del sys.modules["own_method"]
-
-
-def test_another_version_is_other_code(plan, monkeypatch):
-    compressor = build_method("uniform", retention=0.25).compressor
-    monkeypatch.setattr(type(compressor), "version", 7)
-    with pytest.raises(WorkerError, match=r"'uniform'.*\(version\)"):
-        raise_if_other_code(plan.compressors, plan.caches)
