@@ -43,7 +43,20 @@ def derived_for(
         NotFiniteError: If merging finite tokens gave NaN or infinity.
     """
     started = time.perf_counter()
-    videos = compressor.compress_for(asked)
+    return finished(compressor.compress_for(asked), found, started)
+
+
+def finished(videos: Sequence[CompressedVideo], found: ReadFeatures, started: float) -> list[Entry]:
+    """The token sets that a method made of features, in host memory.
+
+    Args:
+        videos: Results of the method, on any device.
+        found: Features of the clip.
+        started: `time.perf_counter()` when the method was called.
+
+    Raises:
+        NotFiniteError: If merging finite tokens gave NaN or infinity.
+    """
     if videos[-1].tokens.is_cuda:
         torch.cuda.synchronize(videos[-1].tokens.device)
     ms = (time.perf_counter() - started) * 1000 / len(videos)

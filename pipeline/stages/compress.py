@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.cache.derived import derived_for, serves
+from pipeline.cache.derived import finished, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.fingerprint import canonical_json
@@ -210,7 +211,8 @@ class CompressVideo:
             if not groups:
                 return
             asked = self.questions.asked(found.features, groups)
-            entries = derived_for(self.compressors[name], found, asked)
+            started = time.perf_counter()
+            entries = finished(self.compressors[name].compress_for(asked), found, started)
             writings[name] = self.writers.begin(partial(self._write, name, clip, groups, entries))
             times[name] = entries[0].compress_ms
 
