@@ -24,11 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from jobs.results.cell_summary import CellSummary
+from jobs.results.cell_summary import CellSummary, RunSummary, parse_summary
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.reduction import parts_of, reduce_runs
-from jobs.results.run_summary import RunSummary, parse_summary
-from jobs.results.summary import SUMMARY_FILE, summarize_reduced
+from jobs.results.summary import SUMMARY_FILE, parts_of, reduce_runs, summarize_reduced
 from pipeline.clips import FAILED
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER

@@ -14,8 +14,8 @@ from jobs.report.formatting import DASH, Table, shortened
 from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import render_table
+from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
-from jobs.results.run_summary import RunSummary, parse_summary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, RunState, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes
@@ -53,7 +53,7 @@ def runs_table(states: Sequence[RunState], max_width: int | None = None) -> str:
     """
     rows = [_row(one) for one in states]
     header, shrink = list(_HEADER), _SHRINK
-    if max_width is not None and max(map(len, Table(_HEADER, rows).plain())) > max_width:
+    if max_width is not None and Table(_HEADER, rows).width > max_width:
         header = ["bench" if name == "benchmark" else name for name in header]
         stamps = {row[0][:_STAMP] for row in rows}
         if len(stamps) == len(rows):
@@ -218,8 +218,8 @@ def replicated(
     with ExitStack() as copies:
         folders = [copies.enter_context(local_copy(one)) for one in places]
         into = copies.enter_context(local_copy(target, lambda name: False))
-        report = report_replicates(folders, into)
+        page, sentences = report_replicates(folders, into)
     lines = []
-    for text in report.sentences:
+    for text in sentences:
         lines += textwrap.wrap(text, max_width or 100, subsequent_indent="  ")
-    return "\n".join([*lines, "", f"table: {target / report.page.name}"])
+    return "\n".join([*lines, "", f"table: {target / page.name}"])

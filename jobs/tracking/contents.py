@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jobs.report.formatting import Table, estimate_percent, interval, percent
-from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
+from jobs.results.cell_summary import (
+    CellSummary,
+    RunSummary,
+    have_one_headline,
+    headline_title,
+    metric_title,
+)
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
-from jobs.results.run_summary import RunSummary
 from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
 from pipeline.runtime import process

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.config.bounded_yaml import load_yaml
+from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
-from jobs.results.run_summary import RunSummary, parse_summary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.tracking import contents
 from jobs.tracking.runs import (

@@ -67,15 +67,6 @@ def test_a_question_that_does_not_count_leaves_its_group_incomplete():
     assert values[counts].tolist() == [0.25]
 
 
-def test_without_questions_there_is_no_score():
-    nothing = np.zeros(0)
-    asked = Questions(
-        nothing.astype(bool), nothing.astype(bool), nothing, nothing.astype(int), [],
-        nothing.astype(int),
-    )  # fmt: skip
-    assert not GROUP_SCORE.count(asked).counts.any()
-
-
 @pytest.mark.parametrize(
     ("kind", "structure", "number"),
     [("logic", "[4,3,2,1]", 4), ("riddle", "", 4), ("logic", "", 3)],
