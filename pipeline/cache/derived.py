@@ -34,7 +34,20 @@ def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
         NotFiniteError: If merging finite tokens gave NaN or infinity.
     """
     started = time.perf_counter()
-    video = compressor.compress(found.features)
+    return finished(compressor.compress(found.features), found, started)
+
+
+def finished(video: CompressedVideo, found: ReadFeatures, started: float) -> Entry:
+    """The token set that a method made of features, in host memory.
+
+    Args:
+        video: Result of the method, on any device.
+        found: Features of the clip.
+        started: `time.perf_counter()` when the method was called.
+
+    Raises:
+        NotFiniteError: If merging finite tokens gave NaN or infinity.
+    """
     if video.tokens.is_cuda:
         torch.cuda.synchronize(video.tokens.device)
     ms = (time.perf_counter() - started) * 1000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pipeline.cache.derived import derived, serves
+from pipeline.cache.derived import finished, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.fingerprint import canonical_json
@@ -200,7 +201,8 @@ class CompressVideo:
                 times[name] = None
                 return
             found = ReadFeatures(source.features, identity, decode_video_ms, source.encode_ms)
-            entry = derived(self.compressors[name], found)
+            started = time.perf_counter()
+            entry = finished(self.compressors[name].compress(found.features), found, started)
             writings[name] = self.writers.begin(partial(self.caches[name].write, identity, entry))
             times[name] = entry.compress_ms
 

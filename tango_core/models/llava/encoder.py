@@ -15,7 +15,6 @@ from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoi
 from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
 from tango_core.models.llava.siglip import (
-    activation_bytes,
     load_pooling_head,
     run_tower,
     selected_states,
@@ -66,10 +65,6 @@ class Encoder(FrameEncoder):
         """Number of blocks up to the one whose output the model uses."""
         number = self.config.vision_config.num_hidden_layers
         return max(selected_states(self.config.vision_feature_layer, number))
-
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Memory of one frame; see `VisionEncoder.frame_bytes`."""
-        return activation_bytes(self.config.vision_config, self._dtype.itemsize)
 
     def patch_grid(self, grid: Grid) -> Grid:
         """See `TowerEncoder.patch_grid`."""

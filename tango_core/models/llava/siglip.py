@@ -86,22 +86,6 @@ def run_tower(
     )
 
 
-def activation_bytes(config: SiglipVisionConfig, itemsize: int) -> int:
-    """Memory that one frame takes in the tower, the projector and the signals, rounded up.
-
-    Residual stream, normalised input, queries, keys, values, their attention and both sides of the
-    activation of the MLP; the head's signals and the projector need about as much in float32.
-
-    Args:
-        config: Of the tower.
-        itemsize: Bytes of a number.
-    """
-    tokens: int = (config.image_size // config.patch_size) ** 2
-    block: int = 8 * config.hidden_size + 2 * config.intermediate_size
-    signals: int = 8 * config.hidden_size * 4
-    return tokens * (block * itemsize + signals)
-
-
 class PoolingHead(nn.Module):
     """SigLIP's attention pooling: one learned query, the probe, attends to all tokens of a frame.
 

@@ -218,7 +218,13 @@ class FrameTowerOutput:
 
 
 class FrameEncoder(TowerEncoder):
-    """A tower that encodes every frame independently, at a fixed size."""
+    """A tower that encodes every frame independently, at a fixed size.
+
+    Attributes:
+        class_tokens: Number of rows of a frame besides its patches.
+    """
+
+    class_tokens = 0
 
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         super().__init__(spec, files)
@@ -250,6 +256,17 @@ class FrameEncoder(TowerEncoder):
     def of_patches(self, hidden: Tensor) -> Tensor:
         """The patch rows of a layer's output."""
         return hidden
+
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Memory of one frame; see `VisionEncoder.frame_bytes`.
+
+        Residual stream, normalised input, queries, keys, values, their attention and both sides of
+        the activation of the MLP; signals and projector need about as much in float32.
+        """
+        config = self.config.vision_config
+        rows = self.class_tokens + math.prod(self.patch_grid((0, 0)))
+        numbers = 8 * config.hidden_size + 2 * config.intermediate_size
+        return int(rows * (numbers * self._dtype.itemsize + 8 * config.hidden_size * 4))
 
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The model's fixed grid."""
