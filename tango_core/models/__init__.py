@@ -5,9 +5,8 @@ add a model, here or in another package.
 
 Packages and modules, each importing only from those before it:
 
-    options, sinks, session, base, family      interfaces: no family, no transformers
-    placement, memory_faults, compiling,
-    fused_attention                            devices and kernels
+    options, sinks, base, family               interfaces: no family, no transformers
+    placement, memory_faults, kernels          devices and kernels
     checkpoints/                               directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine
     files, towers/, language_half              shared parts of all families' halves
