@@ -76,7 +76,6 @@ _TABLES = {
     "texts": pa.schema(
         [("clip", _NUMBER), ("question_id", _TEXT), ("text", _TEXT), ("options", _TEXT)]
     ),
-    "kinds": pa.schema([("kind", _NUMBER), ("name", _TEXT), ("value", _TEXT)]),
 }
 # Clips, questions and sets of groups are numbered in order of first occurrence.
 _NUMBERED = """
@@ -121,6 +120,9 @@ class QuestionIndex:
         runs: The runs to index.
         folder: An empty directory for the database.
 
+    Attributes:
+        kinds: Groups of every kind of question, as name -> value.
+
     Raises:
         DamagedFileError: If a part of a run is damaged.
         ValueError: If two shards of a job contain the same question.
@@ -144,9 +146,9 @@ class QuestionIndex:
             self._connection.register("incoming", schema.empty_table())
             self._connection.execute(f"CREATE TABLE {name} AS SELECT * FROM incoming")
         self._fill()
-        self.num_questions, self.num_clips, self.num_kinds = (
+        self.num_questions, self.num_clips = (
             int(self.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"])
-            for table in ("questions", "clips", "groupings")
+            for table in ("questions", "clips")
         )
         self.has_words = bool(self.rows("SELECT 1 FROM questions WHERE text <> '' LIMIT 1"))
 
@@ -184,10 +186,12 @@ class QuestionIndex:
         clips = {(row["benchmark"], row["video_id"]): row["clip"] for row in names}
         for number, group in enumerate(self.runs.groups):
             self._add_asked(number, group, clips)
-        for row in self.rows("SELECT kind, groups FROM groupings"):
-            groups = {printable(k): printable(v) for k, v in read_groups(row["groups"]).items()}
-            kinds = [row["kind"]] * len(groups)
-            self._insert("kinds", kind=kinds, name=[*groups], value=[*groups.values()])
+        self.kinds = [
+            {printable(name): printable(value) for name, value in read_groups(groups).items()}
+            for (groups,) in self._connection.execute(
+                "SELECT groups FROM groupings ORDER BY kind"
+            ).fetchall()
+        ]
         self._connection.execute(_JOINED)
 
     def _stage(self, answers: AnswerColumns, columns: dict[str, int], run: int) -> None:
