@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from recorded_prometheus import GRAFANA, RECORDING, as_grafana_asks, recorded_job
+from recorded_prometheus import GRAFANA, RECORDING, recorded_job
 
 from pipeline.metrics import METRICS
 
@@ -63,7 +63,7 @@ def values(series):
 @pytest.mark.system
 @pytest.mark.parametrize("panel", QUERIES)
 def test_every_query_gives_numbers_over_a_recorded_job(prometheus, panel):
-    result = prometheus.over_time(as_grafana_asks(QUERIES[panel]))
+    result = prometheus.over_time(QUERIES[panel])
     assert any(values(series) for series in result), QUERIES[panel]
 
 
@@ -72,7 +72,7 @@ def test_the_panels_tell_what_the_recorded_job_did(prometheus):
     def last(panel):
         return {
             series["metric"].get("stage", ""): values(series)[-1]
-            for series in prometheus.over_time(as_grafana_asks(QUERIES[panel]))
+            for series in prometheus.over_time(QUERIES[panel])
         }
 
     assert last("Clips done/A") == {"": 1}
@@ -80,5 +80,5 @@ def test_the_panels_tell_what_the_recorded_job_did(prometheus):
     assert last("Failures/A") == {"decode": 2}
     assert set(last("Slots/A")) == {"decode", "compress", "answer"}
     assert 0 < last("Tokens kept/A")[""] < 1
-    for series in prometheus.over_time(as_grafana_asks(QUERIES["Busy share/A"])):
+    for series in prometheus.over_time(QUERIES["Busy share/A"]):
         assert all(0 <= value <= 1.5 for value in values(series))
