@@ -17,7 +17,7 @@ EXTRAS = {
         "tokenizers",
         "transformers",
     ),
-    "pipeline": ("fsspec", "pyarrow", "ray", "zlib_ng"),
+    "pipeline": ("fsspec", "psutil", "pyarrow", "ray", "zlib_ng"),
     "jobs": (
         "duckdb",
         "jinja2",

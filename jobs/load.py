@@ -22,10 +22,11 @@ from jobs.config.recipe import Job
 from jobs.report.formatting import Table
 from jobs.report.theme import LIGHT, Theme, new_figure, png
 from jobs.run.build import build, make_plan
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.directory import TokenCache
+from pipeline.clips import Clip, questions_of, subtitles_of
 from pipeline.methods import PlannedMethod
 from pipeline.plan import Plan
-from pipeline.rows import Clip, clips_in, questions_of, subtitles_of
+from pipeline.rows import clips_in
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
 from tango_core.benchmarks.scoring.judge import judge

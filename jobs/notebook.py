@@ -29,9 +29,9 @@ from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.reduction import parts_of, reduce_runs
 from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE, summarize_reduced
+from pipeline.clips import FAILED
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
-from pipeline.statuses import FAILED
 from tango_core.errors import InputError
 from tango_core.local_files import parse_json, read_text
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.cache.directory import TokenCache, open_cache
 from pipeline.cache.features import FeatureCache
-from pipeline.cache.tokens import TokenCache, open_cache
+from pipeline.cache.rows import INT8
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.compressors import Method
@@ -57,12 +58,13 @@ def plan_methods(
     Raises:
         ValueError: If a method needs a signal that the model's encoder cannot compute.
     """
+    from_int8 = features is not None and features.dtype == INT8
     planned: list[PlannedMethod] = []
     compressors: dict[str, Compressor] = {}
     caches: dict[str, TokenCache] = {}
     for name, method in methods:
         raise_if_not_served(name, method, model)
-        cache = open_cache(cache_root, model, method.compressor, clock, features)
+        cache = open_cache(cache_root, model, method.compressor, clock, from_int8=from_int8)
         compressors.setdefault(cache.name, method.compressor)
         caches.setdefault(cache.name, cache)
         planned.append(PlannedMethod(name, method, cache.name))

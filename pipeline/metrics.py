@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pipeline.clips import Clip, stages_of
 from pipeline.resources.node_usage import Reading
-from pipeline.rows import Clip
-from pipeline.stages.declarations import stages_of
-from pipeline.streams import Record, Stream
+from pipeline.rows import Result
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
+
+Record = Clip | Result
+"""Output of a stage: a clip, or a result from the last stage."""
+
+Stream = Callable[[Iterable[Clip]], Iterator[Any]]
+"""Function that consumes clips as it has capacity, and yields each one when it is finished."""
 
 SKIPPED = "skipped"
 """Status under which a stage counts a clip that failed in an earlier stage and was passed on."""
@@ -92,11 +97,17 @@ class StageReport(Protocol):
         ...
 
 
+def stream_of(stage: Callable[[Clip], Record]) -> Stream:
+    """The `stream` method of a stage if it has one, else a function that maps clip by clip."""
+    own: Stream | None = getattr(stage, "stream", None)
+    return own or (lambda clips: map(stage, clips))
+
+
 class Metered:
     """Wraps a stage and reports every clip.
 
     Args:
-        run: Function of the stage on a stream of clips (`streams.stream_of`).
+        run: Function of the stage on a stream of clips (`stream_of`).
         stage: Name of the stage.
         report: Receives the reports. If a stage works on several clips at once, the time between
             two results counts for the second one, so that the times sum to the stage's work.

@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.names import TOKENS, held_by
-from pipeline.cache.tokens import TokenCache
+from pipeline.clips import DECODE_VIDEO, Clip, clip_of
 from pipeline.methods import PlannedMethod
 from pipeline.progress.resume import Continued
-from pipeline.rows import CLIP, Clip, clip_of, to_table
-from pipeline.statuses import DECODE_FAILED
+from pipeline.rows import CLIP, to_table
 from tango_core.benchmarks.base import Protocol
 from tango_core.compressors.base import Compressor
 from tango_core.errors import InputError
@@ -210,10 +210,10 @@ def _plan_clip(
     if not is_printable(item.path):
         shown = replace(item, path=printable(item.path))
         why = f"{shown.path}: the name is not UTF-8; rename the file or its folder"
-        return clip_of(benchmark, shown).failed(DECODE_FAILED, why)
+        return clip_of(benchmark, shown).failed(DECODE_VIDEO.failure, why)
     try:
         version = identify(item.path, False) if hash_content else None
         fingerprint = identify(item.path, hash_content)
     except SourceMissingError as error:
-        return clip_of(benchmark, item).failed(DECODE_FAILED, error)
+        return clip_of(benchmark, item).failed(DECODE_VIDEO.failure, error)
     return clip_of(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)

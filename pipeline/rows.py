@@ -1,220 +1,82 @@
-"""Records that pass between the stages: `Clip` and `Result`.
+"""Results of clips, and Arrow schemas of clips, results and answers.
 
-A failed clip has a `status` other than `ok`: every stage passes it on unchanged, and the last one
-turns it into one failed answer row per question. Arrays are stored as bytes with their shape in
-another column. The Arrow schemas are those of Ray's blocks and of the answer files.
+The schemas are those of Ray's blocks and of the answer files.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pipeline.redaction import redacted
-from pipeline.storage.urls import is_url
-from tango_core.printable import printable
-from tango_core.types import ClipSource, Question, Subtitles, VideoItem
-
-Row = dict[str, Any]
-
-_CLIP = [
-    ("benchmark", pa.string()),
-    ("video_id", pa.string()),
-    ("path", pa.string()),
-    ("clip_start", pa.float64()),
-    ("clip_end", pa.float64()),
-    ("clip_key", pa.string()),
-    ("source_fingerprint", pa.string()),
-    ("source_version", pa.string()),
-    ("questions", pa.string()),
-    ("subtitles", pa.string()),
-    ("missing", pa.list_(pa.string())),
-    ("encode", pa.list_(pa.string())),
-    ("stored", pa.list_(pa.string())),
-    ("status", pa.string()),
-    ("error", pa.string()),
-    ("store_fault", pa.string()),
-]
-_DECODED = [
-    ("decode_video_ms", pa.float64()),
-    ("decoder", pa.string()),
-    ("warnings", pa.list_(pa.string())),
-    ("damage", pa.list_(pa.string())),
-]
-_ENCODED = [
-    ("encode_ms", pa.float64()),
-    ("compress_ms", pa.string()),
-    ("compress_errors", pa.string()),
-]
-
-CLIP = pa.schema(_CLIP)
-DECODED = pa.schema(
-    [
-        *_CLIP,
-        *_DECODED,
-        ("pixels", pa.large_binary()),
-        ("pixels_shape", pa.list_(pa.int64())),
-        ("frame_times", pa.list_(pa.float64())),
-        ("duration_s", pa.float64()),
-        ("frame_height", pa.int64()),
-    ]
-)
-ENCODED = pa.schema([*_CLIP, *_DECODED, *_ENCODED])
-
-ANSWER = pa.schema(
-    [
-        ("benchmark", pa.string()),
-        ("video_id", pa.string()),
-        ("question_id", pa.string()),
-        ("cell", pa.string()),
-        ("method", pa.string()),
-        ("retention", pa.float64()),
-        ("status", pa.string()),
-        ("error", pa.string()),
-        ("text", pa.string()),
-        ("choice", pa.int64()),
-        ("answer", pa.int64()),
-        ("correct", pa.bool_()),
-        ("score", pa.float64()),
-        ("answer_text", pa.string()),
-        ("choice_text", pa.string()),
-        ("reading_rule", pa.string()),
-        ("harness_score", pa.float64()),
-        ("tokens_total", pa.int64()),
-        ("tokens_kept", pa.int64()),
-        ("tokens_with_newlines", pa.int64()),
-        ("clip_text_tokens", pa.int64()),
-        ("prompt_tokens", pa.int64()),
-        ("new_tokens", pa.int64()),
-        ("decode_video_ms", pa.float64()),
-        ("encode_ms", pa.float64()),
-        ("compress_ms", pa.float64()),
-        ("segment_ms", pa.float64()),
-        ("select_ms", pa.float64()),
-        ("merge_ms", pa.float64()),
-        ("cache_read_ms", pa.float64()),
-        ("prefill_ms", pa.float64()),
-        ("ttft_ms", pa.float64()),
-        ("decode_ms", pa.float64()),
-        ("peak_gib", pa.float64()),
-        ("peak_of", pa.string()),
-        ("cache", pa.string()),
-        ("groups", pa.string()),
-        ("prompt_digest", pa.string()),
-        ("frames_digest", pa.string()),
-        ("kept_digest", pa.string()),
-    ]
-)
-RESULT = pa.schema(
-    [
-        ("benchmark", pa.string()),
-        ("video_id", pa.string()),
-        ("path", pa.string()),
-        ("status", pa.string()),
-        ("error", pa.string()),
-        ("store_fault", pa.string()),
-        ("lost_entry", pa.bool_()),
-        ("decode_video_ms", pa.float64()),
-        ("encode_ms", pa.float64()),
-        ("num_misses", pa.int64()),
-        ("num_computed", pa.int64()),
-        ("warnings", pa.list_(pa.string())),
-        ("answers", pa.list_(pa.struct(list(ANSWER)))),
-    ]
-)
+from pipeline.clips import DAMAGED, FAILED, STAGES, Clip, Stage
+from tango_core.types import ClipSource
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clip:
-    """A clip that passes through the stages; a row of `CLIP`, `DECODED` or `ENCODED`.
+class AnswerRow:
+    """The answer to one question with one method; a row of `answers/*.parquet`.
 
-    Attributes:
-        benchmark: Name of the benchmark.
-        video_id: Id of the video in the benchmark.
-        path: Absolute path or URL; workers may run in another directory.
-        clip_start: Start in seconds; `None` together with `clip_end` for the whole file.
-        clip_end: End in seconds.
-        clip_key: Key of the clip in all caches; empty if the file cannot be read.
-        source_fingerprint: Fingerprint of the file.
-        source_version: With `hash_content`, also the fingerprint by size and time, which a worker
-            can check without reading the file; else `None`.
-        questions: JSON; see `questions_of`.
-        subtitles: JSON; `None` if prompts contain no subtitles.
-        missing: Names of the token caches that do not hold the clip.
-        encode: Tokens and signals to encode; if empty, the clip is not decoded.
-        stored: Parts of the clip in the feature cache.
-        status: `"ok"`, or the failure status of a stage.
-        error: One-line reason of the failure.
-        store_fault: Storage error that a stage met.
-        decode_video_ms: Time to decode the clip.
-        decoder: Decoder that was used.
-        warnings: Warnings of the decoder.
-        damage: Reasons why the frames may differ from the undamaged video.
-        pixels: Bytes of the (F, h, w, 3) uint8 frames, row-major.
-        pixels_shape: Shape of the frames.
-        frame_times: Seconds.
-        duration_s: See `ClipSource`.
-        frame_height: See `ClipSource`.
-        encode_ms: Time of the vision encoder.
-        compress_ms: JSON; cache name -> time of its method, `None` if that comes later.
-        compress_errors: JSON; cache name -> why its method failed.
-        profile: JSON; what `ProfileCompression` measured.
+    The columns are explained in jobs/README.md. A value that does not apply is `None`.
     """
 
     benchmark: str
     video_id: str
-    path: str = ""
-    clip_start: float | None = None
-    clip_end: float | None = None
-    clip_key: str = ""
-    source_fingerprint: str = ""
-    source_version: str | None = None
-    questions: str = "[]"
-    subtitles: str | None = None
-    missing: Sequence[str] = ()
-    encode: Sequence[str] = ()
-    stored: Sequence[str] | None = ()
+    question_id: str = ""
+    cell: str = ""
+    method: str = ""
+    retention: float | None = None
     status: str = "ok"
     error: str | None = None
-    store_fault: str | None = None
+    text: str | None = None
+    choice: int | None = None
+    answer: int | None = None
+    correct: bool | None = None
+    score: float | None = None
+    answer_text: str | None = None
+    choice_text: str | None = None
+    reading_rule: str | None = None
+    harness_score: float | None = None
+    tokens_total: int | None = None
+    tokens_kept: int | None = None
+    tokens_with_newlines: int | None = None
+    clip_text_tokens: int | None = None
+    prompt_tokens: int | None = None
+    new_tokens: int | None = None
     decode_video_ms: float | None = None
-    decoder: str | None = None
-    warnings: Sequence[str] | None = None
-    damage: Sequence[str] | None = None
-    pixels: bytes | None = None
-    pixels_shape: Sequence[int] | None = None
-    frame_times: Sequence[float] | None = None
-    duration_s: float | None = None
-    frame_height: int | None = None
     encode_ms: float | None = None
-    compress_ms: str | None = None
-    compress_errors: str | None = None
-    profile: str | None = None
+    compress_ms: float | None = None
+    segment_ms: float | None = None
+    select_ms: float | None = None
+    merge_ms: float | None = None
+    cache_read_ms: float | None = None
+    prefill_ms: float | None = None
+    ttft_ms: float | None = None
+    decode_ms: float | None = None
+    peak_gib: float | None = None
+    peak_of: str | None = None
+    cache: str | None = None
+    groups: str | None = None
+    prompt_digest: str | None = None
+    frames_digest: str | None = None
+    kept_digest: str | None = None
 
     @property
-    def name(self) -> tuple[str, str]:
-        """Benchmark and video id."""
-        return self.benchmark, self.video_id
-
-    @property
-    def bounds(self) -> tuple[float, float] | None:
-        """Start and end in seconds; `None` for the whole file."""
-        return bounds(vars(self))
-
-    def failed(self, status: str, error: object) -> Clip:
-        """Copy of the clip with a failure status and a one-line reason."""
-        return replace(self, status=status, error=one_line(str(error) or type(error).__name__))
+    def has_failed(self) -> bool:
+        """Whether it failed; for a damaged clip, whether it was not asked."""
+        return self.status in FAILED and not (self.status == DAMAGED and self.prompt_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Result of a clip for the driver; a row of `RESULT`.
+    """Result of a clip for the driver.
 
     Attributes not listed here have the same meaning as in `Clip`.
 
@@ -223,7 +85,7 @@ class Result:
         num_computed: Number of token sets computed for it.
         lost_entry: Whether it failed because a cache entry that the plan relied on was removed or
             damaged; see `run.complete`.
-        answers: Rows of `ANSWER`.
+        answers: One per question and method.
     """
 
     benchmark: str
@@ -238,40 +100,22 @@ class Result:
     num_misses: int = 0
     num_computed: int = 0
     warnings: Sequence[str] = ()
-    answers: list[Row] = field(default_factory=list)
+    answers: Sequence[AnswerRow] = field(default_factory=list)
 
     @property
     def name(self) -> tuple[str, str]:
         """Benchmark and video id."""
         return self.benchmark, self.video_id
 
-
-def clip_of(
-    benchmark: str,
-    item: VideoItem,
-    key: str = "",
-    fingerprint: str = "",
-    version: str | None = None,
-) -> Clip:
-    """Build a clip without any information from the caches."""
-    start, end = item.clip if item.clip is not None else (None, None)
-    return Clip(
-        benchmark=benchmark,
-        video_id=item.video_id,
-        path=item.path if is_url(item.path) else str(Path(item.path).absolute()),
-        clip_start=start,
-        clip_end=end,
-        clip_key=key,
-        source_fingerprint=fingerprint,
-        source_version=version,
-        questions=_pack(item.questions),
-        subtitles=None if item.subtitles is None else json.dumps(item.subtitles.text),
-    )
+    @property
+    def has_failed(self) -> bool:
+        """Whether anything about the clip failed: the clip itself, or an answer."""
+        return self.status != "ok" or any(answer.has_failed for answer in self.answers)
 
 
 def result_of(
     clip: Clip,
-    answers: Sequence[Row],
+    answers: Sequence[AnswerRow],
     *,
     store_fault: str | None = None,
     lost_entry: bool = False,
@@ -294,17 +138,84 @@ def result_of(
     )
 
 
-def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The clip's bounds in seconds, or `None` for the whole file."""
-    return None if row["clip_start"] is None else (row["clip_start"], row["clip_end"])
+def filled(clip: Clip) -> Result:
+    """The result of a clip in a job that only fills caches.
+
+    The clip fails if any method failed, because there are no answers to record it.
+    """
+    errors = json.loads(clip.compress_errors or "{}")
+    return result_of(clip.failed_by_methods(errors) if errors and clip.status == "ok" else clip, [])
+
+
+_TYPES: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    float: pa.float64(),
+    int: pa.int64(),
+    bool: pa.bool_(),
+    bytes: pa.large_binary(),
+    Sequence[str]: pa.list_(pa.string()),
+    Sequence[int]: pa.list_(pa.int64()),
+    Sequence[float]: pa.list_(pa.float64()),
+}
+
+
+def _schema_of(record: type) -> pa.Schema:
+    """Columns for the fields of a record, in their order."""
+    columns = []
+    for name, hint in get_type_hints(record).items():
+        optional = [kind for kind in get_args(hint) if kind is not NoneType]
+        columns.append((name, _TYPES[hint] if hint in _TYPES else _TYPES[optional[0]]))
+    return pa.schema(columns)
+
+
+_COLUMNS = _schema_of(Clip)
+CLIP = pa.schema([c for c in _COLUMNS if all(c.name not in stage.adds for stage in STAGES)])
+"""A planned clip."""
+ANSWER = _schema_of(AnswerRow)
+_TYPES[Sequence[AnswerRow]] = pa.list_(pa.struct(list(ANSWER)))
+RESULT = _schema_of(Result)
+
+
+def output_of(stage: Stage) -> pa.Schema:
+    """Columns of the rows that a stage returns."""
+    if stage.on_hits:
+        return RESULT
+    names = CLIP.names
+    for one in STAGES[: [one.name for one in STAGES].index(stage.name) + 1]:
+        names = [name for name in (*names, *one.adds) if name not in one.drops]
+    return pa.schema([_COLUMNS.field(name) for name in names])
+
+
+def to_table(rows: Iterable[Mapping[str, Any] | object], schema: pa.Schema) -> pa.Table:
+    """Convert rows to an Arrow table; extra keys are dropped, absent ones become null."""
+    return pa.Table.from_pylist([_plain(row) for row in rows], schema=schema)
+
+
+def _plain(row: Mapping[str, Any] | object) -> Mapping[str, Any]:
+    if isinstance(row, Mapping):
+        return row
+    if isinstance(row, Result):
+        return {**vars(row), "answers": [vars(answer) for answer in row.answers]}
+    return vars(row)
+
+
+def clips_in(table: pa.Table) -> Iterator[Clip]:
+    """The clips of a table."""
+    for batch in table.to_batches(max_chunksize=1024):
+        for row in batch.to_pylist():
+            yield Clip(**row)
+
+
+def results_in(table: pa.Table) -> Iterator[Result]:
+    """The results of a table."""
+    for row in table.to_pylist():
+        yield Result(**{**row, "answers": [AnswerRow(**answer) for answer in row["answers"]]})
 
 
 def source_of(row: Mapping[str, Any]) -> ClipSource | None:
-    """Duration and frame height of the original file; `None` if unknown (null or NaN)."""
+    """Duration and frame height of the original file; `None` if unknown."""
     duration, height = row.get("duration_s"), row.get("frame_height")
-    if duration is None or height is None or math.isnan(duration) or math.isnan(height):
-        return None
-    return ClipSource(float(duration), int(height))
+    return None if duration is None or height is None else ClipSource(duration, height)
 
 
 def source_columns(source: ClipSource | None) -> dict[str, Any]:
@@ -315,58 +226,17 @@ def source_columns(source: ClipSource | None) -> dict[str, Any]:
     }
 
 
-def questions_of(clip: Clip) -> tuple[Question, ...]:
-    """The questions about a clip."""
-    return tuple(
-        Question(
-            **{
-                **q,
-                "choices": tuple(q["choices"]),
-                "accepted": tuple(q.get("accepted", ())),
-                "span": tuple(q["span"]) if "span" in q else None,
-            }
-        )
-        for q in json.loads(clip.questions)
-    )
+def are_failed(answers: pa.Table, *, keep_damaged: bool = True) -> npt.NDArray[np.bool_]:
+    """Apply `AnswerRow.has_failed` to every row of a table of answers.
 
-
-def subtitles_of(clip: Clip) -> Subtitles | None:
-    """The subtitles of a clip; `None` if prompts contain no subtitles."""
-    return None if clip.subtitles is None else Subtitles(json.loads(clip.subtitles))
-
-
-def one_line(reason: str) -> str:
-    """Convert a message for a table: one printable line, without secrets, truncated."""
-    return printable(redacted(" ".join(reason.split())))[:2000]
-
-
-def to_table(rows: Iterable[Mapping[str, Any] | Clip | Result], schema: pa.Schema) -> pa.Table:
-    """Convert rows to an Arrow table; extra keys are dropped, absent ones become null."""
-    plain = [vars(row) if isinstance(row, Clip | Result) else row for row in rows]
-    return pa.Table.from_pylist(plain, schema=schema)
-
-
-def clips_in(table: pa.Table) -> Iterator[Clip]:
-    """The clips of a table."""
-    for batch in table.to_batches(max_chunksize=1024):
-        for row in batch.to_pylist():
-            yield Clip(**row)
-
-
-def _pack(questions: Sequence[Question]) -> str:
-    """Serialize questions as JSON, which is simpler to pass on than nested list columns."""
-    return json.dumps(
-        [
-            {
-                "id": q.id,
-                "text": q.text,
-                "choices": list(q.choices),
-                "answer": q.answer,
-                "groups": dict(q.groups),
-                **({"accepted": list(q.accepted), "match": q.match} if q.accepted else {}),
-                **({"span": list(q.span)} if q.span is not None else {}),
-            }
-            for q in questions
-        ],
-        ensure_ascii=False,
-    )
+    Args:
+        answers: Rows of `ANSWER`.
+        keep_damaged: `False` to count all answers about damaged clips as failed
+            (`decode.damaged: fail`), even if an earlier attempt answered them.
+    """
+    status = answers["status"]
+    failed = pc.is_in(status, pa.array(FAILED, status.type))
+    if keep_damaged and "prompt_tokens" in answers.column_names:
+        answered = pc.fill_null(pc.greater(answers["prompt_tokens"].cast(pa.float64()), 0), False)
+        failed = pc.and_not(failed, pc.and_(pc.equal(status, DAMAGED), answered))
+    return np.asarray(failed.to_numpy(), dtype=bool)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 
+from pipeline.clips import stages_of
 from pipeline.errors import StoreError, WorkerError
 from pipeline.executors import local
 from pipeline.executors.cluster import connected
@@ -13,11 +14,10 @@ from pipeline.metrics import JobBoard
 from pipeline.plan import Plan, look_up
 from pipeline.resources.devices import doubts
 from pipeline.resources.pools import preflight
-from pipeline.resources.sizing import pools_for
 from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Settings
-from pipeline.stages.declarations import stages_of
+from pipeline.sizing import pools_for
 from pipeline.storage.faults import NOT_BACK, PAUSES_S, pause, store_fault
 from tango_core.types import NotFiniteError
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Result]:
-    """Yield one result per clip of the plan, in the order in which clips are finished.
+    """Run a plan; returns an iterator over one result per clip, in the order of completion.
 
     Args:
         plan: Plan of the job.
@@ -47,23 +47,14 @@ def run(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterat
     Raises:
         PoolError: If a pool does not fit the cluster.
         ClusterError: If the cluster cannot be reached.
-        WorkerError: If a model computed NaN or infinity for several clips in a row.
     """
     if plan.clips.num_rows == 0:
-        return
+        return iter(())
     if plan.features is not None:
         plan.features.cache.prepare()
     for cache in plan.caches.values():
         cache.prepare()
-    executor = _on_ray if settings.executor == "ray" else local.stream
-    in_a_row = 0
-    for row in executor(plan, settings, board):
-        yield row
-        errors = [row.error] if row.error else [one["error"] for one in row.answers]
-        is_nan = errors and all((e or "").startswith(NotFiniteError.__name__) for e in errors)
-        in_a_row = in_a_row + 1 if is_nan else 0
-        if in_a_row == _MOST_NOT_FINITE:
-            raise WorkerError(f"the last {in_a_row} clips failed with the same error: {errors[0]}")
+    return (_on_ray if settings.executor == "ray" else local.stream)(plan, settings, board)
 
 
 def _on_ray(plan: Plan, settings: Settings, board: JobBoard | None) -> Iterator[Result]:
@@ -101,8 +92,10 @@ def complete(
 
     Raises:
         StoreError: If the store is still unavailable after all pauses.
+        WorkerError: If a model computed NaN or infinity for several clips in a row.
     """
     watch = _Watch()
+    in_a_row = 0
     held: dict[ClipName, Result] = {}
     lost: set[ClipName] = set()
     repeats, left = MOST_REPEATS, plan
@@ -128,7 +121,13 @@ def complete(
                 finished.add(clip)
                 held.pop(clip, None)
                 yield row
-        except StoreError:
+                not_finite = _not_finite(row)
+                in_a_row = in_a_row + 1 if not_finite else 0
+                if in_a_row == _MOST_NOT_FINITE:
+                    raise WorkerError(
+                        f"the last {in_a_row} clips failed with the same error: {not_finite}"
+                    )
+        except (StoreError, WorkerError):
             raise
         except Exception as error:
             fault = store_fault(error, "the store")
@@ -154,6 +153,13 @@ def complete(
         pause(str(fault), watch.pauses, clock)
         watch.pauses += 1
         watch.in_a_row.clear()
+
+
+def _not_finite(result: Result) -> str | None:
+    """The error of a clip whose model computed only NaN or infinity; `None` for other clips."""
+    errors = [result.error] if result.error else [answer.error for answer in result.answers]
+    is_nan = all((error or "").startswith(NotFiniteError.__name__) for error in errors)
+    return errors[0] if errors and is_nan else None
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipeline.resources.pools import Pools
+from pipeline.clips import Pools
 from pipeline.storage.videos import VideoCache
 from tango_core.errors import InputError
 

@@ -16,9 +16,10 @@ from pipeline.cache.directory import MANIFEST
 from pipeline.cache.features import FeatureStore, open_store
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
+from pipeline.clips import Clip
 from pipeline.methods import PlannedMethod, plan_methods
 from pipeline.plan import plan_clips
-from pipeline.rows import Clip, clips_in
+from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.compress import frames_of

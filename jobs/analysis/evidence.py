@@ -23,7 +23,7 @@ from jobs.report.theme import Theme, legend_above, new_figure
 from jobs.results.cell_summary import BASELINE
 from jobs.results.reduction import parts_of
 from jobs.run.build import GENERATED
-from pipeline.rows import Clip, questions_of
+from pipeline.clips import Clip, questions_of
 from tango_core.analysis.correlation import separation
 from tango_core.analysis.evidence import LEAST_PURITY, surviving
 from tango_core.benchmarks.shapes.evidence import LEAST_COVER, clip_of, sprites_asked, tokens_of

@@ -13,9 +13,9 @@ from jobs import exit_codes
 from jobs.units import human_bytes
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.derived import materialise
-from pipeline.cache.directory import MANIFEST
+from pipeline.cache.directory import MANIFEST, TokenCache
 from pipeline.cache.export import export_cache
-from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.folders import check_entries, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.cache.rows import CacheError
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
@@ -36,7 +36,7 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
     """
     folders = find_caches(root, names, by_footers=True)
     num_clips = sum(folder.num_clips for folder in folders)
-    num_bad = num_unsealed = 0
+    num_bad = 0
 
     def bad(name: str, reason: str, remove: Callable[[], object]) -> None:
         nonlocal num_bad
@@ -53,18 +53,12 @@ def verify(root: str, names: Sequence[str], delete: bool, console: Console) -> i
             for name, reason in folder.index.unreadable.items():
                 unreadable = f"cannot be read: {reason}"
                 bad(f"{folder.name}/{name}", unreadable, partial(folder.remove, name))
-            for clip in check_clips(folder):
+            for location, problem in check_entries(folder):
                 progress.advance(task)
-                num_unsealed += not clip.sealed
-                if clip.problem:
-                    file = f"{folder.name}/{clip.location.name}"
-                    bad(file, clip.problem, partial(folder.discard, clip.location))
+                if problem:
+                    file = f"{folder.name}/{location.name}"
+                    bad(file, problem, partial(folder.discard, location))
     what = f"{num_clips} clips in {len(folders)} token cache(s) read"
-    if num_unsealed:
-        what += (
-            f", {num_unsealed} unsealed (of release 0.1: its checksum covers tokens and indices, "
-            "not times, ids and the cache)"
-        )
     if not num_bad:
         _print(console, f"{what}, all good")
         return exit_codes.OK
@@ -163,11 +157,12 @@ def materialize(root: str, names: Sequence[str], console: Console) -> int:
     for folder in find_caches(root, names):
         if folder.holds_features:
             continue
+        cache = folder.cache
         problems: dict[str, str | None] = {}
         try:
-            if folder.problem:
+            if not isinstance(cache, TokenCache):
                 raise CacheError(folder.problem)
-            materialise(folder, problems.__setitem__)
+            materialise(cache, problems.__setitem__)
         except CacheError as error:
             num_bad += 1
             _print(console, f"skipped: {folder.name}: {error}")

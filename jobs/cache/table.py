@@ -84,9 +84,7 @@ def _is_sampled(folder: CacheFolder, counts: TokenCounts | None) -> bool:
 
 
 def _stored(folder: CacheFolder) -> str:
-    """Names of the stored signals, or a note about files of old plans."""
-    if folder.old_plans:
-        return f"{len(folder.old_plans)} files of plans, not read any more: `tango cache gc`"
+    """Names of the stored signals."""
     if not folder.holds_features:
         return ""
     signals = sorted(held_by(one.part for one in folder.locations) - {TOKENS})

@@ -22,7 +22,7 @@ from jobs.run.interrupt_message import how_to_go_on, interrupt_message
 from pipeline.errors import StoreError, WorkerError
 from pipeline.executors.cluster import is_connected
 from pipeline.redaction import RedactingFilter, redacted
-from pipeline.runtime.background import LastingThread
+from pipeline.runtime import background
 from pipeline.runtime.stopping import handled, leave
 from tango_core.errors import UserError
 
@@ -92,7 +92,7 @@ def main() -> None:
             root.setLevel(level)
         code = code_of_output(code)
         # Busy threads and Ray can block or break the interpreter's normal shutdown.
-        if LastingThread.is_busy() or is_connected():
+        if background.is_busy() or is_connected():
             leave(code)
     sys.exit(code)
 

@@ -37,7 +37,7 @@ from jobs.config.sections import (
     ModelSection,
     TrackingSection,
 )
-from pipeline.resources.pools import Pools
+from pipeline.clips import Pools
 from tango_core.errors import InputError, UserError
 from tango_core.extensions import short_name
 from tango_core.models.options import EngineName

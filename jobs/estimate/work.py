@@ -25,13 +25,12 @@ from jobs.results.facts import FACTS_FILE, JobFacts
 from pipeline.cache.derived import serves
 from pipeline.cache.names import TOKENS
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
+from pipeline.clips import DECODE_VIDEO, FAILED, Pools, questions_of, stages_of, subtitles_of
 from pipeline.plan import Plan
 from pipeline.progress.parts import AnswerParts
-from pipeline.resources.pools import ActorPool, Pools
-from pipeline.resources.sizing import UNMEASURED, Work
-from pipeline.rows import clips_in, questions_of, subtitles_of
-from pipeline.stages.declarations import DECODE_VIDEO, stages_of
-from pipeline.statuses import FAILED
+from pipeline.resources.pools import ActorPool
+from pipeline.rows import clips_in
+from pipeline.sizing import UNMEASURED, Work
 from pipeline.storage import Storage
 from pipeline.storage.urls import Place
 from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt

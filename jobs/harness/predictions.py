@@ -28,14 +28,14 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from zipfile import BadZipFile
 
 import pandas as pd
+import pyarrow as pa
 
-from pipeline.rows import ANSWER, Row, to_table
-from pipeline.stages.declarations import ANSWER_QUESTIONS
-from pipeline.statuses import is_failed
+from pipeline.clips import ANSWER_QUESTIONS
+from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
     LmmsEvalSamples,
@@ -145,9 +145,12 @@ def replies_of(
             f"a result file holds one cell of one benchmark; for {benchmark.name} these answers "
             f"have {', '.join(map(repr, cells)) or 'none'}; keep the rows of one"
         )
-    records = cast("list[Row]", rows.to_dict("records"))
+    has_failed = are_failed(pa.Table.from_pandas(rows[["status", "prompt_tokens"]]))
     replies = {
-        str(row["question_id"]): failed if is_failed(row) else str(row["text"]) for row in records
+        str(question): failed if has_no_reply else str(text)
+        for question, text, has_no_reply in zip(
+            rows["question_id"], rows["text"], has_failed, strict=True
+        )
     }
     absent = [r.question.id for r in benchmark.records() if r.question.id not in replies]
     if absent and not partial:
@@ -186,7 +189,7 @@ def answer_rows(
 
 def _answer_row(
     record: Record, reply: str | None, benchmark: AnnotatedBenchmark, cell: str, source: Path
-) -> Row:
+) -> AnswerRow:
     """Build one row; a reply is scored by our rules."""
     question, protocol = record.question, benchmark.protocol
     failed = reply is None or is_failure(reply)
@@ -196,25 +199,25 @@ def _answer_row(
     read = judge(None if failed else text, question, protocol.read_choice)
     score = protocol.harness_score
     status = ANSWER_QUESTIONS.failure if failed else "ok" if read.readable else "unparsed"
-    return {
-        "benchmark": benchmark.name,
-        "video_id": record.video_id,
-        "question_id": question.id,
-        "cell": cell,
-        "method": cell,
-        "status": status,
-        "error": f"no reply in {source}" if failed else None,
-        "text": text,
-        "choice": read.choice,
-        "answer": question.answer,
-        "correct": read.correct,
-        "score": read.score,
-        "answer_text": read.answer_text,
-        "choice_text": read.choice_text,
-        "reading_rule": read.rule,
-        "harness_score": score(counted, question) if score else None,
-        "groups": json.dumps(dict(question.groups), ensure_ascii=False),
-    }
+    return AnswerRow(
+        benchmark=benchmark.name,
+        video_id=record.video_id,
+        question_id=question.id,
+        cell=cell,
+        method=cell,
+        status=status,
+        error=f"no reply in {source}" if failed else None,
+        text=text,
+        choice=read.choice,
+        answer=question.answer,
+        correct=read.correct,
+        score=read.score,
+        answer_text=read.answer_text,
+        choice_text=read.choice_text,
+        reading_rule=read.rule,
+        harness_score=score(counted, question) if score else None,
+        groups=json.dumps(dict(question.groups), ensure_ascii=False),
+    )
 
 
 SUFFIXES = (".tsv", ".json")

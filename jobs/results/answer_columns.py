@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.clips import DAMAGED, FAILED
 from pipeline.progress.parts import Codes, clips_of, encoded, last_of_each
-from pipeline.statuses import DAMAGED, FAILED
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY, Metric, Questions
 
@@ -29,7 +29,7 @@ PRESENT, SCORED, RIGHT, OK, UNPARSED, FAILED_BIT, DAMAGED_BIT = (1 << bit for bi
 class AnswerColumns:
     """Answers about whole clips, column by column.
 
-    Answers about a damaged clip that was kept (`pipeline.statuses.DAMAGED`) count as any
+    Answers about a damaged clip that was kept (`pipeline.clips.DAMAGED`) count as any
     other: they get the status that they would have about a healthy clip, and `DAMAGED_BIT`.
 
     Args:

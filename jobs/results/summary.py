@@ -18,8 +18,8 @@ from jobs.results.quantities import QuestionCounts
 from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
 from jobs.results.replies import FailureList
 from jobs.results.run_summary import RunSummary, main_cell
+from pipeline.clips import FAILED
 from pipeline.progress.answers import read_answers as read_all
-from pipeline.statuses import FAILED
 from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
 

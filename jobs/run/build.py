@@ -16,16 +16,16 @@ from jobs.config.recipe import Job, RecipeError
 from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import ShardSize, SkippedMethod
 from pipeline.cache.features import open_store
+from pipeline.clips import Pools
 from pipeline.executors.choice import Choice, choose
 from pipeline.methods import plan_methods, raise_if_not_served
 from pipeline.plan import Plan, plan_clips
 from pipeline.progress.resume import Continued
 from pipeline.redaction import redacted
 from pipeline.resources.devices import reserves_gpus
-from pipeline.resources.pools import Pools
-from pipeline.resources.sizing import AutoPools
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Executor, Settings
+from pipeline.sizing import AutoPools
 from pipeline.sources import Sources
 from pipeline.storage import Storage
 from pipeline.storage.mirror import Mirror, mirrored

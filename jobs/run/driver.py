@@ -28,7 +28,7 @@ from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.resume import Continued, read_asked, write_asked
-from pipeline.rows import Result, Row, to_table
+from pipeline.rows import AnswerRow, Result, to_table
 from pipeline.run import RunPlan, complete, run
 from pipeline.runtime import stopping
 from pipeline.runtime.background import iterate
@@ -226,7 +226,7 @@ def _flushed(writer: AnswerWriter | None, clock: Clock) -> Iterator[None]:
         insist(writer.flush, writer.storage.root, clock)
 
 
-def _add(writer: AnswerWriter, answers: list[Row], clock: Clock) -> None:
+def _add(writer: AnswerWriter, answers: Sequence[AnswerRow], clock: Clock) -> None:
     """Store a clip's answers; wait while the disk is full."""
     try:
         writer.add(answers)

@@ -43,12 +43,12 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import Kind
 from jobs.run.run_dirs import new_run_dir
 from jobs.units import human_age, human_bytes
+from pipeline.clips import Pools
 from pipeline.plan import Plan
 from pipeline.resources.cgroups import num_cpus
 from pipeline.resources.devices import placed
-from pipeline.resources.pools import Pools
-from pipeline.resources.sizing import suggest_pools
 from pipeline.settings import Settings
+from pipeline.sizing import suggest_pools
 from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -18,12 +18,12 @@ from jobs.config.recipe import Job
 from jobs.results.facts import CellFacts, JobFacts, ShardSize, WorkCounts
 from jobs.run.build import BuiltJob, device_name, items_of
 from jobs.run.progress import is_decoded
+from pipeline.clips import FAILED
 from pipeline.methods import PlannedMethod
 from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
 from pipeline.redaction import redacted
-from pipeline.rows import Result, Row
-from pipeline.statuses import FAILED, has_failed, is_failed
+from pipeline.rows import AnswerRow, Result
 from tango_core.benchmarks import Benchmark
 from tango_core.ops.precision import float32_products
 
@@ -64,21 +64,21 @@ class JobResult:
     num_computed: int = 0
     num_answered: int = 0
     num_missing: int = 0
-    failures: list[Row] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
         """Count a finished clip (`rows.RESULT`)."""
         self.failures += _failures(result)
         self.num_clips += 1
-        self.num_failed_clips += has_failed(result)
+        self.num_failed_clips += result.has_failed
         self.num_decoded += is_decoded(result)
         self.num_encoded += result.encode_ms is not None
-        self.num_answered += sum(not is_failed(answer) for answer in result.answers)
+        self.num_answered += sum(not answer.has_failed for answer in result.answers)
         if result.status == "ok":
             self.num_hits += self.num_caches - result.num_misses
             self.num_computed += result.num_computed
 
-    def add_missing(self, answers: Sequence[Row]) -> None:
+    def add_missing(self, answers: Sequence[AnswerRow]) -> None:
         """Count planned answers that are missing in the run's files."""
         self.failures += [_failure(answer, None) for answer in answers]
         self.num_missing += len(answers)
@@ -92,18 +92,18 @@ class JobResult:
         return {name: n for name, n in vars(self).items() if name.startswith("num_")}
 
 
-def _failures(result: Result) -> list[Row]:
+def _failures(result: Result) -> list[dict[str, Any]]:
     """One row for a failed clip, or one for each of its failed answers."""
     path = redacted(result.path)
     about = {"benchmark": result.benchmark, "video_id": result.video_id, "path": path}
     if result.status != "ok":
         return [{**about, "status": result.status, "error": result.error}]
-    return [_failure(answer, path) for answer in result.answers if answer["status"] in FAILED]
+    return [_failure(answer, path) for answer in result.answers if answer.status in FAILED]
 
 
-def _failure(answer: Row, path: str | None) -> Row:
+def _failure(answer: AnswerRow, path: str | None) -> dict[str, Any]:
     """The `FAILURE` row of one answer; the path of a missing answer is unknown (`None`)."""
-    return {**{name: answer.get(name) for name in FAILURE.names}, "path": path}
+    return {name: getattr(answer, name, path) for name in FAILURE.names}
 
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ _MAX_LISTED = 5
 _WHY = "no answer was found at the end of the run; run again with --resume"
 
 
-def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> list[Row]:
+def add_missing(job: Job, built: BuiltJob, plan: Plan, writer: AnswerWriter) -> list[AnswerRow]:
     """Compare the written answers with the job, and add a failed row for each missing one.
 
     Without these rows the tables would count fewer questions and show no failure.

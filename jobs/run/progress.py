@@ -21,12 +21,11 @@ from rich.progress import (
 )
 
 from jobs.results.run_summary import RunSummary
+from pipeline.clips import DECODE_VIDEO
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.rows import Result
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock, Ticker
-from pipeline.stages.declarations import DECODE_VIDEO
-from pipeline.statuses import has_failed, is_failed
 from pipeline.storage.urls import Place
 
 logger = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ class JobProgress:
         self.cached += row.status == "ok" and row.num_misses == 0
         self.encoded += row.encode_ms is not None
         self.answered += len(row.answers)
-        if has_failed(row):
+        if row.has_failed:
             self.failed += 1
             if self.failed <= _NAMED_FAILURES:
                 logger.warning("%s failed: %s", row.video_id, failure_of(row))
@@ -156,8 +155,8 @@ def failure_of(row: Result) -> str:
     """Status and reason of a failed clip, or of its first failed answer."""
     if row.status != "ok":
         return f"{row.status}: {row.error}"
-    answer = next(answer for answer in row.answers if is_failed(answer))
-    return f"{answer['status']}: {answer.get('error')}"
+    answer = next(answer for answer in row.answers if answer.has_failed)
+    return f"{answer.status}: {answer.error}"
 
 
 def is_decoded(result: Result) -> bool:
@@ -235,7 +234,7 @@ class JsonEvents:
         """See `Observer`."""
         self._clips += 1
         self._answers += len(row.answers)
-        if has_failed(row):
+        if row.has_failed:
             self._failed += 1
             about = {name: getattr(row, name) for name in ("benchmark", "video_id", "path")}
             self._write("clip_failed", **about, reason=failure_of(row))

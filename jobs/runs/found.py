@@ -112,7 +112,7 @@ def run_at(where: Place) -> FoundRun | None:
     if isinstance(where, Path) and not where.is_dir():
         return None
     storage = Storage.at(where)
-    files = frozenset(file.base_name for file in storage.files())
+    files = frozenset(file.name for file in storage.files())
     return FoundRun(where, storage, files) if files & set(_MARKS) else None
 
 

@@ -12,9 +12,8 @@ from jobs.results.answer_columns import read_groups
 from jobs.tracking.contents import cell_score_key, metric_name
 from pipeline.metrics import JobBoard, StageState
 from pipeline.resources.node_usage import Reading
-from pipeline.rows import Result, Row
+from pipeline.rows import AnswerRow, Result
 from pipeline.runtime import process
-from pipeline.statuses import has_failed, is_failed
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import Metric, Questions, RunningEstimate
 
@@ -37,11 +36,11 @@ class LiveScores:
         self._cells = {cell: RunningEstimate() for cell in cells}
         self._all: defaultdict[str, RunningEstimate] = defaultdict(RunningEstimate)
 
-    def add(self, answers: Sequence[Row]) -> None:
+    def add(self, answers: Sequence[AnswerRow]) -> None:
         """Add all answers about one clip."""
-        by_cell: defaultdict[Cell, list[Row]] = defaultdict(list)
+        by_cell: defaultdict[Cell, list[AnswerRow]] = defaultdict(list)
         for answer in answers:
-            by_cell[answer["benchmark"], answer["cell"]].append(answer)
+            by_cell[answer.benchmark, answer.cell].append(answer)
         sums: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
         for cell, own in by_cell.items():
             metric = _headline(cell[0])
@@ -72,18 +71,18 @@ def _headline(benchmark: str) -> Metric:
     return facts_of(benchmark).metrics[0]
 
 
-def _questions(answers: Sequence[Row]) -> Questions:
+def _questions(answers: Sequence[AnswerRow]) -> Questions:
     """Convert the answers about one clip in one cell for `Metric.count`."""
-    ok = np.array([answer["status"] == "ok" for answer in answers], bool)
-    right = ok & np.array([bool(answer.get("correct")) for answer in answers], bool)
-    stated = [answer.get("score") for answer in answers]
+    ok = np.array([answer.status == "ok" for answer in answers], bool)
+    right = ok & np.array([bool(answer.correct) for answer in answers], bool)
+    stated = [answer.score for answer in answers]
     scores = [float(r) if s is None else float(s) for r, s in zip(right, stated, strict=True)]
     return Questions(
-        np.array([a.get("answer") is not None or a.get("correct") is not None for a in answers]),
+        np.array([a.answer is not None or a.correct is not None for a in answers]),
         right,
         np.where(ok, scores, 0.0),
         np.zeros(len(answers), np.int64),
-        [read_groups(answer.get("groups")) for answer in answers],
+        [read_groups(answer.groups) for answer in answers],
         np.arange(len(answers)),
     )
 
@@ -108,7 +107,7 @@ class RunningNumbers:
     def add(self, result: Result, num_caches: int) -> None:
         """Add one finished clip."""
         self.clips += 1
-        self.failed_clips += has_failed(result)
+        self.failed_clips += result.has_failed
         if result.status == "ok":
             self.hits += num_caches - result.num_misses
             self.computed += result.num_computed
@@ -116,9 +115,9 @@ class RunningNumbers:
             self._failures[result.status] += 1
         for answer in result.answers:
             self.answers += 1
-            self.tokens += (answer.get("prompt_tokens") or 0) + (answer.get("new_tokens") or 0)
-            if result.status == "ok" and is_failed(answer):
-                self._failures[answer["status"]] += 1
+            self.tokens += (answer.prompt_tokens or 0) + (answer.new_tokens or 0)
+            if result.status == "ok" and answer.has_failed:
+                self._failures[answer.status] += 1
         self._scores.add(result.answers)
 
     def metrics(self, now_s: float) -> dict[str, float]:

@@ -13,8 +13,8 @@ import torch
 
 from jobs.results.quantities import Json
 from pipeline.cache.derived import compressor_of, features_with
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.rows import CacheError
-from pipeline.cache.tokens import TokenCache
 from pipeline.redaction import redacted
 from tango_core.combination import Combination, Drawing
 

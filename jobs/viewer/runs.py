@@ -18,9 +18,10 @@ from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.quantities import Json
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
+from pipeline.clips import Clip, clip_of
 from pipeline.progress.resume import ASKED, read_asked
 from pipeline.redaction import redacted
-from pipeline.rows import Clip, clip_of, to_table
+from pipeline.rows import to_table
 from pipeline.storage.urls import Place, is_url
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.base import in_one_line

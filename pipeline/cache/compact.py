@@ -16,24 +16,21 @@ from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from pipeline.cache.feature_rows import FEATURE_WRITE_OPTIONS, FEATURES_SCHEMA
 from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.names import entry_of, file_of
-from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, CacheError
+from pipeline.cache.rows import CacheError
 from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
-from pipeline.storage.objects import PARALLEL
+from pipeline.storage.objects import PARALLEL, Stored
 from tango_core.errors import InputError
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 SHARD_BYTES = 256 * 10**6
-# Every clip adds 1.3 kB to a footer, which whoever looks for a clip reads whole.
+# Every clip adds 1.3 kB to the footer, which readers must read completely.
 MAX_CLIPS = 2000
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,7 +38,7 @@ _START = datetime(1970, 1, 1, tzinfo=UTC)
 def compact_cache(
     folder: CacheFolder, clock: Clock = SYSTEM_CLOCK
 ) -> Iterator[tuple[str, str | None]]:
-    """Merge clips in single files into shards of about 256 MB, ordered by age.
+    """Merge entries in single files into shards of about 256 MB, ordered by age.
 
     Args:
         folder: The cache.
@@ -59,47 +56,30 @@ def compact_cache(
     shards = folder.cache.shards
     shards.refresh()
     in_shards = shards.by_key()
-    loose = [file for file in folder.singles if _entry(file) not in in_shards]
-    # Shard by shard: only a few footers stay in memory.
-    doubles = sorted(
-        (file for file in folder.singles if _entry(file) in in_shards),
-        key=lambda file: in_shards[_entry(file)],
-    )
-    goes = partial(_goes, folder)
-    for file, gone in zip(doubles, _ahead(goes, doubles, folder.storage), strict=True):
-        if gone:
-            yield file.base_name, None
+    entries = {entry_of(file.name): file for file in folder.singles}
+    # Shard by shard, so that only a few footers stay in memory.
+    doubles = sorted(entries.keys() & in_shards.keys(), key=lambda entry: in_shards[entry])
+    finish = partial(_read_back_and_remove, folder)
+    for entry, problem in zip(doubles, _ahead(finish, doubles, folder.storage), strict=True):
+        if problem is None:
+            del entries[entry]
+            yield file_of(entry), None
         else:
-            loose.append(file)
-    for batch in _batches(loose):
+            folder.cache.shards.discard(entry)
+    for batch in _batches(list(entries.values())):
         yield from _write_shard(folder, batch, clock)
-    if folder.storage.is_local:  # its footers cost nothing to ask, and a disk may cut a file short
+    if folder.storage.is_local:  # its footers cost nothing to read, and a disk may truncate files
         return
     shards.refresh()
     if names := sorted(set(shards.by_key().values())):
         write_index(folder.storage, shards.keys_by_shard(names), hash_of(folder.storage))
 
 
-def _goes(folder: CacheFolder, file: pafs.FileInfo) -> bool:
-    """Remove the file of an entry if its copy in a shard is valid; discard a damaged copy."""
-    assert folder.cache is not None
-    entry = _entry(file)
-    try:
-        folder.row(entry, in_shard=True)
-    except FileNotFoundError:
-        return False
-    except CacheError:
-        folder.cache.shards.discard(entry)
-        return False
-    folder.remove(file.base_name)
-    return True
-
-
-def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
+def _batches(files: list[Stored]) -> Iterator[list[Stored]]:
     """Group files into shards, oldest first; a single remaining file is not merged."""
-    batch: list[pafs.FileInfo] = []
+    batch: list[Stored] = []
     size = 0
-    for file in sorted(files, key=lambda file: (written_at(file) or _START, file.base_name)):
+    for file in sorted(files, key=lambda file: (written_at(file) or _START, file.name)):
         batch.append(file)
         size += file.size
         if size >= SHARD_BYTES or len(batch) == MAX_CLIPS:
@@ -110,62 +90,58 @@ def _batches(files: list[pafs.FileInfo]) -> Iterator[list[pafs.FileInfo]]:
 
 
 def _write_shard(
-    folder: CacheFolder, batch: list[pafs.FileInfo], clock: Clock
+    folder: CacheFolder, batch: list[Stored], clock: Clock
 ) -> Iterator[tuple[str, str | None]]:
     """Write one shard, read it back, and remove its source files."""
+    assert folder.cache is not None
+    cache, storage = folder.cache, folder.storage
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
-    keys: list[str] = []
-    features = folder.holds_features
-    schema = FEATURES_SCHEMA if features else SCHEMA
-    options = FEATURE_WRITE_OPTIONS if features else WRITE_OPTIONS
+    entries = [entry_of(file.name) for file in batch]
+    moved: list[str] = []
     with (
-        folder.storage.writing(name) as sink,
-        pq.ParquetWriter(sink, schema, **options) as writer,
+        storage.writing(name) as sink,
+        pq.ParquetWriter(sink, cache.schema, **cache.write_options) as writer,
     ):
         read = partial(_read, folder)
-        for file, table in zip(batch, _ahead(read, batch, folder.storage), strict=True):
-            if table is None:  # another call has moved it
-                continue
+        for entry, table in zip(entries, _ahead(read, entries, storage), strict=True):
             if isinstance(table, CacheError):
-                yield file.base_name, brief(table, folder)
-                continue
-            if table.schema.equals(schema):
+                yield file_of(entry), brief(table, folder)
+            elif table is not None and not table.schema.equals(cache.schema):
+                yield file_of(entry), "another program has written it, with other columns"
+            elif table is not None:
                 writer.write_table(table)
-                keys.append(_entry(file))
-            else:
-                yield file.base_name, "another program has written it, with other columns"
-        writer.add_key_value_metadata({KEYS: json.dumps(keys)})
-    if not keys:
+                moved.append(entry)
+        writer.add_key_value_metadata({KEYS: json.dumps(moved)})
+    if not moved:
         folder.remove(name)
-    assert folder.cache is not None
-    folder.cache.shards.refresh([name])
+    cache.shards.refresh([name])
     finish = partial(_read_back_and_remove, folder)
-    for key, problem in zip(keys, _ahead(finish, keys, folder.storage), strict=True):
-        yield file_of(key), problem
+    for entry, problem in zip(moved, _ahead(finish, moved, storage), strict=True):
+        yield file_of(entry), problem
 
 
-def _read(folder: CacheFolder, file: pafs.FileInfo) -> pa.Table | CacheError | None:
-    """The table of a file, `None` if it no longer exists, or the error."""
+def _read(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
+    """The row in an entry's own file, `None` if another call has moved it, or the error."""
     try:
-        return folder.row(_entry(file), in_shard=False).table
+        return folder.row(entry, in_shard=False).table
     except FileNotFoundError:
         return None
     except CacheError as error:
         return error
 
 
-def _read_back_and_remove(folder: CacheFolder, key: str) -> str | None:
-    """Remove a clip's single file if its copy in the shard is valid, else return the problem."""
+def _read_back_and_remove(folder: CacheFolder, entry: str) -> str | None:
+    """Remove an entry's own file if its copy in a shard is valid, else return the problem."""
     try:
-        folder.row(key, in_shard=True)
+        folder.row(entry, in_shard=True)
     except (CacheError, FileNotFoundError) as error:
         return f"its copy does not read back: {error}"
-    folder.remove(file_of(key))
+    folder.remove(file_of(entry))
     return None
 
 
-def _ahead(function: Callable[[T], R], items: Sequence[T], storage: Storage) -> Iterator[R]:
+def _ahead(function: Callable[[str], R], items: Sequence[str], storage: Storage) -> Iterator[R]:
     """Apply a function to items in order, in an object store to several in parallel.
 
     The number of pending results is limited, because each may be as large as a clip's tokens.
@@ -181,8 +157,3 @@ def _ahead(function: Callable[[T], R], items: Sequence[T], storage: Storage) -> 
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _entry(file: pafs.FileInfo) -> str:
-    """The entry in a file of its own."""
-    return entry_of(str(file.base_name))

@@ -9,11 +9,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from pipeline.cache.features import FeatureCache, ReadFeatures, features_for
-from pipeline.cache.folders import CacheFolder
+from pipeline.cache.directory import TokenCache
+from pipeline.cache.features import ReadFeatures, features_for
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, Entry
-from pipeline.cache.tokens import TokenCache
 from tango_core.combination import Combination
 from tango_core.compressors import METHODS
 from tango_core.compressors.base import Compressor
@@ -30,26 +29,24 @@ def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
     Args:
         compressor: Compressor of the method.
         found: Features of the clip, on any device.
+
+    Raises:
+        NotFiniteError: If merging finite tokens gave NaN or infinity.
     """
     started = time.perf_counter()
     video = compressor.compress(found.features)
     if video.tokens.is_cuda:
         torch.cuda.synchronize(video.tokens.device)
     ms = (time.perf_counter() - started) * 1000
-    raise_if_overflowed(video)
-    return Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms)
-
-
-def raise_if_overflowed(video: CompressedVideo) -> None:
-    """Raise `NotFiniteError` if merging finite tokens gave NaN or infinity."""
-    if not bool(video.tokens.sum(dtype=torch.float32).isfinite()) and not bool(
-        video.tokens.isfinite().all()
-    ):
+    # A finite sum shows at once that all tokens are finite; else it may have overflowed itself.
+    is_finite = bool(video.tokens.sum(dtype=torch.float32).isfinite())
+    if not is_finite and not bool(video.tokens.isfinite().all()):
         dtype = str(video.tokens.dtype).removeprefix("torch.")
         raise NotFiniteError(
             f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype to "
             "float32 or bfloat16"
         )
+    return Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms)
 
 
 def serves(compressor: Compressor, stored: frozenset[str] | set[str]) -> bool:
@@ -78,13 +75,13 @@ def features_with(cache: TokenCache, compressor: Compressor) -> Callable[[str], 
     """Function that reads the stored features of a clip that a method needs, onto the CPU.
 
     Args:
-        cache: The token cache of the method, beside the features.
-        compressor: The method's.
+        cache: The token cache of the method, in the same root as the features.
+        compressor: The compressor of the method.
 
     Returns:
-        Key of a clip -> its features. `FileNotFoundError` says that not all of them are stored.
+        Function of a clip's key; raises `FileNotFoundError` if not all of them are stored.
     """
-    store: FeatureCache | None = features_for(cache.root, cache.settings)
+    store = features_for(cache.root, cache.settings)
     parts = {} if store is None else store.parts()
 
     def read(key: str) -> ReadFeatures:
@@ -96,30 +93,29 @@ def features_with(cache: TokenCache, compressor: Compressor) -> Callable[[str], 
     return read
 
 
-def materialise(folder: CacheFolder, report: Callable[[str, str | None], None]) -> None:
+def materialise(cache: TokenCache, report: Callable[[str, str | None], None]) -> None:
     """Store the token sets of a cache that could be computed from stored features.
 
     Args:
-        folder: A token cache.
+        cache: A token cache.
         report: Called with the key of each clip and, if it could not be stored, the problem.
 
     Raises:
         CacheError: If the cache is one of a method that does not come with this package.
     """
-    assert isinstance(folder.cache, TokenCache)
-    store = features_for(folder.cache.root, folder.settings)
-    lacking = (store.parts().get(TOKENS, set()) if store else set()) - folder.cache.keys()
-    compressor = compressor_of(folder.settings)
-    if lacking and compressor is None:
-        raise CacheError("its method does not come with this version of tango-video")
-    if not lacking or compressor is None:
+    store = features_for(cache.root, cache.settings)
+    lacking = (store.parts().get(TOKENS, set()) if store else set()) - cache.keys()
+    if not lacking:
         return
-    read = features_with(folder.cache, compressor)
+    compressor = compressor_of(cache.settings)
+    if compressor is None:
+        raise CacheError("its method does not come with this version of tango-video")
+    read = features_with(cache, compressor)
     for key in sorted(lacking):
         problem = None
         try:
             found = read(key)
-            folder.cache.write(found.clip, derived(compressor, found))
+            cache.write(found.clip, derived(compressor, found))
         except (FileNotFoundError, CacheError) as error:
             problem = " ".join(str(error).split())
         report(key, problem)

@@ -1,33 +1,53 @@
-"""Base of all caches: a directory named by the settings in its manifest."""
+"""A cache: a directory named by the settings in its manifest; and the token cache.
+
+`<root>/<label>-<hash12>/` holds `manifest.json` (the settings behind the hash), entries in files of
+their own, and shards with many entries (`shards.py`). An entry becomes visible only when it is
+complete: a killed writer leaves nothing visible, a resumed job only asks whether an entry exists,
+and two jobs may fill one cache at once (both would write the same bytes).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.cache.fingerprint import canonical_json, digest
-from pipeline.cache.names import entry_of, file_of, split
-from pipeline.cache.rows import FORMAT_VERSION, CacheError
-from pipeline.cache.shards import Shards, damage_named, hash_of, is_shard
+from pipeline.cache.names import TOKENS, entry_of, file_of, split
+from pipeline.cache.rows import (
+    FORMAT_VERSION,
+    INT8,
+    SCHEMA,
+    WRITE_OPTIONS,
+    CacheError,
+    ClipIdentity,
+    Entry,
+    StoredClip,
+    checked_tokens,
+    damage_named,
+    to_table,
+)
+from pipeline.cache.shards import Shards, hash_of, is_shard
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.errors import InputError
+from tango_core.extensions import short_name
+
+if TYPE_CHECKING:
+    from tango_core.compressors.base import Compressor
+    from tango_core.models.base import ModelSpec
 
 MANIFEST = "manifest.json"
-
-FoundRow = tuple[Callable[[], pa.Table], str, str, str]
-"""Arguments of `rows.read_checked` and `feature_rows.read_row`."""
+KIND = "features"
+"""Key of a manifest: how a feature cache stores tokens, and whether the tokens of a token cache
+were computed from rounded features."""
 
 
 class CacheDirectory:
-    """`<root>/<label>-<hash12>/` with `manifest.json`, entries in files of their own, and shards.
-
-    A file becomes visible only when it is complete: a killed writer leaves nothing visible, and
-    two jobs may fill one cache at once (both would write the same bytes).
+    """Base of all caches.
 
     Args:
         root: Directory or URL that holds all caches.
@@ -35,6 +55,14 @@ class CacheDirectory:
         label: Readable prefix of the directory's name.
         clock: Clock for the dates of entries.
     """
+
+    schema: ClassVar[pa.Schema]
+    write_options: ClassVar[Mapping[str, Any]]
+
+    @staticmethod
+    def checked(table: pa.Table, key: str, cache: str) -> Any:
+        """Rebuild an entry from its row and check it; see `rows.checked_tokens`."""
+        raise NotImplementedError
 
     def __init__(
         self,
@@ -93,29 +121,11 @@ class CacheDirectory:
                     f"--cache {root} cannot be written "
                     f"to ({error}); choose a directory that can, or free some space"
                 ) from error
-            return
-        if canonical_json(read_manifest(self.storage)) != self.manifest:
+        elif canonical_json(read_manifest(self.storage)) != self.manifest:
             raise CacheError(
                 f"{self.storage.root} was written with other settings than its name says; "
                 "use another --cache directory or delete it"
             )
-
-    def put(self, entry: str, table: pa.Table, options: Mapping[str, Any]) -> None:
-        """Write an entry to a single file, replacing an existing one."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, **options)
-        self.storage.write(file_of(entry), memoryview(sink.getvalue()))
-
-    def found(self, entry: str) -> FoundRow:
-        """The row of an entry; see `find_row`."""
-        return find_row(self.shards, entry)
-
-    def discard_entry(self, entry: str) -> None:
-        """Remove one entry; no error if it does not exist."""
-        if self.storage.exists(file_of(entry)):
-            self.storage.delete(file_of(entry))
-        else:
-            self.shards.discard(entry)
 
     def entries(self) -> set[str]:
         """Names of all entries, from one directory listing and the shards' footers."""
@@ -125,11 +135,87 @@ class CacheDirectory:
         files = {entry_of(n) for n in names if n.endswith(".parquet") and not is_shard(n)}
         return files | index.by_key().keys()
 
+    def put(self, entry: str, table: pa.Table) -> None:
+        """Write an entry to a single file, replacing an existing one."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, **self.write_options)
+        self.storage.write(file_of(entry), memoryview(sink.getvalue()))
 
-def find_row(shards: Shards, entry: str, *, in_shard: bool | None = None) -> FoundRow:
-    """The row of an entry of a cache, to be parsed and checked.
+    def row(self, entry: str) -> Any:
+        """Read an entry and check it; for the errors see `read_row`."""
+        return read_row(type(self), self.shards, entry)
+
+    def discard(self, entry: str) -> None:
+        """Remove one entry, so that the next job computes it again; no error if it is missing."""
+        if self.storage.exists(file_of(entry)):
+            self.storage.delete(file_of(entry))
+        else:
+            self.shards.discard(entry)
+
+
+class TokenCache(CacheDirectory):
+    """The token sets of one (model, sampling, compressor) setting, named by their clips."""
+
+    schema = SCHEMA
+    write_options = WRITE_OPTIONS
+
+    @staticmethod
+    def checked(table: pa.Table, key: str, cache: str) -> StoredClip:
+        """See `CacheDirectory`."""
+        return checked_tokens(table, key, cache)
+
+    def keys(self) -> set[str]:
+        """Keys of the clips whose token sets are stored here."""
+        return {key for key, part in map(split, self.entries()) if part == TOKENS}
+
+    def holds_file(self, key: str) -> bool:
+        """Whether the token set of a clip has a file of its own here."""
+        return self.storage.exists(file_of(key))
+
+    def write(self, clip: ClipIdentity, entry: Entry) -> None:
+        """Write the tokens of one clip, replacing an entry with the same key."""
+        self.put(clip.key, to_table(clip, entry, self._clock.now(), self.hash))
+
+    def read(self, key: str) -> Entry:
+        """Read one token set and check it; for the errors see `row`."""
+        found: StoredClip = self.row(key)
+        return found.entry
+
+
+def open_cache(
+    root: str | Storage,
+    model: ModelSpec,
+    compressor: Compressor,
+    clock: Clock = SYSTEM_CLOCK,
+    *,
+    from_int8: bool = False,
+) -> TokenCache:
+    """The cache of one compressor on one model; equal settings always give the same directory.
 
     Args:
+        root: Directory or URL of all caches.
+        model: The Video LLM.
+        compressor: The compressor that keeps the tokens.
+        clock: Clock for the dates of entries.
+        from_int8: Whether the tokens are computed from rounded features, which changes them.
+    """
+    options = compressor.identity()
+    label = "-".join([short_name(model.name), f"{model.frames.num_frames}f", str(options["name"])])
+    if compressor.retention < 1:
+        label += f"-r{compressor.retention:g}"
+    identity: dict[str, Any] = {"model": model.identity(), "compressor": options}
+    if from_int8:
+        identity[KIND] = INT8
+    return TokenCache(root, identity, label, clock)
+
+
+def read_row(
+    kind: type[CacheDirectory], shards: Shards, entry: str, *, in_shard: bool | None = None
+) -> Any:
+    """Read an entry of a cache and check it.
+
+    Args:
+        kind: Kind of the cache.
         shards: Shards of the cache.
         entry: Name of the entry.
         in_shard: Whether it is in a shard; `None` to look for a single file first and then in the
@@ -137,37 +223,41 @@ def find_row(shards: Shards, entry: str, *, in_shard: bool | None = None) -> Fou
 
     Raises:
         FileNotFoundError: If it does not exist.
-        CacheError: If its shard is damaged.
+        CacheError: If it is damaged.
     """
-    storage, key = shards.storage, split(entry)[0]
+    storage, data = shards.storage, None
     if not in_shard:
         try:
-            data, where = storage.read(file_of(entry)), storage.path(file_of(entry))
-            return lambda: _parsed(pa.BufferReader(data)), key, hash_of(storage), where
+            data = storage.read(file_of(entry))
         except FileNotFoundError:
             if in_shard is False:
                 raise
-    table, shard = shards.read(entry)
-    return lambda: table, key, hash_of(storage), f"{storage.path(shard)}, clip {entry},"
+    if data is None:
+        table, shard = shards.read(entry)
+        where = f"{storage.path(shard)}, clip {entry},"
+    else:
+        where = storage.path(file_of(entry))
+    with damage_named(where):
+        table = table if data is None else _parsed(pa.BufferReader(data))
+        return kind.checked(table, split(entry)[0], hash_of(storage))
 
 
 def read_columns(shards: Shards, entry: str, names: Sequence[str]) -> pa.Table:
-    """Some columns of an entry of a cache, not checked; for the errors see `find_row`."""
+    """Some columns of an entry, not checked; for the errors see `read_row`."""
     storage, file = shards.storage, file_of(entry)
     if not storage.exists(file):
         return shards.read(entry, names)[0]
-    with damage_named(storage, file), storage.opened(file) as opened:
+    with damage_named(storage.path(file)), storage.opened(file) as opened:
         return _parsed(opened, names)
 
 
-def _parsed(source: pa.NativeFile, columns: Sequence[str] | None = None) -> pa.Table:
-    """Parse a Parquet file directly, which is much faster than `read_table`."""
-    with pq.ParquetFile(source) as file:
-        return file.read(None if columns is None else list(columns), use_threads=False)
-
-
 def read_manifest(storage: Storage) -> dict[str, Any]:
-    """What the manifest in a directory says, with a `CacheError` if it cannot be read."""
+    """The settings in the manifest of a directory.
+
+    Raises:
+        FileNotFoundError: If it has no manifest.
+        CacheError: If it cannot be read.
+    """
     try:
         settings = json.loads(storage.read(MANIFEST))
         if not isinstance(settings, dict):
@@ -178,3 +268,9 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
             "delete it, the next job with these settings writes it again"
         ) from error
     return settings
+
+
+def _parsed(source: pa.NativeFile, columns: Sequence[str] | None = None) -> pa.Table:
+    """Parse a Parquet file directly, which is much faster than `read_table`."""
+    with pq.ParquetFile(source) as file:
+        return file.read(None if columns is None else list(columns), use_threads=False)

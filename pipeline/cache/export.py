@@ -21,7 +21,7 @@ from pipeline.storage import Storage
 from tango_core.errors import InputError
 
 PART_BYTES = 256 * 10**6
-# What says how the cache stores tokens, which an export does in another way.
+# Columns about the cache's own storage format, which an export does not use.
 _INNER_COLUMNS = ["dtype", "shape", "checksum", "format_version"]
 
 
@@ -41,17 +41,17 @@ def saved(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> b
 def export_cache(
     folder: CacheFolder, destination: str, form: str, report: Callable[[str, str | None], None]
 ) -> None:
-    """Write every clip of a cache; its manifest comes last, so it says that all is there.
+    """Write every clip of a cache, and last its manifest, which marks a complete export.
 
     Args:
         folder: The cache.
-        destination: Directory or URL, new or empty.
+        destination: New or empty directory or URL.
         form: `"safetensors"` or `"parquet"`: see `write_safetensors` and `write_parquet`.
-        report: Receives the name of each clip's file in the cache and, if the clip is skipped,
-            what is wrong with it.
+        report: Called with the name of each clip's file in the cache and, if the clip is skipped,
+            the problem.
 
     Raises:
-        ValueError: If the destination holds anything, or the cache's manifest cannot be trusted.
+        ValueError: If the destination is not empty, or the cache has no valid manifest.
     """
     if folder.cache is None:
         raise InputError(f"{folder.name} cannot be exported: {folder.problem}")
@@ -75,13 +75,13 @@ def export_cache(
 def _good_clips(
     folder: CacheFolder, report: Callable[[str, str | None], None]
 ) -> Iterator[StoredClip]:
-    """The clips of a cache, by key, without those that cannot be read."""
+    """Yield the readable clips of a token cache, by key; report the others."""
     seen: set[str] = set()
     for location in folder.locations:
         problem = None
         try:
             if location.key not in seen:
-                stored = folder.row(location.entry, in_shard=location.shard is not None)
+                stored = folder.row(location.entry, in_shard=bool(location.shard))
                 assert isinstance(stored, StoredClip)
                 seen.add(location.key)
                 yield stored
@@ -93,21 +93,21 @@ def _good_clips(
 
 
 ClipFile = tuple[ClipIdentity, dict[str, torch.Tensor], dict[str, Any]]
-"""Which clip, what its file holds, and what else its line in `clips.jsonl` says."""
+"""Identity of a clip, tensors of its file, and further fields of its line in `clips.jsonl`."""
 
 
 def write_safetensors(target: Storage, clips: Iterable[ClipFile]) -> None:
-    """One file per clip, whose metadata says which clip it is, and `clips.jsonl` with their lines.
+    """Write one file per clip, with the clip's identity as metadata, and `clips.jsonl`.
 
-    Of token sets a file holds `tokens` (K, D) in the encoder's dtype, `indices` (K,) int64 into the
+    A token set's file holds `tokens` (K, D) in the encoder's dtype, `indices` (K,) int64 into the
     flat grid, `grid` (3,) int64, `timestamps` (T,) float64 in seconds, and `companions` (K, E, D)
-    where the model has them. Of features it holds `tokens` (T, L, D), `companions` (T, L, E, D),
-    every signal that is stored, `grid` (2,) and `timestamps`.
+    if the model has them. A file of features holds `tokens` (T, L, D), `companions` (T, L, E, D),
+    every stored signal, `grid` (2,) and `timestamps`.
     """
     with target.writing("clips.jsonl") as index:
         for clip, tensors, more in clips:
             name, about = f"{clip.key}.safetensors", clip_columns(clip)
-            # The format takes texts only.
+            # The format accepts only strings.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
             target.write(name, saved(tensors, metadata))
             line = {"file": name, **about, **more}
@@ -131,7 +131,7 @@ def _token_file(stored: StoredClip) -> ClipFile:
 def _feature_files(
     folder: CacheFolder, report: Callable[[str, str | None], None]
 ) -> Iterator[ClipFile]:
-    """The clips of a feature cache, without those that cannot be read."""
+    """Yield the readable clips of a feature cache; report the others."""
     assert isinstance(folder.cache, FeatureCache)
     parts: dict[str, list[str]] = {}
     for location in folder.locations:
@@ -141,7 +141,7 @@ def _feature_files(
         try:
             found = folder.cache.read(key, own, signals)
         except FileNotFoundError:
-            problem = "its tokens have gone"
+            problem = "its tokens were removed in the meantime"
         except CacheError as error:
             problem = brief(error, folder)
         else:
@@ -161,11 +161,11 @@ def _feature_files(
 
 
 def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
-    """Files `clips-00000.parquet` and on, about 256 MB of tokens each, with a row group per clip.
+    """Write `clips-00000.parquet`, ... with about 256 MB of tokens each and a row group per clip.
 
-    The columns are the cache's, but `tokens` is a list of K lists of D float32, for readers that
-    know nothing of dtypes; every dtype of an encoder fits into it without loss. Where the model has
-    companions, a column `companions` holds K lists of E * D.
+    The columns are the cache's, but `tokens` is a list of K lists of D float32, which any
+    reader understands and which holds every encoder's dtype without loss. If the model has
+    companions, the column `companions` holds K lists of E * D.
     """
     for number, first in enumerate(clips):
         schema = _as_lists(first).schema
@@ -182,7 +182,7 @@ def write_parquet(target: Storage, clips: Iterator[StoredClip]) -> None:
 
 
 def _as_lists(stored: StoredClip) -> pa.Table:
-    """The row with tokens that any reader of Parquet understands."""
+    """The row of a token set with its tokens as lists."""
     video = stored.entry.video
     table = stored.table.select([name for name in SCHEMA.names if name not in _INNER_COLUMNS])
     at = table.schema.get_field_index("tokens")
@@ -200,7 +200,7 @@ def _lists(rows: torch.Tensor) -> pa.ListArray:
 
 
 def _num_values(stored: StoredClip) -> int:
-    """Numbers of a clip's tokens and companions."""
+    """Number of values in a clip's tokens and companions."""
     companions = stored.entry.video.companions
     more = 0 if companions is None else companions.numel()
     return int(stored.entry.video.tokens.numel() + more)

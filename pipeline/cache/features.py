@@ -1,10 +1,10 @@
 """The feature cache: encoder output of every clip.
 
 `<root>/<model>-<frames>f-features-<hash12>/` holds an entry with all tokens of a clip and entries
-with signals of it, one per time that signals were computed (`names.py`). Its settings are the
-model's and how tokens are stored; which signals are there is no setting, so more can be added.
-Where the features of a clip hold all that a method reads, its token set is not stored: it is
-computed again when it is asked for.
+with its signals, one for each time that signals were computed (`names.py`). Its settings are the
+model's and how tokens are stored, but not the stored signals, so that more can be added. If the
+features of a clip contain everything that a method reads, its token set is not stored but computed
+when it is needed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,31 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.cache.directory import MANIFEST, CacheDirectory
-from pipeline.cache.feature_rows import (
+import pyarrow as pa
+
+from pipeline.cache.directory import KIND, MANIFEST, CacheDirectory
+from pipeline.cache.names import (
+    SIGNALS,
+    TOKENS,
+    entry_name,
+    file_of,
+    held_by,
+    signals_part,
+    split,
+)
+from pipeline.cache.rows import (
     FEATURE_WRITE_OPTIONS,
+    FEATURES_SCHEMA,
     INT8,
+    CacheError,
+    ClipIdentity,
     FeatureDtype,
     FeatureRow,
     Levels,
-    read_row,
+    checked_features,
     signals_table,
     tokens_table,
 )
-from pipeline.cache.names import TOKENS, entry_name, file_of, held_by, signals_part, split
-from pipeline.cache.rows import CacheError, ClipIdentity
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.extensions import short_name
@@ -35,15 +47,11 @@ if TYPE_CHECKING:
     from tango_core.models.base import ModelSpec
 
 Stored = Literal["none", "tokens", "all"]
-"""What a job stores of every clip that it encodes: nothing, its tokens, or its signals, too."""
-
-KIND = "features"
-"""Key of a manifest. A feature cache says there how it stores tokens, and so does a token cache
-whose tokens were computed from rounded features."""
+"""What a job stores of every clip that it encodes: nothing, its tokens, or also its signals."""
 
 
 class FeaturesDamagedError(CacheError):
-    """The stored features of a clip are not what was written."""
+    """The stored features of a clip are damaged."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +59,10 @@ class ReadFeatures:
     """Stored features of a clip.
 
     Attributes:
-        features: On the CPU.
-        clip: Which clip it is.
-        decode_video_ms: Time to decode it, when its features were stored, in milliseconds.
-        encode_ms: Time of the encoder then.
+        features: The features, on the CPU when they are read.
+        clip: Which clip they belong to.
+        decode_video_ms: Time to decode it when its features were stored, in milliseconds.
+        encode_ms: Time of the encoder at that time.
     """
 
     features: VisualFeatures
@@ -66,37 +74,25 @@ class ReadFeatures:
 class FeatureCache(CacheDirectory):
     """The features of one (model, sampling) setting."""
 
+    schema = FEATURES_SCHEMA
+    write_options = FEATURE_WRITE_OPTIONS
+
+    @staticmethod
+    def checked(table: pa.Table, key: str, cache: str) -> FeatureRow:
+        """See `CacheDirectory`."""
+        return checked_features(table, key, cache)
+
     @property
     def dtype(self) -> FeatureDtype:
         """How tokens are stored."""
         return "int8" if self.settings[KIND] == {"dtype": INT8} else "auto"
 
     def parts(self) -> dict[str, set[str]]:
-        """Part -> keys of the clips of which it is here; one listing."""
+        """Part -> keys of the clips that have it; one listing."""
         found: dict[str, set[str]] = {}
-        for entry in self.entries():
-            key, part = split(entry)
+        for key, part in map(split, self.entries()):
             found.setdefault(part, set()).add(key)
         return found
-
-    def write(
-        self,
-        clip: ClipIdentity,
-        features: VisualFeatures,
-        signals: Iterable[str],
-        ms: tuple[float, float],
-        rounded: Levels | None = None,
-    ) -> None:
-        """Add the tokens of a clip, and signals; an entry with the same key is replaced.
-
-        Args:
-            clip: Which clip.
-            features: Of the clip.
-            signals: Names of the signals to store.
-            ms: Times to decode and to encode, in milliseconds.
-            rounded: The tokens in 8 bits, if they have been rounded already; see `rounded`.
-        """
-        self.prepared(clip, features, signals, ms, rounded)()
 
     def prepared(
         self,
@@ -108,9 +104,15 @@ class FeatureCache(CacheDirectory):
         *,
         signals_alone: bool = False,
     ) -> Callable[[], None]:
-        """A function that does what `write` does; it needs no device, and any thread may call it.
+        """A function that writes features; it needs no device, and any thread may call it.
 
-        For the arguments see `write`; with `signals_alone` the tokens are there already.
+        Args:
+            clip: Which clip.
+            features: Features of the clip; entries with the same key are replaced.
+            signals: Names of the signals to store.
+            ms: Times to decode and to encode, in milliseconds.
+            rounded: The tokens in 8 bits, if they have been rounded already; see `rows.rounded`.
+            signals_alone: Whether the tokens are stored already.
         """
         made: dict[str, Any] = {"created_at": self._clock.now(), "cache": self.hash}
         entries = []
@@ -123,7 +125,7 @@ class FeatureCache(CacheDirectory):
 
         def put() -> None:
             for entry, table in entries:
-                self.put(entry, table, FEATURE_WRITE_OPTIONS)
+                self.put(entry, table)
 
         return put
 
@@ -135,60 +137,41 @@ class FeatureCache(CacheDirectory):
         *,
         remove_damaged: bool = False,
     ) -> ReadFeatures:
-        """The tokens of a clip and some signals, as the encoder gave them.
+        """The tokens of a clip and some signals, as the encoder computed them.
 
         Args:
-            key: Of the clip.
-            parts: Where its tokens and signals are, of those that `parts` finds.
+            key: Key of the clip.
+            parts: Parts with its tokens and signals, from `parts`.
             needs: Names of the signals.
-            remove_damaged: Whether an entry that is damaged is made a miss.
+            remove_damaged: Whether damaged entries are removed.
 
         Raises:
-            FileNotFoundError: If an entry is not here.
+            FileNotFoundError: If an entry does not exist.
             FeaturesDamagedError: If one is damaged.
-            CacheError: If a signal is not in any of the parts.
+            CacheError: If a signal is in none of the parts.
         """
         row = self._row(key, remove_damaged)
-        if row.tokens is None:
+        content = dict(row.content)
+        if TOKENS not in content:
             raise FeaturesDamagedError(f"{self.storage.path(file_of(key))} holds no tokens")
-        signals = dict(row.signals)
         for part in parts:
-            if part != TOKENS and held_by([part]) & needs - signals.keys():
-                signals |= self._row(entry_name(key, part), remove_damaged).signals
-        if absent := sorted(needs - signals.keys()):
+            if part != TOKENS and held_by([part]) & needs - content.keys():
+                content = {**self._row(entry_name(key, part), remove_damaged).content, **content}
+        if absent := sorted(needs - content.keys()):
             raise CacheError(f"{self.storage.path(file_of(key))} has no {', '.join(absent)}")
+        content = {name: one for name, one in content.items() if name not in set(SIGNALS) - needs}
         model: Any = self.settings.get("model")
-        features = VisualFeatures(
-            tokens=row.tokens,
-            grid=row.grid,
-            timestamps=row.timestamps,
-            sinks=row.sinks,
-            source=row.source,
-            companions=row.companions,
-            anchored=isinstance(model, dict) and model.get("companions") == "anchor",
-            **{name: signals[name] for name in sorted(needs)},
-        )
+        anchored = isinstance(model, dict) and model.get("companions") == "anchor"
+        features = VisualFeatures(**content, anchored=anchored)
         return ReadFeatures(features, row.clip, row.decode_video_ms, row.encode_ms)
-
-    def read_entry(self, entry: str) -> FeatureRow:
-        """Read a whole entry and check it.
-
-        Raises:
-            FileNotFoundError: If it is not here.
-            CacheError: If it is damaged.
-        """
-        return read_row(*self.found(entry))
-
-    def discard(self, key: str) -> None:
-        """Remove the tokens of a clip, so that the next job encodes it again."""
-        self.discard_entry(key)
 
     def _row(self, entry: str, remove_damaged: bool) -> FeatureRow:
         try:
-            return self.read_entry(entry)
+            row: FeatureRow = self.row(entry)
+            return row
         except CacheError as error:
             if remove_damaged:
-                self.discard_entry(entry)
+                self.discard(entry)
             what = "; it was removed" if remove_damaged else ""
             raise FeaturesDamagedError(f"{error}{what}") from error
 
@@ -198,11 +181,11 @@ class FeatureStore:
     """The feature cache of a job.
 
     Attributes:
-        cache: Where features are.
-        signals: Those that are stored beside the tokens.
-        writes: Whether the job stores what it encodes; otherwise it uses what is there.
-        fill: Whether the features of every clip are stored, or only of those that a missing token
-            set is computed for.
+        cache: The cache.
+        signals: Signals that are stored with the tokens.
+        writes: Whether the job stores what it encodes; otherwise it only uses stored features.
+        fill: Whether the features of every clip are stored, or only of those with a missing token
+            set.
     """
 
     cache: FeatureCache
@@ -223,7 +206,7 @@ def open_features(
         root: Directory or URL of all caches.
         model: `ModelSpec.identity()`.
         dtype: How tokens are stored.
-        clock: Dates the entries.
+        clock: Clock for the dates of entries.
     """
     label = f"{short_name(model['name'])}-{model['frames']['num_frames']}f-features"
     return FeatureCache(root, {"model": dict(model), KIND: {"dtype": dtype}}, label, clock)
@@ -238,23 +221,23 @@ def open_store(
     fill: bool = False,
     clock: Clock = SYSTEM_CLOCK,
 ) -> FeatureStore | None:
-    """The feature store that a job asks for.
+    """The feature store of a job.
 
-    A job that stores no features uses those that earlier jobs stored as the encoder gave them;
-    `None` if there are none.
+    A job that stores no features uses those that earlier jobs stored unrounded; `None` if there are
+    none.
 
     Args:
         root: Directory or URL of all caches.
-        model: Whose features.
-        stored: What is stored.
+        model: The model.
+        stored: What the job stores.
         dtype: How tokens are stored.
         fill: See `FeatureStore`.
-        clock: Dates the entries.
+        clock: Clock for the dates of entries.
     """
     if stored == "none":
         cache = open_features(root, model.identity(), "auto", clock)
-        there = cache.storage.exists(MANIFEST)
-        return FeatureStore(cache, frozenset(), writes=False) if there else None
+        exists = cache.storage.exists(MANIFEST)
+        return FeatureStore(cache, frozenset(), writes=False) if exists else None
     signals = model.provides if stored == "all" else frozenset[str]()
     return FeatureStore(open_features(root, model.identity(), dtype, clock), signals, fill=fill)
 
@@ -265,15 +248,10 @@ def is_of_features(settings: Mapping[str, Any]) -> bool:
 
 
 def features_for(root: str | Storage, settings: Mapping[str, Any]) -> FeatureCache | None:
-    """The feature cache that belongs to a token cache; `None` if there can be none.
-
-    Args:
-        root: Directory or URL of all caches.
-        settings: The manifest of the token cache.
-    """
+    """The feature cache for a token cache with these settings; `None` if there can be none."""
     model = settings.get("model")
-    if not (isinstance(model, dict) and isinstance(model.get("frames"), dict)):
+    try:
+        dtype: FeatureDtype = "int8" if settings.get(KIND) == INT8 else "auto"
+        return open_features(root, model, dtype)  # type: ignore[arg-type]
+    except (KeyError, TypeError):  # a model that has no name or no frames
         return None
-    if "name" not in model or "num_frames" not in model["frames"]:
-        return None
-    return open_features(root, model, "int8" if settings.get(KIND) == INT8 else "auto")

@@ -13,43 +13,41 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
-import pyarrow.fs as pafs
-
-from pipeline.cache.directory import MANIFEST, find_row, read_columns, read_manifest
-from pipeline.cache.feature_rows import FeatureRow, read_row
+from pipeline.cache.directory import MANIFEST, TokenCache, read_columns, read_manifest, read_row
 from pipeline.cache.features import FeatureCache, is_of_features
 from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
-from pipeline.cache.rows import CacheError, StoredClip, read_checked
+from pipeline.cache.rows import CacheError, FeatureRow, StoredClip
 from pipeline.cache.shards import INDEX, Shards, is_shard, shard_time, tombstone_of
-from pipeline.cache.tokens import TokenCache
 from pipeline.storage import Storage
+from pipeline.storage.objects import Stored
 from tango_core.errors import InputError, MissingFileError
 
 _FOLDER = re.compile(r".+-[0-9a-f]{12}")
-_ASIDE = re.compile(r"\.[0-9a-f]{32}\.tmp")
+# Unfinished files, and files with plans, which an earlier release stored and this one never reads.
+_UNUSED = re.compile(rf"\.[0-9a-f]{{32}}\.tmp|[0-9a-f]{{20}}-{PLAN}\.parquet")
 _READERS = 8
 
 
-@dataclass(frozen=True)
-class ClipLocation:
-    """Where an entry of a clip is.
+@dataclass(frozen=True, order=True)
+class EntryLocation:
+    """Location of an entry.
 
     Attributes:
         entry: Name of the entry; see `names`.
-        shard: Name of its shard; `None` if it has a file of its own.
+        shard: Name of its shard; "" if it has a file of its own.
     """
 
     entry: str
-    shard: str | None
+    shard: str = ""
 
     @property
     def key(self) -> str:
-        """Of the clip."""
+        """Key of the clip."""
         return split(self.entry)[0]
 
     @property
     def part(self) -> str:
-        """What of the clip it holds."""
+        """The part of the clip that it holds."""
         return split(self.entry)[1]
 
     @property
@@ -60,107 +58,98 @@ class ClipLocation:
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """One cache as one listing shows it.
+    """One cache, as found by one directory listing.
 
     Attributes:
-        name: Of the directory.
+        name: Name of the directory.
         storage: The directory.
-        cache: Opened by its manifest; `None` if that cannot be trusted.
-        problem: Why it cannot; empty if it can.
-        files: Everything in the directory, other people's files included.
-        by_footers: Whether every shard is asked itself, whatever an index says of it.
-        is_closed: Whether this user may not even list it.
+        cache: The cache; `None` if its manifest is missing or wrong.
+        problem: Why the cache cannot be opened; empty if it can.
+        files: All files in the directory, including those of other programs.
+        by_footers: Whether the footers of all shards are read, instead of an index of them.
+        is_closed: Whether this user has no permission to list it.
     """
 
     name: str
     storage: Storage
     cache: TokenCache | FeatureCache | None
     problem: str
-    files: tuple[pafs.FileInfo, ...]
+    files: tuple[Stored, ...]
     by_footers: bool = False
     is_closed: bool = False
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The manifest's content; empty if it cannot be trusted."""
+        """The manifest's content; empty if the cache cannot be opened."""
         return self.cache.settings if self.cache else {}
 
     @property
     def holds_features(self) -> bool:
-        """Whether it holds what the encoder gave, and not token sets."""
+        """Whether it holds features instead of token sets."""
         return isinstance(self.cache, FeatureCache)
 
     @cached_property
-    def singles(self) -> tuple[pafs.FileInfo, ...]:
-        """The files of one entry each, by name."""
-        return self._named(lambda name: is_entry_file(name) and not _is_plan(entry_of(name)))
+    def singles(self) -> tuple[Stored, ...]:
+        """The files that hold one entry each, by name."""
+        return self._named(lambda name: is_entry_file(name) and not _UNUSED.fullmatch(name))
 
     @cached_property
-    def old_plans(self) -> tuple[pafs.FileInfo, ...]:
-        """Files with nothing but plans, which earlier releases stored and this one never reads."""
-        singles = self._named(lambda name: is_entry_file(name) and _is_plan(entry_of(name)))
-        keys = self.index.keys_by_shard(file.base_name for file in self.shards)
-        full = [f for f in self.shards if all(map(_is_plan, keys.get(f.base_name, ("",))))]
-        return (*singles, *full)
-
-    @cached_property
-    def shards(self) -> tuple[pafs.FileInfo, ...]:
-        """The files of many clips each, by age."""
+    def shards(self) -> tuple[Stored, ...]:
+        """The files that hold many entries each, by age."""
         return self._named(is_shard)
 
     @property
-    def entries(self) -> tuple[pafs.FileInfo, ...]:
-        """The files that hold clips."""
+    def entries(self) -> tuple[Stored, ...]:
+        """All files with entries."""
         return (*self.singles, *self.shards)
 
     @property
-    def leftovers(self) -> tuple[pafs.FileInfo, ...]:
-        """What killed writers and power failures left, or a live writer has not finished."""
+    def leftovers(self) -> tuple[Stored, ...]:
+        """Unfinished files of writers, files that a power failure emptied, and unused ones."""
         return tuple(
             file
             for file in self.files
-            if _ASIDE.fullmatch(file.base_name)
-            or (file.size == 0 and is_entry_file(file.base_name))
+            if _UNUSED.fullmatch(file.name) or (file.size == 0 and is_entry_file(file.name))
         )
 
-    def tombstones_of(self, shards: Iterable[pafs.FileInfo]) -> tuple[pafs.FileInfo, ...]:
-        """The tombstones of some shards' clips."""
-        names = {file.base_name for file in shards}
+    def tombstones_of(self, shards: Iterable[Stored]) -> tuple[Stored, ...]:
+        """The tombstones of some shards' entries."""
+        names = {file.name for file in shards}
         return self._named(lambda name: (tombstone := tombstone_of(name)) and tombstone[0] in names)
 
     @cached_property
     def index(self) -> Shards:
-        """What is in the shards; their footers are read."""
+        """The shards with the keys of their entries."""
         index = self.cache.shards if self.cache else Shards(self.storage)
         if self.shards:
-            names = [file.base_name for file in self.files]
+            names = [file.name for file in self.files]
             index.refresh(name for name in names if not (self.by_footers and name == INDEX))
         return index
 
     @cached_property
-    def locations(self) -> tuple[ClipLocation, ...]:
-        """Where the entries are, by name; an entry may be there twice."""
-        singles = (ClipLocation(entry_of(f.base_name), None) for f in self.singles)
+    def locations(self) -> tuple[EntryLocation, ...]:
+        """Locations of all entries, by name; an entry may be both in a file and in a shard."""
+        singles = (EntryLocation(entry_of(file.name)) for file in self.singles)
         sharded = (
-            ClipLocation(entry, name)
+            EntryLocation(entry, name)
             for entry, name in self.index.by_key().items()
-            if not _is_plan(entry)
+            if split(entry)[1] != PLAN
         )
-        return tuple(sorted((*singles, *sharded), key=lambda one: (one.entry, one.shard or "")))
+        return tuple(sorted((*singles, *sharded)))
 
     @property
     def num_clips(self) -> int:
-        """How many clips there are."""
-        return len({clip.key for clip in self.locations})
+        """Number of clips."""
+        return len({location.key for location in self.locations})
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the clips."""
+        """Bytes of all entries."""
         return sum(file.size for file in self.entries)
 
     @property
     def written(self) -> tuple[datetime, datetime] | None:
-        """When the oldest and the newest clip were written; `None` where no times are kept."""
+        """Times of the oldest and the newest entry; `None` if the file system has no times."""
         times = [time for file in self.entries if (time := written_at(file)) is not None]
         return (min(times), max(times)) if times else None
 
@@ -168,35 +157,46 @@ class CacheFolder:
         """Read one entry, all of its bytes, and check it.
 
         Raises:
-            FileNotFoundError: If it has gone.
+            FileNotFoundError: If it has been removed.
             CacheError: If it is damaged.
         """
-        found = find_row(self.index, entry, in_shard=in_shard)
-        return read_row(*found) if self.holds_features else read_checked(*found)
+        kind = FeatureCache if self.holds_features else TokenCache
+        found: StoredClip | FeatureRow = read_row(kind, self.index, entry, in_shard=in_shard)
+        return found
 
-    def discard(self, location: ClipLocation) -> None:
-        """Make one entry a miss."""
-        if location.shard is None:
-            self.remove(location.name)
-        else:
+    def problem_of(self, location: EntryLocation) -> str | None:
+        """What is wrong with an entry; `None` if it is fine or has been removed meanwhile."""
+        try:
+            self.row(location.entry, in_shard=bool(location.shard))
+        except FileNotFoundError:
+            return None
+        except CacheError as error:
+            return brief(error, self)
+        return None
+
+    def discard(self, location: EntryLocation) -> None:
+        """Remove one entry."""
+        if location.shard:
             self.index.discard(location.entry)
+        else:
+            self.remove(location.name)
 
     def remove(self, name: str) -> None:
-        """Remove a file of the cache; one that does not exist is no error.
+        """Remove a file of the cache; no error if it does not exist.
 
         Raises:
             ValueError: If the file is not named like one of a cache: another program may own it.
         """
-        ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _ASIDE.fullmatch(name)
+        ours = name in (MANIFEST, INDEX) or is_entry_file(name) or _UNUSED.fullmatch(name)
         if not (ours or is_shard(name) or tombstone_of(name)):
             raise InputError(f"{name} is no file of a token cache and stays")
         with suppress(FileNotFoundError):
             self.storage.delete(name)
 
-    def _named(self, is_wanted: Callable[[str], object]) -> tuple[pafs.FileInfo, ...]:
+    def _named(self, is_wanted: Callable[[str], object]) -> tuple[Stored, ...]:
         """The non-empty files with certain names, by name."""
-        found = (file for file in self.files if file.size > 0 and is_wanted(file.base_name))
-        return tuple(sorted(found, key=lambda file: str(file.base_name)))
+        found = (file for file in self.files if file.size > 0 and is_wanted(file.name))
+        return tuple(sorted(found, key=lambda file: file.name))
 
 
 def find_caches(
@@ -204,8 +204,8 @@ def find_caches(
 ) -> list[CacheFolder]:
     """List the token caches under a root, by name; one directory listing each.
 
-    A directory counts if its name ends in a hash and if it holds the manifest behind that hash, or
-    files that are named like clips.
+    A directory counts if its name ends in a hash and if it holds the manifest for that hash, or
+    files that are named like entries.
 
     Args:
         root: Directory or URL that holds all caches.
@@ -241,7 +241,7 @@ def find_caches(
 
 
 def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
-    """One listing and the manifest; a directory that is closed to this user hides no other one."""
+    """List a directory and open its cache; errors are recorded as its problem."""
     folder = root.child(name)
     try:
         files = tuple(folder.files())
@@ -260,16 +260,15 @@ def _look_into(root: Storage, name: str, by_footers: bool) -> CacheFolder:
     return CacheFolder(name, folder, cache, problem, files, by_footers)
 
 
-def written_at(file: pafs.FileInfo) -> datetime | None:
-    """When the newest clip of a file was written; `None` where no times are kept."""
-    if is_shard(file.base_name):
-        return shard_time(file.base_name)
-    time: datetime | None = file.mtime
-    return time
+def written_at(file: Stored) -> datetime | None:
+    """Time of the newest entry in a file; `None` if the file system has no times."""
+    if is_shard(file.name):
+        return shard_time(file.name)
+    return file.modified
 
 
 def brief(error: CacheError, folder: CacheFolder) -> str:
-    """What is wrong with a clip whose place is named already."""
+    """Description of a damaged entry, without its location."""
     text = str(error)
     if text.startswith(folder.storage.root):
         text = text[len(folder.storage.root) :].partition(" ")[2]
@@ -277,18 +276,14 @@ def brief(error: CacheError, folder: CacheFolder) -> str:
     return text
 
 
-def _is_plan(entry: str) -> bool:
-    return split(entry)[1] == PLAN
-
-
 @dataclass(frozen=True)
 class TokenCounts:
     """Tokens per clip.
 
     Attributes:
-        kept: Mean number of tokens that were kept.
+        kept: Mean number of kept tokens.
         total: Mean number before compression.
-        num_clips: Clips that were opened for it.
+        num_clips: Number of clips over which the means are taken.
     """
 
     kept: float
@@ -297,66 +292,33 @@ class TokenCounts:
 
 
 def count_tokens(folder: CacheFolder, at_most: int = 16) -> TokenCounts | None:
-    """Mean token counts of some clips, spread evenly over the keys.
+    """Mean token counts of up to `at_most` clips, spread evenly over the keys.
 
-    Args:
-        folder: The cache.
-        at_most: Clips to read.
-
-    Returns:
-        `None` if no clip can be read.
+    Returns `None` if no clip can be read.
     """
-    entries = [location for location in folder.locations if location.part == TOKENS]
-    counts = []
-    for location in entries[:: max(1, -(-len(entries) // at_most))]:
-        with suppress(CacheError, FileNotFoundError):  # a bad one is for `check_clips` to name
-            counts.append(_counts(folder, location.entry))
+    entries = [one.entry for one in folder.locations if one.part == TOKENS]
+    counts: list[tuple[int, int]] = []
+    names = ["shape"] if folder.holds_features else ["num_tokens_kept", "num_tokens_total"]
+    for entry in entries[:: max(1, -(-len(entries) // at_most))]:
+        with suppress(CacheError, FileNotFoundError):  # `tango cache verify` names a bad one
+            (row,) = read_columns(folder.index, entry, names).to_pylist()
+            if folder.holds_features:
+                num_frames, num_positions, *_ = row["shape"]
+                counts.append((num_frames * num_positions,) * 2)
+            else:
+                counts.append((row["num_tokens_kept"], row["num_tokens_total"]))
     if not counts:
         return None
-    kept, total = (fmean(column) for column in zip(*counts, strict=True))
-    return TokenCounts(kept, total, len(counts))
+    mean_kept, mean_total = (fmean(column) for column in zip(*counts, strict=True))
+    return TokenCounts(mean_kept, mean_total, len(counts))
 
 
-def _counts(folder: CacheFolder, entry: str) -> tuple[int, int]:
-    """Kept tokens and all tokens of a clip."""
-    if folder.holds_features:
-        frames, cells, *_ = read_columns(folder.index, entry, ["shape"])["shape"][0].as_py()
-        return frames * cells, frames * cells
-    names = ["num_tokens_kept", "num_tokens_total"]
-    (row,) = read_columns(folder.index, entry, names).to_pylist()
-    return row[names[0]], row[names[1]]
-
-
-@dataclass(frozen=True)
-class CheckedClip:
-    """What reading a clip showed.
-
-    Attributes:
-        location: Of the clip.
-        problem: What is wrong with it; `None` if nothing is.
-        sealed: See `StoredClip`; `True` for a clip that could not be read.
-    """
-
-    location: ClipLocation
-    problem: str | None = None
-    sealed: bool = True
-
-
-def check_clips(folder: CacheFolder) -> Iterator[CheckedClip]:
-    """Read every clip of a cache, several at once; by key."""
+def check_entries(folder: CacheFolder) -> Iterator[tuple[EntryLocation, str | None]]:
+    """Read every entry of a cache, several at once; yields locations and problems by name."""
     readers = ThreadPoolExecutor(_READERS)
     try:
-        yield from readers.map(lambda location: _check(folder, location), folder.locations)
+        yield from zip(
+            folder.locations, readers.map(folder.problem_of, folder.locations), strict=True
+        )
     finally:
         readers.shutdown(cancel_futures=True)
-
-
-def _check(folder: CacheFolder, location: ClipLocation) -> CheckedClip:
-    """Read a clip; one that a job removed in the meantime is fine."""
-    try:
-        row = folder.row(location.entry, in_shard=location.shard is not None)
-        return CheckedClip(location, sealed=row.sealed)
-    except FileNotFoundError:
-        return CheckedClip(location)
-    except CacheError as error:
-        return CheckedClip(location, brief(error, folder))

@@ -2,10 +2,10 @@
 
     KEY                      a token set, or in a feature cache all tokens of a clip
     KEY-attention-saliency   in a feature cache, signals of a clip
-    KEY-plan                 written by earlier releases, and not read any more
+    KEY-plan                 written by earlier releases; never read, removed by `tango cache gc`
 
-An entry with a file of its own is `<entry>.parquet`; a shard names the entries that it holds. So
-one listing says what there is of every clip, and nothing is opened for it.
+A single file of an entry is `<entry>.parquet`; a shard lists the entries that it holds. So a
+directory listing is enough to find the entries of every clip, without opening a file.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ _SUFFIX = ".parquet"
 
 
 def file_of(entry: str) -> str:
-    """The file that an entry may have of its own."""
+    """Name of the single file of an entry."""
     return f"{entry}{_SUFFIX}"
 
 
 def entry_of(file: str) -> str:
-    """The entry in a file of its own."""
+    """Name of the entry in a single file."""
     return file.removesuffix(_SUFFIX)
 
 
 def is_entry_file(name: str) -> bool:
-    """Whether a file is named like one of an entry."""
+    """Whether a file name is that of a single file of an entry."""
     return _FILE.fullmatch(name) is not None
 
 
 def entry_name(key: str, part: str) -> str:
-    """The entry of a part of a clip: `TOKENS`, or what `signals_part` made."""
+    """Name of the entry of a part of a clip: `TOKENS`, or a result of `signals_part`."""
     return key if part == TOKENS else f"{key}-{part}"
 
 
 def split(entry: str) -> tuple[str, str]:
-    """Key and part of an entry."""
+    """Key of the clip and part that an entry holds."""
     key, _, part = entry.partition("-")
     return key, part or TOKENS
 
 
 def signals_part(names: Iterable[str]) -> str:
-    """The part that holds these signals."""
+    """Name of the part that holds these signals."""
     return "-".join(sorted(names))
 
 
 def held_by(parts: Iterable[str]) -> frozenset[str]:
-    """What parts of a feature cache hold: `TOKENS` and names of signals."""
+    """`TOKENS` and names of signals that parts of a feature cache hold."""
     return frozenset(name for part in parts for name in part.split("-"))

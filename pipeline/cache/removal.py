@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import pyarrow.fs as pafs
-
 from pipeline.cache.directory import MANIFEST
 from pipeline.cache.folders import CacheFolder, written_at
 from pipeline.cache.shards import INDEX
+from pipeline.storage.objects import Stored
 from tango_core.errors import InputError
 
-# A live writer needs seconds for a file.
+# A running writer finishes a file within seconds.
 LEFTOVER_AGE = timedelta(hours=1)
 
 
@@ -23,26 +22,26 @@ class Removal:
 
     Attributes:
         folder: The cache.
-        files: Clips and leftovers; the manifest is among them with `whole`.
+        files: Files to remove, including the manifest if `whole`.
         reason: Why they can be removed.
-        whole: Whether the directory is removed with them.
+        whole: Whether the whole cache is removed, with its directory.
     """
 
     folder: CacheFolder
-    files: tuple[pafs.FileInfo, ...]
+    files: tuple[Stored, ...]
     reason: str
     whole: bool = False
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that become free."""
+        """Bytes that are freed."""
         return sum(file.size for file in self.files)
 
     def apply(self) -> None:
-        """Remove the files, and the directory of a whole cache if nothing else is in it."""
+        """Remove the files, and the directory of a whole cache if it is empty then."""
         for file in self.files:
-            self.folder.remove(file.base_name)
-        if self.whole:  # not empty if other people's files are in it, or a job writes to it again
+            self.folder.remove(file.name)
+        if self.whole:  # other programs may keep files there, or a job may write to it again
             self.folder.storage.remove_if_empty()
 
 
@@ -70,35 +69,31 @@ def plan_removals(
     removals: list[Removal] = []
     kept: list[CacheFolder] = []
     for folder in (folder for folder in folders if folder.cache):
-        left = tuple(f for f in folder.leftovers if f.mtime and now - f.mtime > LEFTOVER_AGE)
+        left = tuple(f for f in folder.leftovers if f.modified and now - f.modified > LEFTOVER_AGE)
         idle = None if older_than is None else _idle(folder, now)
         if whole or (older_than is not None and idle is not None and idle > older_than):
             reason = (
-                "whole cache" if idle is None else f"whole cache, {idle.days} days without news"
+                "whole cache" if idle is None else f"whole cache, {idle.days} days without a write"
             )
             tombstones = folder.tombstones_of(folder.shards)
-            others = (*folder.old_plans, *tombstones, *left, *_manifest(folder))
-            files = tuple({file.path: file for file in (*folder.entries, *others)}.values())
-            removals.append(Removal(folder, files, reason, whole=True))
+            others = (*tombstones, *left, *_manifest(folder))
+            removals.append(Removal(folder, (*folder.entries, *others), reason, whole=True))
             continue
         kept.append(folder)
         if left:
-            removals.append(Removal(folder, left, "leftovers of killed writers"))
-        if folder.old_plans:
-            plans = (*folder.old_plans, *folder.tombstones_of(folder.old_plans))
-            removals.append(Removal(folder, plans, "plans, which this release does not read"))
+            removals.append(Removal(folder, left, "leftovers of killed writers or old releases"))
     if max_bytes is not None:
         removals += _oldest(kept, max_bytes)
     return removals
 
 
-def _manifest(folder: CacheFolder) -> tuple[pafs.FileInfo, ...]:
-    """The manifest, and the index of the shards."""
-    return tuple(file for file in folder.files if file.base_name in (MANIFEST, INDEX))
+def _manifest(folder: CacheFolder) -> tuple[Stored, ...]:
+    """The manifest and the index of the shards, if they exist."""
+    return tuple(file for file in folder.files if file.name in (MANIFEST, INDEX))
 
 
 def _idle(folder: CacheFolder, now: datetime) -> timedelta:
-    """How long nothing was written to a cache."""
+    """Time since the last write to a cache."""
     times = [written_at(file) for file in folder.entries or _manifest(folder)]
     known = [time for time in times if time is not None]
     if not known:
@@ -107,16 +102,16 @@ def _idle(folder: CacheFolder, now: datetime) -> timedelta:
 
 
 def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
-    """The oldest clips of all caches together, as many as must be removed."""
-    clips: list[tuple[datetime, str, CacheFolder, pafs.FileInfo]] = []
+    """Remove the oldest entries of all caches until the rest has at most `max_bytes`."""
+    clips: list[tuple[datetime, str, CacheFolder, Stored]] = []
     for folder in folders:
-        for file in set(folder.entries) - set(folder.old_plans):
+        for file in folder.entries:
             time = written_at(file)
             if time is None:
                 raise InputError(_no_times(folder))
             clips.append((time, file.path, folder, file))
     surplus = sum(clip[-1].size for clip in clips) - max_bytes
-    going: dict[str, list[pafs.FileInfo]] = {}
+    going: dict[str, list[Stored]] = {}
     for _, _, folder, file in sorted(clips, key=lambda clip: clip[:2]):
         if surplus <= 0:
             break
@@ -128,8 +123,8 @@ def _oldest(folders: Sequence[CacheFolder], max_bytes: int) -> list[Removal]:
 
 
 def _no_times(folder: CacheFolder) -> str:
-    """What to do where a file system does not say when its files were written."""
+    """Error message for a file system without modification times."""
     return (
-        f"{folder.storage.root}: this file system keeps no times, so nothing is older than "
-        "anything else; remove caches by --name"
+        f"{folder.storage.root}: this file system has no modification times, so "
+        "the age of entries is unknown; remove caches by --name"
     )

@@ -1,42 +1,144 @@
-"""One row of a token cache: the columns, and the checks that every reader of a row makes.
+"""Rows of both kinds of entry, token sets and features, and the checks of every reader.
 
-Tokens are stored as bytes with their dtype and shape beside them: bfloat16 survives, and plain
-pandas, pyarrow and DuckDB read every column without Ray or torch. The shape is (K, D), or
-(K, 1 + E, D) for models whose tokens have companions (DeepStack), with the token first. The columns
-that say which clip a row is of, and the checksum over all columns, are those of features, too.
+Tensors are stored as bytes with their dtype and shape beside them, because bfloat16 has no NumPy
+type; plain pandas, pyarrow and DuckDB read every column without torch. Tokens of models with
+companions (DeepStack) have one more axis, with the token first. The checksum of a row covers all
+other columns. Feature tokens are neither compressed nor covered by it: every token has a CRC-32 of
+its own in `token_crcs`. With `stored_as` `"int8"` a token is 8-bit levels and one scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from pipeline.rows import bounds, source_columns, source_of
+from pipeline.cache.names import SIGNALS, TOKENS
+from pipeline.clips import bounds
+from pipeline.rows import source_columns, source_of
 from pipeline.storage.seal import digest_of
 from tango_core.errors import InputError
 from tango_core.types import CompressedVideo
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # caches are listed without torch
     from torch import Tensor
 
-CHECKSUM = "checksum"
-CRC_0_1 = "crc32:"
-_OF = "@"
+    from tango_core.types import VisualFeatures
 
-T = TypeVar("T")
+FORMAT_VERSION = 1
+INT8 = "int8"
+_CRC_0_1 = "crc32:"  # how the checksums of release 0.1 begin
+_LARGEST = 127
 
-# Errors caused by columns that are empty or have a wrong type or length.
-WRONG_VALUES = (TypeError, ValueError, AttributeError, RuntimeError, OverflowError, MemoryError)
+FeatureDtype = Literal["auto", "int8"]
+"""How a feature cache stores tokens: as the encoder computed them, or in 8 bits."""
+
+Levels = tuple["Tensor", "Tensor"]
+"""Result of `quantise`."""
+
+_IDENTITY = [
+    ("clip_key", pa.string()),
+    ("video_id", pa.string()),
+    ("clip_start", pa.float64()),
+    ("clip_end", pa.float64()),
+    ("source_fingerprint", pa.string()),
+]
+SCHEMA = pa.schema(
+    [
+        *_IDENTITY,
+        ("indices", pa.list_(pa.int32())),
+        ("tokens", pa.large_binary()),
+        ("dtype", pa.string()),
+        ("shape", pa.list_(pa.int32())),
+        ("grid", pa.list_(pa.int32())),
+        ("timestamps", pa.list_(pa.float64())),
+        ("duration_s", pa.float64()),
+        ("frame_height", pa.int32()),
+        ("num_tokens_total", pa.int32()),
+        ("num_tokens_kept", pa.int32()),
+        ("checksum", pa.string()),
+        ("decode_ms", pa.float64()),
+        ("encode_ms", pa.float64()),
+        ("compress_ms", pa.float64()),
+        ("created_at", pa.timestamp("us", tz="UTC")),
+        ("format_version", pa.int32()),
+    ]
+)
+FEATURES_SCHEMA = pa.schema(
+    [
+        (TOKENS, pa.large_binary()),
+        *_IDENTITY,
+        ("dtype", pa.string()),
+        ("stored_as", pa.string()),
+        ("shape", pa.list_(pa.int32())),
+        ("scales", pa.large_binary()),
+        ("token_crcs", pa.large_binary()),
+        ("tokens_digest", pa.string()),
+        ("grid", pa.list_(pa.int32())),
+        ("timestamps", pa.list_(pa.float64())),
+        ("sinks", pa.list_(pa.int32())),
+        ("duration_s", pa.float64()),
+        ("frame_height", pa.int32()),
+        *(
+            column
+            for name in SIGNALS
+            for column in (
+                (name, pa.large_binary()),
+                (f"{name}_dtype", pa.string()),
+                (f"{name}_shape", pa.list_(pa.int32())),
+            )
+        ),
+        ("checksum", pa.string()),
+        ("decode_ms", pa.float64()),
+        ("encode_ms", pa.float64()),
+        ("created_at", pa.timestamp("us", tz="UTC")),
+        ("format_version", pa.int32()),
+    ]
+)
+# Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
+_PLAIN: Mapping[str, Any] = {"use_dictionary": False, "write_statistics": False}
+WRITE_OPTIONS: Mapping[str, Any] = {"compression": "zstd", "compression_level": 1, **_PLAIN}
+FEATURE_WRITE_OPTIONS: Mapping[str, Any] = {"compression": "none", **_PLAIN}
+
+# Errors of damaged bytes and wrong columns; an OSError without a number is one of zstd or a footer.
+_DAMAGE = (
+    *(pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, AttributeError),
+    *(RuntimeError, OverflowError, MemoryError),
+)
+_NOT_DAMAGE = (FileNotFoundError, ConnectionError, TimeoutError, PermissionError)
 
 
 class CacheError(InputError):
     """A cache entry or directory is damaged or does not match its name."""
+
+
+@contextmanager
+def damage_named(where: str) -> Iterator[None]:
+    """Convert errors caused by damaged files into `CacheError`; storage errors are re-raised.
+
+    Args:
+        where: The file, with which the one-line message begins.
+    """
+    try:
+        yield
+    except (CacheError, *_NOT_DAMAGE):
+        raise
+    except _DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"it has no column {reason}"
+        raise CacheError(f"{where} is damaged ({reason})") from error
 
 
 @dataclass(frozen=True)
@@ -56,171 +158,9 @@ class ClipIdentity:
     source_fingerprint: str
 
 
-def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
-    """Columns that identify a clip."""
-    start, end = clip.clip or (None, None)
-    return {
-        "clip_key": clip.key,
-        "video_id": clip.video_id,
-        "clip_start": start,
-        "clip_end": end,
-        "source_fingerprint": clip.source_fingerprint,
-    }
-
-
-def identity_of(row: Mapping[str, Any]) -> ClipIdentity:
-    """Identity of a row's clip, from the columns of `clip_columns`."""
-    return ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
-
-
-def sealed_table(
-    row: Mapping[str, Any], schema: pa.Schema, cache: str, without: Sequence[str] = ()
-) -> pa.Table:
-    """One row with its checksum, sealed for the cache with this hash.
-
-    Args:
-        row: By column; what it lacks is null.
-        schema: Of the table.
-        cache: Hash of the cache.
-        without: Columns that the checksum does not cover.
-    """
-    table = pa.Table.from_pylist([row], schema=schema)
-    seal = _seal(table.drop_columns(list(without)), cache)
-    at = schema.get_field_index(CHECKSUM)
-    return table.set_column(at, schema.field(at), [[seal]])
-
-
-def raise_unless_sealed(table: pa.Table, cache: str) -> None:
-    """Raise `CacheError` if any column of a row differs from what was sealed."""
-    if table[CHECKSUM][0].as_py() != _seal(table, cache):
-        raise CacheError("checksum differs")
-
-
-def guarded(read: Callable[[], pa.Table], check: Callable[[pa.Table], T], where: str) -> T:
-    """Parse and check a row; all errors are converted to `CacheError`.
-
-    Args:
-        read: Parses bytes that are in memory, so that an `OSError` is about them.
-        check: Raises `CacheError` with a clause about "it", or what wrong columns lead to.
-        where: Its file, for messages.
-
-    Raises:
-        CacheError: In one line that begins with `where`.
-    """
-    try:
-        table = read()
-    except (pa.ArrowException, OSError, ValueError) as error:  # OSError: zstd, of damaged bytes
-        raise CacheError(f"{where} cannot be read: {error}") from error
-    try:
-        return check(table)
-    except KeyError as error:
-        raise CacheError(f"{where} is damaged (it has no column {error})") from error
-    except WRONG_VALUES as error:  # CacheError is a ValueError
-        raise CacheError(f"{where} is damaged ({error})") from error
-
-
-def the_row(table: pa.Table, version: int, key: str, cache: str) -> dict[str, Any]:
-    """The only row of a table, after the checks that every kind of entry has.
-
-    Args:
-        table: With the columns `format_version`, `clip_key` and `checksum`.
-        version: The format that the row must have.
-        key: Of the clip.
-        cache: Hash of the cache that it is in.
-
-    Raises:
-        CacheError: With a clause about "it".
-    """
-    if table.num_rows != 1:
-        raise CacheError(f"it holds {table.num_rows} clips instead of one")
-    (row,) = table.to_pylist()
-    if row["format_version"] != version:
-        raise CacheError(f"its format is {row['format_version']}, not {version}")
-    if row[CHECKSUM].startswith(CRC_0_1):
-        return dict(row)
-    if (owner := row[CHECKSUM].partition(_OF)[2]) != cache:
-        raise CacheError(f"it belongs to the cache with the hash {owner}")
-    if row["clip_key"] != key:
-        raise CacheError(f"it holds the clip {row['clip_key']}")
-    return dict(row)
-
-
-def _seal(table: pa.Table, cache: str) -> str:
-    """Digest of all other columns, and the hash of the cache: catches damage, not malice."""
-    covered = table.drop_columns([CHECKSUM]).replace_schema_metadata(None)
-    return f"sha256:{digest_of(covered, {'cache': cache})}{_OF}{cache}"
-
-
-def joined(tokens: Tensor, companions: Tensor | None) -> Tensor:
-    """What is stored of some tokens.
-
-    Args:
-        tokens: (..., D).
-        companions: (..., E, D), or `None`.
-
-    Returns:
-        (..., D), or (..., 1 + E, D) with the token first.
-    """
-    import torch  # here, because caches are listed without it
-
-    if companions is None:
-        return tokens
-    return torch.cat([tokens[..., None, :], companions], dim=-2)
-
-
-def parted(rows: Tensor, places: int) -> tuple[Tensor, Tensor | None]:
-    """Tokens and companions of what is stored; the reverse of `joined`.
-
-    Args:
-        rows: With `places` axes before the (1 + E, D) or the D of every token.
-        places: 1 for kept tokens (K, ...), 2 for all of a clip (T, L, ...).
-    """
-    if rows.ndim == places + 1:
-        return rows, None
-    return rows[..., 0, :].contiguous(), rows[..., 1:, :].contiguous()
-
-
-FORMAT_VERSION = 1
-
-SCHEMA = pa.schema(
-    [
-        ("clip_key", pa.string()),
-        ("video_id", pa.string()),
-        ("clip_start", pa.float64()),
-        ("clip_end", pa.float64()),
-        ("source_fingerprint", pa.string()),
-        ("indices", pa.list_(pa.int32())),
-        ("tokens", pa.large_binary()),
-        ("dtype", pa.string()),
-        ("shape", pa.list_(pa.int32())),
-        ("grid", pa.list_(pa.int32())),
-        ("timestamps", pa.list_(pa.float64())),
-        ("duration_s", pa.float64()),
-        ("frame_height", pa.int32()),
-        ("num_tokens_total", pa.int32()),
-        ("num_tokens_kept", pa.int32()),
-        ("checksum", pa.string()),
-        ("decode_ms", pa.float64()),
-        ("encode_ms", pa.float64()),
-        ("compress_ms", pa.float64()),
-        ("created_at", pa.timestamp("us", tz="UTC")),
-        ("format_version", pa.int32()),
-    ]
-)
-
-
-# Token bytes are nearly random: dictionaries and statistics cost time and save nothing.
-WRITE_OPTIONS: Mapping[str, Any] = {
-    "compression": "zstd",
-    "compression_level": 1,
-    "use_dictionary": False,
-    "write_statistics": False,
-}
-
-
 @dataclass(frozen=True)
 class Entry:
-    """One row of the cache.
+    """A token set.
 
     Attributes:
         video: The kept tokens, on the CPU.
@@ -237,120 +177,355 @@ class Entry:
 
 @dataclass(frozen=True)
 class StoredClip:
-    """One clip as it is in its file, checked.
+    """A checked row of a token cache.
 
     Attributes:
-        clip: Which clip it is.
-        entry: What was kept of it.
-        table: The same as one row with the columns of `SCHEMA`.
-        sealed: Whether its checksum covers all columns and names its cache; that of release 0.1
-            covers tokens and indices alone.
+        clip: Which clip it belongs to.
+        entry: The token set.
+        table: The row.
     """
 
     clip: ClipIdentity
     entry: Entry
     table: pa.Table
-    sealed: bool
+
+
+@dataclass(frozen=True)
+class FeatureRow:
+    """A checked row of a feature cache.
+
+    Attributes:
+        clip: Which clip it belongs to.
+        content: The arguments of `VisualFeatures` that it holds; an entry with signals has no
+            `tokens`.
+        decode_video_ms: Time to decode the clip, in milliseconds; the column `decode_ms`.
+        encode_ms: Time of the vision encoder.
+        table: The row.
+    """
+
+    clip: ClipIdentity
+    content: Mapping[str, Any]
+    decode_video_ms: float
+    encode_ms: float
+    table: pa.Table
+
+
+def clip_columns(clip: ClipIdentity) -> dict[str, Any]:
+    """Columns that identify a clip."""
+    start, end = clip.clip or (None, None)
+    values = (clip.key, clip.video_id, start, end, clip.source_fingerprint)
+    return dict(zip([name for name, _ in _IDENTITY], values, strict=True))
+
+
+def identity_of(row: Mapping[str, Any]) -> ClipIdentity:
+    """Identity of a row's clip, from the columns of `clip_columns`."""
+    return ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
 
 
 def to_table(clip: ClipIdentity, entry: Entry, created_at: datetime, cache: str) -> pa.Table:
-    """An entry as one row with the columns of `SCHEMA`, sealed for the cache with this hash."""
-    import torch  # here, because caches are listed without it
-
+    """A token set as a row of `SCHEMA`, sealed for the cache with this hash."""
     video = entry.video
-    # As bytes, because numpy has no bfloat16.
-    stored = joined(video.tokens, video.companions)
-    raw = stored.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    indices = video.indices.cpu().tolist()
+    stored = _joined(video.tokens, video.companions)
     row = {
-        **clip_columns(clip),
-        "indices": indices,
-        "tokens": raw,
-        "dtype": str(video.tokens.dtype).removeprefix("torch."),
+        **_common(clip, video, (entry.decode_video_ms, entry.encode_ms), created_at),
+        "indices": video.indices.cpu().tolist(),
+        "tokens": _bytes_of(stored).tobytes(),
+        "dtype": _dtype_name(video.tokens),
         "shape": list(stored.shape),
-        "grid": list(video.grid),
-        "timestamps": video.timestamps.cpu().tolist(),
-        **source_columns(video.source),
         "num_tokens_total": video.num_total,
         "num_tokens_kept": video.num_kept,
-        "decode_ms": entry.decode_video_ms,
-        "encode_ms": entry.encode_ms,
         "compress_ms": entry.compress_ms,
+    }
+    return _sealed_table(row, SCHEMA, cache)
+
+
+def tokens_table(
+    clip: ClipIdentity,
+    features: VisualFeatures,
+    ms: tuple[float, float],
+    *,
+    stored_as: str,
+    created_at: datetime,
+    cache: str,
+    rounded: Levels | None = None,
+) -> pa.Table:
+    """The row with the tokens of a clip's features.
+
+    Args:
+        clip: Which clip.
+        features: Features of the clip.
+        ms: Times to decode and to encode, in milliseconds.
+        stored_as: `"auto"` for the dtype of the tokens, or `"int8"`.
+        created_at: With its time zone.
+        cache: Hash of the cache that it is written to.
+        rounded: Tokens and companions in 8 bits from `rounded`, so that they are not rounded a
+            second time on another device; `None` to round them here.
+    """
+    whole = _joined(features.tokens, features.companions)
+    dtype, scales = _dtype_name(whole), None
+    if stored_as == INT8:
+        whole, scales = rounded or quantise(whole.detach())
+    data = _bytes_of(whole.reshape(whole.shape[0] * whole.shape[1], -1))
+    crcs = _crcs_of(data).tobytes()
+    row = {
+        **_common(clip, features, ms, created_at),
+        "sinks": list(features.sinks),
+        "dtype": dtype,
+        "stored_as": INT8 if stored_as == INT8 else dtype,
+        "shape": list(whole.shape),
+        "scales": None if scales is None else scales.cpu().numpy().tobytes(),
+        "token_crcs": crcs,
+        "tokens_digest": hashlib.sha256(crcs).hexdigest()[:32],
+    }
+    table = _sealed_table(row, FEATURES_SCHEMA, cache, without=(TOKENS,))
+    # Not through Python objects, which would copy all tokens twice.
+    offsets = pa.py_buffer(np.array([0, data.size], np.int64))
+    buffers = [None, offsets, pa.py_buffer(data.reshape(-1))]
+    column = pa.Array.from_buffers(pa.large_binary(), 1, buffers)
+    return table.set_column(0, FEATURES_SCHEMA.field(0), column)
+
+
+def signals_table(
+    clip: ClipIdentity,
+    features: VisualFeatures,
+    signals: Mapping[str, Tensor],
+    ms: tuple[float, float],
+    *,
+    created_at: datetime,
+    cache: str,
+) -> pa.Table:
+    """The row with some signals of a clip; for the arguments see `tokens_table`."""
+    row = {**_common(clip, features, ms, created_at), "sinks": list(features.sinks)}
+    for name, value in signals.items():
+        row[name] = _bytes_of(value).tobytes()
+        row[f"{name}_dtype"] = _dtype_name(value)
+        row[f"{name}_shape"] = list(value.shape)
+    return _sealed_table(row, FEATURES_SCHEMA, cache, without=(TOKENS,))
+
+
+def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
+    """Rebuild a token set from its row and check it.
+
+    Args:
+        table: The row.
+        key: Expected key of the clip.
+        cache: Hash of the cache that the row is in.
+
+    Raises:
+        ValueError: If it is damaged, of another format, or of another clip; the message is a clause
+            about "it". Wrong columns raise other errors; see `damage_named`.
+    """
+    row = _the_row(table, key, cache)
+    sealed = not row["checksum"].startswith(_CRC_0_1)
+    if not sealed:
+        indices = np.asarray(row["indices"], dtype=np.int32).tobytes()
+        if row["checksum"] != f"{_CRC_0_1}{crc32(indices, crc32(row['tokens'])):08x}":
+            raise InputError("checksum differs")
+    import torch
+
+    tokens = _tensor(row["tokens"], row["dtype"], row["shape"])
+    tokens, companions = _parted(tokens, axes=1)
+    frames, height, width = row["grid"]
+    video = CompressedVideo(
+        tokens=tokens,
+        indices=torch.tensor(row["indices"], dtype=torch.int64),
+        grid=(frames, height, width),
+        timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
+        source=source_of(row),
+        companions=companions,
+    )
+    if (row["num_tokens_kept"], row["num_tokens_total"]) != (video.num_kept, video.num_total):
+        raise InputError("its token counts differ from its tokens")
+    if sealed:  # last, because the other messages are more specific
+        _raise_unless_sealed(table, cache)
+    entry = Entry(video, row["decode_ms"], row["encode_ms"], row["compress_ms"])
+    return StoredClip(identity_of(row), entry, table)
+
+
+def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
+    """Rebuild a row of a feature cache and check it; see `checked_tokens`."""
+    import torch
+
+    small = table.drop_columns([TOKENS])
+    row = _the_row(small, key, cache)
+    _raise_unless_sealed(small, cache)
+    height, width = row["grid"]
+    content = {
+        "grid": (height, width),
+        "timestamps": torch.tensor(row["timestamps"], dtype=torch.float64),
+        "sinks": tuple(row["sinks"]),
+        "source": source_of(row),
+    }
+    for name in SIGNALS:
+        if row[name] is not None:
+            content[name] = _tensor(row[name], row[f"{name}_dtype"], row[f"{name}_shape"])
+    if row["shape"] is not None:
+        tokens, companions = _parted(_feature_tokens(table, row), axes=2)
+        content |= {TOKENS: tokens, "companions": companions}
+    return FeatureRow(identity_of(row), content, row["decode_ms"], row["encode_ms"], table)
+
+
+def quantise(tokens: Tensor) -> Levels:
+    """Round every token to 255 levels between its own largest magnitude and its negative.
+
+    Args:
+        tokens: (..., D), any float dtype, finite.
+
+    Returns:
+        (..., D) int8, and (...,) float32 scales: a value is its level times its token's scale.
+    """
+    import torch
+
+    values = tokens.float()
+    scales = values.abs().amax(dim=-1) / _LARGEST
+    levels = values / scales.clamp(min=torch.finfo(torch.float32).tiny)[..., None]
+    return levels.round().clamp(-_LARGEST, _LARGEST).to(torch.int8), scales
+
+
+def restore(levels: Tensor, scales: Tensor, dtype: str) -> Tensor:
+    """The tokens that `quantise` represents.
+
+    Args:
+        levels: (..., D) int8.
+        scales: (...,) float32.
+        dtype: Dtype of the tokens, e.g. `"bfloat16"`.
+    """
+    import torch
+
+    restored: Tensor = (levels.float() * scales[..., None]).to(getattr(torch, dtype))
+    return restored
+
+
+def rounded(features: VisualFeatures) -> tuple[VisualFeatures, Levels]:
+    """Features as an 8-bit store returns them, and what it must store for that.
+
+    Devices may divide differently in the last bit and round to another level. So tokens are rounded
+    once, on their device; multiplying levels and scales is exact to the last bit everywhere.
+
+    Returns:
+        The features, and levels and scales of their tokens, with the companions joined to them.
+    """
+    levels = quantise(_joined(features.tokens, features.companions))
+    tokens, companions = _parted(restore(*levels, _dtype_name(features.tokens)), axes=2)
+    return replace(features, tokens=tokens, companions=companions), levels
+
+
+def _common(
+    clip: ClipIdentity,
+    content: CompressedVideo | VisualFeatures,
+    ms: tuple[float, float],
+    created_at: datetime,
+) -> dict[str, Any]:
+    """Columns of both kinds of entry."""
+    return {
+        **clip_columns(clip),
+        "grid": list(content.grid),
+        "timestamps": content.timestamps.cpu().tolist(),
+        **source_columns(content.source),
+        "decode_ms": ms[0],
+        "encode_ms": ms[1],
         "created_at": created_at,
         "format_version": FORMAT_VERSION,
     }
-    return sealed_table(row, SCHEMA, cache)
 
 
-def read_checked(read: Callable[[], pa.Table], key: str, cache: str, where: str) -> StoredClip:
-    """Parse a clip's row and check everything that can be checked.
-
-    Args:
-        read: Parses bytes that are in memory, so that an `OSError` is about them.
-        key: Of the clip.
-        cache: Hash of the cache that the file is in.
-        where: Its file, for messages.
-
-    Raises:
-        CacheError: If it is damaged, of another format, or another clip.
-    """
-    return guarded(read, lambda table: _checked(table, key, cache), where)
+def _sealed_table(
+    row: Mapping[str, Any], schema: pa.Schema, cache: str, without: Sequence[str] = ()
+) -> pa.Table:
+    """One row with its checksum, which does not cover the columns `without`."""
+    table = pa.Table.from_pylist([row], schema=schema)
+    at = schema.get_field_index("checksum")
+    seal = _seal(table.drop_columns(list(without)), cache)
+    return table.set_column(at, schema.field(at), [[seal]])
 
 
-def _checked(table: pa.Table, key: str, cache: str) -> StoredClip:
-    """Rebuild a clip from its row, with the errors of wrong columns as they come.
+def _raise_unless_sealed(table: pa.Table, cache: str) -> None:
+    if table["checksum"][0].as_py() != _seal(table, cache):
+        raise InputError("checksum differs")
 
-    Raises:
-        CacheError: If the row is of another format, or another clip's. The message is a clause
-            about "it".
-    """
-    row = the_row(table, FORMAT_VERSION, key, cache)
-    if not isinstance(row["tokens"], bytes):
-        raise CacheError(f"its tokens are {type(row['tokens']).__name__}, not bytes")
-    sealed = not row[CHECKSUM].startswith(CRC_0_1)
-    if not sealed and row[CHECKSUM] != _checksum_0_1(row["tokens"], row["indices"]):
-        raise CacheError("checksum differs")
+
+def _seal(table: pa.Table, cache: str) -> str:
+    """Digest of all other columns, and the hash of the cache: detects damage, not malice."""
+    covered = table.drop_columns(["checksum"]).replace_schema_metadata(None)
+    return f"sha256:{digest_of(covered, {'cache': cache})}@{cache}"
+
+
+def _the_row(table: pa.Table, key: str, cache: str) -> dict[str, Any]:
+    """The only row of a table, after the checks that both kinds of entry share."""
+    if table.num_rows != 1:
+        raise InputError(f"it holds {table.num_rows} clips instead of one")
+    row: dict[str, Any] = table.to_pylist()[0]
+    if row["format_version"] != FORMAT_VERSION:
+        raise InputError(f"its format is {row['format_version']}, not {FORMAT_VERSION}")
+    is_of_0_1 = row["checksum"].startswith(_CRC_0_1)
+    if not is_of_0_1 and (owner := row["checksum"].partition("@")[2]) != cache:
+        raise InputError(f"it belongs to the cache with the hash {owner}")
     if row["clip_key"] != key:
-        raise CacheError(f"it holds the clip {row['clip_key']}")
-    entry = _from_row(row)
-    if (row["num_tokens_kept"], row["num_tokens_total"]) != (
-        entry.video.num_kept,
-        entry.video.num_total,
-    ):
-        raise CacheError("its token counts differ from its tokens")
-    # Last: what is above says more exactly what is wrong.
-    if sealed:
-        raise_unless_sealed(table, cache)
-    return StoredClip(identity_of(row), entry, table, sealed)
+        raise InputError(f"it holds the clip {row['clip_key']}")
+    return row
 
 
-def _from_row(row: Mapping[str, Any]) -> Entry:
-    """Rebuild an entry from the columns of `SCHEMA`."""
+def _feature_tokens(table: pa.Table, row: Mapping[str, Any]) -> Tensor:
+    """(T, L, D), or (T, L, 1 + E, D) where companions follow every token."""
     import torch
 
-    dtype = getattr(torch, row["dtype"])
-    tokens = (
-        torch.frombuffer(bytearray(row["tokens"]), dtype=dtype)
-        if row["tokens"]
-        else torch.empty(0, dtype=dtype)
-    )
-    frames, height, width = row["grid"]
-    tokens, companions = parted(tokens.reshape(row["shape"]), places=1)
-    return Entry(
-        video=CompressedVideo(
-            tokens=tokens,
-            indices=torch.tensor(row["indices"], dtype=torch.int64),
-            grid=(frames, height, width),
-            timestamps=torch.tensor(row["timestamps"], dtype=torch.float64),
-            source=source_of(row),
-            companions=companions,
-        ),
-        decode_video_ms=row["decode_ms"],
-        encode_ms=row["encode_ms"],
-        compress_ms=row["compress_ms"],
-    )
+    shape = row["shape"]
+    if len(shape) not in (3, 4):
+        raise InputError(f"its tokens have shape {tuple(shape)}")
+    kind: torch.dtype = getattr(torch, row["stored_as"])
+    data, num_tokens = table[TOKENS][0].as_buffer(), shape[0] * shape[1]
+    if data is None or data.size != math.prod(shape) * kind.itemsize:
+        raise InputError(f"its tokens are not {tuple(shape)} {row['stored_as']}")
+    # A copy, because memory of Arrow must not be written to, and torch cannot be kept from it.
+    stored = np.frombuffer(data, np.uint8).copy()
+    crcs = np.frombuffer(row["token_crcs"], np.uint32)
+    if len(crcs) != num_tokens:
+        raise InputError(f"it has {len(crcs)} checksums for {num_tokens} tokens")
+    wrong = np.flatnonzero(_crcs_of(stored.reshape(num_tokens, -1)) != crcs)
+    if len(wrong):
+        raise InputError(f"checksum of token {wrong[0]} differs")
+    tokens = torch.from_numpy(stored).view(kind).reshape(shape)
+    if row["scales"] is None:
+        return tokens
+    return restore(tokens, _tensor(row["scales"], "float32", shape[:-1]), row["dtype"])
 
 
-def _checksum_0_1(tokens: bytes, indices: list[int]) -> str:
-    """The checksum of release 0.1: CRC-32 of the payload."""
-    return f"crc32:{crc32(np.asarray(indices, dtype=np.int32).tobytes(), crc32(tokens)):08x}"
+def _joined(tokens: Tensor, companions: Tensor | None) -> Tensor:
+    """(..., D), or (..., 1 + E, D) with the token first if there are companions (..., E, D)."""
+    import torch
+
+    if companions is None:
+        return tokens
+    return torch.cat([tokens[..., None, :], companions], dim=-2)
+
+
+def _parted(rows: Tensor, axes: int) -> tuple[Tensor, Tensor | None]:
+    """Tokens and companions; the reverse of `_joined` for tokens with `axes` axes before D."""
+    if rows.ndim == axes + 1:
+        return rows, None
+    return rows[..., 0, :].contiguous(), rows[..., 1:, :].contiguous()
+
+
+def _tensor(data: bytes, dtype: str, shape: Sequence[int]) -> Tensor:
+    """A tensor from its bytes."""
+    import torch
+
+    kind = getattr(torch, dtype)
+    flat = torch.frombuffer(bytearray(data), dtype=kind) if data else torch.empty(0, dtype=kind)
+    return flat.reshape(list(shape))
+
+
+def _bytes_of(tensor: Tensor) -> npt.NDArray[np.uint8]:
+    """The bytes of a tensor; NumPy has no bfloat16."""
+    import torch
+
+    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
+
+
+def _crcs_of(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """(N,) CRC-32 of each of N rows of bytes."""
+    return np.fromiter((crc32(row.data) for row in rows), np.uint32, len(rows))
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,8 +1,8 @@
 """Many clips in one Parquet file, for object stores and quick listings.
 
-`shard-<time>-<random>.parquet` holds a row group per clip; its footer names their keys, in order;
-its name says when the newest of them was written. A shard never changes: a clip in it that turned
-out to be damaged gets a tombstone, a small file beside the shard, `<shard>.<key>.gone`.
+`shard-<time>-<random>.parquet` holds a row group per clip; its footer lists their keys in
+order, and its name contains the time of the newest clip. A shard never changes: if a clip in it is
+damaged, a small file beside the shard, `<shard>.<key>.gone`, marks it as removed (a tombstone).
 
 In an object store an index file lists the clips of all shards, so that a job is planned with one
 request instead of one per shard. It is written after the shards and is only an optimisation: the
@@ -15,15 +15,14 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.cache.rows import CacheError
+from pipeline.cache.rows import CacheError, damage_named
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, read_sealed, write_sealed
 from tango_core.errors import InputError, MissingFileError
@@ -31,69 +30,43 @@ from tango_core.errors import InputError, MissingFileError
 logger = logging.getLogger(__name__)
 
 KEYS = "tango_clip_keys"
-# Not called `.parquet`: readers of `*.parquet` take that for clips.
+# Not `.parquet`, because readers of `*.parquet` expect clips.
 INDEX = "shards.index"
 _SHARD = re.compile(r"shard-(\d{8}T\d{6})-[0-9a-f]{8}\.parquet")
 _TOMBSTONE = re.compile(r"(shard-\d{8}T\d{6}-[0-9a-f]{8}\.parquet)\.([^.]+)\.gone")
-# One takes about 13 kB of memory per clip.
+# Footers in memory; each takes about 13 kB per clip.
 _FOOTERS = 4
 _TIME = "%Y%m%dT%H%M%S"
 
-# What damaged bytes lead to: of a footer that does not parse, an OSError without a number.
-_DAMAGE = (
-    pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError, OverflowError,
-    MemoryError,
-)  # fmt: skip
-# What comes from the disk or the store, and says nothing about the bytes.
-_NOT_DAMAGE = (FileNotFoundError, ConnectionError, TimeoutError, PermissionError)
-
 
 def is_shard(name: str) -> bool:
-    """Whether a file is named like a shard."""
+    """Whether a file name is that of a shard."""
     return _SHARD.fullmatch(name) is not None
 
 
 def tombstone_of(name: str) -> tuple[str, str] | None:
-    """Shard and key of a tombstone; `None` if the file is of another kind."""
+    """Shard and key that a tombstone marks; `None` for other files."""
     found = _TOMBSTONE.fullmatch(name)
     return (found[1], found[2]) if found else None
 
 
 def shard_name(newest: datetime) -> str:
-    """A new name.
+    """Name for a new shard.
 
     Args:
-        newest: When the newest clip of the shard was written, with its time zone.
+        newest: Time of the newest clip in the shard, with its time zone.
     """
     return f"shard-{newest.astimezone(UTC):{_TIME}}-{uuid.uuid4().hex[:8]}.parquet"
 
 
 def shard_time(name: str) -> datetime:
-    """When the newest clip of a shard was written."""
+    """Time of the newest clip in a shard, from its name."""
     return datetime.strptime(name.split("-")[1], _TIME).replace(tzinfo=UTC)
 
 
 def hash_of(storage: Storage) -> str:
     """The hash at the end of the name of a cache's directory."""
     return storage.root.rstrip("/").rpartition("-")[2]
-
-
-@contextmanager
-def damage_named(storage: Storage, file: str) -> Iterator[None]:
-    """Convert errors caused by damaged files into `CacheError`; storage errors are re-raised.
-
-    Raises:
-        CacheError: If the file is damaged; the one-line message names it.
-    """
-    try:
-        yield
-    except (CacheError, *_NOT_DAMAGE):
-        raise
-    except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's
-            raise
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise CacheError(f"{storage.path(file)} cannot be read: {reason}") from error
 
 
 class Shards:
@@ -154,7 +127,7 @@ class Shards:
         if key not in self._groups:
             raise MissingFileError(f"{self.storage.path(key)}.parquet is not there")
         name, group = self._groups[key]
-        with damage_named(self.storage, name), self.storage.opened(name) as source:
+        with damage_named(self.storage.path(name)), self.storage.opened(name) as source:
             file = pq.ParquetFile(source, metadata=self._footer(name), pre_buffer=True)
             wanted = None if columns is None else list(columns)
             return file.read_row_group(group, wanted, use_threads=False), name
@@ -173,7 +146,7 @@ class Shards:
         if name in self._keys:
             return self._keys[name]
         try:
-            with damage_named(self.storage, name):
+            with damage_named(self.storage.path(name)):
                 footer = self._footer(name)
                 keys = tuple(json.loads((footer.metadata or {})[KEYS.encode()]))
                 if len(keys) != footer.num_row_groups:
@@ -183,7 +156,7 @@ class Shards:
         except CacheError as error:
             if name not in self.unreadable:
                 logger.warning("%s; its clips are recomputed", error)
-            self.unreadable[name] = str(error).partition("cannot be read: ")[2]
+            self.unreadable[name] = str(error).partition("is damaged ")[2].strip("()")
             return ()
         self._keys = {**self._keys, name: keys}
         return keys

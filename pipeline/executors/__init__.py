@@ -4,6 +4,6 @@
 worker dies. The other modules support Ray: `cluster.py` connects to or starts a cluster,
 `workers.py` runs stages in workers, `ray_reports.py` transports their reports, and `lost_nodes.py`
 limits the wait for a replacement node. Ray is imported only when a job needs it.
-An executor reads which stages there are from `pipeline.stages.declarations`; a new one is a module
-with `stream`, and a line in `pipeline/run.py`.
+An executor reads which stages there are from `pipeline.clips`; a new one is a module with `stream`,
+and a line in `pipeline/run.py`.
 """

@@ -9,60 +9,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Protocol
 
+from pipeline.clips import Clip
 from pipeline.errors import DeviceError
-from pipeline.metrics import StageBoard
+from pipeline.metrics import Record, StageBoard, Stream
 from pipeline.resources.node_usage import UsageBoard
-from pipeline.rows import Clip
-from pipeline.streams import Record, Stream
 
 MAX_ATTEMPTS = 3
 
 
-class Ledger(Protocol):
-    """Counts the attempts at clips; outlives the workers."""
-
-    def begin(self, key: str) -> int:
-        """Count an attempt at `key`; returns the number of attempts including this one."""
-        ...
-
-    def end(self, key: str) -> None:
-        """Record that an attempt has returned, with or without success."""
-        ...
-
-    def note(self, key: str, reason: str) -> None:
-        """Record why the process ends during this attempt."""
-        ...
-
-    def why(self, key: str) -> str | None:
-        """The last reason recorded with `note`; `None` for none."""
-        ...
-
-
 class AttemptLedger:
-    """A ledger in memory; lives with the driver."""
+    """Counts the attempts at clips; lives with the driver and outlives the workers."""
 
     def __init__(self) -> None:
         self._begun: Counter[str] = Counter()
         self._reasons: dict[str, str] = {}
 
     def begin(self, key: str) -> int:
-        """See `Ledger`."""
+        """Count an attempt at `key`; returns the number of attempts including this one."""
         self._begun[key] += 1
         return self._begun[key]
 
     def end(self, key: str) -> None:
-        """See `Ledger`."""
+        """Record that an attempt has returned, with or without success."""
         self._begun.pop(key, None)
         self._reasons.pop(key, None)
 
     def note(self, key: str, reason: str) -> None:
-        """See `Ledger`."""
+        """Record why the process ends during this attempt."""
         self._reasons[key] = reason
 
     def why(self, key: str) -> str | None:
-        """See `Ledger`."""
+        """The last reason recorded with `note`; `None` for none."""
         return self._reasons.get(key)
 
 
@@ -85,13 +63,13 @@ class BoundedAttempts:
     is processed alone in further attempts.
 
     Args:
-        stage: Function on a stream of clips (`streams.stream_of`); passes failed clips on.
+        stage: Function on a stream of clips (`metrics.stream_of`); passes failed clips on.
         failure: Status of clips that are given up.
         ledger: Ledger shared by all workers of the stage.
         where: Host and GPU, for messages.
     """
 
-    def __init__(self, stage: Stream, failure: str, ledger: Ledger, where: str = "") -> None:
+    def __init__(self, stage: Stream, failure: str, ledger: AttemptLedger, where: str = "") -> None:
         self._where = where
         self._stage = stage
         self._failure = failure

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.clips import Pools
 from pipeline.settings import Executor
 
 Wanted = Literal["auto", "ray", "local"]
@@ -40,13 +40,13 @@ def choose(
     """Choose the executor of a job.
 
     Args:
-        wanted: What the recipe says.
-        num_clips: Clips of the job, or a number that it will not exceed; `None` if unknown yet.
-        address: Cluster that was asked for.
+        wanted: `executor` of the recipe.
+        num_clips: Number of clips of the job, or an upper bound; `None` if unknown.
+        address: Address of a cluster, if one was given.
         pools: Workers of each stage; `None` for the defaults.
         profile: Whether latencies are measured.
-        unused_gpu: Whether this process sees a GPU that no pool reserves, so that only the loop
-            would use it.
+        unused_gpu: Function that returns whether this process sees a GPU that no pool reserves, so
+            that only the local executor would use it.
 
     Returns:
         The choice, or `None` if it depends on the unknown number of clips.
@@ -57,7 +57,11 @@ def choose(
         return Choice(wanted, "as the recipe says")
     if address is not None:
         return Choice("ray", f"--address {address}")
-    several = [name for name, size in _actors(pools or Pools()).items() if size > 1]
+    several = [
+        field.name
+        for field in fields(pools or Pools())
+        if getattr(getattr(pools or Pools(), field.name), "most", 1) > 1
+    ]
     if several:
         return Choice("ray", f"pools.{several[0]} has several actors")
     if num_clips is None:
@@ -71,9 +75,3 @@ def choose(
         )
         return Choice("local", reason)
     return Choice("ray", f"{num_clips} clips are more than {LOOP_UP_TO}")
-
-
-def _actors(pools: Pools) -> dict[str, int]:
-    """Actors of every pool that has actors."""
-    named = {"compress": pools.compress, "answer": pools.answer}
-    return {name: pool.most for name, pool in named.items() if isinstance(pool, ActorPool)}

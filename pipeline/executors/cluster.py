@@ -1,6 +1,6 @@
 """Start or join Ray, and disconnect from it.
 
-Ray is imported when it is needed: that takes seconds.
+Ray is imported inside functions, because that takes seconds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def connected(
     Args:
         address: `None` starts a private Ray on this machine; otherwise `"auto"`, `host:port` or
             `ray://host:port`.
-        start_timeout_s: Seconds that may take.
+        start_timeout_s: Timeout of the connection in seconds.
 
     Raises:
         ClusterError: If there is no cluster at the address, or none in time.
@@ -73,10 +73,10 @@ def connected(
         yield living_nodes()
         return
     try:
-        # In a thread that lasts as long as this process: Ray's processes end with their thread.
+        # In a lasting thread, because Ray's processes end with the thread that started them.
         within(start_timeout_s, partial(_connect, address))
     except TimeoutError as error:
-        what = f"the cluster at --address {address} let nobody in" if address else _NOT_STARTED
+        what = f"the cluster at --address {address} accepted no driver" if address else _NOT_STARTED
         raise ClusterError(
             f"{what} within cluster.start_timeout_s = {start_timeout_s:g} s; raise it, use "
             "executor: local, or look into the logs of Ray (/tmp/ray/session_latest/logs)"
@@ -119,11 +119,11 @@ _NOT_STARTED = "Ray did not start"
 
 
 def _connect(address: str | None) -> None:
-    # Ray's own switch: what we run is not reported to its makers unless the user asks for it. A
-    # cluster of somebody else keeps its setting; there this is about what Ray Data records of us.
+    # Disable usage reports unless the user enables them. A cluster started by others keeps its own
+    # setting; there this only affects Ray Data's records of this driver.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     raise_if_unreachable(address)
-    # Ray's core writes lines of its own to the terminal; its log files keep them.
+    # Keep messages of Ray's core off the terminal; its log files contain them.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     import ray
     from ray.exceptions import AuthenticationError
@@ -132,7 +132,7 @@ def _connect(address: str | None) -> None:
     try:
         ray.init(
             address=address or "local",
-            # Ray's own count ignores the CPUs that a batch system binds this process to.
+            # Ray's own count ignores the CPU affinity set by a batch system.
             num_cpus=num_cpus() if address is None else None,
             include_dashboard=False if address is None else None,
             log_to_driver=False,
@@ -141,11 +141,11 @@ def _connect(address: str | None) -> None:
     except AuthenticationError as error:
         raise ClusterError(f"{what}: {_beginning(error)}; {_TOKEN}") from error
     except (ConnectionError, RuntimeError, ValueError) as error:
-        # Something listens at the address, and a Ray that refuses a token does not say so.
+        # A Ray that refuses a token does not report that as the reason.
         hint = f"; if it asks for a token, {_TOKEN}" if address not in (None, "auto") else ""
         raise ClusterError(f"{what}: {_beginning(error)}{hint}") from error
-    # Ray prints on standard output what goes wrong in the cluster, with `log_to_driver` or without.
-    # This is the switch of its own debugger; its log files keep all.
+    # Ray prints errors of the cluster on standard output, regardless of `log_to_driver`. This
+    # switch of its debugger disables that; its log files contain everything.
     ray._private.worker._worker_logs_enabled = False
 
 

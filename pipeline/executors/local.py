@@ -5,46 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
+from pipeline.clips import Clip, Stage, stages_of
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.attempts import MAX_ATTEMPTS
-from pipeline.metrics import JobBoard, Metered
+from pipeline.metrics import SKIPPED, JobBoard, Metered, stream_of
 from pipeline.plan import Plan
 from pipeline.resources.devices import HALVES
-from pipeline.rows import Clip, Result, clips_in
-from pipeline.runtime.background import iterate
+from pipeline.rows import Result, clips_in, filled
+from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.settings import Settings
-from pipeline.stages.declarations import Stage, filled, stages_of
-from pipeline.statuses import has_failed
-from pipeline.streams import Stream, stream_of
+from pipeline.stages.threads import done_ahead
 
 
 def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Iterator[Result]:
     """Yield a result per clip of the plan, in the plan's order.
 
     The next clip is compressed as soon as the answer stage has capacity, and the one after it is
-    decoded meanwhile. A profile processes its first clip twice, as a warm-up. The stages report
-    their progress to the board.
+    decoded meanwhile. A profile processes its first successful clip twice, as a warm-up. The stages
+    report their progress to the board.
 
     Raises:
         WorkerError: If this process can no longer use its GPU.
     """
     board = board or JobBoard()
     board.plan(plan)
-    clips = clips_in(plan.clips)
     stages = _Stages(plan, settings, board)
+    clips = clips_in(plan.clips)
     try:
-        with closing(stages):
-            if not settings.profile:
-                yield from stages(clips)
-                return
-            warm = False
-            for row in clips:
-                (done,) = stages([row])
-                if not warm and not has_failed(done):
-                    (done,), warm = stages([row]), True
-                yield done
+        for some in stages.single(clips) if settings.profile else [clips]:
+            with closing(stages.fill(some)) as ready:
+                if not plan.answer:
+                    yield from map(filled, ready)
+                elif first := next(ready, None):  # loads the language model with the first clip
+                    for done in stages.answer(chain([first], ready)):
+                        if not settings.profile or stages.is_warm or done.has_failed:
+                            yield done
+                        else:
+                            stages.is_warm = True
     except DeviceError as error:
         raise WorkerError(
             f"the GPU failed on clip {stages.last[1]} of {stages.last[0]}, or "
@@ -54,85 +53,73 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
         ) from error
 
 
-def _ahead(rows: Callable[[], Iterator[Clip]]) -> Generator[Clip]:
-    """Iterate over rows, producing two in advance: the next clip, and its decoded form."""
-    return iterate(rows, ahead=2)
-
-
 class _Stages:
-    """All stages for some clips; models are loaded when the first clip needs them."""
+    """The stages of a plan; each is started, and loads its model, when the first clip needs it."""
 
     def __init__(self, plan: Plan, settings: Settings, board: JobBoard) -> None:
-        self.plan = plan
-        self.settings = settings
+        self.plan, self.settings, self.board = plan, settings, board
         self.last = ("", "")
-        self._board = board
-        self._ready: dict[str, Stream] = {}
-        self._coming: Generator[Clip] | None = None
+        self.is_warm = False
+        self._started: dict[str, Callable[[Clip], Any]] = {}
 
-    def __call__(self, rows: Iterable[Clip]) -> Iterator[Result]:
-        """Run clips to their results, in their order."""
-        stages = stages_of(self.plan)
-        if not self.plan.answer:
-            return map(filled, self._filled(rows))
-        assert stages[-1].on_hits
-        return self._answered(stages[-1], self._filled(rows))
+    def single(self, clips: Iterable[Clip]) -> Iterator[list[Clip]]:
+        """Yield clips one by one, and the clip of the warm-up once more."""
+        for clip in clips:
+            was_warm = self.is_warm
+            yield [clip]
+            if self.is_warm and not was_warm:
+                yield [clip]
 
-    def close(self) -> None:
-        """Stop decoding, and wait for the clip that is being decoded."""
-        if self._coming is not None:
-            self._coming.close()
-
-    def _filled(self, rows: Iterable[Clip]) -> Iterator[Clip]:
-        """Run clips through the cache-filling stages that take them."""
+    def fill(self, clips: Iterable[Clip]) -> Generator[Clip]:
+        """Yield clips after the cache-filling stages; the next clip is decoded meanwhile."""
         decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
-        coming = self._coming = _ahead(lambda: self._decoded(decode, rows))
-        for clip in coming:
-            self.last = clip.name
-            stages = [stage for stage in others if stage.takes(clip)]
-            for stage in stages:
-                self._started(stage)  # while the first clip is decoded
-            row = next(coming)
-            for stage in stages:
-                (row,) = self._started(stage)([row])
-            yield row
 
-    def _decoded(self, decode: Stage, rows: Iterable[Clip]) -> Iterator[Clip]:
-        """Yield every clip twice: as planned, and after decoding it if necessary."""
-        for clip in rows:
-            yield clip
-            if decode.takes(clip):
-                yield from self._started(decode)([clip])
-            else:
-                yield clip
+        def decoded(clip: Clip) -> Clip:
+            return self._run(decode, clip) if decode.takes(clip) else clip
 
-    def _answered(self, stage: Stage, rows: Iterator[Clip]) -> Iterator[Result]:
-        """Run clips through the last stage, which is started with the first clip."""
-        first = next(rows, None)
-        if first is not None:
-            yield from self._started(stage)(chain([first], rows))
+        with closing(done_ahead(clips, decoded, 1, lambda clip: 1)) as coming:
+            for clip, decoding in coming:
+                self.last = clip.name
+                stages = [stage for stage in others if stage.takes(clip)]
+                for stage in stages:
+                    self._start(stage)  # while the first clip is decoded
+                done = decoding.result()
+                for stage in stages:
+                    done = self._run(stage, done)
+                yield done
 
-    def _started(self, stage: Stage) -> Stream:
-        """Stream function of a started stage."""
-        if stage.name not in self._ready:
-            started = stream_of(self._start(stage))
-            self._ready[stage.name] = Metered(started, stage.name, self._board)
-        return self._ready[stage.name]
+    def answer(self, clips: Iterable[Clip]) -> Iterator[Result]:
+        """Run clips through the last stage."""
+        stage = stages_of(self.plan)[-1]
+        run = Metered(stream_of(self._start(stage)), stage.name, self.board)
+        return cast("Iterator[Result]", run(clips))
+
+    def _run(self, stage: Stage, clip: Clip) -> Clip:
+        """Run one clip through a stage and report it."""
+        run = self._start(stage)
+        self.board.started(stage.name)
+        began = SYSTEM_CLOCK.monotonic()
+        done: Clip = run(clip)
+        status = done.status if clip.status == "ok" else SKIPPED
+        self.board.finished(stage.name, SYSTEM_CLOCK.monotonic() - began, status)
+        return done
 
     def _start(self, stage: Stage) -> Callable[[Clip], Any]:
-        """Start a stage.
+        """Start a stage unless it is started.
 
         Raises:
             WorkerError: If its half of the model does not fit into the GPU's memory.
         """
-        try:
-            return stage.start(self.plan, self.settings)
-        except RuntimeError as error:
-            if type(error).__name__ != "OutOfMemoryError":  # torch's, which a decode job lacks
-                raise
-            reason = " ".join(str(error).split())[:200]
-            half = HALVES.get(stage.name, stage.name)
-            raise WorkerError(
-                f"no GPU has room for the {half} ({reason}); set model.dtype to bfloat16, or "
-                "executor to ray with pools that give each half a GPU, or model.device to cpu"
-            ) from error
+        if stage.name not in self._started:
+            try:
+                self._started[stage.name] = stage.start(self.plan, self.settings)
+            except RuntimeError as error:
+                if type(error).__name__ != "OutOfMemoryError":  # torch's, not loaded for decoding
+                    raise
+                reason = " ".join(str(error).split())[:200]
+                raise WorkerError(
+                    f"no GPU has room for the {HALVES.get(stage.name, stage.name)} ({reason}); set "
+                    "model.dtype to bfloat16, or executor to ray with pools that give each half a "
+                    "GPU, or model.device to cpu"
+                ) from error
+        return self._started[stage.name]

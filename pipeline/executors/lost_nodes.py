@@ -61,7 +61,7 @@ class RoomWatch:
         self._looked = now
         try:
             nodes = self._nodes()
-        except Exception as error:  # Ray itself says what is wrong, or it is over soon
+        except Exception as error:  # Ray reports the reason itself
             logger.debug("the nodes are not known: %s", error)
             return
         try:

@@ -5,8 +5,8 @@
     hits -----------------------------------------------------+-> AnswerQuestions (actors) ->
     results
 
-A stage that is a function runs as tasks, a stage that is a class runs as actors. Rows are Arrow
-blocks between the stages and dictionaries inside them.
+A stage that is a function runs as tasks, a stage that is a class runs as actors. Clips are Arrow
+blocks between the stages and records inside them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from pipeline.clips import Stage, stages_of
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import JobLedger
 from pipeline.executors.cluster import living_nodes
@@ -37,19 +38,18 @@ from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, preflight
-from pipeline.rows import Clip, Result
+from pipeline.rows import Result, clips_in, filled, output_of, results_in
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
-from pipeline.stages.declarations import Stage, filled, stages_of
 from tango_core.code_identity import modules_to_send
 
-# Decoded clips are megabytes each: larger blocks would only make a lost worker lose more.
+# Decoded clips are megabytes each, and a lost worker loses its whole block.
 _MAX_CLIPS_PER_BLOCK = 8
-# Without frames. What is in a batch is answered together, so larger ones keep a GPU busy.
+# Clips without frames. A batch is answered together, so larger ones keep a GPU busy.
 _MAX_HITS_PER_BLOCK = 64
-# Every block costs the driver about 1 ms and 20 KB, before anything starts and until all is done.
+# Every block costs the driver about 1 ms and 20 KB from the start of a dataset to its end.
 _MAX_CLIPS_AT_ONCE = 100_000
-# The last line of a stack trace, without the exception's module; the first of a chain is its cause.
+# Last line of a stack trace without the exception's module; the first of a chain is the cause.
 _RAISED = re.compile(r"^(?!ray\.)(?:\w+\.)*(\w+(?:Error|Exception): .+)$", re.MULTILINE)
 
 
@@ -57,51 +57,44 @@ def stream(plan: Plan, settings: Settings, board: JobBoard | None = None) -> Ite
     """Run the plan on the connected cluster; yield a result per clip as it is finished.
 
     Args:
-        plan: What to do.
-        settings: How to run it.
-        board: Shows what the stages have done while they work.
+        plan: Plan of the job.
+        settings: Settings of the executor.
+        board: Board that shows the progress of the stages.
 
     Raises:
         WorkerError: If a stage cannot run at all.
-        ClusterError: If a node was lost and none came in its place.
+        ClusterError: If a node was lost and not replaced.
     """
     _silence(DataContext.get_current())
     board = board or JobBoard()
-    board.slots = slots_of(settings.pools, [stage.name for stage in stages_of(plan)])
+    names = [stage.name for stage in stages_of(plan)]
+    board.slots = slots_of(settings.pools, names)
     report = DriverReport(plan, board)
     ledger = start_ledger()
-    names = [stage.name for stage in stages_of(plan)]
     watch = RoomWatch(
         living_nodes, lambda nodes: preflight(settings.pools, nodes, names), settings.lost_timeout_s
     )
     try:
-        with mirrored(ledger, board, report):
-            for result_row in _in_parts(plan, settings, ledger, watch):
-                report.result(result_row)
-                yield result_row
+        with mirrored(ledger, board, report), _own_code_by_value(plan):
+            for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
+                part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
+                # Ray would wait forever for a lost node; the watch ends the wait.
+                for result in iterate(partial(_execute, part, settings, ledger), watch):
+                    watch.progressed()
+                    report.result(result)
+                    yield result
     except RayError as error:
         raise WorkerError(_reason(error)) from error
     finally:
         ray.kill(ledger)
 
 
-def _in_parts(plan: Plan, settings: Settings, ledger: Any, watch: RoomWatch) -> Iterator[Result]:
-    """At most so many clips at once."""
-    for start in range(0, plan.clips.num_rows, _MAX_CLIPS_AT_ONCE):
-        part = replace(plan, clips=plan.clips.slice(start, _MAX_CLIPS_AT_ONCE))
-        with _own_code_by_value(part):
-            # Ray waits without end for a node that does not come back; this thread does not.
-            for row in iterate(partial(_execute, part, settings, ledger), watch):
-                watch.progressed()
-                yield row
-
-
 @contextmanager
 def _own_code_by_value(plan: Plan) -> Iterator[None]:
     """While active, classes that a plan takes from a user's files are pickled with their code.
 
-    A worker otherwise imports them by name, which fails where the file is not: on another machine,
-    or below another directory. Installed packages are still imported by name.
+    By default a worker imports them by name, which fails if it does not have the file. Installed
+    packages are still imported by name.
     """
     parts = [
         *plan.compressors.values(),
@@ -119,38 +112,37 @@ def _own_code_by_value(plan: Plan) -> Iterator[None]:
 
 
 def _execute(plan: Plan, settings: Settings, ledger: Any) -> Iterator[Result]:
-    """One dataset from its first block to its last; its actors end with it."""
+    """Run one dataset; its actors end with it."""
     dataset = build(plan, settings, ledger)
     if dataset is None:
         return
     # Prefetching would hold every block back until the next one is finished.
     for block in dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-        for row in block.to_pylist():
-            yield Result(**row) if plan.answer else filled(Clip(**row))
+        yield from results_in(block) if plan.answer else map(filled, clips_in(block))
 
 
 def _reason(error: RayError) -> str:
-    """What the worker itself raised, in one line; Ray only hands it on as text."""
+    """The error that the worker raised, in one line; Ray passes it on only as text."""
     raised = _RAISED.search(str(error))
     return raised.group(1) if raised else str(error).strip().splitlines()[-1]
 
 
 def _silence(context: DataContext) -> None:
-    """Leave the terminal to the job's own progress; Ray's log files keep everything."""
+    """Keep Ray's output off the terminal; its log files contain everything."""
     for handler in logging.getLogger("ray.data").handlers:
         if handler.name == "console":
             handler.setLevel(logging.CRITICAL)
     context.enable_progress_bars = False
     context.print_on_execution_start = False
-    # It would advise to raise the one byte that `_append` reserves on purpose.
+    # It would recommend raising the one byte that `_append` reserves on purpose.
     detectors = context.issue_detectors_config.detectors
     context.issue_detectors_config.detectors = [d for d in detectors if "Memory" not in d.__name__]
 
 
 def start_ledger() -> Any:
-    """A ledger as an actor that takes no CPU, on the driver's node: no other node's loss ends it.
+    """Start a ledger as an actor without CPUs, on the driver's node.
 
-    If its process dies, it starts again with nothing counted.
+    If its process dies, it restarts with all counts at zero.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
     options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1}
@@ -161,44 +153,49 @@ def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
     """The lazy dataset behind `stream`; `None` if there is nothing to do."""
     dataset: Dataset | None = None
     waiting, columns = plan.clips, plan.clips.schema
+    num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     for stage in stages_of(plan):
         takes = stage.taken(waiting)
         joining, waiting = waiting.filter(takes), waiting.filter(pc.invert(takes))
-        # Ray holds back rows until they fill a batch: what other stages hand on is in small ones.
+        pool = getattr(settings.pools, stage.name)
+        # Ray holds rows back until they fill a batch, so batches of clips from other stages are
+        # small.
         batch_size = _MAX_CLIPS_PER_BLOCK
-        largest = _MAX_HITS_PER_BLOCK if stage.on_hits else _MAX_CLIPS_PER_BLOCK
+        size = _block_size(joining, num_cpus, stage.on_hits)
         if dataset is None and stage.on_hits:
-            workers = _workers(stage, settings)
-            largest = batch_size = _size(joining.num_rows, workers, _MAX_HITS_PER_BLOCK)
+            workers = pool.most if isinstance(pool, ActorPool) else num_cpus
+            batch_size = _block_size(joining, workers, large=True)
+            size = min(size, batch_size)
         if joining.num_rows:
-            own = _blocks(_with_columns(joining, columns), largest)
-            dataset = own if dataset is None else dataset.union(own)
+            dataset = _with_blocks(dataset, joining, columns, size)
         if dataset is not None:
             dataset = _append(dataset, stage, plan, settings, ledger, batch_size)
-        columns = stage.output
-    return _passed_on(dataset, waiting, columns)
+        columns = output_of(stage)
+    if waiting.num_rows:  # clips that no stage takes, in a job that only fills caches
+        size = _block_size(waiting, num_cpus, large=True)
+        dataset = _with_blocks(dataset, waiting, columns, size)
+    return dataset
 
 
-def _with_columns(clips: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Clips as the stage before would have handed them on, had it had anything to do."""
+def _with_blocks(
+    dataset: Dataset | None, clips: pa.Table, columns: pa.Schema, size: int
+) -> Dataset:
+    """Add clips in blocks to a dataset, with the columns that the previous stage adds as null."""
     for column in columns:
         if column.name not in clips.column_names:
             clips = clips.append_column(column, pa.nulls(clips.num_rows, column.type))
-    return clips.select(columns.names)
-
-
-def _passed_on(dataset: Dataset | None, clips: pa.Table, columns: pa.Schema) -> Dataset | None:
-    """A dataset with the clips that no stage takes, in a job that only fills caches."""
-    if not clips.num_rows:
-        return dataset
-    own = _blocks(_with_columns(clips, columns), _MAX_HITS_PER_BLOCK)
+    clips = clips.select(columns.names)
+    # Not `from_arrow`, which starts a task per block.
+    own = ray.data.from_blocks(
+        [clips.slice(start, size) for start in range(0, clips.num_rows, size)]
+    )
     return own if dataset is None else dataset.union(own)
 
 
 def _append(
     dataset: Dataset, stage: Stage, plan: Plan, settings: Settings, ledger: Any, batch_size: int
 ) -> Dataset:
-    """Append a stage as its pool says: as tasks, or in actors, which get so many rows at once."""
+    """Append a stage, as tasks or as actors depending on its pool."""
     pool = getattr(settings.pools, stage.name)
     arguments = stage.arguments(plan, settings)
     if not isinstance(pool, ActorPool):
@@ -213,10 +210,9 @@ def _append(
     return dataset.map_batches(
         # Ray shows the name of the class in its dashboard and in the titles of processes.
         type(stage.load().__name__, (StageActor,), {}),
-        # Never `None`, which Ray refuses beside GPUs.
-        batch_size=batch_size,
+        batch_size=batch_size,  # Ray refuses `None` for stages with GPUs
         batch_format="pyarrow",
-        compute=_strategy(pool),
+        compute=ActorPoolStrategy(min_size=pool.least, max_size=pool.most),
         fn_constructor_kwargs={
             "stage": stage,
             "arguments": arguments,
@@ -226,39 +222,13 @@ def _append(
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
         resources=pool.resources or None,
-        # One byte, so that Ray never takes decode tasks and these actors for the same kind of
-        # worker and fuses them.
+        # One byte, so that decode tasks and these actors differ in resources and Ray never fuses
+        # them.
         memory=1,
     )
 
 
-def _strategy(pool: ActorPool) -> ActorPoolStrategy:
-    """A fixed number of actors, or one that Ray Data moves between two bounds."""
-    if pool.least == pool.most:
-        return ActorPoolStrategy(size=pool.least)
-    return ActorPoolStrategy(min_size=pool.least, max_size=pool.most)
-
-
-def _workers(stage: Stage, settings: Settings) -> int:
-    """How many workers of a stage there can be at once."""
-    pool = getattr(settings.pools, stage.name)
-    return pool.most if isinstance(pool, ActorPool) else _num_cpus()
-
-
-def _num_cpus() -> int:
-    """CPUs of the cluster, at least one."""
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
-
-
-def _blocks(clips: pa.Table, largest: int = _MAX_CLIPS_PER_BLOCK) -> Dataset:
-    """Small blocks, so that clips start to flow at once and every worker gets some."""
-    size = _size(clips.num_rows, _num_cpus(), largest)
-    # Not `from_arrow`: it starts a task per block, only to look at what is known here.
-    return ray.data.from_blocks(
-        [clips.slice(start, size) for start in range(0, clips.num_rows, size)]
-    )
-
-
-def _size(num_clips: int, workers: int, largest: int) -> int:
-    """Clips per block, so that each worker gets about four blocks."""
-    return min(largest, max(1, math.ceil(num_clips / (4 * workers))))
+def _block_size(clips: pa.Table, workers: int, large: bool) -> int:
+    """Clips per block, so that clips flow at once and each worker gets about four blocks."""
+    largest = _MAX_HITS_PER_BLOCK if large else _MAX_CLIPS_PER_BLOCK
+    return min(largest, max(1, math.ceil(int(clips.num_rows) / (4 * workers))))

@@ -1,6 +1,6 @@
 """Metrics that workers on Ray report to the driver and to Prometheus.
 
-A worker imports this module, so it imports little.
+Every worker imports this module, so it must not import torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util import metrics as ray_metrics
 
+from pipeline.clips import Pools
 from pipeline.metrics import (
     ANSWERS,
     BUSY,
@@ -31,21 +32,21 @@ from pipeline.metrics import (
     StageBoard,
 )
 from pipeline.resources.node_usage import UsageReader
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool
 from pipeline.rows import Result
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
 
 _COPY_EVERY_S = 1.0
-# For the last reports: workers send them before their results, but nobody waits for their arrival.
+# The last reports are sent before the results, but may arrive later.
 _LAST_LOOKS, _LAST_LOOK_EVERY_S = 25, 0.2
 _REPORT_EVERY_S = 1.0
 
 
 @cache
 def instrument(metric: Metric) -> Any:
-    """Ray's instrument of a metric; one per process, as Ray wants it."""
+    """Ray's instrument of a metric; Ray allows only one per process."""
     if metric.kind == "histogram":
         return ray_metrics.Histogram(
             metric.name, metric.description, list(metric.boundaries), metric.tags
@@ -56,16 +57,16 @@ def instrument(metric: Metric) -> Any:
 
 @cache
 def usage_reader() -> UsageReader:
-    """The only one of this process: CPUs are read as a difference."""
+    """The reader of this process; there is only one, because CPU usage is read as a difference."""
     return UsageReader([str(gpu) for gpu in ray.get_gpu_ids()])
 
 
 class WorkerReport:
-    """Where a stage reports inside a worker: to Prometheus at once, to the driver now and then.
+    """Report of a stage in a worker: to Prometheus at once, to the driver every second.
 
     Args:
-        board: Actor with the methods of `StageBoard` and `UsageBoard`; `None` where no driver asks.
-        usage: Reads this node.
+        board: Actor with the methods of `StageBoard` and `UsageBoard`; `None` for Prometheus only.
+        usage: Reads the resource usage of this node.
     """
 
     def __init__(self, board: Any, usage: UsageReader) -> None:
@@ -89,13 +90,13 @@ class WorkerReport:
         self._send_now_and_then()
 
     def flush(self) -> None:
-        """Send what is pending; nobody waits for the answer."""
+        """Send the pending counts without waiting for the reply."""
         self._sent = time.monotonic()
         if (counts := self._pending.take()) and self._board is not None:
             self._board.add.remote(counts)
 
     def usage(self) -> None:
-        """Send how busy this node is, if that is due; nobody waits for the answer."""
+        """Send the resource usage of this node if it is due, without waiting for the reply."""
         if self._board is not None and (readings := self._usage.due()):
             self._board.add_readings.remote(readings)
 
@@ -105,7 +106,7 @@ class WorkerReport:
 
 
 class DriverReport:
-    """What the driver itself tells Prometheus: sizes of the job, and what came out of it."""
+    """The driver's metrics for Prometheus: sizes of the job, and its results."""
 
     def __init__(self, plan: Plan, board: JobBoard) -> None:
         board.plan(plan)
@@ -114,7 +115,7 @@ class DriverReport:
         self.sizes()
 
     def sizes(self) -> None:
-        """Say how large the job is; Ray forgets a gauge that is not set again in 20 s."""
+        """Set the gauges of the job's size; Ray drops a gauge that is not set again within 20 s."""
         for stage, expected in self._board.expected.items():
             instrument(EXPECTED).set(expected, {"stage": stage})
             instrument(SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
@@ -125,21 +126,21 @@ class DriverReport:
             found = self._num_caches - row.num_misses
             _count(TOKEN_SETS, "source", {"cache": found, "computed": row.num_computed})
         for answer in row.answers:
-            instrument(ANSWERS).inc(1, {"status": answer["status"]})
-            names = {"total": "tokens_total", "kept": "tokens_kept"}
-            names |= {"prompt": "prompt_tokens", "new": "new_tokens"}
-            _count(TOKENS, "kind", {kind: answer[name] for kind, name in names.items()})
+            instrument(ANSWERS).inc(1, {"status": answer.status})
+            tokens = {"total": answer.tokens_total, "kept": answer.tokens_kept}
+            tokens |= {"prompt": answer.prompt_tokens, "new": answer.new_tokens}
+            _count(TOKENS, "kind", tokens)
 
 
 def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None:
-    """Add to a counter; Ray refuses a step of 0."""
+    """Add to a counter, which Ray refuses for 0."""
     for value, number in values.items():
         if number:
             instrument(metric).inc(number, {tag: value})
 
 
 def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
-    """Clips each stage can work on at once on the connected cluster."""
+    """Number of clips that each stage can process at once on the connected cluster."""
     wanted = {name: getattr(pools, name) for name in stages}
     actors = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
     free = ray.cluster_resources().get("CPU", 1.0) - sum(
@@ -153,9 +154,9 @@ def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
 
 @contextmanager
 def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None]:
-    """While active, the driver's board shows what the workers have told the actor.
+    """While active, copy the counts of the actor to the driver's board every second.
 
-    Prometheus goes on to hear how large the job is.
+    The gauges of the job's size are set again as well.
     """
     end = threading.Event()
 
@@ -179,7 +180,7 @@ def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None
 
 
 def _copy(actor: Any, board: JobBoard) -> None:
-    """Once; a cluster that does not answer leaves the last numbers."""
+    """Copy the counts once; if the cluster does not respond, the last ones stay."""
     try:
         counts, readings = ray.get([actor.counts.remote(), actor.readings.remote()], timeout=5)
     except RayError:

@@ -1,6 +1,6 @@
-"""The stages as Ray's workers run them: on Arrow blocks.
+"""Run stages on Arrow blocks in Ray's workers.
 
-A worker imports this module, so it imports little: a worker that decodes loads no torch.
+Every worker imports this module, so it must not import torch, which decode workers do not need.
 """
 
 from __future__ import annotations
@@ -8,40 +8,39 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import ray
 
+from pipeline.clips import Stage
 from pipeline.errors import DeviceError
-from pipeline.executors.attempts import BoundedAttempts
+from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.executors.ray_reports import WorkerReport, usage_reader
-from pipeline.metrics import Metered
+from pipeline.metrics import Metered, stream_of
 from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
-from pipeline.rows import clips_in, to_table
+from pipeline.rows import clips_in, output_of, to_table
 from pipeline.runtime.clock import Ticker
 from pipeline.runtime.process import leave_at_once
-from pipeline.stages.declarations import Stage
-from pipeline.streams import stream_of
 
 LOST_GPU = 70
 """Exit code of a worker that can no longer use its GPU."""
 
 
 def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
-    """Make of a stage that is a function one on Arrow blocks.
+    """Convert a stage that is a function to a function on Arrow blocks.
 
     Args:
         stage: The stage.
-        ledger: Handle of the actor that counts clips; `None` where nobody asks.
+        ledger: Handle of the actor that counts clips; `None` for no reports.
     """
-    function = stage.load()
+    function, output = stage.load(), output_of(stage)
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
         report = WorkerReport(ledger, usage_reader())
         run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
-        done = to_table(run(clips_in(block)), stage.output)
+        done = to_table(run(clips_in(block)), output)
         report.flush()
         report.usage()
         return done
@@ -51,16 +50,16 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
 
 
 class StageActor:
-    """A stage that is a class, on Arrow blocks, with a bound on the attempts at one clip.
+    """Runs a stage that is a class on Arrow blocks, with a limit on the attempts at one clip.
 
     Args:
         stage: The stage.
-        arguments: Of its class.
+        arguments: Arguments of its class.
         ledger: Handle of the actor that counts attempts and clips.
-        pool: Of the actor.
+        pool: Pool of the actor.
 
     Raises:
-        PoolError: If its GPU has no room for its half of the model.
+        PoolError: If its half of the model does not fit into the GPU's memory.
     """
 
     def __init__(
@@ -72,23 +71,24 @@ class StageActor:
 
         with room_for(stage.name, pool, arguments.get("model")):
             run = stream_of(stage.load()(**arguments))
-        bounded = BoundedAttempts(run, stage.failure, _LedgerInRay(ledger), _where())
+        attempts = cast("AttemptLedger", _RemoteLedger(ledger))
+        bounded = BoundedAttempts(run, stage.failure, attempts, _where())
         self._report = WorkerReport(ledger, usage_reader())
-        # Beside the clips, one of which may take minutes.
+        # In a thread, because one clip may take minutes.
         Ticker(self._report.usage, USAGE_EVERY_S, "tango-usage").start()
         self._run = Metered(bounded, stage.name, self._report)
-        self._schema = stage.output
+        self._schema = output_of(stage)
 
     def __call__(self, block: pa.Table) -> pa.Table:
-        """Put the rows of a block through the stage.
+        """Run the stage on the clips of a block.
 
-        A process whose GPU is lost ends here: Ray starts another one and repeats the block there,
-        and the ledger bounds how often. An exception would end the whole job instead.
+        A process whose GPU is unusable exits: Ray starts another one and repeats the block there,
+        and the ledger limits how often. An exception would end the whole job instead.
         """
         try:
             done = to_table(self._run(clips_in(block)), self._schema)
         except DeviceError:
-            leave_at_once(LOST_GPU)  # in order it could not: that waits for the GPU
+            leave_at_once(LOST_GPU)  # a normal exit would wait for the GPU
         self._report.flush()
         return done
 
@@ -99,22 +99,14 @@ def _where() -> str:
     return f"on {socket.gethostname()}" + (f", GPU {gpus}" if gpus else "")
 
 
-class _LedgerInRay:
-    """The ledger, as the workers see it."""
+class _RemoteLedger:
+    """Calls an `AttemptLedger` in a Ray actor.
+
+    It waits for every call, so that a crash on the next clip is not counted for this one as well.
+    """
 
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def begin(self, key: str) -> int:
-        return int(ray.get(self._actor.begin.remote(key)))
-
-    def end(self, key: str) -> None:
-        # Wait for the call, so that a crash on the next clip is not counted for this one as well.
-        ray.get(self._actor.end.remote(key))
-
-    def note(self, key: str, reason: str) -> None:
-        ray.get(self._actor.note.remote(key, reason))
-
-    def why(self, key: str) -> str | None:
-        reason: str | None = ray.get(self._actor.why.remote(key))
-        return reason
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *arguments: ray.get(getattr(self._actor, name).remote(*arguments))

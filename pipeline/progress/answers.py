@@ -23,7 +23,7 @@ from pipeline.progress.parts import (
     run_of_folder,
 )
 from pipeline.progress.resume import AnsweredClips
-from pipeline.rows import ANSWER, Row, to_table
+from pipeline.rows import ANSWER, AnswerRow, to_table
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.seal import write_sealed
@@ -57,12 +57,12 @@ class AnswerWriter:
         self._run = run_of_folder(self.storage)
         numbers = (found for name in self.storage.names() if (found := PART.match(name)))
         self._next = 1 + max((int(found[1]) for found in numbers), default=-1)
-        self._pending: list[Row] = []
+        self._pending: list[AnswerRow] = []
         self._kept: Digests | None = None
         self._read: AnswerParts | None = None
         self._last_flush = self._clock.monotonic()
 
-    def add(self, answers: Sequence[Row]) -> None:
+    def add(self, answers: Sequence[AnswerRow]) -> None:
         """Add one clip's answers; pending answers are written every few seconds."""
         self._pending += answers
         if (

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.clips import Clip
 from pipeline.progress.parts import (
     clip_digest,
     clips_of,
@@ -30,8 +31,7 @@ from pipeline.progress.parts import (
     run_of_folder,
 )
 from pipeline.redaction import redacted
-from pipeline.rows import CLIP, Clip
-from pipeline.statuses import are_failed
+from pipeline.rows import CLIP, are_failed
 from pipeline.storage import Storage
 from pipeline.storage.seal import read_sealed, write_sealed
 from tango_core.types import Question

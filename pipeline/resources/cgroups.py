@@ -19,14 +19,14 @@ def num_cpus(cgroups: Path = CGROUPS) -> int:
 
 
 def _affinity() -> int:
-    """CPUs that this process is bound to; all where the system knows no such thing."""
+    """Number of CPUs that this process is bound to; all CPUs if the system has no affinity."""
     if not hasattr(os, "sched_getaffinity"):
         return os.cpu_count() or 1
     return len(os.sched_getaffinity(0))
 
 
 def _quota(cgroups: Path) -> float | None:
-    """CPUs of a container's quota, or `None` if it has none."""
+    """Number of CPUs of a container's quota; `None` without a quota."""
     quota = number(cgroups / "cpu/cpu.cfs_quota_us")
     period = number(cgroups / "cpu/cpu.cfs_period_us")
     if quota is None or period is None:
@@ -44,7 +44,7 @@ def _cpuset(file: Path) -> int | None:
 
 
 def number(file: Path) -> float | None:
-    """The number in a file, or `None` if there is none."""
+    """The number in a file; `None` if it holds none."""
     try:
         return float(_read(file))
     except ValueError:

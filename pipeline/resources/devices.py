@@ -12,9 +12,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool
 
 if TYPE_CHECKING:
+    from pipeline.clips import Pools
     from pipeline.settings import Settings
     from tango_core.models.base import ModelSpec
 

@@ -10,15 +10,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
+
+import psutil
 
 EVERY_S = 5.0
 """Between two reports of one process."""
 _FORGOTTEN_S = 60.0
 """Readings older than this are dropped; their node or GPU is no longer used."""
-# Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
-_TIMES, _IDLE = slice(1, 9), (3, 4)
 
 
 class Reading(NamedTuple):
@@ -28,7 +27,7 @@ class Reading(NamedTuple):
         host: Name of the node.
         gpu: Ray's id of the GPU; empty for the node itself.
         quantity: `cpu`, `memory`, `gpu` or `gpu_memory`.
-        percent: Share in use, by this and all other processes.
+        percent: Usage by all processes.
     """
 
     host: str
@@ -42,12 +41,11 @@ class UsageReader:
 
     Args:
         gpus: Ray's ids of the GPUs that this process sees, in the order of torch.
-        proc: What the kernel says; a system without it gives no readings of the node.
     """
 
-    def __init__(self, gpus: Sequence[str] = (), proc: Path = Path("/proc")) -> None:
-        self._host, self._gpus, self._proc = socket.gethostname(), gpus, proc
-        self._times = self._cpu_times()
+    def __init__(self, gpus: Sequence[str] = ()) -> None:
+        self._host, self._gpus = socket.gethostname(), gpus
+        self._times = _cpu_times()
         self._read_at = float("-inf")
 
     def due(self) -> list[Reading]:
@@ -63,22 +61,19 @@ class UsageReader:
         return [*self._node(), *self._gpu_readings(sys.modules.get("torch"))]
 
     def _node(self) -> Iterator[Reading]:
-        """CPUs and memory."""
-        (total, idle), now = self._times, self._cpu_times()
+        """Readings of CPUs and memory."""
+        (total, idle), now = self._times, _cpu_times()
         if (passed := now[0] - total) > 0:
             self._times = now
             yield self._reading("cpu", 1 - (now[1] - idle) / passed)
-        with suppress(OSError, ValueError, KeyError):
-            lines = (self._proc / "meminfo").read_text().splitlines()
-            kib = {name: int(number) for name, number, *_ in map(str.split, lines)}
-            yield self._reading("memory", 1 - kib["MemAvailable:"] / kib["MemTotal:"])
+        yield self._reading("memory", psutil.virtual_memory().percent / 100)
 
     def _gpu_readings(self, torch: Any) -> Iterator[Reading]:
         """Readings of the GPUs used by this process; querying others would allocate memory."""
         if torch is None or not torch.cuda.is_initialized():
             return
         for index, gpu in enumerate(self._gpus):
-            # A missing nvidia-ml-py, a slice of a GPU, a lost one: no reading, and no harm.
+            # No reading without nvidia-ml-py, for a partition of a GPU, or for a lost GPU.
             with suppress(Exception):
                 if torch.cuda.memory_reserved(index):
                     free, total = torch.cuda.mem_get_info(index)
@@ -88,14 +83,13 @@ class UsageReader:
     def _reading(self, quantity: str, share: float, gpu: str = "") -> Reading:
         return Reading(self._host, gpu, quantity, round(100 * min(1.0, max(0.0, share)), 1))
 
-    def _cpu_times(self) -> tuple[int, int]:
-        """Total and idle CPU time in ticks; 0 if unknown."""
-        try:
-            words = (self._proc / "stat").read_text().split("\n", 1)[0].split()
-            times = [int(word) for word in words[_TIMES]]
-            return sum(times), sum(times[at] for at in _IDLE)
-        except (OSError, ValueError, IndexError):
-            return 0, 0
+
+def _cpu_times() -> tuple[float, float]:
+    """Total and idle CPU time of this node in seconds."""
+    times = psutil.cpu_times()._asdict()
+    # On Linux, the time of guests is part of the user time.
+    total = sum(times.values()) - times.get("guest", 0) - times.get("guest_nice", 0)
+    return total, times["idle"] + times.get("iowait", 0)
 
 
 class UsageBoard:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tango_core.errors import InputError
+
+if TYPE_CHECKING:
+    from pipeline.clips import Pools
 
 
 class PoolError(InputError):
@@ -42,8 +46,8 @@ class ActorPool:
     """Actors, for a stage that is a class: each holds a model.
 
     Attributes:
-        num_actors: Copies of the model; or (least, most) of them: the pool starts with the least
-            and grows while clips wait and the cluster has room, which an autoscaling cluster makes.
+        num_actors: Number of actors, each with a copy of the model; or (least, most): the pool
+            starts with the least and grows while clips wait and the cluster has free resources.
         num_gpus: GPUs one actor reserves; a fraction lets actors share one.
         num_cpus: CPUs one actor reserves, and torch threads it uses (at least one).
         resources: Amounts of resources with names of your own that one actor reserves; see
@@ -74,33 +78,18 @@ class ActorPool:
 
     @property
     def least(self) -> int:
-        """Actors that the pool starts with."""
+        """Number of actors that the pool starts with."""
         return self.num_actors[0] if isinstance(self.num_actors, tuple) else self.num_actors
 
     @property
     def most(self) -> int:
-        """Actors that the pool may grow to."""
+        """Number of actors that the pool may grow to."""
         return self.num_actors[1] if isinstance(self.num_actors, tuple) else self.num_actors
 
     @property
     def num_threads(self) -> int:
         """CPU threads for torch in one actor."""
         return max(1, int(self.num_cpus))
-
-
-@dataclass(frozen=True)
-class Pools:
-    """All pools of a job, by the names of the stages; never part of the cache identity.
-
-    Attributes:
-        decode: CPU tasks.
-        compress: Actors with the vision encoder.
-        answer: Actors with the language model.
-    """
-
-    decode: TaskPool = field(default_factory=TaskPool)
-    compress: ActorPool = field(default_factory=ActorPool)
-    answer: ActorPool = field(default_factory=ActorPool)
 
 
 def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequence[str]) -> None:
@@ -126,7 +115,7 @@ def preflight(pools: Pools, nodes: Sequence[Mapping[str, float]], stages: Sequen
     actor_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
     task_pools = {name: pool for name, pool in wanted.items() if isinstance(pool, TaskPool)}
     actors = [(name, pool) for name, pool in actor_pools.items() for _ in range(pool.least)]
-    # Those that can be on few nodes go first.
+    # Actors that fit on few nodes are placed first.
     for name, pool in sorted(
         actors, key=lambda a: (-len(a[1].resources), -a[1].num_gpus, -a[1].num_cpus)
     ):

@@ -1,12 +1,12 @@
-"""One killable child process that does native work on behalf of a worker.
+"""A child process that runs native code for a worker and can be killed.
 
-A decoder can hang inside C code, crash, or allocate without end, and no Python construct stops it
-there: Ray Data then either waits for ever or restarts the worker on the same item for ever. With a
-child process each of these is an ordinary exception in the worker.
+A decoder can hang inside C code, crash, or allocate memory without limit, and Python cannot stop
+it: Ray Data would wait or restart the worker on the same item forever. With a child process each of
+these becomes an ordinary exception in the worker.
 
 The child is a fresh interpreter started with `python -m pipeline.runtime.child_main`, not by
-`multiprocessing`: nothing of the parent's `__main__` is imported again, so it starts the same from
-a Ray worker, a console script, pytest and a notebook.
+`multiprocessing`, so that the parent's `__main__` is not imported again and it also starts from a
+Ray worker, a console script, pytest or a notebook.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from pipeline.errors import WorkerError
-from pipeline.runtime.background import is_lasting
+from pipeline.runtime.background import in_lasting_thread
 from pipeline.runtime.child_main import STARTUP_LIMIT_S
 
 T = TypeVar("T")
 
 _STARTS = 3
-# Of a process that has closed its end: it is on its way, but a busy machine may be slow.
+# Time for a process that has closed its connection to exit; a busy machine may be slow.
 _ENDS_WITHIN_S = 30.0
 
 
@@ -40,24 +41,23 @@ class CrashError(RuntimeError):
 
 
 class ChildStartError(WorkerError):
-    """The child process could not be started: the environment is at fault, not an item."""
+    """The child process could not be started, which is no fault of an item."""
 
 
 class Child:
     """Runs module-level functions in one persistent child process, with a time and a memory limit.
 
-    The process starts with the first call and again after it had to be killed. Calls from several
-    threads take turns. It never outlives its parent: an idle child sees the end of its socket, a
-    busy one is ended by the kernel with the thread that started it, if that lasts as long as the
-    process (Linux), and by its own alarm soon after the time limit (everywhere).
+    The process starts with the first call, and again after it was killed. Calls from several
+    threads are serialised. It never outlives its parent: an idle child exits when its connection is
+    closed, a busy one is killed by the kernel (Linux) or by its own alarm after the time limit.
     """
 
     def __init__(self, memory_gib: float | None = None):
-        """Set up; nothing is started yet.
+        """Start no process yet.
 
         Args:
             memory_gib: Limit of the child's address space in GiB (RLIMIT_AS, on Linux); `None` for
-                no limit. Python with the decoders needs about 0.5 GiB of it.
+                no limit. Python with the decoders needs about 0.5 GiB.
         """
         if memory_gib is not None and not memory_gib > 0:
             raise ValueError(f"memory_gib must be positive or null, got {memory_gib}")
@@ -86,17 +86,17 @@ class Child:
         Args:
             function: Importable by name; neither a lambda nor defined in `__main__`.
             args: Picklable arguments.
-            timeout_s: Seconds the call may take, the start of the process not counted.
+            timeout_s: Timeout of the call in seconds, without the start of the process.
             about: The item, for error messages, e.g. a file name.
-            what: What the child is to the reader of an error message, e.g. `"decoder"`.
+            what: Name of the child in error messages, e.g. `"decoder"`.
 
         Raises:
             TimeoutError: If the call took longer; the child was killed.
             MemoryError: If the call needed more than the memory limit; the child was replaced.
             CrashError: If the child died.
             ChildStartError: If no child can be started here.
-            ValueError: If `function` cannot be found by name in another process.
-            Exception: Whatever the function raised, with its message.
+            ValueError: If `function` cannot be imported by name.
+            Exception: Any error of the function.
         """
         if function.__module__ == "__main__" or "<" in function.__qualname__:
             raise ValueError(
@@ -118,8 +118,8 @@ class Child:
             except (EOFError, OSError):
                 raise self._death_reason(about, what, timeout_s) from None
             except BaseException:
-                # An interrupted exchange (Ctrl-C, a cancelled Ray task) leaves half a message in
-                # the socket.
+                # An interruption (Ctrl-C, a cancelled Ray task) may leave half a message in the
+                # connection.
                 self._kill()
                 raise
             succeeded, value = pickle.loads(reply)
@@ -137,7 +137,7 @@ class Child:
             self._kill()
 
     def _ensure_running(self) -> None:
-        """Start a child unless a living one of this very process (not of a forked one) is there."""
+        """Start a child unless this process, not the one it was forked from, has a running one."""
         if self._owner != os.getpid():
             self._process, self._connection = None, None
         if self._process is not None and self._process.poll() is not None:
@@ -146,32 +146,26 @@ class Child:
             self._start()
 
     def _start(self) -> None:
-        """Start an interpreter that finds modules where this one does, and await its answer.
+        """Start an interpreter with this one's module path, and wait until it is ready.
 
-        One that is killed meanwhile, as if memory is short, is started again.
+        It is started again if it is killed meanwhile, e.g. because memory is low.
         """
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
-            # One worker is one CPU; thread pools would also eat the address space.
+            # A worker uses one CPU; thread pools would also use up the address space.
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        # The kernel's parent-death signal is tied to the thread that started the process.
-        parent = os.getpid() if is_lasting(threading.current_thread()) else 0
         program = [sys.executable, "-m", "pipeline.runtime.child_main"]
         name = f"the child process ({' '.join(program)})"
         for _ in range(_STARTS):
             ours, theirs = Pipe()
-            arguments = [str(theirs.fileno()), str(self._memory_gib or 0), str(parent)]
+            arguments = [str(theirs.fileno()), str(self._memory_gib or 0), str(os.getpid())]
             try:
                 with theirs:
-                    process = subprocess.Popen(
-                        program + arguments,
-                        stdin=subprocess.DEVNULL,
-                        env=environment,
-                        pass_fds=(theirs.fileno(),),
-                    )
+                    start = partial(_popen, program + arguments, environment, theirs.fileno())
+                    process = in_lasting_thread(start).result()
             except OSError as error:
                 ours.close()
                 raise ChildStartError(f"cannot start {' '.join(program)}: {error}") from error
@@ -189,17 +183,17 @@ class Child:
         raise ChildStartError(f"{name} was killed while it started, {_STARTS} times in a row")
 
     def _reply(self, timeout_s: float) -> bytes:
-        """The next message; the child's own alarm bounds the time of one that has begun."""
+        """The next message; the child's own alarm limits the time of a message that has begun."""
         assert self._connection is not None
         if not self._connection.poll(timeout_s):
             raise TimeoutError
         return self._connection.recv_bytes()
 
     def _end(self, *, is_ending: bool) -> int:
-        """End the child; its exit code.
+        """End the child and return its exit code.
 
         Args:
-            is_ending: Whether it has closed its end: then it is on its way.
+            is_ending: Whether it has closed its connection and is exiting.
         """
         process = self._process
         assert process is not None
@@ -236,3 +230,11 @@ class Child:
         if process is not None:
             process.kill()
             process.wait()
+
+
+def _popen(
+    command: list[str], environment: dict[str, str], descriptor: int
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, env=environment, pass_fds=(descriptor,)
+    )

@@ -1,6 +1,6 @@
-"""The child's side of `pipeline.runtime.child`: receive a call, run it, reply.
+"""Main program of the child process of `pipeline.runtime.child`: receive a call, run it, reply.
 
-Imports the standard library alone; a called function brings what it needs.
+Imports only the standard library; called functions import what they need.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from multiprocessing.connection import Connection
 
 STARTUP_LIMIT_S = 60.0
-# The parent kills at the time limit; the alarm is for a child whose parent has ended.
+# The parent kills the child at the time limit; the alarm is for a child whose parent has ended.
 ALARM_GRACE_S = 5
 _PR_SET_PDEATHSIG = 1
 
@@ -26,14 +26,14 @@ def main(descriptor: int, memory_gib: float, parent: int) -> None:
     """Serve calls that arrive on an inherited connection until its other end is closed.
 
     Args:
-        descriptor: Of the connection.
+        descriptor: File descriptor of the connection.
         memory_gib: Limit of the address space; 0 for none.
-        parent: Process with which the kernel is to end this one; 0 for none.
+        parent: Process id of the parent, with which the kernel ends this process.
     """
-    # Ctrl-C reaches the whole process group; the parent decides what it means.
+    # Ctrl-C reaches the whole process group; the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    if parent and sys.platform == "linux":
+    if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             return
@@ -71,7 +71,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 
 def _pickle_error(error: Exception) -> bytes:
-    """Pickle an exception; one that would not survive that becomes a RuntimeError."""
+    """Pickle an exception; one that cannot be unpickled becomes a RuntimeError."""
     with contextlib.suppress(Exception):
         bare = pickle.dumps((False, error.with_traceback(None)))
         pickle.loads(bare)
@@ -80,7 +80,7 @@ def _pickle_error(error: Exception) -> bytes:
 
 
 def _limit_memory(memory_gib: float) -> None:
-    """Make allocations beyond the limit fail inside this process; only Linux enforces it."""
+    """Limit the address space of this process; only Linux enforces it."""
     if sys.platform != "linux":
         return
     limit = int(memory_gib * 2**30)

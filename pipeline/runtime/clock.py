@@ -29,7 +29,7 @@ class Clock(Protocol):
     """Interface of clocks."""
 
     def monotonic(self) -> float:
-        """Seconds since any fixed moment; never goes back."""
+        """Seconds since an arbitrary moment; never decreases."""
         ...
 
     def now(self) -> datetime:
@@ -41,7 +41,7 @@ class Clock(Protocol):
         ...
 
     def repeat(self, call: Callable[[], object], every_s: float, name: str) -> Repeated:
-        """Something that calls a function at intervals once it is started; see `Ticker`."""
+        """Create a repeated call, which must be started; see `Ticker`."""
         ...
 
 
@@ -69,12 +69,12 @@ SYSTEM_CLOCK: Clock = SystemClock()
 
 
 class Ticker:
-    """Calls a function at intervals, in a thread that never keeps a process alive.
+    """Calls a function at intervals from a daemon thread.
 
     Args:
-        call: Must not raise; it is called by one thread at a time.
+        call: Function that must not raise.
         every_s: Seconds between two calls.
-        name: Of the thread.
+        name: Name of the thread.
     """
 
     def __init__(self, call: Callable[[], object], every_s: float, name: str) -> None:

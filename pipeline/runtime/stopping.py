@@ -1,17 +1,16 @@
 """Stop a process on a signal: deferred handlers and cleanup.
 
-The handler of a signal does next to nothing. Where a job may be cut off at any point (imports,
-planning, drawing, uploading) it raises `Stopped` there. Inside `deferred()` it only notes the
-signal, and the loop asks with `raise_if_asked()` between two steps. A second signal changes
-nothing. A thread waits beside it and ends the process if it is still there after `ENDS_WITHIN_S`:
-the main thread may be held by a disk or by native code.
+A signal handler raises `Stopped` wherever a job can be interrupted (imports, planning, drawing,
+uploading). Inside `deferred()` it only records the signal, and the loop calls `raise_if_asked()`
+between two steps. A second signal has no effect. A thread ends the process if it still runs after
+`ENDS_WITHIN_S`, because the main thread may be blocked by a disk or by native code.
 
-To add something that must be done before the process ends, such as marking a run as killed::
+To register a function that must run before the process ends, such as marking a run as killed::
 
     with at_stop(lambda name: client.set_terminated(run_id, "KILLED")):
         ...
 
-Functions run with the newest first, all of them within `HOOKS_WITHIN_S`, and only after a signal.
+Functions run in reverse order, all within `HOOKS_WITHIN_S`, and only after a signal.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ ENDS_WITHIN_S = 8.0
 HOOKS_WITHIN_S = 2.0
 
 Hook = Callable[[str], object]
-"""Called with the name of the signal, e.g. `SIGTERM`, in a thread of its own."""
+"""Called with the name of the signal, e.g. `SIGTERM`, in a separate thread."""
 
 
 class Stopped(BaseException):
-    """A signal asked this process to end; like `KeyboardInterrupt`, no `except Exception` sees it.
+    """A signal asked this process to end; like `KeyboardInterrupt`, no `Exception`.
 
     Attributes:
-        signum: The first signal that came.
+        signum: The first received signal.
     """
 
     def __init__(self, signum: int) -> None:
@@ -57,7 +56,7 @@ class Stopped(BaseException):
 
 
 class _State:
-    """What the handlers of this process know; handlers belong to a process, so this does, too."""
+    """State of the signal handlers of this process."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
@@ -71,7 +70,7 @@ _state = _State()
 
 
 def _on_signal(signum: int, frame: object) -> None:
-    """Note the first signal; raise if nothing is in the way."""
+    """Record the first signal; raise unless deferred."""
     if _state.asked is None:
         _state.asked = signum
     if not _state.depth:
@@ -79,7 +78,7 @@ def _on_signal(signum: int, frame: object) -> None:
 
 
 def raise_if_asked() -> None:
-    """Raise `Stopped` once if a signal has come.
+    """Raise `Stopped` once if a signal was received.
 
     Raises:
         Stopped: In the main thread, the first time after a signal.
@@ -92,15 +91,15 @@ def raise_if_asked() -> None:
 
 
 def is_asked() -> bool:
-    """Whether a signal has come."""
+    """Whether a signal was received."""
     return _state.asked is not None
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """While active, a signal does not interrupt: the block asks with `raise_if_asked`.
+    """While active, a signal does not interrupt the block, which calls `raise_if_asked`.
 
-    A signal that nobody asked for raises when the block ends.
+    A received signal is raised when the block ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -116,7 +115,7 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Inside `deferred`, a part that a signal may cut off again, such as a long wait."""
+    """Inside `deferred`, a part that a signal may interrupt, such as a long wait."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -130,18 +129,18 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def at_stop(hook: Hook) -> Iterator[None]:
-    """While active, call `hook` when a signal ends this process; see the module."""
+    """While active, call `hook` if a signal ends this process; see the module."""
     _state.hooks.append(hook)
     try:
         yield
     finally:
-        # `Stopped` passes through here on its way out; the hook is run after that.
+        # After a signal the hook stays: `Stopped` is raised through here before hooks are run.
         if _state.asked is None:
             _state.hooks.remove(hook)
 
 
 def run_hooks() -> None:
-    """Run what `at_stop` registered, the newest first; give up after `HOOKS_WITHIN_S`."""
+    """Run the functions registered by `at_stop`, the newest first, for at most `HOOKS_WITHIN_S`."""
     name = signal.Signals(_state.asked or signal.SIGTERM).name
     hooks, _state.hooks = _state.hooks[::-1], []
     done = threading.Event()
@@ -160,9 +159,9 @@ def run_hooks() -> None:
 
 
 def keep_handlers() -> None:
-    """Put our handlers back: Ray's native code replaces that of SIGTERM while it starts.
+    """Install the handlers again; Ray's native code replaces that of SIGTERM while it starts.
 
-    Only the main thread can.
+    Only the main thread can do that.
     """
     if threading.current_thread() is threading.main_thread():
         for signum in _state.installed:
@@ -171,12 +170,12 @@ def keep_handlers() -> None:
 
 @contextmanager
 def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
-    """Handle SIGTERM, SIGINT and SIGHUP while active; after one of them the process ends here.
+    """While active, handle SIGTERM, SIGINT and SIGHUP; after one of them the process ends here.
 
-    A signal that is ignored from the start (`nohup`, a shell's `&`) stays ignored.
+    Signals that are already ignored (`nohup`, a shell's `&`) stay ignored.
 
     Args:
-        interrupt_message: The line for standard error.
+        interrupt_message: Returns the line for standard error.
     """
     global _state
     if _state.installed or threading.current_thread() is not threading.main_thread():
@@ -195,7 +194,7 @@ def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
     keep_handlers()
     try:
         yield
-    except BaseException as error:  # a library may have made another exception of `Stopped`
+    except BaseException as error:  # a library may have converted `Stopped` to another exception
         if _state.asked is None:
             raise
         stopped = error if isinstance(error, Stopped) else Stopped(_state.asked)
@@ -211,14 +210,14 @@ def handled(interrupt_message: Callable[[Stopped], str]) -> Iterator[None]:
 
 
 def exit_code(signum: int) -> int:
-    """As shells count: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP."""
+    """Exit code of a signal, as in shells: 143 for SIGTERM, 130 for Ctrl-C, 129 for SIGHUP."""
     return 128 + signum
 
 
 def leave(code: int) -> NoReturn:
-    """End this process and those below it without another step.
+    """Exit immediately and kill all descendants.
 
-    Threads that are in native code or in Ray could hold or abort an orderly end of the interpreter.
+    Threads in native code or in Ray could block or abort a normal exit of the interpreter.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # the terminal may be gone
@@ -228,17 +227,17 @@ def leave(code: int) -> NoReturn:
 
 
 def _leave_with(line: str, code: int) -> NoReturn:
-    """Say the last line and end; what must be written has been written."""
+    """Print the last line and exit."""
     with suppress(OSError):
         os.write(2, f"{line}\n".encode(errors="replace"))
     leave(code)
 
 
 def _watch(signals: socket.socket, interrupt_message: Callable[[Stopped], str]) -> None:
-    """Wait for a signal; then give the main thread `ENDS_WITHIN_S`.
+    """Wait for a signal, then end the process if the main thread does not within `ENDS_WITHIN_S`.
 
-    The interpreter's own C handler writes the number here at once, also while the main thread is
-    in native code, where no Python handler runs.
+    The interpreter's C handler writes the signal number to the socket at once, even while the main
+    thread is in native code, where no Python handler runs.
     """
     wanted = set(map(int, _state.installed))
     with signals:

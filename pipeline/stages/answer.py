@@ -17,13 +17,14 @@ from functools import partial
 import torch
 
 from pipeline.cache.derived import derived, on_device, serves
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
-from pipeline.cache.tokens import TokenCache
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Clip, Result, Row, questions_of, result_of, subtitles_of
+from pipeline.rows import AnswerRow, Result, result_of
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,
     answer_row,
@@ -34,7 +35,6 @@ from pipeline.stages.answer_rows import (
     of_damaged,
 )
 from pipeline.stages.compress import root_of
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
 from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.threads import done_ahead
@@ -71,7 +71,7 @@ class ClipState:
     questions: tuple[Question, ...]
     protocol: Protocol
     times: Mapping[str, float | None]
-    answers: list[list[Row] | None]
+    answers: list[list[AnswerRow] | None]
     entries: dict[str, Entry] = field(default_factory=dict)
     features: ReadFeatures | None = None
     fault: Exception | None = None
@@ -92,7 +92,7 @@ class MethodRequest:
 
     work: ClipState
     index: int
-    facts: Row
+    facts: AnswerRow
     prompts: list[Prompt] = field(default_factory=list)
     failure: str = ANSWER_QUESTIONS.failure
 
@@ -179,15 +179,13 @@ class AnswerQuestions:
         prepared = partial(self._request, session)
         requests = self._requests(clips, states)
         with closing(done_ahead(requests, prepared, self.read_ahead, _room)) as prepared_requests:
-            for request, prompts in prepared_requests:
-                if isinstance(prompts, ClipPrompts):
-                    try:
+            for request, done in prepared_requests:
+                try:
+                    if (prompts := done.result()) is not None:
                         session.add(prompts)
                         pending[id(prompts)] = prompts, request
-                    except Exception as error:
-                        self._take(request, error)
-                elif prompts is not None:
-                    self._take(request, prompts)
+                except Exception as error:
+                    self._take(request, error)
                 while session.full:
                     step()
                 yield from _finished(states)
@@ -243,16 +241,18 @@ class AnswerQuestions:
                 raise
             if planned is self.methods[-1]:
                 work.features = None
-            request.facts["cache_read_ms"] = (time.perf_counter() - started) * 1000
+            ms = (time.perf_counter() - started) * 1000
+            request.facts = replace(request.facts, cache_read_ms=ms)
         entry = work.entries[planned.cache]
         video, bounds = entry.video, work.clip.bounds
         request.prompts += self._prompts(work, entry)
-        request.facts |= {
-            "tokens_total": video.num_total,
-            "tokens_kept": video.num_kept,
-            "frames_digest": frames_digest(work.clip, entry),
-            "kept_digest": kept_digest(entry),
-        }
+        request.facts = replace(
+            request.facts,
+            tokens_total=video.num_total,
+            tokens_kept=video.num_kept,
+            frames_digest=frames_digest(work.clip, entry),
+            kept_digest=kept_digest(entry),
+        )
         clip_prompts = ClipPrompts(
             video if bounds is None else video.counted_from(bounds[0]),
             request.prompts,
@@ -282,7 +282,7 @@ class AnswerQuestions:
             request.failure = COMPRESS_VIDEO.failure
             entry = with_second_try(partial(derived, compressor, work.features))
             request.failure = ANSWER_QUESTIONS.failure
-            request.facts["compress_ms"] = entry.compress_ms
+            request.facts = replace(request.facts, compress_ms=entry.compress_ms)
             return entry
         except (CacheError, FileNotFoundError) as error:
             # Remove all damaged token sets now, so that one retry computes all of them.
@@ -335,14 +335,14 @@ class AnswerQuestions:
         else:
             self._fail(work, request.index, request.failure, reason)
 
-    def _rows(self, request: MethodRequest, answers: Sequence[Answer]) -> list[Row]:
+    def _rows(self, request: MethodRequest, answers: Sequence[Answer]) -> list[AnswerRow]:
         """Answer rows of one request."""
         protocol = request.work.protocol
         return [
-            {
-                **answer_row(request.facts, q, a, protocol),
-                "prompt_digest": digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
-            }
+            replace(
+                answer_row(request.facts, q, a, protocol),
+                prompt_digest=digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
+            )
             for q, a, prompt in zip(request.work.questions, answers, request.prompts, strict=True)
         ]
 
@@ -350,7 +350,9 @@ class AnswerQuestions:
         """Store a failed answer for every question of a clip with one method."""
         self._put(work, index, self._failed_rows(work, index, status, reason))
 
-    def _failed_rows(self, work: ClipState, index: int, status: str, reason: str) -> list[Row]:
+    def _failed_rows(
+        self, work: ClipState, index: int, status: str, reason: str
+    ) -> list[AnswerRow]:
         """Rows of failed answers, one per question."""
         planned = self.methods[index]
         facts = facts_of(work.clip, planned, work.times.get(planned.cache))
@@ -359,7 +361,7 @@ class AnswerQuestions:
             for question in work.questions
         ]
 
-    def _put(self, work: ClipState, index: int, rows: list[Row]) -> None:
+    def _put(self, work: ClipState, index: int, rows: list[AnswerRow]) -> None:
         """Store the rows of a method; close the clip if it was the last one."""
         work.answers[index] = rows
         if all(rows is not None for rows in work.answers):
@@ -381,7 +383,7 @@ def _room(request: MethodRequest) -> int:
     return _READ_AHEAD if request.work.clip.compress_ms is None else 1
 
 
-def _all(work: ClipState) -> list[Row]:
+def _all(work: ClipState) -> list[AnswerRow]:
     """Answer rows of all methods."""
     return [row for rows in work.answers for row in rows or ()]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipeline.cache.fingerprint import canonical_json, digest
-from pipeline.cache.tokens import Entry
+from pipeline.cache.rows import Entry
+from pipeline.clips import ANSWER_QUESTIONS, DAMAGED, Clip
 from pipeline.methods import PlannedMethod
-from pipeline.rows import Clip, Row
-from pipeline.stages.declarations import ANSWER_QUESTIONS
-from pipeline.statuses import DAMAGED, is_failed
+from pipeline.rows import AnswerRow
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.judge import judge
 from tango_core.types import Answer, Question
@@ -47,7 +47,7 @@ def kept_digest(entry: Entry) -> str:
 
 def unanswered(
     clip: tuple[str, str], planned: PlannedMethod, question: Question, protocol: Protocol, why: str
-) -> Row:
+) -> AnswerRow:
     """The failed row of a question for which no answer was found at the end of a run.
 
     Args:
@@ -57,13 +57,7 @@ def unanswered(
         protocol: Protocol of the benchmark.
         why: One-line reason.
     """
-    facts = {
-        "benchmark": clip[0],
-        "video_id": clip[1],
-        "cell": planned.name,
-        "method": planned.method.name,
-        "retention": planned.retention,
-    }
+    facts = facts_of(Clip(benchmark=clip[0], video_id=clip[1]), planned, None)
     return answer_row(facts, question, failure(ANSWER_QUESTIONS.failure), protocol, why)
 
 
@@ -72,59 +66,68 @@ def failure(status: Any) -> Answer:
     return Answer("", None, status, 0, 0, 0.0, 0.0, 0.0)
 
 
-def of_damaged(answer: Row, damage: Sequence[str]) -> Row:
+def of_damaged(answer: AnswerRow, damage: Sequence[str]) -> AnswerRow:
     """Mark an answer about a damaged clip; an answer that failed otherwise is unchanged."""
-    if is_failed(answer):
+    if answer.has_failed:
         return answer
-    return {**answer, "status": DAMAGED, "error": f"decode: {'; '.join(damage)}"[:2000]}
+    return replace(answer, status=DAMAGED, error=f"decode: {'; '.join(damage)}"[:2000])
 
 
-def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> Row:
-    """Columns that are equal in all answers of one clip and method."""
+def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> AnswerRow:
+    """The columns that are equal in all answers of one clip and method."""
     cache = "miss" if planned.cache in clip.missing else "hit"
-    return {
-        "benchmark": clip.benchmark,
-        "video_id": clip.video_id,
-        "cell": planned.name,
-        "method": planned.method.name,
-        "retention": planned.retention,
-        "decode_video_ms": clip.decode_video_ms,
-        "encode_ms": clip.encode_ms,
-        "compress_ms": compress_ms,
-        "cache": cache if clip.clip_key else None,
-    }
+    return AnswerRow(
+        benchmark=clip.benchmark,
+        video_id=clip.video_id,
+        cell=planned.name,
+        method=planned.method.name,
+        retention=planned.retention,
+        decode_video_ms=clip.decode_video_ms,
+        encode_ms=clip.encode_ms,
+        compress_ms=compress_ms,
+        cache=cache if clip.clip_key else None,
+    )
 
 
 def answer_row(
-    facts: Row, question: Question, answer: Answer, protocol: Protocol, error: str | None = None
-) -> Row:
-    """Build a row of `rows.ANSWER`; a reply without an option or span is `unparsed`."""
+    facts: AnswerRow,
+    question: Question,
+    answer: Answer,
+    protocol: Protocol,
+    error: str | None = None,
+) -> AnswerRow:
+    """Complete the facts by an answer; a reply without an option or span is `unparsed`."""
     ran = answer.prompt_tokens > 0
     read = judge(answer.text if answer.status == "ok" else None, question, protocol.read_choice)
     reply = answer.text if ran else protocol.failed_reply
-    return {
-        **facts,
-        "question_id": question.id,
-        "status": "unparsed" if answer.status == "ok" and not read.readable else answer.status,
-        "error": error,
-        "text": answer.text,
-        "choice": read.choice,
-        "answer": question.answer,
-        "correct": read.correct,
-        "score": read.score,
-        "answer_text": read.answer_text,
-        "choice_text": read.choice_text,
-        "reading_rule": read.rule,
-        "harness_score": _harness_score(protocol, reply, question, has_failed=error is not None),
-        "tokens_with_newlines": answer.visual_tokens if ran else None,
-        "clip_text_tokens": answer.clip_text_tokens if ran else None,
-        "prompt_tokens": answer.prompt_tokens if ran else None,
-        "new_tokens": answer.new_tokens if ran else None,
-        "prefill_ms": answer.prefill_ms if ran else None,
-        "ttft_ms": answer.ttft_ms if ran else None,
-        "decode_ms": answer.decode_ms if ran else None,
-        "groups": json.dumps(dict(question.groups), ensure_ascii=False),
-    }
+    row = replace(
+        facts,
+        question_id=question.id,
+        status="unparsed" if answer.status == "ok" and not read.readable else answer.status,
+        error=error,
+        text=answer.text,
+        choice=read.choice,
+        answer=question.answer,
+        correct=read.correct,
+        score=read.score,
+        answer_text=read.answer_text,
+        choice_text=read.choice_text,
+        reading_rule=read.rule,
+        harness_score=_harness_score(protocol, reply, question, has_failed=error is not None),
+        groups=json.dumps(dict(question.groups), ensure_ascii=False),
+    )
+    if not ran:
+        return row
+    return replace(
+        row,
+        tokens_with_newlines=answer.visual_tokens,
+        clip_text_tokens=answer.clip_text_tokens,
+        prompt_tokens=answer.prompt_tokens,
+        new_tokens=answer.new_tokens,
+        prefill_ms=answer.prefill_ms,
+        ttft_ms=answer.ttft_ms,
+        decode_ms=answer.decode_ms,
+    )
 
 
 def _harness_score(

@@ -11,12 +11,11 @@ from functools import partial
 import torch
 
 from pipeline.cache.derived import on_device
-from pipeline.cache.feature_rows import INT8, rounded
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.names import TOKENS, signals_part
-from pipeline.cache.rows import ClipIdentity
+from pipeline.cache.rows import INT8, ClipIdentity, rounded
+from pipeline.clips import one_line
 from pipeline.resources.pools import PoolError
-from pipeline.rows import one_line
 from pipeline.stages.device_faults import with_second_try
 from pipeline.stages.threads import Writers
 from tango_core.models.base import VisionEncoder

@@ -7,7 +7,7 @@ the next clip is encoded. A clip is returned when all its token sets are written
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -17,21 +17,22 @@ import numpy as np
 import torch
 
 from pipeline.cache.derived import derived, serves
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry, identity_of
-from pipeline.cache.tokens import TokenCache
+from pipeline.clips import COMPRESS_VIDEO, Clip
 from pipeline.errors import DeviceError
-from pipeline.rows import Clip, source_of
+from pipeline.rows import source_of
 from pipeline.stages.clip_features import FeatureSource
-from pipeline.stages.declarations import COMPRESS_VIDEO, failed_by_methods
-from pipeline.stages.device_faults import each_on_its_own, raise_if_poisoned
+from pipeline.stages.device_faults import raise_if_poisoned, reason_of
 from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.threads import Writers
 from pipeline.storage.faults import store_fault
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_encoder
 from tango_core.models.base import ModelSpec
+from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.models.placement import resolve_device
 from tango_core.types import VideoFrames
 
@@ -99,8 +100,12 @@ class CompressVideo:
 
     def __call__(self, clip: Clip) -> Clip:
         """Fill the caches for one clip; see `stream`."""
-        (done,) = self.stream([clip])
-        return done
+        if clip.status != "ok":
+            return clip.without_frames()
+        try:
+            return self._written(self._compress(clip))
+        except Exception as error:
+            return self._failed(clip, error)
 
     def stream(self, clips: Iterable[Clip]) -> Iterator[Clip]:
         """Fill the caches for many clips; a failure becomes the clip's status.
@@ -137,7 +142,7 @@ class CompressVideo:
 
     def _written(self, done: Compressed) -> Clip:
         """Wait for the writes of a clip and return the clip."""
-        clip = without_frames(done.clip)
+        clip = done.clip.without_frames()
         try:
             if done.features is not None:
                 done.features.result()
@@ -157,7 +162,7 @@ class CompressVideo:
         reason = f"{type(error).__name__}: {error}"
         failed = clip.failed(COMPRESS_VIDEO.failure, reason)
         fault = store_fault(error, root_of(self.caches))
-        return without_frames(replace(failed, store_fault=fault))
+        return replace(failed, store_fault=fault).without_frames()
 
     def _compress(self, clip: Clip) -> Compressed:
         """Get the features and run all methods; the failure of one does not affect the others.
@@ -204,7 +209,7 @@ class CompressVideo:
             compress_ms=json.dumps({}),
             stored=list(source.stored),
         )
-        return Compressed(without_frames(clip), times, errors, writings, source.writing)
+        return Compressed(clip.without_frames(), times, errors, writings, source.writing)
 
     def _written_before(self, name: str, clip: Clip) -> Entry | None:
         """Token set written by an earlier attempt whose worker died; `None` for none."""
@@ -216,6 +221,42 @@ class CompressVideo:
         return None
 
 
+def each_on_its_own(
+    names: Iterable[str], work: Callable[[str], None], where: str
+) -> dict[str, str]:
+    """Call `work` for every method; the failure of one does not affect the others.
+
+    Out of memory, memory is freed and the call is repeated once.
+
+    Args:
+        names: Names of methods or of their caches.
+        work: Function to call with each name.
+        where: Directory or bucket that it writes to, for messages.
+
+    Returns:
+        Name -> one-line reason, for the names that failed.
+
+    Raises:
+        DeviceError: If this process can no longer use its GPU.
+        Exception: Storage errors, which would affect every other name as well.
+    """
+    found = {}
+    for name in names:
+        for retries in (True, False):
+            try:
+                work(name)
+                break
+            except Exception as error:  # becomes the reason of this method's failure
+                raise_if_poisoned(error)
+                if store_fault(error, where):
+                    raise
+                if not (retries and is_out_of_memory(error)):
+                    found[name] = reason_of(error)
+                    break
+            free_memory()  # outside of `except`, where the error still references tensors
+    return found
+
+
 def with_errors(clip: Clip, errors: Mapping[str, str], num_caches: int) -> Clip:
     """Record the failed methods of a clip; the clip itself fails if all methods of the job failed.
 
@@ -225,7 +266,7 @@ def with_errors(clip: Clip, errors: Mapping[str, str], num_caches: int) -> Clip:
         num_caches: Number of caches of the job, including those that already held the clip.
     """
     if errors and len(errors) == num_caches:
-        return failed_by_methods(clip, errors)
+        return clip.failed_by_methods(errors)
     return replace(clip, compress_errors=json.dumps(errors) if errors else None)
 
 
@@ -237,18 +278,6 @@ def frames_of(clip: Clip) -> VideoFrames:
         timestamps=np.asarray(clip.frame_times, dtype=np.float64),
         decoder=clip.decoder or "",
         source=source_of(vars(clip)),
-    )
-
-
-def without_frames(clip: Clip) -> Clip:
-    """The clip without its frames."""
-    return replace(
-        clip,
-        pixels=None,
-        pixels_shape=None,
-        frame_times=None,
-        duration_s=None,
-        frame_height=None,
     )
 
 

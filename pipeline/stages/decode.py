@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import socket
 import time
@@ -15,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cache.fingerprint import digest
-from pipeline.rows import Clip, one_line, source_columns
+from pipeline.clips import DAMAGED, DECODE_VIDEO, Clip, one_line
+from pipeline.rows import source_columns
 from pipeline.runtime.child import Child, ChildStartError, CrashError
-from pipeline.stages.declarations import DECODE_VIDEO
-from pipeline.statuses import DAMAGED
 from pipeline.storage.faults import store_fault
 from pipeline.storage.urls import is_url
 from pipeline.storage.videos import ChangedError, VideoCache, changed
@@ -85,7 +83,7 @@ def decode_video(
                     decode_frames,
                     local,
                     spec,
-                    _bounds(clip),
+                    clip.bounds,
                     timeout_s=timeout_s,
                     about=path,
                     what="decoder",
@@ -233,17 +231,6 @@ def _changed(clip: Clip) -> str:
 def _child(memory_gib: float) -> Child:
     """The child process of this worker, started with the first clip."""
     return Child(memory_gib=memory_gib)
-
-
-def _bounds(clip: Clip) -> tuple[float, float] | None:
-    """Bounds in seconds; a missing bound (null or NaN) is open."""
-    start, end = (
-        None if value is None or math.isnan(value) else float(value)
-        for value in (clip.clip_start, clip.clip_end)
-    )
-    if start is None and end is None:
-        return None
-    return start or 0.0, math.inf if end is None else end
 
 
 def _one_line(error: Exception, path: str) -> str:

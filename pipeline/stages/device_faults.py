@@ -9,15 +9,13 @@ such an error must end this process, not only the clip.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 
+from pipeline.clips import one_line
 from pipeline.errors import DeviceError
-from pipeline.rows import one_line
-from pipeline.storage.faults import store_fault
 from tango_core.models.memory_faults import free_memory, is_out_of_memory, with_causes
 
 T = TypeVar("T")
@@ -91,35 +89,6 @@ def with_second_try(work: Callable[[], T]) -> T:
     # Outside of `except`, so that the traceback no longer references tensors of the first call.
     free_memory()
     return work()
-
-
-def each_on_its_own(
-    names: Iterable[str], work: Callable[[str], None], where: str
-) -> dict[str, str]:
-    """Call `work` for every method; the failure of one does not affect the others.
-
-    Args:
-        names: Names of methods or of their caches.
-        work: Function to call with each name.
-        where: Directory or bucket that it writes to, for messages.
-
-    Returns:
-        Name -> one-line reason, for the names that failed.
-
-    Raises:
-        DeviceError: If this process can no longer use its GPU.
-        Exception: Storage errors, which would affect every other name as well.
-    """
-    found = {}
-    for name in names:
-        try:
-            with_second_try(partial(work, name))
-        except Exception as error:  # becomes the reason of this method's failure
-            raise_if_poisoned(error)
-            if store_fault(error, where):
-                raise
-            found[name] = reason_of(error)
-    return found
 
 
 def reason_of(error: BaseException) -> str:

@@ -13,21 +13,13 @@ from typing import Any
 
 from pipeline.cache.derived import on_cpu
 from pipeline.cache.rows import Entry, identity_of
-from pipeline.rows import Clip, Result, Row
+from pipeline.clips import Clip
+from pipeline.rows import AnswerRow, Result
 from pipeline.stages.answer import AnswerQuestions
-from pipeline.stages.compress import (
-    Compressed,
-    CompressVideo,
-    frames_of,
-    root_of,
-    without_frames,
-)
-from pipeline.stages.device_faults import each_on_its_own
+from pipeline.stages.compress import Compressed, CompressVideo, each_on_its_own, frames_of, root_of
 from tango_core.latency import LatencyProfile, PeakMemory
 from tango_core.models.base import ModelSpec
 from tango_core.models.placement import resolve_device
-
-_STEPS = ("segment", "select", "merge")
 
 
 class ProfileCompression(CompressVideo):
@@ -71,7 +63,7 @@ class ProfileCompression(CompressVideo):
         compress_ms: dict[str, float | None] = {
             name: times["compress"] for name, times in measured.items()
         }
-        return Compressed(without_frames(clip), compress_ms, errors)
+        return Compressed(clip.without_frames(), compress_ms, errors)
 
 
 class ProfileAnswers(AnswerQuestions):
@@ -92,7 +84,7 @@ class ProfileAnswers(AnswerQuestions):
             self._session = None  # a reused session's memory would count towards the peak
             (done,) = super().stream([clip])
             measured = json.loads(clip.profile or "{}")
-            answers = [self._complete(a, measured.get(caches[a["cell"]])) for a in done.answers]
+            answers = [self._complete(a, measured.get(caches[a.cell])) for a in done.answers]
             yield replace(done, answers=answers)
 
     def _request(self, *args: Any) -> Any:
@@ -100,21 +92,22 @@ class ProfileAnswers(AnswerQuestions):
         self.memory.reset()
         return super()._request(*args)
 
-    def _rows(self, *args: Any) -> list[Row]:
+    def _rows(self, *args: Any) -> list[AnswerRow]:
         """Answer rows with the peak memory over all questions of the method."""
         peak = self.memory.gib()
-        return [
-            {**row, "peak_gib": peak, "peak_of": self.memory.kind} for row in super()._rows(*args)
-        ]
+        rows = super()._rows(*args)
+        return [replace(row, peak_gib=peak, peak_of=self.memory.kind) for row in rows]
 
-    def _complete(self, answer: Row, measured: Mapping[str, float] | None) -> Row:
+    def _complete(self, answer: AnswerRow, measured: Mapping[str, float] | None) -> AnswerRow:
         """Replace the times of the clip by those of the method."""
         if measured is None:
             return answer
-        answered = answer.get("peak_gib")
-        return {
-            **answer,
-            "encode_ms": measured["vision"],
-            **{f"{step}_ms": measured.get(step) for step in _STEPS},
-            "peak_gib": None if answered is None else max(answered, measured["peak_gib"]),
-        }
+        answered = answer.peak_gib
+        return replace(
+            answer,
+            encode_ms=measured["vision"],
+            segment_ms=measured.get("segment"),
+            select_ms=measured.get("select"),
+            merge_ms=measured.get("merge"),
+            peak_gib=None if answered is None else max(answered, measured["peak_gib"]),
+        )

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.fingerprint import canonical_json
-from pipeline.cache.tokens import TokenCache
 from pipeline.errors import WorkerError
 from tango_core.compressors.base import Compressor
 

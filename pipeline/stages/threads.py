@@ -16,38 +16,33 @@ def done_ahead(
     work: Callable[[JobT], DoneT],
     most: int,
     room: Callable[[JobT], int],
-) -> Generator[tuple[JobT, DoneT | Exception]]:
-    """Yield every job with its result or error, computing results ahead in a background thread.
+) -> Generator[tuple[JobT, Future[DoneT]]]:
+    """Yield every job with its future result, computing results in a background thread.
 
     Args:
         jobs: The jobs; iterated in the calling thread.
         work: Called in the background thread, for one job at a time.
-        most: Maximum number of jobs to start before the previous result is yielded; 0 calls `work`
-            in this thread.
+        most: Maximum number of jobs to start before the previous one is yielded; 0 calls `work` in
+            this thread.
         room: Additional limit of that number after a given job.
     """
-
-    def result(job: JobT) -> DoneT | Exception:
-        try:
-            return work(job)
-        except Exception as error:
-            return error
-
     if most == 0:
         for job in jobs:
-            yield job, result(job)
+            done: Future[DoneT] = Future()
+            try:
+                done.set_result(work(job))
+            except Exception as error:
+                done.set_exception(error)
+            yield job, done
         return
-    ahead: deque[tuple[JobT, Future[DoneT | Exception]]] = deque()
+    ahead: deque[tuple[JobT, Future[DoneT]]] = deque()
     thread = ThreadPoolExecutor(1, "tango-ahead")
     try:
         for job in jobs:
-            ahead.append((job, thread.submit(result, job)))
+            ahead.append((job, thread.submit(work, job)))
             while len(ahead) > min(most, room(job)):
-                first, done = ahead.popleft()
-                yield first, done.result()
-        while ahead:
-            first, done = ahead.popleft()
-            yield first, done.result()
+                yield ahead.popleft()
+        yield from ahead
     finally:
         thread.shutdown(cancel_futures=True)
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pipeline.errors import StoreError
 from pipeline.runtime import stopping
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage.objects import UnavailableError
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -7,33 +7,36 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Place, Url, place
 from tango_core.errors import InputError
 
-# pyarrow is imported only when a directory is opened, because the import is slow.
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported only when a file is opened, because the import is slow
     import pyarrow as pa
-    import pyarrow.fs as pafs
 
 
 @dataclass(frozen=True)
 class Disk:
-    """Operations on the local disk, by absolute path; they raise the operating system's errors.
+    """The local disk, by absolute path, with the methods of `ObjectStore`.
 
-    Tests replace this class to simulate crashes, errors and lost unsynchronised data between any
-    two operations.
+    The first methods are single operations that raise the operating system's errors. Tests replace
+    them to simulate crashes, errors and lost unsynchronised data between any two operations.
     """
 
-    def entries(self, path: str) -> list[pafs.FileInfo]:
+    def listing(self, path: str) -> list[Stored]:
         """Entries of a directory; empty if it does not exist."""
-        import pyarrow.fs as pafs
-
-        selector = pafs.FileSelector(path, allow_not_found=True)
-        found: list[pafs.FileInfo] = _arrow().get_file_info(selector)
+        found = []
+        with suppress(FileNotFoundError), os.scandir(path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    status = entry.stat()
+                    time = datetime.fromtimestamp(status.st_mtime, UTC)
+                    size = status.st_size
+                    found.append(Stored(entry.path, not entry.is_dir(), size, modified=time))
         return found
 
     def is_folder(self, path: str) -> bool:
@@ -47,7 +50,9 @@ class Disk:
 
     def opened(self, path: str) -> pa.NativeFile:
         """A file to read parts of."""
-        return _arrow().open_input_file(path)
+        import pyarrow as pa
+
+        return pa.OSFile(path)
 
     def make_folder(self, path: str, *, exist_ok: bool) -> None:
         """Create a directory and its parents."""
@@ -66,7 +71,7 @@ class Disk:
         file.flush()
         os.fsync(file.fileno())
 
-    def replace(self, path: str, new_path: str) -> None:
+    def move(self, path: str, new_path: str) -> None:
         """Rename a file atomically, replacing an existing file."""
         Path(path).replace(new_path)
 
@@ -74,16 +79,52 @@ class Disk:
         """Create a hard link atomically, also on NFS; `FileExistsError` if the name exists."""
         os.link(path, new_path)
 
-    def remove(self, path: str) -> None:
+    def delete(self, path: str) -> None:
         """Remove a file; `FileNotFoundError` if it does not exist."""
         Path(path).unlink()
 
+    def url(self, path: str) -> str:
+        """The path, for messages."""
+        return path
 
-def _arrow() -> Any:
-    """Local file system of pyarrow, imported only when a file is opened."""
-    import pyarrow.fs as pafs
+    def read(self, path: str) -> bytes:
+        """All bytes of a file."""
+        with self.opened(path) as file:
+            return bytes(file.read())
 
-    return pafs.LocalFileSystem()
+    def write(self, path: str, data: bytes | memoryview) -> None:
+        """Write a file atomically."""
+        with self.writing(path) as file:
+            file.write(data)
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[IO[bytes]]:
+        """Open a file for writing; it becomes visible when the block ends without an error."""
+        folder = path.rpartition("/")[0]
+        self.make_folder(folder, exist_ok=True)
+        # A leading dot hides the unfinished file from every Parquet reader of the directory.
+        aside = f"{folder}/.{uuid.uuid4().hex}.tmp"
+        try:
+            with self.new_file(aside) as file:
+                yield file
+                self.sync(file)
+            self.move(aside, path)
+        except OSError as error:
+            if error.errno is not None and error.filename is None:  # such as a full disk
+                error.filename = path
+            raise
+        finally:
+            with suppress(FileNotFoundError):
+                self.delete(aside)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file atomically; `FileExistsError` if it exists."""
+        aside = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}.tmp"
+        self.write(aside, data)
+        try:
+            self.link(aside, path)
+        finally:
+            self.delete(aside)
 
 
 @dataclass(frozen=True)
@@ -135,12 +176,6 @@ class Storage:
         return self.filesystem if isinstance(self.filesystem, ObjectStore) else None
 
     @property
-    def _disk(self) -> Disk:
-        """The local disk; only if `store` is `None`."""
-        assert isinstance(self.filesystem, Disk)
-        return self.filesystem
-
-    @property
     def is_local(self) -> bool:
         """Whether this is a local directory."""
         return self.store is None
@@ -148,37 +183,29 @@ class Storage:
     @property
     def location(self) -> str:
         """Path or URL, for `at` and for messages."""
-        return self.root if self.store is None else self.store.url(self.root)
+        return self.filesystem.url(self.root)
 
-    def files(self) -> list[pafs.FileInfo]:
-        """Files directly in this directory with size and time, including hidden and empty ones."""
-        return [info for info in self._entries() if info.is_file]
+    def files(self) -> list[Stored]:
+        """Files directly in this directory, including hidden and empty ones."""
+        return [entry for entry in self.filesystem.listing(self.root) if entry.is_file]
 
     def names(self, suffix: str = "") -> list[str]:
         """Sorted names of the visible, non-empty files directly in this directory."""
         return sorted(
-            info.base_name
-            for info in self.files()
-            if info.size > 0  # a power failure may leave empty files
-            and info.base_name.endswith(suffix)
-            and not info.base_name.startswith(".")
+            file.name
+            for file in self.files()
+            if file.size > 0  # a power failure may leave empty files
+            and file.name.endswith(suffix)
+            and not file.name.startswith(".")
         )
 
     def folders(self) -> list[str]:
         """Names of the directories directly in this one, sorted."""
-        return sorted(info.base_name for info in self._entries() if not info.is_file)
-
-    def _entries(self) -> list[pafs.FileInfo]:
-        """Entries of this directory; empty if it does not exist."""
-        if self.store is not None:
-            return [_file_info(entry) for entry in self.store.listing(self.root)]
-        return self._disk.entries(self.root)
+        return sorted(e.name for e in self.filesystem.listing(self.root) if not e.is_file)
 
     def is_folder(self) -> bool:
         """Whether the directory exists."""
-        if self.store is not None:
-            return self.store.is_folder(self.root)
-        return self._disk.is_folder(self.root)
+        return self.filesystem.is_folder(self.root)
 
     def exists(self, name: str) -> bool:
         """Whether the file `name` exists and is not empty."""
@@ -186,41 +213,31 @@ class Storage:
 
     def size(self, name: str) -> int:
         """Size of the file `name` in bytes; 0 if it does not exist."""
-        if self.store is not None:
-            found = self.store.stat(self.path(name))
-            return found.size if found else 0
-        return self._disk.size(self.path(name))
+        return self.filesystem.size(self.path(name))
 
     def read(self, name: str) -> bytes:
         """All bytes of a file.
 
         Raises:
-            FileNotFoundError: If it is not there.
+            FileNotFoundError: If it does not exist.
         """
-        if self.store is not None:
-            return self.store.read(self.path(name))
-        with self.opened(name) as file:
-            return bytes(file.read())
+        return self.filesystem.read(self.path(name))
 
     def opened(self, name: str) -> pa.NativeFile:
         """A file to read parts of; close it after use.
 
         Raises:
-            FileNotFoundError: If it is not there.
+            FileNotFoundError: If it does not exist.
         """
-        if self.store is not None:
-            import pyarrow as pa
-
-            return pa.PythonFile(self.store.opened(self.path(name)), mode="r")
-        return self._disk.opened(self.path(name))
+        return self.filesystem.opened(self.path(name))
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Write a file atomically: readers see either the old or the new content."""
-        if self.store is not None:
-            self.store.write(self.path(name), data)
-            return
-        with self.writing(name) as file:
-            file.write(data)
+        self.filesystem.write(self.path(name), data)
+
+    def writing(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """Open a file for writing; it becomes visible when the block ends without an error."""
+        return self.filesystem.writing(self.path(name))
 
     def create_file(self, name: str, data: bytes) -> None:
         """Create a file atomically; of several callers exactly one succeeds.
@@ -235,52 +252,15 @@ class Storage:
         Raises:
             FileExistsError: If the file exists.
         """
-        if self.store is not None:
-            self.store.create(self.path(name), data)
-            return
-        aside = f".{uuid.uuid4().hex}.tmp"
-        self.write(aside, data)
-        try:
-            self._disk.link(self.path(aside), self.path(name))
-        finally:
-            self.delete(aside)
-
-    @contextmanager
-    def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a file for writing; it becomes visible when the block ends without an error."""
-        if self.store is not None:
-            with self.store.writing(self.path(name)) as remote:
-                yield remote
-            return
-        self._disk.make_folder(self.root, exist_ok=True)
-        # A leading dot hides the unfinished file from every Parquet reader of the directory.
-        aside = self.path(f".{uuid.uuid4().hex}.tmp")
-        try:
-            with self._disk.new_file(aside) as file:
-                yield file
-                self._disk.sync(file)
-            self._disk.replace(aside, self.path(name))
-        except OSError as error:
-            if error.errno is not None and error.filename is None:  # such as a full disk
-                error.filename = self.path(name)
-            raise
-        finally:
-            with suppress(FileNotFoundError):
-                self._disk.remove(aside)
+        self.filesystem.create(self.path(name), data)
 
     def move(self, name: str, new_name: str) -> None:
         """Rename a file in this directory, replacing an existing one."""
-        if self.store is not None:
-            self.store.move(self.path(name), self.path(new_name))
-        else:
-            self._disk.replace(self.path(name), self.path(new_name))
+        self.filesystem.move(self.path(name), self.path(new_name))
 
     def delete(self, name: str) -> None:
         """Remove a file."""
-        if self.store is not None:
-            self.store.delete(self.path(name))
-        else:
-            self._disk.remove(self.path(name))
+        self.filesystem.delete(self.path(name))
 
     def create(self) -> None:
         """Create this directory; of several callers exactly one succeeds.
@@ -291,8 +271,8 @@ class Storage:
             FileExistsError: If the directory exists.
             OSError: If it cannot be created.
         """
-        if self.is_local:
-            self._disk.make_folder(self.root, exist_ok=False)
+        if isinstance(self.filesystem, Disk):
+            self.filesystem.make_folder(self.root, exist_ok=False)
         elif self.is_folder():
             raise FileExistsError(self.location)
         else:
@@ -300,15 +280,6 @@ class Storage:
 
     def remove_if_empty(self) -> None:
         """Remove this directory if it is empty; object stores have no empty directories."""
-        if self.is_local:
-            with suppress(OSError):  # something is in it
-                self._disk.remove_folder(self.root)
-
-
-def _file_info(entry: Stored) -> pafs.FileInfo:
-    """Convert an entry of a store's listing to pyarrow's `FileInfo`."""
-    import pyarrow.fs as pafs
-
-    if not entry.is_file:
-        return pafs.FileInfo(entry.path, pafs.FileType.Directory)
-    return pafs.FileInfo(entry.path, pafs.FileType.File, mtime=entry.modified, size=entry.size)
+        if isinstance(self.filesystem, Disk):
+            with suppress(OSError):  # it is not empty
+                self.filesystem.remove_folder(self.root)

@@ -179,7 +179,7 @@ class Lease:
 
     def _numbers(self) -> list[int]:
         """Numbers of the listed lease files."""
-        found = (_FILE.fullmatch(file.base_name) for file in self.storage.files())
+        found = (_FILE.fullmatch(file.name) for file in self.storage.files())
         return [int(one[1]) for one in found if one]
 
     def _last(self) -> int:

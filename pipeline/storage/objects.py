@@ -23,11 +23,14 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from pipeline.redaction import redacted
 from tango_core.errors import InputError, MissingFileError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -217,10 +220,6 @@ class Ranges(io.RawIOBase):
         """Always."""
         return True
 
-    def seekable(self) -> bool:
-        """Always."""
-        return True
-
     def tell(self) -> int:
         """Position of the next read."""
         return self._at
@@ -237,16 +236,6 @@ class Ranges(io.RawIOBase):
         data = self._read_range(self._at, stop)
         self._at += len(data)
         return data
-
-    def readall(self) -> bytes:
-        """Read all remaining bytes."""
-        return self.read()
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 @dataclass(frozen=True)
@@ -282,8 +271,6 @@ class ObjectStore:
         scheme: `s3`, `gs`, `hf`, `memory` or another one that fsspec supports.
         patience: Retry policy of all operations.
     """
-
-    type_name = "object store"
 
     def __init__(self, scheme: str, patience: Patience = PATIENCE) -> None:
         self.scheme, self.patience = scheme, patience
@@ -372,6 +359,11 @@ class ObjectStore:
             return None
         return found if found.is_file else None
 
+    def size(self, path: str) -> int:
+        """Size of an object in bytes; 0 if it does not exist."""
+        found = self.stat(path)
+        return found.size if found else 0
+
     def age_s(self, path: str) -> float | None:
         """Seconds since an object was written, by the store's clock; `None` if unknown."""
         return self._do("look at", path, lambda fs: _age_s(fs, self.scheme, path))
@@ -392,7 +384,7 @@ class ObjectStore:
             return b""
         return bytes(self._do("read", path, lambda fs: fs.cat_file(path, start=start, end=stop)))
 
-    def opened(self, path: str) -> io.RawIOBase:
+    def opened(self, path: str) -> pa.NativeFile:
         """An object to read parts of.
 
         Raises:
@@ -401,7 +393,10 @@ class ObjectStore:
         found = self.stat(path)
         if found is None:
             raise MissingFileError(f"{self.url(path)}: it is not there")
-        return Ranges(partial(self.read_range, path), found.size)
+        import pyarrow as pa
+
+        ranges = Ranges(partial(self.read_range, path), found.size)
+        return pa.PythonFile(ranges, mode="r")
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         """Write an object."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tango_core.errors import InputError
 from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
@@ -28,6 +28,9 @@ from tango_core.models.placement import resolve_dtype
 from tango_core.models.towers.patches import PatchLayout
 from tango_core.video import FrameSpec
 
+if TYPE_CHECKING:
+    import torch
+
 
 @dataclass(frozen=True)
 class Extras:
@@ -36,31 +39,6 @@ class Extras:
     chat: ChatFormat
     sinks: tuple[int, ...] | None
     note: str
-
-
-def read_extras(checkpoint: Checkpoint, default_chat: ChatFormat) -> Extras:
-    """Content of tango.json, or its defaults.
-
-    Args:
-        checkpoint: The checkpoint.
-        default_chat: Chat format if the file has none.
-
-    Raises:
-        ValueError: If it has unknown keys or wrong values.
-    """
-    content = checkpoint.read_json("tango.json") or {}
-    unknown = sorted(set(content) - {"chat", "sinks", "note"})
-    if unknown:
-        raise InputError(
-            f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
-            "known are chat, sinks, note"
-        )
-    sinks = content.get("sinks")
-    return Extras(
-        chat=chat_format(content.get("chat"), checkpoint.source, default_chat),
-        sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
-        note=str(content.get("note", "")),
-    )
 
 
 class FamilyFiles(ABC):
@@ -112,12 +90,28 @@ class FamilyFiles(ABC):
         return ""
 
     def extras(self, checkpoint: Checkpoint) -> Extras:
-        """Content of tango.json, or its defaults."""
-        return read_extras(checkpoint, self.chat)
+        """Content of tango.json, or its defaults.
 
-    def normalisation(self, checkpoint: Checkpoint) -> Normalisation:
-        """How pixels are normalised."""
-        return read_normalisation(checkpoint, self.mean, self.std)
+        Raises:
+            ValueError: If it has unknown keys or wrong values.
+        """
+        content = checkpoint.read_json("tango.json") or {}
+        unknown = sorted(set(content) - {"chat", "sinks", "note"})
+        if unknown:
+            raise InputError(
+                f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
+                "known are chat, sinks, note"
+            )
+        sinks = content.get("sinks")
+        return Extras(
+            chat=chat_format(content.get("chat"), checkpoint.source, self.chat),
+            sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
+            note=str(content.get("note", "")),
+        )
+
+    def normalisation(self, checkpoint: Checkpoint, device: torch.device) -> Normalisation:
+        """How pixels are normalised, on a device."""
+        return read_normalisation(checkpoint, self.mean, self.std, device)
 
     def rename(self, half: Half) -> Rename:
         """Map names of tensors to those in one half, and those of the other half to `None`.

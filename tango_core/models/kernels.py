@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
@@ -63,14 +63,15 @@ def attend(
     Returns:
         (B, heads, n, d).
     """
-    options: dict[str, Any] = {"attn_mask": mask, "is_causal": is_causal, "enable_gqa": enable_gqa}
-    if queries.device.type != "cuda":
+    with without_plans() if queries.device.type == "cuda" else nullcontext():
         return functional.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, **options
-        )
-    with without_plans():
-        return functional.scaled_dot_product_attention(
-            queries, keys, values, scale=scale, **options
+            queries,
+            keys,
+            values,
+            attn_mask=mask,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
         )
 
 

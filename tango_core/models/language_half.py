@@ -12,7 +12,7 @@ from transformers import AutoModel
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.tokenizer import load_tokenizer, read_eos_ids
-from tango_core.models.checkpoints.weights import Rename, load_module, read_tensors, tied_output
+from tango_core.models.checkpoints.weights import Rename, load_module, read_tensors
 from tango_core.models.files import FamilyFiles
 from tango_core.models.language.engine import Engine, LayoutAndEngine, NativeEngine
 from tango_core.models.language.prompt import PromptLayout
@@ -54,7 +54,7 @@ def load_language_half(
     checkpoint = resolve_checkpoint(spec.path, spec.revision)
     config = files.read_config(checkpoint)
     rename, dtype = files.rename("language"), getattr(torch, spec.dtype)
-    tied = tied_output(config.tie_word_embeddings)
+    tied = {"lm_head.weight": "language_model.embed_tokens.weight"}
     on_vllm = spec.engine == "vllm" and spec.device != "meta"
     half: nn.Module = load_module(
         lambda: LanguageHalf(config.text_config, files.has_newline),
@@ -62,7 +62,7 @@ def load_language_half(
         rename,
         dtype=dtype,
         device=torch.device("meta") if on_vllm else resolve_devices(spec.device),
-        tied=tied,
+        tied=tied if config.tie_word_embeddings else None,
     )
     if on_vllm:
         half = _newline(checkpoint, rename, dtype) if files.has_newline else half
@@ -73,7 +73,7 @@ def load_language_half(
     if on_vllm:
         from tango_core.models.language.vllm_engine import LanguageWeights, VllmEngine
 
-        is_tied = tied is not None and _is_tied(checkpoint, rename)
+        is_tied = config.tie_word_embeddings and _is_tied(checkpoint, rename)
         tensors = partial(read_tensors, checkpoint, rename)
         weights = LanguageWeights(config.text_config, is_tied, tensors)
         engine = VllmEngine(spec, weights, layout.decode, eos_ids)

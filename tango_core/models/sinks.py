@@ -67,30 +67,6 @@ class SinkList:
         return self.positions
 
 
-def sinks_on(
-    grid: tuple[int, int],
-    model: str,
-    chosen: SinkList | None,
-    own: tuple[int, ...] | None,
-    published: Mapping[tuple[int, int], tuple[int, ...]] = MappingProxyType({}),
-) -> tuple[int, ...]:
-    """The sinks of an encoder: from the recipe, else from the checkpoint, else the published ones.
-
-    Args:
-        grid: (H, W) of the tokens of a frame.
-        model: Name of the model, for messages.
-        chosen: `ModelSpec.sinks`.
-        own: From the checkpoint's tango.json.
-        published: Grid -> positions.
-
-    Raises:
-        ValueError: If the chosen ones belong to another grid.
-    """
-    if chosen is not None:
-        return chosen.on(grid, model)
-    return published.get(grid, ()) if own is None else own
-
-
 def read_sinks(path: str) -> SinkList:
     """Read a file that `tango analyze sinks` wrote, or one with its keys `grid` and `sinks`.
 

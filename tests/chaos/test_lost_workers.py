@@ -116,7 +116,7 @@ def test_a_killed_encode_actor_loses_and_duplicates_nothing(shapes, tmp_path, lo
     assert killed_at[0] < CLIPS, "it was killed too late to prove anything"
     assert Counter(r.video_id for r in results) == Counter(plan.clips["video_id"].to_pylist())
     assert {result.status for result in results} == {"ok"}
-    questions = [a["question_id"] for result in results for a in result.answers]
+    questions = [a.question_id for result in results for a in result.answers]
     assert len(questions) == len(set(questions))
     assert len(cache.keys()) == CLIPS
     counts = [(r.decode_video_ms is not None, r.encode_ms is not None) for r in results]
@@ -235,7 +235,7 @@ def test_a_clip_that_kills_its_worker_every_time_becomes_a_failed_row(shapes, tm
     assert victim.status == "encode_failed"
     assert "died 3 times" in victim.error
     assert [result.status for result in others] == ["ok"] * 3
-    assert {a["status"] for a in victim.answers} == {"encode_failed"}
+    assert {a.status for a in victim.answers} == {"encode_failed"}
 
 
 @pytest.mark.slow

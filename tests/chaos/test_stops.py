@@ -82,5 +82,5 @@ def test_a_cluster_that_accepts_and_stays_silent_is_one_line(work):
             cwd=work, output=work / "silent",
         )  # fmt: skip
     assert done.process.returncode == 2, done.text()
-    assert f"{address} let nobody in within cluster.start_timeout_s = 1 s" in done.last_line()
+    assert f"{address} accepted no driver within cluster.start_timeout_s = 1 s" in done.last_line()
     assert "Traceback" not in done.text()

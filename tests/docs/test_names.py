@@ -7,8 +7,8 @@ import re
 import pytest
 from documented import DOCUMENTS, FILES, ROOT, text_of
 
-from pipeline.resources.pools import ActorPool, Pools, TaskPool
-from pipeline.stages.declarations import STAGES
+from pipeline.clips import STAGES, Pools
+from pipeline.resources.pools import ActorPool, TaskPool
 
 # Files that a reader makes, and files of datasets and checkpoints.
 _FOREIGN = re.compile(r"(my\w*|mine|utils|recipe|questions|job|index|config|test|lvb_val|sinks)\b")

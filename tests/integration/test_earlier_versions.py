@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.cache.derived import compressor_of, derived, features_with
-from pipeline.cache.folders import check_clips, find_caches
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.directory import TokenCache
+from pipeline.cache.folders import check_entries, find_caches
 from pipeline.progress.answers import read_answers
 
 EARLIER = Path(__file__).parents[1] / "fixtures" / "earlier"
@@ -51,7 +51,7 @@ def test_features_are_hits_and_plans_beside_them_are_not_read(tango, earlier, st
 def test_features_give_the_token_sets_that_the_earlier_version_stored(earlier):
     checked = 0
     for folder in find_caches(earlier / "tokens"):
-        assert [one.problem for one in check_clips(folder)] == [None] * CLIPS
+        assert [problem for _, problem in check_entries(folder)] == [None] * CLIPS
         compressor = compressor_of(folder.settings)
         read = features_with(
             TokenCache.existing(str(earlier / "features"), folder.name), compressor

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
-from pipeline.run import run as run_plan
 from pipeline.settings import Settings
 
 FIVE = [
@@ -104,14 +103,7 @@ def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, mon
 
 def parse_equal_cpus():
     """Pools that reserve the same CPUs everywhere: the case in which Ray would fuse."""
-    from pipeline.resources.pools import ActorPool, Pools, TaskPool
+    from pipeline.clips import Pools
+    from pipeline.resources.pools import ActorPool, TaskPool
 
     return Pools(TaskPool(1), ActorPool(num_cpus=1), ActorPool(num_cpus=1))
-
-
-def test_filling_the_cache_answers_nothing(shapes, tmp_path):
-    small = job(shapes, executor="local", methods=FIVE, limit=2)
-    results = list(run_plan(plan_of(small, tmp_path, answer=False), Settings("local")))
-    assert [result.answers for result in results] == [[], []]
-    outcome, _ = run(small, tmp_path.parent / "other")
-    assert outcome.num_encoded == 2, "another cache directory shares nothing"

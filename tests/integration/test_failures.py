@@ -92,26 +92,11 @@ def test_a_question_added_later_is_asked_on_resume(folder, tmp_path):
     assert len(answers_of(run_dir)) == 2
 
 
-def test_a_damaged_cache_entry_is_computed_again(folder, tmp_path):
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    (cached,) = (tmp_path / "runs" / "cache" / outcome.facts.caches[0]).glob("*.parquet")
-    cached.write_bytes(cached.read_bytes()[:-40])
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
-    assert (outcome.num_encoded, outcome.num_failed_clips) == (1, 4), "in the job that finds it"
-
-
 def test_videos_without_questions_are_refused_before_anything_is_encoded(folder, tmp_path):
     (folder / "questions.csv").unlink()
     with pytest.raises(RecipeError, match=r"no clip has a question.*tango precompute"):
         run(recipe(folder, executor="local"), tmp_path / "runs")
     outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", kind="precompute")
-    assert outcome.num_encoded == 1
-
-
-def test_a_replaced_video_is_encoded_again(folder, tmp_path):
-    run(recipe(folder, executor="local"), tmp_path / "runs")
-    write_clip(folder / "good.mp4", 36)
-    outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs")
     assert outcome.num_encoded == 1
 
 

@@ -67,14 +67,6 @@ def test_every_stage_is_measured_on_every_clip_or_question(profile):
         assert all(times["p50"] > 0 for times in latency.values())
 
 
-def test_parts_do_not_exceed_their_whole(profile):
-    tango = answers_of(profile[1]).query("method == 'tango'")
-    assert (
-        tango[["segment_ms", "select_ms", "merge_ms"]].sum(axis=1) <= tango["compress_ms"]
-    ).all()
-    assert (tango["prefill_ms"] <= tango["ttft_ms"]).all()
-
-
 def test_a_whole_answer_waits_for_all_that_comes_before_it(profile):
     tango = answers_of(profile[1]).query("method == 'tango'")
     read = tango.groupby("video_id")["cache_read_ms"].transform("max")
@@ -83,14 +75,6 @@ def test_a_whole_answer_waits_for_all_that_comes_before_it(profile):
     latency = profile[2]["cells"][1]["latency_ms"]
     assert latency["answer_from_cache"]["mean"] == pytest.approx(from_cache.mean())
     assert latency["answer_from_file"]["mean"] == pytest.approx(tango[made].sum(axis=1).mean())
-
-
-def test_every_method_has_its_own_encoder_pass(profile):
-    answers = answers_of(profile[1])
-    passes = answers.groupby(["video_id", "cell"])["encode_ms"].nunique()
-    assert set(passes) == {1}
-    assert answers["encode_ms"].nunique() == 2 * NUM_CLIPS
-    assert profile[2]["latency_ms"]["vision"]["n"] == 2 * NUM_CLIPS
 
 
 def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):

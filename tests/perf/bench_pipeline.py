@@ -54,8 +54,8 @@ from pipeline_cases import (
 )
 from timing import about_machine, spread
 
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.rows import clips_in
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO
 
 TINY: dict[str, Any] = {"name": "tiny"}
 BARS = {"sweep": "<= 1.25", "overlap": "<= 1.15", "warm": "0", "prefix": ">= 2"}

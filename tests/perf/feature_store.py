@@ -16,11 +16,10 @@ from pathlib import Path
 import torch
 
 from pipeline.cache.derived import derived
-from pipeline.cache.feature_rows import FeatureDtype
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureCache, ReadFeatures, open_features
 from pipeline.cache.names import SIGNALS, file_of
-from pipeline.cache.rows import ClipIdentity, Entry
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.rows import ClipIdentity, Entry, FeatureDtype
 from tango_core import build_method
 from tango_core.compressors.base import Compressor
 from tango_core.types import VisualFeatures
@@ -63,7 +62,7 @@ class Stored:
         self.tokens: dict[str, TokenCache] = {}
         self.features: FeatureCache = open_features(str(root), MODEL, dtype)
         self.features.prepare()
-        self.features.write(CLIP, features, SIGNALS, (1.0, 1.0))
+        self.features.prepared(CLIP, features, SIGNALS, (1.0, 1.0))()
         self._root = root
 
     def add(self, name: str, compressor: Compressor) -> None:
@@ -84,7 +83,7 @@ class Stored:
 
 def size_of(cache: TokenCache | FeatureCache) -> int:
     """Bytes of all entries of a cache."""
-    return sum(file.size for file in cache.storage.files() if file.base_name.endswith(".parquet"))
+    return sum(file.size for file in cache.storage.files() if file.name.endswith(".parquet"))
 
 
 def milliseconds(run: Callable[[], object]) -> float:

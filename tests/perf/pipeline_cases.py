@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,10 @@ from llava_checkpoints import save_llava
 
 from jobs.run.build import make_settings
 from pipeline.plan import Plan
-from pipeline.rows import Result
+from pipeline.rows import AnswerRow, Result
 from pipeline.run import run
 from pipeline.settings import Settings
+from pipeline.stages.threads import done_ahead
 
 RETENTIONS = [0.1, 0.2, 0.3]
 NAMES = ("tango", "visionzip", "vidcom2", "fastvid", "holitom", "divprune", "prunevid")
@@ -91,7 +92,8 @@ def execute_in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
         RuntimeError: As `execute`.
     """
     if len(plans) > 1:
-        with patch("pipeline.executors.local._ahead", lambda rows: rows()):
+        in_turn = lambda jobs, work, most, room: done_ahead(jobs, work, 0, room)  # noqa: E731
+        with patch("pipeline.executors.local.done_ahead", in_turn):
             return _in_turn(plans)
     return _in_turn(plans)
 
@@ -119,7 +121,7 @@ def _in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
 
 def raise_if_failed(row: Result) -> None:
     """Refuse a clip or an answer that failed."""
-    statuses = {row.status, *(answer["status"] for answer in row.answers)}
+    statuses = {row.status, *(answer.status for answer in row.answers)}
     if not statuses <= {"ok", "unparsed"}:
         raise RuntimeError(f"{row.video_id}: {row.error or sorted(statuses)}")
 
@@ -142,7 +144,7 @@ def vision_ms(plan: Plan) -> dict[str, dict[str, float]]:
     return found
 
 
-def answer_ms(answers: Sequence[Mapping[str, Any]]) -> float:
+def answer_ms(answers: Sequence[AnswerRow]) -> float:
     """Milliseconds the answer stage was busy with one clip.
 
     The questions of a method share their way to the first token and its read from the cache, so
@@ -150,10 +152,10 @@ def answer_ms(answers: Sequence[Mapping[str, Any]]) -> float:
     """
     total, seen = 0.0, set()
     for answer in answers:
-        if answer["cell"] not in seen:
-            seen.add(answer["cell"])
-            total += (answer["cache_read_ms"] or 0.0) + answer["ttft_ms"]
-        total += answer["decode_ms"]
+        if answer.cell not in seen:
+            seen.add(answer.cell)
+            total += (answer.cache_read_ms or 0.0) + (answer.ttft_ms or 0.0)
+        total += answer.decode_ms or 0.0
     return total
 
 

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from s3_server import S3Server, environment, s3_server
 
 from pipeline.cache.compact import MAX_CLIPS
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.fingerprint import digest
 from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
-from pipeline.cache.tokens import TokenCache
 
 RESULTS = Path(__file__).parent / "results" / "store_requests.md"
 

@@ -22,6 +22,8 @@ from pipeline_cases import (
     vision_ms,
 )
 
+from pipeline.rows import AnswerRow
+
 
 @pytest.fixture(scope="module")
 def precomputed(tmp_path_factory):
@@ -74,12 +76,11 @@ def test_steady_state_starts_with_the_last_warm_up_clip():
 
 
 def test_questions_of_a_method_share_all_but_their_later_tokens():
-    shared = {"cache_read_ms": 1.0, "ttft_ms": 10.0}
-    answers = [
-        {"cell": "full", **shared, "decode_ms": 2.0},
-        {"cell": "full", **shared, "cache_read_ms": None, "decode_ms": 3.0},
-        {"cell": "tango", **shared, "decode_ms": 4.0},
-    ]
+    first = AnswerRow(
+        benchmark="b", video_id="v", cell="full", cache_read_ms=1.0, ttft_ms=10.0, decode_ms=2.0
+    )
+    second = replace(first, cache_read_ms=None, decode_ms=3.0)
+    answers = [first, second, replace(first, cell="tango", decode_ms=4.0)]
     assert answer_ms(answers) == (1 + 10 + 2 + 3) + (1 + 10 + 4)
 
 

@@ -12,7 +12,8 @@ from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
 from pipeline.cache.names import TOKENS, file_of
-from pipeline.rows import CLIP, Result, clip_of, to_table
+from pipeline.clips import clip_of
+from pipeline.rows import CLIP, Result, to_table
 from pipeline.run import MOST_REPEATS, complete
 from pipeline.run import run as run_plan
 from pipeline.settings import Settings
@@ -72,7 +73,7 @@ def test_entries_that_were_removed_after_the_plan_are_computed_again(shapes, tmp
     plan = plan_of(recipe, tmp_path / "cache")
     for folder in find_caches(tmp_path / "cache"):
         for file in folder.singles:
-            folder.remove(file.base_name)
+            folder.remove(file.name)
     attempts = []
 
     def attempt(left, settings):
@@ -82,7 +83,7 @@ def test_entries_that_were_removed_after_the_plan_are_computed_again(shapes, tmp
     results = list(complete(attempt, plan, Settings("local")))
     assert attempts == [4, 4]
     assert [row.encode_ms is not None for row in results] == [True] * 4
-    assert {answer["status"] for row in results for answer in row.answers} == {"ok"}
+    assert {answer.status for row in results for answer in row.answers} == {"ok"}
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,19 @@ from dataclasses import replace
 import pytest
 from jobs_for_tests import job, plan_of
 
-from pipeline.metrics import FINISHED, METRICS, SECONDS, SLOTS, JobBoard, Metered, StageCount
-from pipeline.rows import Clip
+from pipeline.clips import Clip
+from pipeline.metrics import (
+    FINISHED,
+    METRICS,
+    SECONDS,
+    SLOTS,
+    JobBoard,
+    Metered,
+    StageCount,
+    stream_of,
+)
 from pipeline.run import run
 from pipeline.settings import Settings
-from pipeline.streams import stream_of
 
 
 class Report:

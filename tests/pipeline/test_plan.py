@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.directory import TokenCache
 from pipeline.plan import plan_clips
 from tango_core.types import VideoItem
 

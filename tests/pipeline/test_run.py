@@ -11,10 +11,11 @@ import pytest
 from jobs_for_tests import job, plan_of
 from safetensors.torch import load_file, save_file
 
+from pipeline.clips import Pools
 from pipeline.errors import WorkerError
 from pipeline.executors import ray_data
-from pipeline.resources.pools import ActorPool, Pools
-from pipeline.run import run
+from pipeline.resources.pools import ActorPool
+from pipeline.run import complete, run
 from pipeline.settings import Settings
 from tango_core import tiny
 
@@ -93,11 +94,11 @@ class TestNotFinite:
     )
     def test_clips_fail_by_name_and_the_job_stops_after_five(self, with_nan, tensor, status, half):
         plan = with_nan(tensor)
-        results = run(plan, Settings("local"))
+        results = complete(run, plan, Settings("local"))
         first = [next(results) for _ in range(5)]
         answers = [answer for result in first for answer in result.answers]
-        assert {answer["status"] for answer in answers} == {status}
-        assert all(half in answer["error"] for answer in answers)
+        assert {answer.status for answer in answers} == {status}
+        assert all(half in answer.error for answer in answers)
         with pytest.raises(
             WorkerError, match=f"last 5 clips failed with the same error: NotFiniteError.*{half}"
         ):
@@ -106,6 +107,6 @@ class TestNotFinite:
     def test_nothing_that_is_not_finite_is_cached(self, with_nan):
         plan = with_nan("multi_modal_projector.linear_2.weight")
         with pytest.raises(WorkerError):
-            list(run(plan, Settings("local")))
+            list(complete(run, plan, Settings("local")))
         assert not any(cache.keys() for cache in plan.caches.values())
         assert not list(Path(plan.features.cache.storage.root).rglob("*.parquet"))

@@ -40,16 +40,6 @@ _DIGESTED_JSON = (
 )
 
 
-# Usual name of every `quant_method` in config.json.
-_QUANTISED = {
-    "awq": "AWQ",
-    "bitsandbytes": "bitsandbytes",
-    "compressed-tensors": "compressed-tensors",
-    "fp8": "FP8",
-    "gptq": "GPTQ",
-}
-
-
 class ArchitectureError(InputError):
     """A checkpoint does not have the architecture of the requested model."""
 
@@ -222,7 +212,7 @@ def _raise_if_quantised(checkpoint: Checkpoint) -> None:
         settings = part.get("quantization_config") if isinstance(part, dict) else None
         if settings:
             method = settings.get("quant_method") if isinstance(settings, dict) else None
-            name = _QUANTISED.get(str(method), str(method or "an unknown method"))
+            name = str(method or "an unknown method")
             raise InputError(
                 f"{checkpoint.setting} {checkpoint.source} is quantised ({name}, by "
                 "quantization_config in config.json), which is not read; give the checkpoint that "

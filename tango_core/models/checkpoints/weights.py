@@ -75,10 +75,11 @@ def load_module(
         module = build()
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     files = _files_of_tensors(checkpoint)
+    renamed = {source: rename(source) for source in files}
     targets = {
         source: parts
-        for source in files
-        if (parts := _parts(rename(source))) and not parts[0].endswith(_COMPUTED)
+        for source, name in renamed.items()
+        if name and not (parts := (name,) if isinstance(name, str) else name)[0].endswith(_COMPUTED)
     }
     stored = {part for parts in targets.values() for part in parts}
     _raise_unless_equal(checkpoint, set(expected) - (set(tied) - stored), targets)
@@ -89,7 +90,8 @@ def load_module(
     state = dict(_read(checkpoint, files, targets, expected, dtype, places))
     module.load_state_dict(state, assign=True, strict=False)
     for name, origin in tied.items():
-        if name in stored and _differ(state[name], state[origin]):
+        own, other = state.get(name), state[origin]
+        if own is not None and not own.is_meta and not torch.equal(own, other.to(own.device)):
             logger.warning(
                 "%s %s: config.json ties %s to %s; the stored, different values are used",
                 checkpoint.setting,
@@ -102,23 +104,6 @@ def load_module(
         setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
     _restore_computed_buffers(module, devices[0])
     return module.requires_grad_(False).eval()
-
-
-def _differ(stored: Tensor, origin: Tensor) -> bool:
-    """Whether a stored copy has other values; unknown on the meta device."""
-    return not stored.is_meta and not torch.equal(stored, origin.to(stored.device))
-
-
-def _parts(renamed: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """Names of the module's tensors in a stored tensor; empty for other parts of the model."""
-    if renamed is None:
-        return ()
-    return (renamed,) if isinstance(renamed, str) else renamed
-
-
-def tied_output(tied: bool) -> dict[str, str] | None:
-    """`tied` of `load_module` for a language half whose checkpoint may store one matrix for two."""
-    return {"lm_head.weight": "language_model.embed_tokens.weight"} if tied else None
 
 
 def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -188,34 +173,25 @@ def _read(
                 if files[source] == name and places[parts[0]] == device
             }
             for group in _groups(sources):
-                with _opened(checkpoint, path, _on(device)) as tensors:
+                with _opened(
+                    checkpoint, path, "cpu" if device.type == "meta" else str(device)
+                ) as tensors:
                     for source in group:
                         value = _tensor(checkpoint, path, tensors, source, device)
                         parts = targets[source]
-                        shape = _stored_shape([expected[part] for part in parts])
+                        rows = [expected[part][0] for part in parts if expected[part]]
+                        shape = expected[parts[0]]
+                        if len(parts) > 1:
+                            shape = (sum(rows), *shape[1:])
                         if tuple(value.shape) != shape:
                             raise InputError(
                                 f"{checkpoint.setting} {checkpoint.source}: tensor {source} has "
                                 f"shape {tuple(value.shape)}, but config.json asks for {shape}; "
                                 "configuration and weights do not belong together"
                             )
-                        rows = [expected[part][0] for part in parts[1:]]
-                        sizes = [len(value) - sum(rows), *rows]
-                        cut = torch.split(value, sizes) if rows else (value,)
+                        cut = torch.split(value, rows) if len(parts) > 1 else (value,)
                         for part, own in zip(parts, cut, strict=True):
                             yield part, own.to(dtype) if own.is_floating_point() else own
-
-
-def _stored_shape(parts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Shape of a stored tensor that concatenates some tensors of the module."""
-    if len(parts) == 1:
-        return parts[0]
-    return (sum(rows for rows, *_ in parts), *parts[0][1:])
-
-
-def _on(device: torch.device) -> str:
-    """Device argument for safetensors."""
-    return "cpu" if device.type == "meta" else str(device)
 
 
 def _groups(sizes: Mapping[str, int]) -> Iterator[list[str]]:

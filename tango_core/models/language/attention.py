@@ -43,21 +43,6 @@ KNOWN_CLASSES = frozenset(
 )
 
 
-def raise_if_unknown(attention: Any) -> None:
-    """Reject an attention module of an unsupported class.
-
-    Raises:
-        ValueError: If its class is not listed.
-    """
-    cls = type(attention)
-    if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
-        known = ", ".join(sorted(name.rpartition(".")[2] for name in KNOWN_CLASSES))
-        raise InputError(
-            f"the language model has attention of class {cls.__name__}, which is not supported; "
-            f"use a checkpoint with one of: {known}"
-        )
-
-
 @dataclass(frozen=True, eq=False)
 class LayerAttention:
     """Attention probabilities and keys of one layer for one sequence.
@@ -84,9 +69,9 @@ class LayerAttention:
             (heads, n, S) float32, causally masked.
 
         Raises:
-            ValueError: If there is no layer, or its attention class is unknown.
+            ValueError: If there is no layer.
         """
-        attention = self._known_attention()
+        attention = self._attention()
         rows = rows.to(self._device)
         normed = self._normed()
         queries = self._heads("q", normed[rows], rows).float()
@@ -99,7 +84,7 @@ class LayerAttention:
 
     def keys(self) -> Tensor:
         """(S, kv_heads * head_dim) keys after the rotary embedding; raises as `probabilities`."""
-        self._known_attention()
+        self._attention()
         keys = self._heads("k", self._normed())
         return keys.transpose(0, 1).flatten(start_dim=1).to(self.states.device)
 
@@ -114,13 +99,12 @@ class LayerAttention:
             self.states.to(self._device)
         )
 
-    def _known_attention(self) -> Any:
-        """The layer's attention module; raises if there is none or its class is unsupported."""
+    def _attention(self) -> Any:
+        """The layer's attention module; raises if there is none."""
         if self.layer is None:
             raise InputError(
                 "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
             )
-        raise_if_unknown(self.layer.self_attn)
         return self.layer.self_attn
 
     def _heads(self, kind: str, normed: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -142,7 +126,13 @@ def raise_if_unsupported(model: Any) -> None:
     """Reject a text model with layers that use a feature which `LayerLoop` does not support."""
     for index, layer in enumerate(model.layers):
         attention: Any = getattr(layer, "self_attn", None)
-        raise_if_unknown(attention)
+        cls = type(attention)
+        if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
+            known = ", ".join(sorted(name.rpartition(".")[2] for name in KNOWN_CLASSES))
+            raise InputError(
+                f"the language model has attention of class {cls.__name__}, which is not "
+                f"supported; use a checkpoint with one of: {known}"
+            )
         of_all = getattr(attention.config, "sliding_window", None)  # as Mistral has it
         if (window := getattr(attention, "sliding_window", of_all)) is not None:
             raise InputError(

@@ -21,20 +21,12 @@ from tango_core.models.base import (
     raise_if_wrong_size,
 )
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
-from tango_core.models.checkpoints.normalisation import NormalisedPixels
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
 from tango_core.models.kernels import can_compile, compile_blocks
 from tango_core.models.placement import resolve_device
-from tango_core.models.sinks import sinks_on
 from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
-from tango_core.models.towers.trace import (
-    LayerNotes,
-    Observer,
-    TowerTrace,
-    raise_if_no_layer,
-    trace_of,
-)
+from tango_core.models.towers.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer
 from tango_core.types import VideoFrames, VisualFeatures
 
 Grid = tuple[int, int]
@@ -134,7 +126,8 @@ class TowerEncoder(VisionEncoder):
         raise_if_no_layer(layers, self.num_layers, self.spec.name)
         grid = self.grid_of(frames)
         maps, _ = self._in_batches(frames, lambda rows: self.trace_rows(rows, grid, layers))
-        return trace_of(maps, self.patch_grid(grid))
+        hidden = {layer: maps[f"layer {layer}"] for layer in layers}
+        return TowerTrace(self.patch_grid(grid), maps["norms"], hidden, maps["attention"])
 
     def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
         raise_if_not_provided(self.spec, needs)
@@ -165,9 +158,11 @@ class TowerEncoder(VisionEncoder):
         return maps, timestamps
 
     def _sinks_on(self, grid: Grid) -> tuple[int, ...]:
-        """Sinks of frames with this grid."""
-        own, published = self._own_sinks, self.published_sinks
-        return sinks_on(grid, self.spec.name, self.spec.sinks, own, published)
+        """Sinks of frames with this grid: of the recipe, the checkpoint, or the published ones."""
+        if self.spec.sinks is not None:
+            return self.spec.sinks.on(grid, self.spec.name)
+        own = self._own_sinks
+        return self.published_sinks.get(grid, ()) if own is None else own
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,11 +223,13 @@ class FrameEncoder(TowerEncoder):
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         super().__init__(spec, files)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
-        self._normalise = NormalisedPixels(
-            files.normalisation(checkpoint), self.device, self._dtype
-        )
+        self._normalisation = files.normalisation(checkpoint, self.device)
         if can_compile(spec.compile, self.device):
             compile_blocks(self.blocks())
+
+    def _normalise(self, rows: Tensor) -> Tensor:
+        """(f, h, w, 3) uint8 -> (f, 3, h, w) in the dtype of the tower; computed in float32."""
+        return self._normalisation(rows).to(self._dtype)
 
     @abstractmethod
     def blocks(self) -> Iterable[nn.Module]:

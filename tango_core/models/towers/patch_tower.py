@@ -253,9 +253,8 @@ class PatchEncoder(TowerEncoder):
         if can_compile(spec.compile, self.device):
             self._before, self._after = compiled(before_attention), compiled(after_attention)
         self._plan = lru_cache(maxsize=_SHAPES)(self.plan)
-        normalisation = files.normalisation(resolve_checkpoint(spec.path, spec.revision))
-        self._scale = normalisation.scale
-        self._mean, self._std = normalisation.on(self.device)
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self._normalisation = files.normalisation(checkpoint, self.device)
         self._deep = list(getattr(self.model, "deepstack_visual_indexes", ()))
 
     @abstractmethod
@@ -357,4 +356,4 @@ class PatchEncoder(TowerEncoder):
 
     def _patches(self, groups: Tensor) -> Tensor:
         """Normalised patches, see `to_patches`."""
-        return to_patches(groups, self.layout, self._scale, self._mean, self._std)
+        return to_patches(self._normalisation(groups), self.layout)

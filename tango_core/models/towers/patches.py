@@ -93,35 +93,20 @@ def patches_by_row(values: Tensor, grid: tuple[int, int], merge: int) -> Tensor:
     return split.transpose(2, 3).flatten(1, 4)
 
 
-def to_patches(
-    groups: Tensor, layout: PatchLayout, scale: float, mean: Tensor, std: Tensor
-) -> Tensor:
-    """Normalise frames and cut them into patches, token by token in raster order.
+def to_patches(values: Tensor, layout: PatchLayout) -> Tensor:
+    """Cut normalised frames into patches, token by token in raster order.
 
     Args:
-        groups: (T, frames, h, w, 3) uint8, on any device.
+        values: (T, frames, 3, h, w) float32.
         layout: Sizes of patches and tokens.
-        scale: Factor that brings pixels to [0, 1].
-        mean: (3, 1, 1) float32, see `Normalisation.on`.
-        std: (3, 1, 1) float32.
 
     Returns:
         (T * H * W * merge * merge, 3 * frames * patch * patch) float32; the patches of a token
         follow each other; inside a patch colour, frame, row, column.
     """
-    values = (groups.permute(0, 1, 4, 2, 3).float() * scale - mean) / std
     num_positions, num_frames, colours, height, width = values.shape
     rows, columns = layout.grid(height, width)
-    cut = values.view(
-        num_positions,
-        num_frames,
-        colours,
-        rows,
-        layout.merge,
-        layout.patch,
-        columns,
-        layout.merge,
-        layout.patch,
-    )
+    sides = (rows, layout.merge, layout.patch, columns, layout.merge, layout.patch)
+    cut = values.view(num_positions, num_frames, colours, *sides)
     ordered = cut.permute(0, 3, 6, 4, 7, 2, 1, 5, 8)
     return ordered.reshape(-1, colours * num_frames * layout.patch**2)

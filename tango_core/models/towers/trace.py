@@ -69,16 +69,6 @@ class LayerNotes:
         return {"norms": stack(self._norms, dim=1), "attention": attention, **self._hidden}
 
 
-def trace_of(maps: Mapping[str, Tensor], grid: tuple[int, int]) -> TowerTrace:
-    """The trace of a clip from the maps of its batches."""
-    hidden = {
-        int(name.removeprefix("layer ")): values
-        for name, values in maps.items()
-        if name.startswith("layer ")
-    }
-    return TowerTrace(grid, maps["norms"], hidden, maps["attention"])
-
-
 def raise_if_no_layer(layers: Collection[int], num_layers: int, model: str) -> None:
     """Raise for layers that a tower does not run.
 

@@ -22,9 +22,9 @@ from jobs.harness.exchange import ImportSettings, export_run, import_answers
 from jobs.results.facts import JobFacts
 from jobs.results.summary import read_answers, write_summary
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.folders import find_caches
 from pipeline.cache.shards import read_index, write_index
-from pipeline.cache.tokens import TokenCache
 from pipeline.progress.parts import AnswerParts
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease

@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 
-from pipeline.rows import Clip
+from pipeline.clips import Clip
 from pipeline.runtime.child import Child, CrashError
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec
@@ -129,7 +129,6 @@ def _compared(out: Clip, shown: Sequence[Shown], case: VideoCase) -> str:
     # Where a packet does not decode, the others are still what their times say.
     if case.clip is not None or numbers == INTACT or len(shown) < 48:
         return ""
-    [frame for frame in shown if frame.time_s is not None]
     orders = [list(shown)]
     if all(frame.time_s is not None for frame in shown):
         in_time = sorted(shown, key=lambda f: f.time_s or 0)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from pipeline.progress.answers import AnswerWriter
-from pipeline.rows import Row
+from pipeline.rows import AnswerRow
 from pipeline.storage import Storage
+from pipeline.storage.files import Disk
 from pipeline.storage.leases import EXPIRES_S, Holder, Lease
 from pipeline.storage.objects import ObjectStore
 from tests.chaos.mutations import Mutation
@@ -48,10 +49,12 @@ def _write_in_place(self: Storage, name: str, data: bytes | memoryview) -> None:
     if self.store is not None:
         self.store.write(self.path(name), data)
         return
-    self._disk.make_folder(self.root, exist_ok=True)
-    with self._disk.new_file(self.path(name)) as file:
+    disk = self.filesystem
+    assert isinstance(disk, Disk)
+    disk.make_folder(self.root, exist_ok=True)
+    with disk.new_file(self.path(name)) as file:
         file.write(data)
-        self._disk.sync(file)
+        disk.sync(file)
 
 
 def _sync_nothing(self: SimulatedDisk, file: Any) -> None:
@@ -72,7 +75,7 @@ def _delete_but_facts(self: Storage, name: str) -> None:
         _delete(self, name)
 
 
-def _no_missing(*_: Any) -> list[Row]:
+def _no_missing(*_: Any) -> list[AnswerRow]:
     return []
 
 

@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.cache.compact import _entry
-from pipeline.cache.directory import find_row
+from pipeline.cache.directory import TokenCache, read_row
 from pipeline.cache.names import file_of
 from pipeline.cache.rows import (
     SCHEMA,
     WRITE_OPTIONS,
-    ClipIdentity,
+    Entry,
     StoredClip,
-    _from_row,
-    read_checked,
+    checked_tokens,
 )
 from pipeline.cache.shards import KEYS, Shards, shard_name
-from pipeline.cache.tokens import Entry, TokenCache
 from pipeline.executors import attempts
 from pipeline.progress.answers import AnswerWriter
-from pipeline.rows import Row, bounds
 from pipeline.storage import Storage
 from pipeline.storage.seal import DAMAGE, DamagedFileError, SealedTable
 from tests.chaos.mutations import Mutation
@@ -53,25 +50,14 @@ def _read_blindly(folder: Storage, name: str, *, must: bool) -> SealedTable:
 def _checked_nothing(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Whatever can be parsed is the clip."""
     (row,) = table.to_pylist()
-    clip = ClipIdentity(row["clip_key"], row["video_id"], bounds(row), row["source_fingerprint"])
-    return StoredClip(clip, _from_row(row), table, True)
-
-
-_checked = None
+    with patch("pipeline.cache.rows._seal", lambda *_: row["checksum"]):
+        return checked_tokens(table, row["clip_key"], row["checksum"].partition("@")[2])
 
 
 def _checked_but_key(table: pa.Table, key: str, cache: str) -> StoredClip:
     """Everything but whose tokens they are."""
-
-    own = table["clip_key"][0].as_py()
-    return rows_checked(table, own, rows_cache_of(table))
-
-
-def rows_cache_of(table: pa.Table) -> str:
-    return str(table["checksum"][0].as_py().partition("@")[2])
-
-
-from pipeline.cache.rows import _checked as rows_checked  # noqa: E402
+    (row,) = table.to_pylist()
+    return checked_tokens(table, row["clip_key"], row["checksum"].partition("@")[2])
 
 
 def _drop_unread(self: AnswerWriter) -> None:
@@ -112,28 +98,27 @@ def _refresh_without_tombstones(self: Shards, names: Iterable[str] | None = None
 
 
 def _read_own_file_only(self: TokenCache, key: str) -> Entry:
-    return read_checked(*find_row(self.shards, key, in_shard=False)).entry
+    found: StoredClip = read_row(TokenCache, self.shards, key, in_shard=False)
+    return found.entry
 
 
 def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     """Removes the files before the shard is in place."""
     from pipeline.cache import compact
 
-    tables = {file.base_name: compact._read(folder, file) for file in batch}
-    for file in batch:
-        folder.remove(file.base_name)
-    keys = []
+    entries = [file.name.removesuffix(".parquet") for file in batch]
+    tables = {entry: compact._read(folder, entry) for entry in entries}
+    for entry in entries:
+        folder.remove(file_of(entry))
+    keys = [entry for entry in entries if isinstance(tables[entry], pa.Table)]
     with (
         folder.storage.writing(shard_name(clock.now())) as sink,
         pq.ParquetWriter(sink, SCHEMA, **WRITE_OPTIONS) as writer,
     ):
-        for file in batch:
-            table = tables[file.base_name]
-            if isinstance(table, pa.Table):
-                writer.write_table(table)
-                keys.append(_entry(file))
+        for entry in keys:
+            writer.write_table(tables[entry])
         writer.add_key_value_metadata({KEYS: json.dumps(keys)})
-    yield from ((file_of(key), None) for key in keys)
+    yield from ((file_of(entry), None) for entry in keys)
 
 
 def _remove_unseen(folder: Any, key: str) -> None:
@@ -151,7 +136,7 @@ def _first_number(self: AnswerWriter, table: pa.Table) -> None:
     write_sealed(table, self.storage, f"part-{self._next:05d}-{'0' * 12}.parquet", self._run)
 
 
-def _unbounded(self: attempts.BoundedAttempts, rows: Iterable[Row]) -> Iterator[Row]:
+def _unbounded(self: attempts.BoundedAttempts, rows: Iterable[Any]) -> Iterator[Any]:
     return self._stage(rows)
 
 
@@ -212,17 +197,17 @@ FILES = (
     ),
     Mutation(
         "tokens whose checksum nobody checks",
-        {"pipeline.cache.rows._checked": _checked_nothing},
+        {"pipeline.cache.directory.TokenCache.checked": staticmethod(_checked_nothing)},
         ("swapped", "rot"),
     ),
     Mutation(
         "a cache file that was swapped with another clip's",
-        {"pipeline.cache.rows._checked": _checked_but_key},
+        {"pipeline.cache.directory.TokenCache.checked": staticmethod(_checked_but_key)},
         ("swapped",),
     ),
     Mutation(
         "a damaged clip that stays in its cache",
-        {"pipeline.cache.tokens.TokenCache.discard": _discard_nothing},
+        {"pipeline.cache.directory.TokenCache.discard": _discard_nothing},
         ("rot", "death"),
     ),
     Mutation(
@@ -232,7 +217,7 @@ FILES = (
     ),
     Mutation(
         "a clip that is put into a shard while a job runs is not found there",
-        {"pipeline.cache.tokens.TokenCache.read": _read_own_file_only},
+        {"pipeline.cache.directory.TokenCache.read": _read_own_file_only},
         ("keeper",),
     ),
     Mutation(

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pipeline.clips import Clip, Stage, stages_of
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
+from pipeline.metrics import Stream, stream_of
 from pipeline.plan import Plan
-from pipeline.rows import Clip, Result, clips_in, to_table
+from pipeline.rows import Result, clips_in, filled, output_of, results_in, to_table
 from pipeline.settings import Settings
-from pipeline.stages.declarations import Stage, filled, stages_of
-from pipeline.streams import Stream, stream_of
 from tests.chaos.simulator.world import Killed, Process
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ class Cluster:
                 return
             worker.row = queue.pop(self._draw.randrange(len(queue)))
             process.step(f"{stage.name} takes {worker.row.video_id}")
-            (row,) = to_table(run([worker.row]), stage.output).to_pylist()
-            done = Result(**row) if stage.on_hits else Clip(**row)
+            table = to_table(run([worker.row]), output_of(stage))
+            done: Clip | Result = next((results_in if stage.on_hits else clips_in)(table))
             process.step(f"{stage.name} gives {worker.row.video_id}")
             worker.row = None
             if self._closed or self.driver.ended:

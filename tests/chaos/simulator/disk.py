@@ -16,9 +16,9 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from pipeline.storage.files import Disk
+from pipeline.storage.objects import Stored
 from tests.chaos.simulator.world import START, Process
 
 
@@ -104,7 +104,7 @@ class SimulatedDisk(Disk):
 
     state: DiskState
     process: Process
-    listed: Callable[[str, list[pafs.FileInfo]], list[pafs.FileInfo]] = lambda path, found: found
+    listed: Callable[[str, list[Stored]], list[Stored]] = lambda path, found: found
 
     def __reduce__(self) -> Any:
         """A worker sees it as its own."""
@@ -112,7 +112,7 @@ class SimulatedDisk(Disk):
 
         return disk_of_this_process, ()
 
-    def entries(self, path: str) -> list[pafs.FileInfo]:
+    def listing(self, path: str) -> list[Stored]:
         self.process.step(f"list {path}")
         beginning = f"{path.rstrip('/')}/"
         found = [
@@ -121,7 +121,7 @@ class SimulatedDisk(Disk):
             if name.startswith(beginning) and "/" not in name[len(beginning) :]
         ]
         folders = [
-            pafs.FileInfo(name, pafs.FileType.Directory)
+            Stored(name, False)
             for name in self.state.names.folders
             if name.startswith(beginning) and "/" not in name[len(beginning) :]
         ]
@@ -175,7 +175,7 @@ class SimulatedDisk(Disk):
         file.inode.synced = True
         self.state.settle()
 
-    def replace(self, path: str, new_path: str) -> None:
+    def move(self, path: str, new_path: str) -> None:
         self.process.step(f"rename {path} {new_path}")
         if path not in self.state.names.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -194,7 +194,7 @@ class SimulatedDisk(Disk):
         inode = self.state.names.files[path]
         self.state.change(lambda names: names.files.__setitem__(new_path, inode))
 
-    def remove(self, path: str) -> None:
+    def delete(self, path: str) -> None:
         self.process.step(f"remove {path}")
         if path not in self.state.names.files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -231,10 +231,5 @@ class OpenFile(io.RawIOBase):
         return len(content)
 
 
-def _info(path: str, inode: Inode) -> pafs.FileInfo:
-    return pafs.FileInfo(
-        path,
-        pafs.FileType.File,
-        mtime=START + timedelta(seconds=inode.written),
-        size=len(inode.data),
-    )
+def _info(path: str, inode: Inode) -> Stored:
+    return Stored(path, True, len(inode.data), modified=START + timedelta(seconds=inode.written))

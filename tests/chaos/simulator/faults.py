@@ -1,4 +1,4 @@
-"""What can go wrong, as plain values: a schedule is a list of them and says everything.
+"""Faults as plain values, and how each happens; a schedule is a list of them.
 
 Every fault names the step at which it strikes: steps count what the processes of the world ask of
 stores and of the time. Nothing is drawn while a schedule runs, so that it can be run again, made
@@ -8,7 +8,11 @@ smaller and printed.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from tests.chaos.simulator.running import Running
+    from tests.chaos.simulator.world import Process
 
 WorldKind = Literal["disk", "shared", "store"]
 """One machine with a disk; two machines with a shared disk; two machines with an object store."""
@@ -29,6 +33,14 @@ class Fault:
 
     at: int
 
+    def awaits(self, what: str) -> bool:
+        """Whether it waits for another step than this one."""
+        return False
+
+    def strike(self, running: Running, process: Process) -> bool:
+        """Let it happen to the process at work; returns whether it did."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Kill(Fault):
@@ -40,10 +52,22 @@ class Kill(Fault):
 
     before: Literal["", "put", "remove"] = ""
 
+    def awaits(self, what: str) -> bool:
+        steps = {"": ("",), "put": ("rename", "PUT"), "remove": ("remove", "DELETE")}[self.before]
+        return not what.startswith(steps) or (self.before != "" and what.endswith(".tmp"))
+
+    def strike(self, running: Running, process: Process) -> bool:
+        running.world.kill(process)
+        return True
+
 
 @dataclass(frozen=True)
 class Signal(Fault):
     """The driver at work is asked to end, and hears it after the next clip (SIGTERM)."""
+
+    def strike(self, running: Running, process: Process) -> bool:
+        process.signalled = True
+        return process.is_driver
 
 
 @dataclass(frozen=True)
@@ -59,10 +83,21 @@ class PowerCut(Fault):
     lost: int = 0
     torn: float = 0.5
 
+    def strike(self, running: Running, process: Process) -> bool:
+        if running.schedule.world != "disk":
+            return False
+        running.world.kill_machine(process.machine)
+        running.disk.cut_power(self.lost, self.torn)
+        return True
+
 
 @dataclass(frozen=True)
 class NodeLoss(Fault):
     """All processes of the machine are gone; its files are elsewhere."""
+
+    def strike(self, running: Running, process: Process) -> bool:
+        running.world.kill_machine(process.machine)
+        return True
 
 
 @dataclass(frozen=True)
@@ -71,12 +106,20 @@ class Pause(Fault):
 
     seconds: float = 100.0
 
+    def strike(self, running: Running, process: Process) -> bool:
+        process.wait(self.seconds, frozen=True)
+        return True
+
 
 @dataclass(frozen=True)
 class Slow(Fault):
     """The step takes long; what the process does beside it goes on."""
 
     seconds: float = 30.0
+
+    def strike(self, running: Running, process: Process) -> bool:
+        process.wait(self.seconds, frozen=process._aside or process.in_lease)
+        return True
 
 
 @dataclass(frozen=True)
@@ -85,12 +128,19 @@ class Switch(Fault):
 
     to: int = 0
 
+    def strike(self, running: Running, process: Process) -> bool:
+        return running.world.switch(process, self.to)
+
 
 @dataclass(frozen=True)
 class FullDisk(Fault):
     """From this step on nothing can be written for some seconds."""
 
     seconds: float = 3.0
+
+    def strike(self, running: Running, process: Process) -> bool:
+        running.disk.full_until = running.world.time + self.seconds
+        return not running.is_store
 
 
 @dataclass(frozen=True)
@@ -99,12 +149,20 @@ class Outage(Fault):
 
     seconds: float = 10.0
 
+    def strike(self, running: Running, process: Process) -> bool:
+        running.bucket.down_until = running.world.time + self.seconds
+        return running.is_store
+
 
 @dataclass(frozen=True)
 class Refused(Fault):
     """The store answers the next requests with 503: they have no effect."""
 
     times: int = 1
+
+    def strike(self, running: Running, process: Process) -> bool:
+        running.bucket.refused += self.times
+        return running.is_store
 
 
 @dataclass(frozen=True)
@@ -113,12 +171,20 @@ class LostAnswer(Fault):
 
     times: int = 1
 
+    def strike(self, running: Running, process: Process) -> bool:
+        running.bucket.unanswered += self.times
+        return running.is_store
+
 
 @dataclass(frozen=True)
 class StaleListing(Fault):
     """The next listing of a token cache shows what was there some seconds ago."""
 
     seconds: float = 60.0
+
+    def strike(self, running: Running, process: Process) -> bool:
+        running.listing_faults.append(self)
+        return True
 
 
 @dataclass(frozen=True)
@@ -127,12 +193,21 @@ class PartialListing(Fault):
 
     every: int = 2
 
+    def strike(self, running: Running, process: Process) -> bool:
+        running.listing_faults.append(self)
+        return True
+
 
 @dataclass(frozen=True)
 class ClockJump(Fault):
     """The date of the machine at work jumps; what counts its seconds does not."""
 
     seconds: float = 600.0
+
+    def strike(self, running: Running, process: Process) -> bool:
+        skew = running.world.skew
+        skew[process.machine] = skew.get(process.machine, 0.0) + self.seconds
+        return True
 
 
 @dataclass(frozen=True)
@@ -150,10 +225,56 @@ class Rot(Fault):
     of: Literal["entry", "shard", "part"] = "entry"
     which: int = 0
 
+    def strike(self, running: Running, process: Process) -> bool:
+        state = running.state
+        found = [path for path in state.paths() if self._concerns(path)]
+        if not found:
+            return False
+        path = found[self.which % len(found)]
+        data = state.read(path) or b""
+        if self.kind == "swap":
+            folder = path.rpartition("/")[0]
+            near = [p for p in found if p.rpartition("/")[0] == folder and p != path] or [
+                p for p in found if p != path
+            ]
+            if not near:
+                return False
+            other = near[self.which % len(near)]
+            state.put(path, state.read(other) or b"")
+            state.put(other, data)
+            running.rotten[other] = data
+        elif self.kind == "lose":
+            state.lose(path)
+        elif self.kind == "empty":
+            state.put(path, b"")
+        elif self.kind == "cut":
+            state.put(path, data[: len(data) // 2])
+        elif not data:  # it has been emptied before
+            return False
+        else:
+            where = (self.which * 97 + len(data) // 3) % max(1, len(data))
+            state.put(path, data[:where] + bytes([data[where] ^ 0x41]) + data[where + 1 :])
+        if (now := state.read(path)) is not None:
+            running.rotten[path] = now
+        return True
+
+    def _concerns(self, path: str) -> bool:
+        name = path.rpartition("/")[2]
+        if name.startswith(".") or not name.endswith(".parquet"):
+            return False
+        if self.of == "part":
+            return "/answers/" in path
+        return "/cache/" in path and name.startswith("shard-") == (self.of == "shard")
+
 
 @dataclass(frozen=True)
 class LostLedger(Fault):
     """The ledger of a cluster starts again with nothing counted."""
+
+    def strike(self, running: Running, process: Process) -> bool:
+        for ledger in running.ledgers:
+            ledger._begun.clear()
+        return bool(running.ledgers)
 
 
 @dataclass(frozen=True)
@@ -166,12 +287,23 @@ class Poison(Fault):
 
     clip: int = 0
 
+    def strike(self, running: Running, process: Process) -> bool:
+        driver = process if process.is_driver else process.parent
+        if driver is None or running.schedule.executor != "cluster":
+            return False
+        running.poisoned[driver.pid] = f"clip-{self.clip % running.schedule.clips}"
+        return True
+
 
 @dataclass(frozen=True)
 class BadDecode(Fault):
     """The next decoding fails: the child crashes, or hangs until its time is over."""
 
     how: Literal["crash", "hang"] = "crash"
+
+    def strike(self, running: Running, process: Process) -> bool:
+        running.decode_faults.append(self)
+        return True
 
 
 @dataclass(frozen=True)
@@ -185,6 +317,12 @@ class Arrive(Fault):
 
     role: Role = "steal"
     machine: int = 0
+
+    def strike(self, running: Running, process: Process) -> bool:
+        from tests.chaos.simulator.programs import arrive
+
+        arrive(running, self)
+        return True
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import CacheFolder, _check, find_caches
+from pipeline.cache.folders import CacheFolder, find_caches
 from pipeline.cache.removal import plan_removals
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
@@ -155,8 +155,7 @@ def verify(running: Running, process: Process) -> None:
     for folder in _caches(running, process):
         if folder.cache is not None:
             for location in folder.locations:
-                checked = _check(folder, location)
-                if checked.problem:
+                if folder.problem_of(location):
                     folder.discard(location)
 
 

@@ -95,10 +95,13 @@ class Running:
         return [one for one in found if _written(one) <= then]
 
     def strike(self, fault: Fault, process: Process, what: str) -> None:
-        """Let a fault happen."""
-        from tests.chaos.simulator.striking import strike
-
-        strike(self, fault, process, what)
+        """Let a fault happen, and note it if it did."""
+        if fault.awaits(what):
+            self.world.faults.setdefault(self.world.steps + 1, []).append(fault)
+        elif fault.strike(self, process):
+            self.world.struck.append(fault)
+            if self.world.trace is not None:
+                self.world.trace.append(f"      {'':8s} {process.name:12s} *** {fault}")
 
     def work(self, what: str, seconds: float) -> str:
         """Some work of the process that has its turn."""
@@ -118,12 +121,12 @@ class Running:
         work: Callable[[JobT], DoneT],
         most: int,
         room: Callable[[JobT], int],
-    ) -> Generator[tuple[JobT, DoneT | Exception]]:
+    ) -> Generator[tuple[JobT, Future[DoneT]]]:
         """As beside a GPU in every second order of things, but by the thread that has its turn."""
         if self.schedule.order % 2 == 0:
-            yield from done_ahead(jobs, work, most, room)
+            yield from done_ahead(jobs, work, 0, room)
             return
-        ahead: deque[tuple[JobT, DoneT | Exception]] = deque()
+        ahead: deque[tuple[JobT, Future[DoneT]]] = deque()
         for job in jobs:
             ahead += done_ahead([job], work, 0, room)
             while len(ahead) > room(job):
@@ -153,7 +156,10 @@ class Running:
                 # In a store several clips are read at once, by threads that would take turns;
                 # in a loop the next clip is decoded by one.
                 ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
-                ("pipeline.executors.local._ahead", lambda rows: rows()),
+                (
+                    "pipeline.executors.local.done_ahead",
+                    lambda jobs, work, most, room: done_ahead(jobs, work, 0, room),
+                ),
                 ("pipeline.stages.answer.done_ahead", self.done_ahead),
                 ("pipeline.stages.compress.Writers", self.writers_of_token_sets),
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
@@ -249,7 +255,7 @@ def _written(one: Any) -> float:
     """Seconds since the start of the world at which a file of a listing was written."""
     from tests.chaos.simulator.world import START
 
-    written = one.get("LastModified") if isinstance(one, dict) else one.mtime
+    written = one.get("LastModified") if isinstance(one, dict) else one.modified
     return (written - START).total_seconds() if written is not None else 0.0
 
 

@@ -16,7 +16,8 @@ from jobs.estimate.work import (
     stage_seconds,
     time_job,
 )
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(

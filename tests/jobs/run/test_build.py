@@ -13,7 +13,7 @@ from releases import mlvu_release, videomme_release
 
 from jobs.config.recipe import RecipeError, parse_job
 from jobs.run.build import build
-from pipeline.cache.tokens import open_cache
+from pipeline.cache.directory import open_cache
 from tango_core.compressors import build_method
 from tango_core.video import FrameSpec
 

@@ -21,7 +21,8 @@ from jobs.run.commands import counted, exit_code
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.run_dirs import new_run_dir
-from pipeline.rows import clips_in, questions_of
+from pipeline.clips import questions_of
+from pipeline.rows import AnswerRow, clips_in
 from pipeline.rows import result_of as result_row
 
 SECONDS_PER_CLIP = 4.0
@@ -61,9 +62,15 @@ class Executor:
 
 
 def answer(row, question):
-    about = {"benchmark": row.benchmark, "video_id": row.video_id, "cell": "full"}
-    status = {"status": row.status, "error": row.error}
-    return {**about, **status, "question_id": question, "text": "A"}
+    return AnswerRow(
+        benchmark=row.benchmark,
+        video_id=row.video_id,
+        question_id=question,
+        cell="full",
+        status=row.status,
+        error=row.error,
+        text="A",
+    )
 
 
 @pytest.fixture

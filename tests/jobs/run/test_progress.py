@@ -12,12 +12,16 @@ from rich.console import Console
 
 from jobs.run.progress import JobProgress, is_decoded
 from pipeline.metrics import JobBoard, StageCount
-from pipeline.rows import Result
+from pipeline.rows import AnswerRow, Result
+
+
+def answer(**columns):
+    return AnswerRow(benchmark="b", video_id="v", **columns)
 
 
 def result(**changes):
     row = {"benchmark": "b", "video_id": "v", "num_misses": 1, "decode_video_ms": 1.0}
-    row |= {"encode_ms": 1.0, "answers": [{"status": "ok"}]}
+    row |= {"encode_ms": 1.0, "answers": [answer()]}
     return Result(**row | changes)
 
 
@@ -45,7 +49,7 @@ def test_a_log_gets_a_line_every_fifteen_seconds_and_one_at_the_end(lines):
 
 def test_cached_and_failed_clips_are_counted(lines):
     failed = result(status="decode_failed", error="cut", encode_ms=None, answers=[])
-    unanswered = result(answers=[{"status": "answer_failed"}])
+    unanswered = result(answers=[answer(status="answer_failed")])
     progress = JobProgress(Console(file=io.StringIO()), FakeClock())
     progress.begin(3)
     for row in (result(num_misses=0, encode_ms=None), failed, unanswered):
@@ -100,9 +104,9 @@ def test_a_quiet_console_gets_nothing_but_failures(lines):
 def test_ten_failed_clips_are_named_and_the_others_counted(lines):
     progress = JobProgress(Console(quiet=True), FakeClock())
     progress.begin(12)
-    unanswered = {"status": "answer_failed", "error": "out of memory"}
+    unanswered = answer(status="answer_failed", error="out of memory")
     for number in range(12):
-        progress.result(result(video_id=f"v{number}", answers=[{"status": "ok"}, unanswered]))
+        progress.result(result(video_id=f"v{number}", answers=[answer(), unanswered]))
     progress.stopped()
     said = lines()
     assert said[9] == "v9 failed: answer_failed: out of memory"

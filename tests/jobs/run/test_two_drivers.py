@@ -14,7 +14,8 @@ from rich.console import Console
 from jobs.run.build import build
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from pipeline.rows import clips_in, questions_of
+from pipeline.clips import questions_of
+from pipeline.rows import AnswerRow, clips_in
 from pipeline.rows import result_of as result_row
 from pipeline.storage.leases import RELEASED, LeaseError
 
@@ -44,7 +45,7 @@ class Executor:
             about |= {"cell": "full", "text": self.text}
             ids = [question.id for question in questions_of(row)]
             row = replace(row, decode_video_ms=1.0, encode_ms=2.0, compress_ms='{"cache": 3.0}')
-            yield result_row(row, [{**about, "question_id": one} for one in ids])
+            yield result_row(row, [AnswerRow(**about, question_id=one) for one in ids])
             self.began.set()
             assert self.go_on.wait(PATIENCE_S)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from live_jobs import TANGO, result
 
@@ -50,7 +52,7 @@ def test_failures_are_counted_by_reason_and_are_wrong():
     numbers = RunningNumbers(JobBoard(), [CELL])
     lost = result(False, status="decode_failed")
     unanswered = result()
-    unanswered.answers[0]["status"] = "answer_failed"
+    unanswered.answers[0] = replace(unanswered.answers[0], status="answer_failed")
     for row in (lost, lost, unanswered, result()):
         numbers.add(row, num_caches=2)
     metrics = numbers.metrics(1.0)
@@ -64,7 +66,7 @@ def test_failures_are_counted_by_reason_and_are_wrong():
 def test_every_cell_of_a_sweep_has_its_accuracy():
     numbers = RunningNumbers(JobBoard(), [CELL, ("shapes", "full")])
     row = result(False)
-    row.answers.append({**row.answers[0], "cell": "full", "correct": True})
+    row.answers.append(replace(row.answers[0], cell="full", correct=True))
     numbers.add(row, num_caches=1)
     metrics = numbers.metrics(1.0)
     assert (metrics["accuracy/full"], metrics["accuracy/tango r_0.1"]) == (1, 0)

@@ -19,10 +19,11 @@ import torch
 
 from pipeline.cache import compact as cache_compact
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.export import export_cache
 from pipeline.cache.fingerprint import clip_key
-from pipeline.cache.folders import check_clips, count_tokens, find_caches
-from pipeline.cache.tokens import CacheError, ClipIdentity, Entry, TokenCache
+from pipeline.cache.folders import check_entries, count_tokens, find_caches
+from pipeline.cache.rows import CacheError, ClipIdentity, Entry
 from pipeline.storage import Storage
 from tango_core.types import CompressedVideo
 
@@ -124,13 +125,13 @@ def test_shards_are_cut_by_size_and_oldest_first(tmp_path, monkeypatch):
     compact(tmp_path)
     (folder,) = find_caches(str(tmp_path))
     first, second = folder.shards
-    assert [p.key for p in folder.locations if p.shard == first.base_name] == sorted(
+    assert [p.key for p in folder.locations if p.shard == first.name] == sorted(
         map(key_of, (4, 5, 6))
     )
-    assert {p.key for p in folder.locations if p.shard == second.base_name} == set(
+    assert {p.key for p in folder.locations if p.shard == second.name} == set(
         map(key_of, (1, 2, 3))
     )
-    assert [file.base_name for file in folder.singles] == [f"{key_of(0)}.parquet"]
+    assert [file.name for file in folder.singles] == [f"{key_of(0)}.parquet"]
     oldest, newest = folder.written
     assert now - oldest.timestamp() == pytest.approx(4 * 86400, abs=2)
     assert now - newest.timestamp() == pytest.approx(0, abs=2)
@@ -202,9 +203,9 @@ def test_a_damaged_clip_in_a_shard_is_named_becomes_a_miss_and_is_made_again(tmp
     (shard,) = files_of(cache, "shard-*.parquet")
     damage_first(shard)
     (folder,) = find_caches(str(tmp_path))
-    problems = {clip.location.key: clip.problem for clip in check_clips(folder) if clip.problem}
+    problems = {location.key: problem for location, problem in check_entries(folder) if problem}
     assert list(problems) == [key_of(0)]
-    assert re.match(r"is damaged \(checksum differs\)|cannot be read", problems[key_of(0)])
+    assert re.match(r"is damaged", problems[key_of(0)])
     worker = pickle.loads(pickle.dumps(cache))
     with pytest.raises(CacheError, match=rf"shard-.*parquet, clip {key_of(0)}, (is|cannot)"):
         worker.read(key_of(0))
@@ -234,7 +235,7 @@ def test_a_footer_that_is_damaged_after_the_plan_costs_its_clips_and_no_more(tmp
     data = shard.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     shard.write_bytes(data[: -8 - length] + byte * length + data[-8:])
-    with pytest.raises(CacheError, match=rf"{shard} cannot be read: "):
+    with pytest.raises(CacheError, match=rf"{shard} is damaged "):
         planned.read(key_of(1))
     planned.discard(key_of(1))
     with pytest.raises(FileNotFoundError):
@@ -261,7 +262,7 @@ def test_a_shard_without_its_end_is_named_and_its_clips_are_misses(tmp_path, cap
     shard.write_bytes(shard.read_bytes()[:-30])
     fresh = TokenCache(str(tmp_path), IDENTITY, "m-tango")
     assert holds(fresh, [8])
-    assert f"{shard} cannot be read" in caplog.text
+    assert f"{shard} is damaged" in caplog.text
     (folder,) = find_caches(str(tmp_path))
     assert list(folder.index.unreadable) == [shard.name]
 
@@ -289,9 +290,9 @@ def test_damaged_files_stay_where_they_are(tmp_path):
     bad.write_bytes(bad.read_bytes()[:-9])
     problems = {name: problem for name, problem in compact(tmp_path) if problem}
     assert list(problems) == [bad.name]
-    assert "cannot be read" in problems[bad.name]
+    assert "is damaged" in problems[bad.name]
     assert [path.name for path in files_of(cache, "[0-9a-f]*.parquet")] == [bad.name]
-    with pytest.raises(CacheError, match="cannot be read"):
+    with pytest.raises(CacheError, match="is damaged"):
         cache.read(key_of(2))
     bad.unlink()
     assert holds(cache, [0, 1, 3])
@@ -309,3 +310,17 @@ def test_everything_else_sees_clips_in_shards_as_well_as_in_files(tmp_path):
     assert len(list((tmp_path / "out").glob("*.safetensors"))) == 5
     query = f"select video_id from '{cache.storage.root}/*.parquet' order by 1"
     assert duckdb.sql(query).fetchall() == [(f"video-{number}",) for number in range(5)]
+
+
+def test_each_shard_is_asked_once_for_all_of_its_clips(tmp_path, monkeypatch):
+    """Clips that are in a shard and in files of their own when their cache is compacted."""
+    numbers = range(40)
+    for start in numbers[::5]:
+        fill(tmp_path, range(start, start + 5))
+        compact(tmp_path)
+    cache = fill(tmp_path, numbers)
+    read, held = [], pq.read_metadata
+    monkeypatch.setattr(pq, "read_metadata", lambda file: read.append(file) or held(file))
+    assert sorted(compact(tmp_path)) == sorted((f"{key_of(n)}.parquet", None) for n in numbers)
+    assert len(files_of(cache, "*.parquet")) == 8
+    assert len(read) <= 8 + 8, "once to list what is in them, once to read them back"

@@ -15,13 +15,11 @@ from stored_features import FRAMES, GRID, MODEL, WIDTH, clip, features
 
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.derived import derived, on_cpu
-from pipeline.cache.directory import read_columns
+from pipeline.cache.directory import TokenCache, read_columns
 from pipeline.cache.export import export_cache
-from pipeline.cache.feature_rows import rounded
 from pipeline.cache.features import open_features
-from pipeline.cache.folders import check_clips, find_caches
-from pipeline.cache.rows import CacheError, Entry
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.folders import check_entries, find_caches
+from pipeline.cache.rows import CacheError, Entry, rounded
 from tango_core.compressors import build_method
 
 EXTRA = 3
@@ -72,7 +70,7 @@ def test_four_rows_take_four_times_the_bytes(tmp_path):
     row = pq.read_table(tokens.storage.path(f"{clip().key}.parquet")).to_pylist()[0]
     assert row["shape"] == [video.num_kept, 1 + EXTRA, WIDTH]
     assert len(row["tokens"]) == video.num_kept * (1 + EXTRA) * WIDTH * 4
-    stored.write(clip(), deep(), (), (1.0, 2.0))
+    stored.prepared(clip(), deep(), (), (1.0, 2.0))()
     row = read_columns(stored.shards, clip().key, ["tokens", "shape"]).to_pylist()[0]
     assert row["shape"] == [FRAMES, GRID[0] * GRID[1], 1 + EXTRA, WIDTH]
     assert len(row["tokens"]) == FRAMES * GRID[0] * GRID[1] * (1 + EXTRA) * WIDTH * 4
@@ -84,7 +82,7 @@ def test_four_rows_take_four_times_the_bytes(tmp_path):
 def test_stored_features_give_the_bytes_of_compress(tmp_path, name, rule, dtype):
     stored, _ = caches(tmp_path, rule, dtype)
     given = deep(anchored=rule == "anchor")
-    stored.write(clip(), given, ("saliency", "attention", "keys"), (1.0, 2.0))
+    stored.prepared(clip(), given, ("saliency", "attention", "keys"), (1.0, 2.0))()
     if dtype == "int8":
         given, _ = rounded(given)
     options = {} if name == "full" else {"retention": 0.25}
@@ -105,7 +103,7 @@ def test_anchored_rows_are_those_of_the_tokens_own_places():
 def test_damage_to_companions_is_found(tmp_path):
     stored, _ = caches(tmp_path)
     given = deep()
-    stored.write(clip(), given, (), (1.0, 2.0))
+    stored.prepared(clip(), given, (), (1.0, 2.0))()
     path = Path(stored.storage.path(f"{clip().key}.parquet"))
     data, value = path.read_bytes(), given.companions[1, 5, 2].numpy().tobytes()
     at = data.index(value)
@@ -124,7 +122,7 @@ def test_shards_and_exports_keep_them(tmp_path):
     (folder,) = (one for one in find_caches(str(tmp_path / "caches")) if one.num_clips)
     assert not [why for _, why in compact_cache(folder) if why]
     (folder,) = (one for one in find_caches(str(tmp_path / "caches")) if one.num_clips)
-    assert not [one.problem for one in check_clips(folder) if one.problem]
+    assert not [problem for _, problem in check_entries(folder) if problem]
     for number, video in enumerate(videos):
         assert same(tokens.read(clip(number).key).video, video)
     for form in ("safetensors", "parquet"):

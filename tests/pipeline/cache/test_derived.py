@@ -63,7 +63,7 @@ def test_a_method_from_elsewhere_is_not_taken_for_a_shipped_one(tmp_path):
 
 def test_signals_that_are_not_stored_are_no_features(tmp_path):
     cache = filled(tmp_path, ())
-    cache.write(clip(), features(), ("attention",), (1.0, 2.0))
+    cache.prepared(clip(), features(), ("attention",), (1.0, 2.0))()
     topk, uniform = method_of("topk"), method_of("uniform")
     assert features_with(token_cache(tmp_path, uniform), uniform)(KEY).clip == clip()
     with pytest.raises(FileNotFoundError, match="are not stored"):
@@ -75,7 +75,7 @@ def test_materialised_token_sets_need_no_features(tmp_path):
     cache = token_cache(tmp_path, compressor)
     reports = []
     (folder,) = (one for one in find_caches(tmp_path) if not one.holds_features)
-    materialise(folder, lambda *report: reports.append(report))
+    materialise(folder.cache, lambda *report: reports.append(report))
     assert sorted(reports) == sorted((clip(number).key, None) for number in range(3))
     for number in range(3):
         stored.discard(clip(number).key)
@@ -85,4 +85,4 @@ def test_materialised_token_sets_need_no_features(tmp_path):
     token_cache(tmp_path / "other", Own(0.25))
     (folder,) = (one for one in find_caches(tmp_path / "other") if not one.holds_features)
     with pytest.raises(CacheError, match="does not come with this version"):
-        materialise(folder, lambda *report: None)
+        materialise(folder.cache, lambda *report: None)

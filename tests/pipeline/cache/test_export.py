@@ -12,10 +12,11 @@ import torch
 from safetensors import safe_open
 
 from pipeline.cache import export as cache_export
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.export import export_cache
 from pipeline.cache.fingerprint import clip_key
 from pipeline.cache.folders import find_caches
-from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
+from pipeline.cache.rows import ClipIdentity, Entry
 from tango_core.types import CompressedVideo
 
 KEPT = {"first": (0, 5, 7), "none": (), "last": (1, 2)}
@@ -46,7 +47,7 @@ def export(tmp_path, form, destination="out"):
     (folder,) = find_caches(str(tmp_path / "caches"))
     reported = []
     export_cache(folder, str(tmp_path / destination), form, lambda *line: reported.append(line))
-    assert sorted(reported) == [(file.base_name, None) for file in folder.entries]
+    assert sorted(reported) == [(file.name, None) for file in folder.entries]
     return tmp_path / destination
 
 

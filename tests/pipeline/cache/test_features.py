@@ -15,11 +15,10 @@ import torch
 from stored_features import GRID, MODEL, clip, features, filled
 
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.feature_rows import quantise, restore
 from pipeline.cache.features import FeaturesDamagedError, open_features
-from pipeline.cache.folders import check_clips, find_caches
+from pipeline.cache.folders import check_entries, find_caches
 from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_part
-from pipeline.cache.rows import CacheError
+from pipeline.cache.rows import CacheError, quantise, restore
 
 KEY = clip().key
 ALL = ("tokens", signals_part(SIGNALS))
@@ -53,7 +52,7 @@ def test_one_listing_says_what_is_there(tmp_path):
 
 def test_signals_are_added_beside_the_tokens(tmp_path):
     cache, given = filled(tmp_path, ()), features()
-    cache.write(clip(), given, (), (1.0, 2.0))
+    cache.prepared(clip(), given, (), (1.0, 2.0))()
     before = path_of(cache).read_bytes()
     with pytest.raises(CacheError, match="has no saliency"):
         cache.read(KEY, cache.parts(), frozenset({"saliency"}))
@@ -88,7 +87,7 @@ def test_damage_in_a_token_is_found_and_the_clip_is_a_miss(tmp_path):
     cache = filled(tmp_path)
     spoil(path_of(cache), features().tokens.flatten(0, 1)[17].numpy().tobytes())
     with pytest.raises(CacheError, match="checksum of token 17 differs"):
-        cache.read_entry(KEY)
+        cache.row(KEY)
     with pytest.raises(FeaturesDamagedError, match="checksum of token 17 differs"):
         cache.read(KEY, ALL, frozenset(), remove_damaged=True)
     assert KEY not in cache.parts().get("tokens", ())
@@ -131,7 +130,7 @@ def test_an_entry_of_another_cache_is_refused(tmp_path):
     cache, other = filled(tmp_path), filled(tmp_path, (), "int8")
     other.storage.write(file_of(KEY), path_of(cache).read_bytes())
     with pytest.raises(CacheError, match=f"belongs to the cache with the hash {cache.hash}"):
-        other.read_entry(KEY)
+        other.row(KEY)
 
 
 def test_shards_hold_features_and_give_them_back(tmp_path):
@@ -148,7 +147,7 @@ def test_shards_hold_features_and_give_them_back(tmp_path):
         assert torch.equal(read.keys, given.keys)
         assert torch.equal(read.tokens, given.tokens)
     (folder,) = find_caches(tmp_path)
-    assert [one.problem for one in check_clips(folder)] == [None] * 10
+    assert [problem for _, problem in check_entries(folder)] == [None] * 10
     again.discard(clip(3).key)
     assert cache.parts() == {
         "tokens": {clip(n).key for n in (0, 1, 2, 4)},
@@ -207,7 +206,7 @@ def test_a_damaged_footer_is_damage_and_no_error_of_the_disk(tmp_path, in_shard,
         data = path.read_bytes()
         length = int.from_bytes(data[-8:-4], "little")
         path.write_bytes(data[: -8 - length] + byte * length + data[-8:])
-    with pytest.raises(FeaturesDamagedError, match="cannot be read"):
+    with pytest.raises(FeaturesDamagedError, match="is damaged"):
         cache.read(KEY, ALL, frozenset())
 
 
@@ -226,7 +225,7 @@ def test_flipped_bits_in_a_footer_never_give_other_features(tmp_path, in_shard):
         path.write_bytes(changed)
         cache = pickle.loads(pickle.dumps(cache))  # knows nothing of the file
         try:
-            assert torch.equal(cache.read_entry(KEY).tokens, given.tokens)
+            assert torch.equal(cache.row(KEY).content["tokens"], given.tokens)
             outcomes["right"] += 1
         except (CacheError, FileNotFoundError):
             outcomes["refused"] += 1

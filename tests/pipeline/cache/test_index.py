@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.fingerprint import digest
 from pipeline.cache.folders import find_caches
 from pipeline.cache.removal import plan_removals
+from pipeline.cache.rows import ClipIdentity, Entry
 from pipeline.cache.shards import INDEX, Shards, read_index
-from pipeline.cache.tokens import ClipIdentity, Entry, TokenCache
 from pipeline.runtime.clock import SYSTEM_CLOCK
 from tango_core.types import CompressedVideo
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from pipeline.clips import Clip
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import MAX_ATTEMPTS, AttemptLedger, BoundedAttempts
-from pipeline.rows import Clip
-from pipeline.streams import stream_of
+from pipeline.metrics import stream_of
 
 ROW = Clip(benchmark="b", video_id="v", path="")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.clips import Pools
 from pipeline.executors.choice import LOOP_UP_TO, choose
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.resources.pools import ActorPool
 
 SEVERAL = Pools(answer=ActorPool(num_actors=2))
 
@@ -34,9 +35,3 @@ def test_what_the_recipe_says_is_taken(wanted):
 
 def test_an_unknown_number_of_clips_leaves_it_open():
     assert choose("auto", num_clips=None) is None
-
-
-def test_the_reason_names_the_setting_or_the_number():
-    assert "--address host:1" in choose("auto", num_clips=5, address="host:1").reason
-    assert "pools.answer" in choose("auto", num_clips=5, pools=SEVERAL).reason
-    assert "5 clips" in choose("auto", num_clips=5).reason

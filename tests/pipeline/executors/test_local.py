@@ -15,14 +15,14 @@ import pytest
 from fresh_python import printed_by
 from jobs_for_tests import job, plan_of
 
+from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Stage
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors import local
 from pipeline.metrics import JobBoard
 from pipeline.rows import RESULT
-from pipeline.runtime.background import LastingThread
+from pipeline.runtime import background
 from pipeline.runtime.child import ChildStartError
 from pipeline.settings import Settings
-from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO, Stage
 from tango_core.compressors.baselines import Full
 
 SETTINGS = Settings("local")
@@ -82,7 +82,7 @@ def test_clips_in_the_cache_load_the_language_model_alone(filled, shapes, loaded
     results = list(local.stream(plan, SETTINGS))
     assert loaded == ["answer"]
     assert [row.decode_video_ms for row in results] == [None, None]
-    assert {answer["cache"] for row in results for answer in row.answers} == {"hit"}
+    assert {answer.cache for row in results for answer in row.answers} == {"hit"}
 
 
 def test_hits_and_misses_come_in_the_order_of_the_plan(filled, shapes, loaded, tmp_path):
@@ -117,7 +117,7 @@ def test_a_profile_does_the_first_clip_twice(shapes, tmp_path):
 def test_a_loop_never_imports_ray():
     code = (
         "import sys, pipeline.run, jobs.run.driver\n"
-        "from pipeline.stages.declarations import STAGES\n"
+        "from pipeline.clips import STAGES\n"
         "[stage.load(profile=profile) for stage in STAGES for profile in (False, True)]\n"
         "print('ray' in sys.modules)"
     )
@@ -203,9 +203,9 @@ def test_after_an_error_nothing_is_decoded_any_more(steps):
         with pytest.raises(WorkerError, match="clip 1 of b"):
             list(stream)
         deadline = time.monotonic() + 60
-        while LastingThread.is_busy() and time.monotonic() < deadline:
+        while background.is_busy() and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert not LastingThread.is_busy()
+        assert not background.is_busy()
     finally:
         gc.enable()
     assert ("decode", "4") not in found.done

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from fake_clock import FakeClock
 
+from pipeline.clips import Pools
 from pipeline.errors import ClusterError
 from pipeline.executors.lost_nodes import LOOK_EVERY_S, RoomWatch
-from pipeline.resources.pools import ActorPool, Pools, preflight
+from pipeline.resources.pools import ActorPool, preflight
 
 POOLS = Pools(answer=ActorPool(resources={"big": 1}))
 WITH, WITHOUT = [{"CPU": 2.0}, {"CPU": 2.0, "big": 1.0}], [{"CPU": 2.0}]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from jobs_for_tests import job, plan_of, run
 
-from pipeline.resources.pools import ActorPool, Pools, TaskPool
-from pipeline.rows import ENCODED
+from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Pools
+from pipeline.resources.pools import ActorPool, TaskPool
+from pipeline.rows import output_of
 from pipeline.settings import Settings
-from pipeline.stages.declarations import ANSWER_QUESTIONS, DECODE_VIDEO
 
 pytestmark = pytest.mark.ray
 
@@ -45,11 +45,6 @@ def test_a_plan_has_the_stages_that_its_clips_need(plans, local_ray, name, expec
     shown = str(built(plans[name]))
     assert tuple(stage for stage in STAGES if f"MapBatches({stage})" in shown) == expected
     assert ("Union" in shown) == (name in ("mixed", "fill"))
-
-
-def test_a_plan_without_clips_is_nothing(plans, local_ray):
-    plan = plans["cold"]
-    assert built(replace(plan, clips=plan.clips.slice(0, 0))) is None
 
 
 def test_pools_are_those_of_the_settings(plans, local_ray):
@@ -103,14 +98,6 @@ def test_hits_are_answered_in_large_batches(plans, local_ray, clips, actors, exp
     assert batch_sizes(dataset) == {"AnswerQuestions": expected}
 
 
-@pytest.mark.parametrize("name", ["cold", "mixed"])
-def test_clips_that_are_encoded_are_handed_on_in_small_batches(plans, local_ray, name):
-    """Ray holds rows back until there are enough for a batch; and it wants a number beside GPUs."""
-    gpu = ActorPool(1, num_gpus=0.5)
-    found = batch_sizes(built(plans[name], Pools(compress=gpu, answer=gpu)))
-    assert (found["CompressVideo"], found["AnswerQuestions"]) == (8, 8)
-
-
 def test_hits_beside_clips_that_are_encoded_are_few_blocks(plans, local_ray):
     """Every block costs the driver time and memory before anything starts."""
     import pyarrow as pa
@@ -128,10 +115,11 @@ def test_hits_have_the_columns_of_clips_that_were_encoded(plans, local_ray):
     from pipeline.executors import ray_data
 
     plan = plans["warm"]
-    assert not set(ENCODED.names) <= set(plan.clips.column_names)
+    encoded = output_of(COMPRESS_VIDEO)
+    assert not set(encoded.names) <= set(plan.clips.column_names)
     dataset = ray_data.build(plan, Settings(), ledger=None)
     source = dataset._logical_plan.dag.input_dependencies[0]
-    assert source.infer_schema() == ENCODED == ANSWER_QUESTIONS.input
+    assert source.infer_schema() == encoded
 
 
 def test_a_stage_on_blocks_gives_a_row_of_its_schema_for_each_row(plans, local_ray):
@@ -141,7 +129,7 @@ def test_a_stage_on_blocks_gives_a_row_of_its_schema_for_each_row(plans, local_r
     on_block = task(DECODE_VIDEO)
     assert on_block.__name__ == "decode_video"
     block = on_block(plan.clips.slice(0, 1), **DECODE_VIDEO.arguments(plan, Settings()))
-    assert block.schema == DECODE_VIDEO.output
+    assert block.schema == output_of(DECODE_VIDEO)
     assert block["status"].to_pylist() == ["ok"]
 
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from pipeline.clips import clip_of
 from pipeline.progress.resume import ASKED, read_asked, write_asked
-from pipeline.rows import CLIP, clip_of, to_table
+from pipeline.rows import CLIP, to_table
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, write_sealed
 from tango_core.types import Question, VideoItem

@@ -4,6 +4,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
+from pipeline.clips import clip_of
 from pipeline.progress.resume import (
     ASKED,
     AnsweredClips,
@@ -11,7 +12,7 @@ from pipeline.progress.resume import (
     read_asked,
     write_asked,
 )
-from pipeline.rows import ANSWER, CLIP, clip_of, to_table
+from pipeline.rows import ANSWER, CLIP, to_table
 from pipeline.storage import Storage
 from tango_core.types import Question, Subtitles, VideoItem
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.resources.devices import device_of, doubts, placed, reserves_gpus
-from pipeline.resources.pools import ActorPool, Pools
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Pools
+from pipeline.resources.devices import device_of, doubts, placed
+from pipeline.resources.pools import ActorPool
 from pipeline.settings import Settings
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from tango_core.models import describe_model
 
 STAGES = ("decode", "compress", "answer")
@@ -96,11 +96,6 @@ def test_gpus_that_nobody_reserves_are_named_with_the_setting():
     assert len(list(doubts("auto", Pools(), [GPU_NODE], STAGES[:2]))) == 1, "of its own stages"
 
 
-def test_a_half_on_the_cpu_beside_one_on_a_gpu_is_named():
-    (line,) = doubts("auto", Pools(answer=ActorPool(num_gpus=1)), [GPU_NODE], STAGES)
-    assert line.startswith("pools.compress.num_gpus is 0: the vision encoder runs on the CPU")
-
-
 def test_copies_on_an_unreserved_gpu_are_named():
     pools = Pools(compress=ActorPool(num_actors=(1, 4)), answer=ActorPool(num_gpus=1))
     (line,) = doubts("cuda", pools, [GPU_NODE], STAGES)
@@ -108,8 +103,3 @@ def test_copies_on_an_unreserved_gpu_are_named():
         "pools.compress.num_gpus is 0 and model.device is cuda: 4 copies of the vision encoder "
         "will be on GPUs that Ray believes free; set pools.compress.num_gpus"
     )
-
-
-def test_one_half_is_enough_to_reserve_gpus():
-    assert not reserves_gpus(Pools())
-    assert reserves_gpus(Pools(compress=ActorPool(num_gpus=0.1)))

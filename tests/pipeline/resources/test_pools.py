@@ -1,6 +1,7 @@
 import pytest
 
-from pipeline.resources.pools import ActorPool, PoolError, Pools, TaskPool, preflight
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool, PoolError, TaskPool, preflight
 
 ALL = ("decode", "compress", "answer")
 LAPTOP = [{"CPU": 2.0}]

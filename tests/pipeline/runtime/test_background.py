@@ -7,17 +7,17 @@ import time
 
 import pytest
 
-from pipeline.runtime.background import LastingThread, is_lasting, iterate, within
+from pipeline.runtime.background import is_busy, iterate, within
 
 
 def wait_until_idle():
     deadline = time.monotonic() + 120
-    while LastingThread.is_busy():
+    while is_busy():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_items_come_in_order_from_one_lasting_thread():
+def test_items_come_in_order_from_one_thread():
     threads = []
 
     def numbers():
@@ -27,7 +27,6 @@ def test_items_come_in_order_from_one_lasting_thread():
 
     assert list(iterate(numbers)) == [0, 1, 2, 3, 4]
     assert len(set(threads)) == 1
-    assert is_lasting(threads[0])
     assert threads[0] is not threading.main_thread()
 
 
@@ -45,36 +44,6 @@ def test_nothing_is_made_before_it_is_asked_for():
     assert made == [0]
     items.close()
     assert made == [0]
-
-
-def test_items_are_made_ahead_and_those_that_nobody_takes_are_dropped_with_their_errors():
-    made = []
-
-    def numbers():
-        for number in range(5):
-            made.append(number)
-            if number == 3:
-                raise ValueError("nobody asks for this one")
-            yield number
-
-    def wait_for(number):
-        deadline = time.monotonic() + 120
-        while len(made) < number:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-    items = iterate(numbers, ahead=2)
-    assert next(items) == 0
-    wait_for(3)
-    time.sleep(0.1)
-    assert made == [0, 1, 2]
-    assert next(items) == 1
-    wait_for(4)
-    items.close()
-    wait_until_idle()
-    assert made == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="nobody asks"):
-        list(iterate(numbers, ahead=2))
 
 
 def test_closing_closes_the_iterator_and_waits_for_its_end():
@@ -135,7 +104,7 @@ def test_an_iterator_that_hangs_is_left_to_itself_if_the_watch_says_so():
     with pytest.raises(TimeoutError, match="too long"):
         seen.extend(iterate(numbers, watch))
     assert seen == [1]
-    assert LastingThread.is_busy()
+    assert is_busy()
     end.set()
     wait_until_idle()
 
@@ -158,6 +127,6 @@ def test_whoever_has_the_result_finds_the_thread_idle():
     """Otherwise a command would end without the order that an interpreter ends in."""
     for _ in range(200):
         assert list(iterate(lambda: iter("a"))) == ["a"]
-        assert not LastingThread.is_busy()
+        assert not is_busy()
         within(120, lambda: None)
-        assert not LastingThread.is_busy()
+        assert not is_busy()

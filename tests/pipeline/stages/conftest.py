@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 from jobs_for_tests import job, plan_of
 
+from pipeline.clips import DECODE_VIDEO, Clip, Stage
 from pipeline.plan import Plan
-from pipeline.rows import Row, clips_in
+from pipeline.rows import clips_in
 from pipeline.settings import Settings
-from pipeline.stages.declarations import DECODE_VIDEO, Stage
 
 METHODS = [
     {"name": "full"},
@@ -30,8 +30,8 @@ class OneClip:
     """
 
     plan: Plan
-    row: Row
-    decoded: Row
+    row: Clip
+    decoded: Clip
 
     def start(self, stage: Stage, *, profile: bool = False):
         """A stage that is ready to take rows."""

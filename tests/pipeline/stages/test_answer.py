@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.rows import ANSWER, RESULT, questions_of, to_table
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
-from pipeline.statuses import has_failed
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, questions_of
+from pipeline.rows import ANSWER, RESULT, to_table
 
 
 @pytest.fixture
@@ -29,31 +28,31 @@ def test_every_question_is_answered_with_every_method(one_clip, encoded, answer)
     to_table(result.answers, ANSWER)
     assert set(vars(result)) == set(RESULT.names)
     questions = [question.id for question in questions_of(one_clip.row)]
-    assert [(a["cell"], a["question_id"]) for a in result.answers] == [
+    assert [(a.cell, a.question_id) for a in result.answers] == [
         (cell.name, question) for cell in one_clip.plan.methods for question in questions
     ]
     assert (result.num_misses, result.num_computed) == (2, 2)
-    assert not has_failed(result)
+    assert not result.has_failed
 
 
 def test_methods_differ_in_what_the_model_was_shown(encoded, answer):
-    answers = {a["cell"]: a for a in answer(encoded).answers}
+    answers = {a.cell: a for a in answer(encoded).answers}
     full, uniform = answers["full"], answers["uniform r=0.25"]
-    assert full["tokens_kept"] == full["tokens_total"] == uniform["tokens_total"]
-    assert uniform["tokens_kept"] < full["tokens_kept"] / 3
-    assert uniform["prompt_tokens"] < full["prompt_tokens"]
+    assert full.tokens_kept == full.tokens_total == uniform.tokens_total
+    assert uniform.tokens_kept < full.tokens_kept / 3
+    assert uniform.prompt_tokens < full.prompt_tokens
 
 
 def test_video_decoding_and_text_generation_are_timed_apart(encoded, answer):
     for row in answer(encoded).answers:
-        assert row["decode_video_ms"] == encoded.decode_video_ms
-        assert row["decode_ms"] != row["decode_video_ms"]
+        assert row.decode_video_ms == encoded.decode_video_ms
+        assert row.decode_ms != row.decode_video_ms
 
 
 def test_methods_with_one_cache_read_it_once(one_clip, encoded, answer):
     found = {}
     for row in answer(encoded).answers:
-        found[row["cell"]] = row.get("cache_read_ms")
+        found[row.cell] = row.cache_read_ms
     read = [cell for cell, milliseconds in found.items() if milliseconds is not None]
     assert len(read) == len(one_clip.plan.caches) == 2
 
@@ -62,9 +61,9 @@ def test_a_failed_clip_is_a_failed_answer_per_question_and_method(one_clip, enco
     result = answer(encoded.failed("encode_failed", "out of memory"))
     assert result.status == "encode_failed"
     assert len(result.answers) == 3 * len(questions_of(one_clip.row))
-    assert {a["status"] for a in result.answers} == {"encode_failed"}
-    assert {a["error"] for a in result.answers} == {"out of memory"}
-    assert {a["prompt_tokens"] for a in result.answers} == {None}
+    assert {a.status for a in result.answers} == {"encode_failed"}
+    assert {a.error for a in result.answers} == {"out of memory"}
+    assert {a.prompt_tokens for a in result.answers} == {None}
 
 
 def test_a_damaged_entry_is_removed_and_its_clip_planned_again(one_clip, encoded, answer):
@@ -73,8 +72,8 @@ def test_a_damaged_entry_is_removed_and_its_clip_planned_again(one_clip, encoded
     damaged.storage.write(path, damaged.storage.read(path)[:-40])
     result = answer(encoded)
     assert result.lost_entry
-    assert {row["status"] for row in result.answers} == {"answer_failed"}
-    assert "--resume computes it again" in result.answers[0]["error"]
+    assert {row.status for row in result.answers} == {"answer_failed"}
+    assert "--resume computes it again" in result.answers[0].error
     assert damaged.keys() == set()
     assert good.keys() == {encoded.clip_key}
 
@@ -83,26 +82,26 @@ def test_a_hit_and_a_miss_say_so(one_clip, encoded, answer):
     first, _ = one_clip.plan.caches
     caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
     for row in answer(replace(encoded, missing=[first])).answers:
-        assert row["cache"] == ("miss" if caches[row["cell"]] == first else "hit")
+        assert row.cache == ("miss" if caches[row.cell] == first else "hit")
 
 
 def test_groups_of_a_question_travel_with_its_answer(one_clip, encoded, answer):
     groups = {q.id: dict(q.groups) for q in questions_of(one_clip.row)}
     for row in answer(encoded).answers:
-        assert json.loads(row["groups"]) == groups[row["question_id"]]
+        assert json.loads(row.groups) == groups[row.question_id]
 
 
 def test_answers_say_by_a_digest_what_was_shown(one_clip, encoded, answer):
     answers = answer(encoded).answers
     questions = len(questions_of(one_clip.row))
-    assert len({row["frames_digest"] for row in answers}) == 1, "every method saw these frames"
-    assert len({row["prompt_digest"] for row in answers}) == questions
+    assert len({row.frames_digest for row in answers}) == 1, "every method saw these frames"
+    assert len({row.prompt_digest for row in answers}) == questions
     again = answer(replace(encoded, source_fingerprint="another file")).answers
-    assert {row["frames_digest"] for row in again}.isdisjoint(r["frames_digest"] for r in answers)
-    assert [row["prompt_digest"] for row in again] == [row["prompt_digest"] for row in answers]
-    kept = {row["cell"]: row["kept_digest"] for row in answers}
+    assert {row.frames_digest for row in again}.isdisjoint(r.frames_digest for r in answers)
+    assert [row.prompt_digest for row in again] == [row.prompt_digest for row in answers]
+    kept = {row.cell: row.kept_digest for row in answers}
     assert kept["uniform r=0.25"] != kept["full"] == kept["fastv r=0.75"], "from one token cache"
-    assert [row["kept_digest"] for row in again] == [row["kept_digest"] for row in answers]
+    assert [row.kept_digest for row in again] == [row.kept_digest for row in answers]
 
 
 def test_a_damaged_clip_is_answered_under_its_own_status_and_leaves_nothing_in_the_caches(
@@ -111,8 +110,8 @@ def test_a_damaged_clip_is_answered_under_its_own_status_and_leaves_nothing_in_t
     damaged = replace(one_clip.decoded, damage=["frame 3 is damaged"], clip_key="0" * 20)
     row = one_clip.start(COMPRESS_VIDEO)(replace(damaged, missing=list(one_clip.plan.caches)[:1]))
     result = answer(row)
-    assert not has_failed(result)
+    assert not result.has_failed
     for given in result.answers:
-        assert (given["status"], given["error"]) == ("decode_damaged", "decode: frame 3 is damaged")
-        assert given["prompt_tokens"] > 0
+        assert (given.status, given.error) == ("decode_damaged", "decode: frame 3 is damaged")
+        assert given.prompt_tokens > 0
     assert all(cache.keys() == set() for cache in one_clip.plan.caches.values())

@@ -7,11 +7,11 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache.tokens import TokenCache
+from pipeline.cache.directory import TokenCache
+from pipeline.clips import ANSWER_QUESTIONS, stages_of
 from pipeline.executors import local
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
-from pipeline.stages.declarations import ANSWER_QUESTIONS, stages_of
 from tango_core.models.language import batching
 
 METHODS = [
@@ -48,7 +48,7 @@ def start(plan, batch_tokens):
 
 def said(result):
     return [
-        {key: value for key, value in answer.items() if not key.endswith("_ms")}
+        {key: value for key, value in vars(answer).items() if not key.endswith("_ms")}
         for answer in result.answers
     ]
 
@@ -58,7 +58,7 @@ def test_answers_are_those_of_one_clip_after_the_other(plan):
     together = list(start(plan, 20_000).stream(rows_of(plan)))
     assert [one.video_id for one in together] == plan.clips["video_id"].to_pylist()
     assert [said(one) for one in together] == [said(one) for one in alone]
-    assert all(answer["prefill_ms"] > 0 for one in together for answer in one.answers)
+    assert all(answer.prefill_ms > 0 for one in together for answer in one.answers)
 
 
 def test_clips_are_taken_when_there_is_room_and_given_back_in_order(plan):
@@ -127,7 +127,7 @@ def test_words_are_cut_into_tokens_where_token_sets_are_read(plan, ahead):
     layout = stage.language_model.layout
     layout.tokenizer = watched = WatchedTokenizer(layout.tokenizer)
     results = list(stage.stream(rows_of(plan)))
-    assert [answer["status"] for one in results for answer in one.answers].count("ok") > CLIPS
+    assert [answer.status for one in results for answer in one.answers].count("ok") > CLIPS
     (thread,) = {thread for thread, _ in watched.cut}
     assert (thread is threading.current_thread()) == (ahead == 0)
     texts = [text for _, text in watched.cut]
@@ -148,11 +148,11 @@ def test_words_that_cannot_be_cut_are_the_failure_of_their_method(plan):
     layout = stage.language_model.layout
     layout.tokenizer = Refuses(layout.tokenizer)
     first, *others = stage.stream(rows_of(plan))
-    assert {one["error"] for one in first.answers if one["cell"] == "full"} == {
+    assert {one.error for one in first.answers if one.cell == "full"} == {
         "ValueError: the first question"
     }
-    assert {one["status"] for one in first.answers if one["cell"] != "full"} == {"ok"}
-    assert {answer["status"] for one in others for answer in one.answers} == {"ok"}
+    assert {one.status for one in first.answers if one.cell != "full"} == {"ok"}
+    assert {answer.status for one in others for answer in one.answers} == {"ok"}
 
 
 def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
@@ -163,9 +163,9 @@ def test_what_goes_wrong_with_a_clip_stays_with_it(plan):
     broken[3] = replace(rows[3], status="decode_failed", error="no frames")
     results = list(start(plan, 20_000).stream(broken))
     assert [said(results[index]) for index in (0, 2, 4)] == [expected[i] for i in (0, 2, 4)]
-    assert {answer["status"] for answer in results[1].answers} == {"answer_failed"}
-    assert {answer["status"] for answer in results[3].answers} == {"decode_failed"}
-    assert {answer["error"] for answer in results[3].answers} == {"no frames"}
+    assert {answer.status for answer in results[1].answers} == {"answer_failed"}
+    assert {answer.status for answer in results[3].answers} == {"decode_failed"}
+    assert {answer.error for answer in results[3].answers} == {"no frames"}
     assert [len(one.answers) for one in results] == [len(one) for one in expected]
 
 

@@ -8,16 +8,17 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache import feature_rows
+from pipeline.cache import rows
 from pipeline.cache.derived import on_device
-from pipeline.cache.feature_rows import quantise
 from pipeline.cache.names import SIGNALS
+from pipeline.cache.rows import quantise
+from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.resources.pools import PoolError
-from pipeline.rows import Row, clips_in
+from pipeline.rows import clips_in
 from pipeline.settings import Settings
 from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest
+from pipeline.stages.answer_rows import facts_of
 from pipeline.stages.clip_features import FeatureSource
-from pipeline.stages.declarations import COMPRESS_VIDEO, DECODE_VIDEO
 from pipeline.stages.threads import Writers
 from tango_core.models import load_encoder
 from tango_core.models.llava.encoder import Encoder as LlavaEncoder
@@ -60,7 +61,7 @@ def planned(shapes, tmp_path, *methods, answer=True, **cache):
     return plan
 
 
-def compressed(plan) -> Row:
+def compressed(plan) -> Clip:
     """The clip behind the compress stage."""
     (row,) = clips_in(plan.clips)
     for stage in (DECODE_VIDEO, COMPRESS_VIDEO):
@@ -83,7 +84,9 @@ def token_sets(plan, row):
     asked = AnswerQuestions(plan.model, plan.methods, plan.caches, {}, plan.features)
     clip = ClipState(row, (), None, {}, [])
     return {
-        one.cache: asked._entry(MethodRequest(clip, index, {}), one).video.tokens
+        one.cache: asked._entry(
+            MethodRequest(clip, index, facts_of(row, one, None)), one
+        ).video.tokens
         for index, one in enumerate(plan.methods)
     }
 
@@ -189,7 +192,7 @@ def test_tokens_are_rounded_once_whoever_reads_them(shapes, tmp_path, monkeypatc
         calls.append(tokens.shape)
         return quantise(tokens)
 
-    monkeypatch.setattr(feature_rows, "quantise", counted)
+    monkeypatch.setattr(rows, "quantise", counted)
     compressed(planned(shapes, tmp_path, UNIFORM, features="all", feature_dtype="int8"))
     assert len(calls) == 1
 

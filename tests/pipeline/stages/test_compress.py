@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from pipeline.stages.declarations import COMPRESS_VIDEO
+from pipeline.clips import COMPRESS_VIDEO
 from tango_core.compressors.baselines import Full
 
 
@@ -43,11 +43,11 @@ def test_what_a_lost_worker_has_written_is_counted_and_not_computed_again(one_cl
     first, second = one_clip.plan.caches
     key = one_clip.decoded.clip_key
     lost = compress(replace(one_clip.decoded, missing=[first]))
-    before = one_clip.plan.caches[first].read_stored(key).table
+    before = one_clip.plan.caches[first].row(key).table
     row = compress(one_clip.decoded)
     assert set(json.loads(row.compress_ms)) == {first, second}
     again = compress(one_clip.decoded)
-    assert one_clip.plan.caches[first].read_stored(key).table.equals(before), "it is the same file"
+    assert one_clip.plan.caches[first].row(key).table.equals(before), "it is the same file"
     assert set(json.loads(again.compress_ms)) == {first, second}
     assert again.encode_ms == lost.encode_ms, "a clip that is done counts as encoded, once"
     assert again.status == "ok"

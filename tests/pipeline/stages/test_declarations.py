@@ -9,18 +9,19 @@ from typing import get_args
 import pytest
 from fresh_python import printed_by
 
-from pipeline.resources.pools import ActorPool, Pools
-from pipeline.rows import CLIP, RESULT, Result
+from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, FAILED, FRAMES, STAGES, Pools
+from pipeline.resources.pools import ActorPool
+from pipeline.rows import CLIP, RESULT, AnswerRow, Result, output_of
 from pipeline.settings import Settings
-from pipeline.stages.declarations import STAGES
-from pipeline.statuses import FAILED, has_failed
 from tango_core.types import Status
 
 
-def test_rows_of_one_stage_are_what_the_next_one_takes():
-    schemas = [CLIP, *(stage.output for stage in STAGES)]
-    assert [stage.input for stage in STAGES] == schemas[:-1]
-    assert schemas[-1] == RESULT
+def test_every_stage_hands_on_the_columns_of_the_plan():
+    for stage in STAGES[:-1]:
+        assert output_of(stage).names[: len(CLIP)] == CLIP.names
+    assert {*FRAMES} <= {*output_of(DECODE_VIDEO).names}
+    assert not {*FRAMES} & {*output_of(COMPRESS_VIDEO).names}
+    assert output_of(STAGES[-1]) == RESULT
 
 
 def test_names_and_failures_are_unique():
@@ -69,8 +70,8 @@ def test_arguments_are_those_that_the_code_takes(stage):
 
 def test_reading_the_declarations_loads_no_library_that_is_slow():
     code = (
-        "import sys, pipeline.stages.declarations\n"
-        "print(sorted({'torch', 'ray', 'transformers', 'pandas'} & set(sys.modules)))"
+        "import sys, pipeline.clips\n"
+        "print(sorted({'torch', 'ray', 'transformers', 'pandas', 'pyarrow'} & set(sys.modules)))"
     )
     assert printed_by(code) == "[]"
 
@@ -85,6 +86,6 @@ def test_reading_the_declarations_loads_no_library_that_is_slow():
     ],
 )
 def test_a_clip_failed_if_it_or_an_answer_did(status, answers, expected):
-    rows = [{"status": answer} for answer in answers]
+    rows = [AnswerRow(benchmark="b", video_id="v", status=answer) for answer in answers]
     result = Result(benchmark="b", video_id="v", status=status, answers=rows)
-    assert has_failed(result) is expected
+    assert result.has_failed is expected

@@ -9,7 +9,8 @@ import pytest
 from clips import clip
 from numbered_videos import numbers_of, write_folder
 
-from pipeline.rows import Clip, source_of
+from pipeline.clips import Clip
+from pipeline.rows import source_of
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec, decode_frames
 
@@ -43,15 +44,6 @@ def test_a_row_gains_its_frames_and_keeps_everything_else():
 def test_bounds_are_honoured():
     result = decode(row(clip("closed_gop.mp4"), 1.0, 2.0))
     assert numbers_of(pixels_of(result)) == [24, 27, 30, 34, 37, 41, 44, 48]
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "first", "last"),
-    [(None, 1.0, 0, 24), (4.0, None, 96, 119), (float("nan"), float("nan"), 0, 119)],
-)
-def test_a_missing_bound_is_open(start, end, first, last):
-    numbers = numbers_of(pixels_of(decode(row(clip("closed_gop.mp4"), start, end))))
-    assert (numbers[0], numbers[-1]) == (first, last)
 
 
 def test_a_frame_folder_is_a_video(tmp_path):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import weakref
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import pytest
 import torch
 
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.local import stream
+from pipeline.rows import filled
 from pipeline.settings import Settings
 from pipeline.stages import device_faults
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO, filled
 from pipeline.stages.device_faults import (
     is_out_of_memory,
     poison_of,
@@ -183,13 +185,13 @@ def test_the_method_without_memory_leaves_the_others_their_answers(one_clip, pro
     answers = one_clip.start(ANSWER_QUESTIONS, profile=profile)(row).answers
     caches = {planned.name: planned.cache for planned in one_clip.plan.methods}
     for answer in answers:
-        if caches[answer["cell"]] == first:
-            assert answer["status"] == "encode_failed"
-            assert "out of memory" in answer["error"]
-            assert answer["cache"] == "miss"
+        if caches[answer.cell] == first:
+            assert answer.status == "encode_failed"
+            assert "out of memory" in answer.error
+            assert answer.cache == "miss"
         else:
-            assert answer["status"] in ("ok", "unparsed")
-    assert {caches[a["cell"]] for a in answers} == {first, second}
+            assert answer.status in ("ok", "unparsed")
+    assert {caches[a.cell] for a in answers} == {first, second}
 
 
 def test_a_second_try_that_fits_is_no_failure(one_clip, compress):
@@ -254,11 +256,11 @@ def with_errors(stage, error_of):
 def test_answers_without_memory_are_tried_in_smaller_batches(answer):
     stage, row = answer
     first = stage(row).answers
-    longest = max(one["prompt_tokens"] for one in first)
+    longest = max(one.prompt_tokens for one in first)
     calls = with_errors(stage, lambda rows, pruned: out_of_memory() if rows > longest else None)
     again = stage(row).answers
-    said = ("cell", "question_id", "text", "status")
-    assert [[a[key] for key in said] for a in again] == [[a[key] for key in said] for a in first]
+    compared = attrgetter("cell", "question_id", "text", "status")
+    assert list(map(compared, again)) == list(map(compared, first))
     assert calls[0] > longest
     assert calls[-1] <= longest
     # After a lack of memory batches are smaller from the start.
@@ -270,9 +272,9 @@ def test_answers_that_never_fit_are_failed_rows_of_that_method_alone(answer):
     pruned = [planned.name for planned in stage.methods if planned.method.pruner is not None]
     with_errors(stage, lambda rows, pruned: out_of_memory() if pruned else None)
     answers = stage(row).answers
-    assert {a["cell"] for a in answers if a["status"] == "answer_failed"} == set(pruned) != set()
-    assert all("out of memory" in a["error"] for a in answers if a["cell"] in pruned)
-    assert {a["status"] for a in answers if a["cell"] not in pruned} <= {"ok", "unparsed"}
+    assert {a.cell for a in answers if a.status == "answer_failed"} == set(pruned) != set()
+    assert all("out of memory" in a.error for a in answers if a.cell in pruned)
+    assert {a.status for a in answers if a.cell not in pruned} <= {"ok", "unparsed"}
 
 
 def test_a_gpu_that_is_lost_while_answering_ends_the_process(answer):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from releases import PROTOCOLS
 
+from pipeline.clips import clip_of
 from pipeline.methods import plan_methods
-from pipeline.rows import clip_of
 from pipeline.stages.answer import AnswerQuestions
 from tango_core.compressors import build_method
 from tango_core.models import describe_model
@@ -49,5 +49,5 @@ def test_a_failed_clip_is_wrong_by_the_rules_of_either_harness(stage, protocol, 
     item = VideoItem("v", "gone.mp4", None, (KNOWN, NO_ANSWER))
     row = clip_of(protocol, item, "", "").failed("decode_failed", "no such file")
     answers = stage(row).answers
-    assert [answer["harness_score"] for answer in answers] == expected
-    assert [answer["correct"] for answer in answers] == [False, None]
+    assert [answer.harness_score for answer in answers] == expected
+    assert [answer.correct for answer in answers] == [False, None]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.stages.declarations import ANSWER_QUESTIONS, COMPRESS_VIDEO
+from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO
 
 
 @pytest.fixture
@@ -54,10 +54,10 @@ def test_answers_carry_the_times_of_their_own_method(one_clip, measured):
     profile = json.loads(measured.profile)
     caches = {cell.name: cell.cache for cell in one_clip.plan.methods}
     for row in result.answers:
-        times = profile[caches[row["cell"]]]
-        assert row["encode_ms"] == times["vision"]
-        assert row["peak_gib"] >= times["peak_gib"]
-        assert row["peak_of"] in ("process", "device")
+        times = profile[caches[row.cell]]
+        assert row.encode_ms == times["vision"]
+        assert row.peak_gib >= times["peak_gib"]
+        assert row.peak_of in ("process", "device")
 
 
 def test_a_failed_clip_has_no_times(one_clip):
@@ -66,5 +66,5 @@ def test_a_failed_clip_has_no_times(one_clip):
     assert row.status == "encode_failed"
     row = row
     result = one_clip.start(ANSWER_QUESTIONS, profile=True)(row)
-    assert {a["encode_ms"] for a in result.answers} == {None}
-    assert {a["status"] for a in result.answers} == {"encode_failed"}
+    assert {a.encode_ms for a in result.answers} == {None}
+    assert {a.status for a in result.answers} == {"encode_failed"}

@@ -12,10 +12,10 @@ from jobs_for_tests import job, plan_of
 from methods_as_files import own_method
 from ray import cloudpickle
 
-from pipeline.cache.tokens import open_cache
+from pipeline.cache.directory import open_cache
+from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import WorkerError
 from pipeline.settings import Settings
-from pipeline.stages.declarations import COMPRESS_VIDEO
 from pipeline.stages.same_code import raise_if_other_code
 from tango_core import build_method
 from tango_core.code_identity import PACKAGE

@@ -25,7 +25,10 @@ def test_results_come_in_order_and_errors_in_their_place(most):
             raise ValueError(f"no {job}")
         return job * 10
 
-    found = [(job, str(got)) for job, got in done_ahead(range(7), work, most, lambda job: most)]
+    found = [
+        (job, str(got.exception() or got.result()))
+        for job, got in done_ahead(range(7), work, most, lambda job: most)
+    ]
     expected = [str(n * 10) if n % 3 != 2 else f"no {n}" for n in range(7)]
     assert found == list(enumerate(expected))
 
@@ -70,7 +73,8 @@ def test_jobs_are_taken_in_the_thread_that_asks():
             yield number
 
     workers = [
-        got for _, got in done_ahead(jobs(), lambda job: threading.current_thread(), 2, lambda j: 2)
+        got.result()
+        for _, got in done_ahead(jobs(), lambda job: threading.current_thread(), 2, lambda j: 2)
     ]
     assert set(threads) == {threading.current_thread()}
     assert len(set(workers)) == 1
@@ -95,7 +99,8 @@ def test_the_thread_has_nothing_to_do_afterwards(how):
 
     coming = done_ahead(jobs(), work, 2, lambda job: 2)
     if how != "never begun":
-        assert next(coming) == (0, 0)
+        job, got = next(coming)
+        assert (job, got.result()) == (0, 0)
         assert running.wait(60)
         release.set()
     if how == "jobs fail":

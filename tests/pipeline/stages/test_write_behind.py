@@ -10,8 +10,8 @@ from types import MethodType
 
 import pytest
 
+from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import DeviceError
-from pipeline.stages.declarations import COMPRESS_VIDEO
 from pipeline.stages.threads import Writers
 from pipeline.storage.objects import NoConnectionError
 
@@ -143,39 +143,3 @@ def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, cli
 
 def test_on_a_cpu_and_a_disk_no_other_thread_writes(one_clip):
     assert one_clip.start(COMPRESS_VIDEO).writers.most == 0
-
-
-def test_so_many_threads_write_and_no_more():
-    writers, both = Writers(2), threading.Barrier(2)
-    lock, active, most_active = threading.Lock(), 0, 0
-
-    def work() -> None:
-        nonlocal active, most_active
-        with lock:
-            active += 1
-            most_active = max(most_active, active)
-        both.wait(LONG_S)  # nobody comes by alone
-        with lock:
-            active -= 1
-
-    for _ in range(2):  # their threads end when nothing waits, and come again
-        for one in [writers.begin(work) for _ in range(6)]:
-            one.result()
-    assert most_active == 2
-
-
-def fail() -> None:
-    """Not written."""
-    raise OSError("full")
-
-
-def test_what_a_writing_raises_is_raised_as_often_as_it_is_awaited():
-    writing = Writers(1).begin(fail)
-    for _ in range(2):
-        with pytest.raises(OSError, match="full"):
-            writing.result()
-
-
-def test_without_threads_a_writing_raises_where_it_is_begun():
-    with pytest.raises(OSError, match="full"):
-        Writers(0).begin(fail)

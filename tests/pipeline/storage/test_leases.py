@@ -40,12 +40,12 @@ def lease_of(run, clock):
 
 
 def contents(run):
-    return [run.read(file.base_name) for file in run.files()]
+    return [run.read(file.name) for file in run.files()]
 
 
 def pretend(run, **changes):
     """Change what the lease file says of its driver."""
-    (name,) = (file.base_name for file in run.files())
+    (name,) = (file.name for file in run.files())
     run.write(name, json.dumps(json.loads(run.read(name)) | changes).encode())
 
 
@@ -113,7 +113,7 @@ def test_a_lease_on_a_disk_expires_unless_it_is_renewed(tmp_path, clock):
 def test_in_a_store_the_clock_of_the_store_counts_and_no_other(in_store, monkeypatch):
     Lease(in_store).take()
     pretend(in_store, **ELSEWHERE)
-    assert 0 <= in_store.store.age_s(in_store.path(in_store.files()[0].base_name)) < 600
+    assert 0 <= in_store.store.age_s(in_store.path(in_store.files()[0].name)) < 600
     late = FakeClock()
     late.passed_s = 400 * 86_400.0
     with pytest.raises(LeaseError, match=r"the driver on host node7.*--steal"):

@@ -101,6 +101,17 @@ class TestEveryCompressor:
             assert "needs" in message
             assert field in message
 
+    def test_features_that_require_gradients_give_the_same_bytes(self, name):
+        compressor, clip = _build(name, 0.25).compressor, make_clip()
+        wanted = {
+            field: getattr(clip, field).clone().requires_grad_()
+            for field in ("tokens", *compressor.needs)
+        }
+        plain, other = compressor.compress(clip), compressor.compress(replace(clip, **wanted))
+        assert torch.equal(plain.indices, other.indices)
+        assert torch.equal(plain.tokens, other.tokens)
+        assert not other.tokens.requires_grad
+
     def test_it_passes_on_what_is_known_of_the_file(self, name):
         source = ClipSource(duration_s=2.5, frame_height=360)
         compressor = _build(name, 0.25).compressor

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.cache.tokens import TokenCache, open_cache
+from pipeline.cache.directory import TokenCache, open_cache
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.options import option_names
 from tango_core.models import describe_model

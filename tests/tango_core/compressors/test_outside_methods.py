@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from methods_as_files import COMPRESS, FIRST, HEAD, forget
 
-from pipeline.cache.tokens import open_cache
+from pipeline.cache.directory import open_cache
 from tango_core import code_identity, extensions
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.contract import check_method

@@ -117,11 +117,6 @@ def test_holitom_counts_what_really_is_static():
     assert released < asked <= careful
 
 
-def test_holitom_uses_one_threshold_at_every_retention():
-    assert build_method("holitom", retention=0.1, stop={}).compressor.resolved_tau == 0.8
-    assert build_method("holitom", retention=0.1).compressor.resolved_tau == 0.65
-
-
 def test_visionzip_puts_no_target_on_a_sink_of_the_grid():
     features = make_clip(num_frames=6, grid=(7, 7), kind="noise")
     sinks = Stop(0.0, 0.0).sink_scores(features.attention).topk(20).indices.tolist()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from golden_files import GOLDEN2_DIR
 
-from tango_core.compressors import CONTROLS, METHODS, build_method, equivalent_retention
+from tango_core.compressors import build_method, equivalent_retention
 from tango_core.compressors.baselines import grids_of_shape
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.types import VisualFeatures
@@ -132,7 +132,3 @@ def test_a_block_of_one_keeps_everything_and_shares_the_cache_of_full():
 def test_a_seed_that_draws_nothing_names_no_other_cache():
     one, other = (build_method("block", seed=seed).compressor.identity() for seed in (0, 1))
     assert one == other
-
-
-def test_controls_are_methods():
-    assert set(CONTROLS) <= set(METHODS)

@@ -120,8 +120,3 @@ def test_every_selection_meets_its_budget(selection, budget):
     if budget == "exact":
         assert ours.num_kept == asked
     assert asked <= ours.num_kept <= asked + 2 * 7
-
-
-def test_without_weights_attention_is_not_needed():
-    assert build_method("flashvid", retention=0.1, selection="div").compressor.needs == frozenset()
-    assert build_method("flashvid", retention=0.1).compressor.needs == {"attention"}

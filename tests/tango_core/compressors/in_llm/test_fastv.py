@@ -33,17 +33,6 @@ def test_layer_2_of_28_turns_the_average_into_the_local_share(retention, local):
     assert sum(shares) / 28 == pytest.approx(retention, abs=1e-11)
 
 
-def test_an_average_that_the_first_layers_use_up_is_an_error_that_says_what_is_possible():
-    with pytest.raises(ValueError, match=r"retention 0\.1 .*layer=3.*0\.107143") as error:
-        FastV(retention=0.1, layer=3).layers(28)
-    assert "\n" not in str(error.value)
-
-
-def test_a_layer_that_does_not_exist_is_an_error():
-    with pytest.raises(ValueError, match="4 layers"):
-        FastV(retention=0.9, layer=4).layers(4)
-
-
 def test_equal_scores_keep_the_first_tokens():
     uniform = torch.full((2, 60, 60), 1 / 60)
     context = recorded_context(attention=lambda rows: uniform[:, rows])

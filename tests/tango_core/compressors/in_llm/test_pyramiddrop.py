@@ -54,11 +54,6 @@ def test_tokens_are_ranked_by_the_layer_to_come():
         assert torch.equal(pruned.hidden, context.hidden[pruned.keep])
 
 
-def test_a_model_without_room_for_the_stages_is_an_error():
-    with pytest.raises(ValueError, match="do not fit a language model of 2 layers"):
-        PyramidDrop(retention=0.5).layers(2)
-
-
 def test_stages_and_ratios_of_ones_own_are_taken_as_they_are():
     method = build_method(
         "pyramiddrop", retention=0.375, stages=[2, 4], ratios=[0.5, 0.25], num_layers=8

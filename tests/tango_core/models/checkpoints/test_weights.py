@@ -107,24 +107,14 @@ def test_a_stored_head_of_a_tied_checkpoint_is_used_where_it_differs(tmp_path, c
 
 @pytest.mark.parametrize("load", [describe_model, load_encoder, load_language_model])
 class TestCheckpointsThatAreNotPlainWeights:
-    @pytest.mark.parametrize(
-        ("method", "name"),
-        [
-            ("awq", "AWQ"),
-            ("gptq", "GPTQ"),
-            ("fp8", "FP8"),
-            ("bitsandbytes", "bitsandbytes"),
-            ("compressed-tensors", "compressed-tensors"),
-            ("torchao", "torchao"),
-        ],
-    )
+    @pytest.mark.parametrize("method", ["awq", "bitsandbytes"])
     @pytest.mark.parametrize("part", [None, "text_config"])
-    def test_quantised_weights_are_refused_by_name(self, tmp_path, load, method, name, part):
+    def test_quantised_weights_are_refused_by_name(self, tmp_path, load, method, part):
         path = save_llava(build_llava(), tmp_path)
         content = json.loads((path / "config.json").read_text())
         (content[part] if part else content)["quantization_config"] = {"quant_method": method}
         (path / "config.json").write_text(json.dumps(content))
-        with pytest.raises(ValueError, match=rf"is quantised \({name}, .*dequantised") as error:
+        with pytest.raises(ValueError, match=rf"is quantised \({method}, .*dequantised") as error:
             load(NAME, str(path))
         assert "\n" not in str(error.value)
 

@@ -141,13 +141,3 @@ def test_what_the_loop_does_not_compute_is_refused(build, words):
     with pytest.raises(ValueError, match=words) as error:
         LayerLoop(build(), torch.nn.Identity())
     assert "\n" not in str(error.value)
-
-
-def test_an_unknown_class_shows_no_attention():
-    model = gpt_oss()
-    hidden, positions = states_and_positions("gpt-oss")
-    cosine, sine = model.rotary_emb(hidden, positions)
-    attention = LayerAttention(model.layers[0], hidden[0], (cosine[0], sine[0]))
-    for show in (attention.keys, lambda: attention.probabilities(torch.arange(2))):
-        with pytest.raises(ValueError, match="GptOssAttention"):
-            show()

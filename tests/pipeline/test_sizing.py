@@ -2,8 +2,9 @@
 
 import pytest
 
-from pipeline.resources.pools import ActorPool, PoolError, Pools, preflight
-from pipeline.resources.sizing import AutoPools, Work, pools_for, suggest_pools
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool, PoolError, preflight
+from pipeline.sizing import AutoPools, Work, pools_for, suggest_pools
 
 ALL = ("decode", "compress", "answer")
 CLUSTERS = {

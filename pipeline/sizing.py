@@ -10,8 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any, cast
 
-from pipeline.resources.pools import ActorPool, PoolError, Pools, TaskPool, preflight
+from pipeline.clips import Pools
+from pipeline.resources.pools import ActorPool, PoolError, preflight
 
 Node = Mapping[str, float]
 
@@ -75,42 +77,51 @@ def suggest_pools(nodes: Sequence[Node], work: Work) -> Pools:
         PoolError: If not even one worker of each stage fits.
     """
     names = [name for name in _ACTORS if name in work.seconds]
-    if work.gpus and sum(math.floor(node.get("GPU", 0)) for node in nodes) > 0:
-        pools = _on_gpus(nodes, work, names)
-    else:
-        pools = _on_cpus(nodes, work, names)
-    return _that_fit(pools, nodes, work, names)
+    on_gpus = work.gpus and sum(math.floor(node.get("GPU", 0)) for node in nodes) > 0
+    actors = (_on_gpus if on_gpus else _on_cpus)(nodes, work, names)
+    while True:
+        pools = Pools(**cast("dict[str, Any]", actors))
+        try:
+            preflight(pools, nodes, [name for name in ("decode", *names) if name in work.seconds])
+            return pools
+        except PoolError:  # fewer actors may fit
+            largest = max(names, key=lambda name: actors[name].least)
+            if (least := actors[largest].least) > 1:
+                actors[largest] = replace(actors[largest], num_actors=least - 1)
+            elif any(pool.num_cpus for pool in actors.values()):
+                # One actor of each stage, without reserved CPUs: they share those of the machine.
+                actors = {name: replace(pool, num_cpus=0) for name, pool in actors.items()}
+            else:
+                raise
 
 
-def _on_gpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
+def _on_gpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> dict[str, ActorPool]:
     """Assign GPUs to the actor pools by their work, and CPUs to decoding."""
     num_gpus = sum(math.floor(node.get("GPU", 0)) for node in nodes)
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
     if num_gpus < len(names):
         share = math.floor(100 / len(names)) / 100
-        return _with(Pools(), {name: ActorPool(1, num_gpus=share) for name in names})
+        return {name: ActorPool(1, num_gpus=share) for name in names}
     actors = _shared_out(num_gpus, names, work)
-    # A thread beside the GPU, unless decoding would be left without.
+    # Actors also reserve a CPU, unless none would be left for decoding.
     cpus = 1 if num_cpus >= 2 * sum(actors.values()) + 1 else 0
-    return _with(
-        Pools(),
-        {name: ActorPool(count, num_gpus=1, num_cpus=cpus) for name, count in actors.items()},
-    )
+    return {name: ActorPool(count, num_gpus=1, num_cpus=cpus) for name, count in actors.items()}
 
 
-def _on_cpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
+def _on_cpus(nodes: Sequence[Node], work: Work, names: Sequence[str]) -> dict[str, ActorPool]:
     """Assign CPUs to the actor pools by their work, and the rest to decoding."""
     num_cpus = sum(math.floor(node.get("CPU", 0)) for node in nodes)
     if num_cpus <= len(names) + 1:
-        return Pools()
+        return {name: ActorPool() for name in names}
     workers = _shared_out(num_cpus, ["decode", *names], work)
-    room = _MEMORY_SHARE * sum(node.get("memory", math.inf) for node in nodes)
-    pools = {}
+    memory = _MEMORY_SHARE * sum(node.get("memory", math.inf) for node in nodes)
+    actors = {}
     for name in names:
-        each = work.actor_bytes.get(name, 0)
-        most = max(1, int(room / len(names) / each)) if each and room < math.inf else workers[name]
-        pools[name] = ActorPool(min(workers[name], most), num_cpus=1)
-    return _with(Pools(decode=TaskPool(1)), pools)
+        each, most = work.actor_bytes.get(name, 0), workers[name]
+        if each and memory < math.inf:
+            most = max(1, int(memory / len(names) / each))
+        actors[name] = ActorPool(min(workers[name], most), num_cpus=1)
+    return actors
 
 
 def _shared_out(num_workers: int, names: Sequence[str], work: Work) -> dict[str, int]:
@@ -122,39 +133,3 @@ def _shared_out(num_workers: int, names: Sequence[str], work: Work) -> dict[str,
             break
         found[max(open_, key=lambda name: work.seconds.get(name, 0) / found[name])] += 1
     return found
-
-
-def _that_fit(pools: Pools, nodes: Sequence[Node], work: Work, names: Sequence[str]) -> Pools:
-    """The same pools with fewer actors until they fit node by node."""
-    while True:
-        try:
-            preflight(pools, nodes, [name for name in ("decode", *names) if name in work.seconds])
-        except PoolError:
-            largest = max(names, key=lambda name: _pool(pools, name).least)
-            pool = _pool(pools, largest)
-            if pool.least > 1:
-                pools = _with(pools, {largest: replace(pool, num_actors=pool.least - 1)})
-            elif any(_pool(pools, name).num_cpus for name in names):
-                # One of each without a CPU of their own: the machine shares them out.
-                changed = {name: replace(_pool(pools, name), num_cpus=0) for name in names}
-                pools = _with(pools, changed)
-            else:
-                raise
-        else:
-            return pools
-
-
-def _with(pools: Pools, actors: Mapping[str, ActorPool]) -> Pools:
-    """The same pools with some of the actor pools replaced."""
-    return replace(
-        pools,
-        compress=actors.get("compress", pools.compress),
-        answer=actors.get("answer", pools.answer),
-    )
-
-
-def _pool(pools: Pools, name: str) -> ActorPool:
-    """An actor pool by its stage's name."""
-    pool = getattr(pools, name)
-    assert isinstance(pool, ActorPool)
-    return pool
