@@ -14,7 +14,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.results.answer_columns import (
@@ -206,7 +205,7 @@ class QuestionIndex:
             question_id=answers.table["question_id"],
             groups=[texts[code] for code in codes.tolist()],
             col=own.astype(np.int32),
-            letter=list(letters_of(answers).tobytes().decode("ascii")),
+            letter=letters_of(answers),
             run=np.full(len(own), run, np.int32),
             **{name: _column(answers.table, name) for name in SHOWN},
         )
@@ -244,26 +243,20 @@ class QuestionIndex:
         self._connection.execute(f"INSERT INTO {target} SELECT * FROM incoming")
 
 
-def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
-    """(n,) outcome letter of every answer as a byte.
+def letters_of(columns: AnswerColumns) -> list[str]:
+    """Outcome letter of every answer.
 
     Lower-case r, w, u, n mark answers about damaged clips that were kept.
     """
-    bits = columns.bits
-    known = (bits & SCORED) > 0
-    letters = np.full(len(bits), ord("N"), np.uint8)
-    letters[known & ((bits & OK) > 0)] = ord("W")
-    letters[(bits & RIGHT) > 0] = ord("R")
-    letters[known & ((bits & UNPARSED) > 0)] = ord("U")
-    answered = (bits & (OK | UNPARSED)) > 0
-    letters[answered & ((bits & DAMAGED_BIT) > 0)] += ord("r") - ord("R")
-    failed = (bits & FAILED_BIT) > 0
-    letters[failed | ~answered] = ord("x")
+    known, right, ok, unparsed, failed, damaged = (
+        (columns.bits & bit) > 0 for bit in (SCORED, RIGHT, OK, UNPARSED, FAILED_BIT, DAMAGED_BIT)
+    )
     codes, names = columns.texts("status")
-    for code, name in enumerate(names):
-        if name in STATUSES:
-            letters[failed & (codes == code)] = ord(STATUSES[name][0])
-    return letters
+    reasons = np.array([*(STATUSES.get(name, "x")[0] for name in names), "x"])[codes]
+    letters = np.select([known & unparsed, right, known & ok], ["U", "R", "W"], "N")
+    letters = np.where(damaged, np.char.lower(letters), letters)
+    letters = np.where(ok | unparsed, letters, "x")
+    return [str(letter) for letter in np.where(failed, reasons, letters)]
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:

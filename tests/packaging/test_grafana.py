@@ -1,4 +1,4 @@
-"""The dashboard asks for metrics that there are, and its queries give numbers."""
+"""The Grafana dashboard: its metrics exist, and its queries have results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def recorded():
     return {line.partition("{")[0] for line in RECORDING.read_text().splitlines()}
 
 
-def test_every_metric_of_the_dashboard_is_one_that_is_emitted():
+def test_every_metric_of_the_dashboard_is_emitted():
     asked = {name for query in QUERIES.values() for name in METRIC.findall(query)}
     assert {name for name in asked if name.startswith("ray_tango_")} <= OURS
     assert {name for name in asked if not name.startswith("ray_tango_")} <= recorded(), "Ray's own"
@@ -35,7 +35,7 @@ def test_every_metric_is_in_the_recording():
     assert recorded() >= OURS
 
 
-def test_panels_do_not_overlap_and_have_numbers_of_their_own():
+def test_panels_do_not_overlap_and_have_unique_ids():
     cells = [
         (x, y)
         for panel in DASHBOARD["panels"]
@@ -62,13 +62,13 @@ def values(series):
 
 @pytest.mark.system
 @pytest.mark.parametrize("panel", QUERIES)
-def test_every_query_gives_numbers_over_a_recorded_job(prometheus, panel):
+def test_every_query_has_results_for_a_recorded_job(prometheus, panel):
     result = prometheus.over_time(QUERIES[panel])
     assert any(values(series) for series in result), QUERIES[panel]
 
 
 @pytest.mark.system
-def test_the_panels_tell_what_the_recorded_job_did(prometheus):
+def test_panels_show_the_counts_of_the_recorded_job(prometheus):
     def last(panel):
         return {
             series["metric"].get("stage", ""): values(series)[-1]
