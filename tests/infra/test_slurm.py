@@ -152,9 +152,7 @@ def in_seconds(seconds):
 @pytest.mark.parametrize(
     ("script", "name"), [("tango.sbatch", "77"), ("tango_array.sbatch", "70_1")]
 )
-def test_a_job_out_of_time_is_requeued(
-    slurm, tmp_path, script, name, told
-):
+def test_a_job_out_of_time_is_requeued(slurm, tmp_path, script, name, told):
     (tmp_path / "hold").touch()
     process = slurm(script, "recipe.yaml", **{"SLURM_JOB_END_TIME": "", told: in_seconds(100)})
     wait_until(tmp_path, "tango sweep")

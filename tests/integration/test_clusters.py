@@ -162,9 +162,7 @@ def python(tmp_path):
     return environment / "bin/python"
 
 
-def test_the_job_uses_nothing_of_the_client_environment(
-    tmp_path, python, cluster
-):
+def test_the_job_uses_nothing_of_the_client_environment(tmp_path, python, cluster):
     """The client has the extras `pipeline` and `jobs`, in an environment that it sends along."""
     dashboard, drivers = cluster
     there, told = tmp_path / "cluster", tmp_path / "told.json"

@@ -118,7 +118,9 @@ def damaged_folder(tmp_path):
 @pytest.mark.parametrize(
     "executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])]
 )
-def test_a_damaged_clip_fails_unless_the_recipe_keeps_it(damaged_folder, tmp_path, executor, request):
+def test_a_damaged_clip_fails_unless_the_recipe_keeps_it(
+    damaged_folder, tmp_path, executor, request
+):
     if executor == "ray":
         request.getfixturevalue("local_ray")
     shared = {"executor": executor, "decode": {"damaged": "fail"}}
@@ -148,9 +150,7 @@ def test_a_damaged_clip_fails_unless_the_recipe_keeps_it(damaged_folder, tmp_pat
         assert "answers on damaged clips" in page
 
 
-def test_resuming_with_fail_drops_answers_about_damaged_clips(
-    damaged_folder, tmp_path
-):
+def test_resuming_with_fail_drops_answers_about_damaged_clips(damaged_folder, tmp_path):
     changes = {"executor": "local", "decode": {"damaged": "keep"}}
     outcome, run_dir = run(recipe(damaged_folder, **changes), tmp_path / "runs")
     assert outcome.facts.work.answered == 2

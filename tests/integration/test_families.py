@@ -103,7 +103,9 @@ def recipe_of(made, name, methods=None, **changes):
         ("internvl-chat", {}, 80, None),
     ],
 )
-def test_a_job_equals_direct_calls_of_encoder_and_language_model(made, tmp_path, name, options, total, text):
+def test_a_job_equals_direct_calls_of_encoder_and_language_model(
+    made, tmp_path, name, options, total, text
+):
     family, _, usual, _, num_layers = CHECKPOINTS[name]
     recipe = recipe_of(made, name, model=options)
     outcome, run_dir = run(recipe, tmp_path)

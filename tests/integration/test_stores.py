@@ -60,9 +60,7 @@ def objects(bucket: str, folder: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_sweep_with_all_files_in_a_store(
-    tango, recipe, bucket, server, tmp_path, monkeypatch
-):
+def test_a_sweep_with_all_files_in_a_store(tango, recipe, bucket, server, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", server.endpoint)
     output = f"s3://{bucket}/runs"
     code, out, err = tango("sweep", recipe, "--output", output)
