@@ -33,7 +33,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses $(PROC
 VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos fuzz seeds lint types format methods \
+.PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos mutations fuzz seeds lint types format methods \
         bench bench-gpu ui resolve wheel clean
 
 help:  ## List the targets
@@ -94,11 +94,14 @@ test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
 	@$(PYTEST) -m 'not gpu'
 
-chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); small tests for what fails
+chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); what fails as tests
 	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)
 
-fuzz: $(READY)  ## Read N (5000) damaged files from seed SEED (0): videos, caches, runs, annotations, recipes
-	@$(BIN)/python -m tests.chaos.fuzz --seed $(or $(SEED),0) --number $(or $(N),5000)
+mutations: $(READY)  ## Bring 28 known faults back one at a time and look for each of them
+	@$(BIN)/python -m tests.chaos.mutations.hunt
+
+fuzz: $(READY)  ## Read N (5000) damaged files from seed SEED (0): videos, caches, answers
+	@$(BIN)/python -m tests.chaos.fuzz.run --seed $(or $(SEED),0) --number $(or $(N),5000)
 
 lint: $(READY) types  ## Check style and types
 	@$(BIN)/ruff check .

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from tango_core.ops.frame_runs import FrameMeans, find_runs
+from tango_core.ops.frame_runs import find_runs
 from tango_core.ops.merging import gather_weighted
 from tango_core.types import CompressedVideo, VisualFeatures
 
@@ -66,8 +66,6 @@ class Combination:
         sources: (N,) int64 flat positions of the tokens that are read.
         weights: (N,) float32.
         drawing: Data for the viewer; `None` if not requested.
-        means: Averages of the clip's tokens computed while planning, reused by `apply` on the same
-            tokens; not part of stored plans.
     """
 
     indices: Tensor
@@ -77,7 +75,6 @@ class Combination:
     sources: Tensor | None = None
     weights: Tensor | None = None
     drawing: Drawing | None = None
-    means: FrameMeans | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and types; positions are checked when the map is applied."""
@@ -124,7 +121,7 @@ class Combination:
         """Whether all kept tokens are unchanged."""
         return self.offsets is None
 
-    def combine(self, rows: Tensor, means: FrameMeans | None = None) -> Tensor:
+    def combine(self, rows: Tensor) -> Tensor:
         """Apply the map to any tensor with one row per token of the clip.
 
         Sums are float32 and always made in the order that follows from the plan, so equal rows give
@@ -133,7 +130,6 @@ class Combination:
         Args:
             rows: (T, L, D) or (T * L, D), any float dtype: the clip's tokens or companions
                 (DeepStack).
-            means: Precomputed averages of these rows, if available; they do not change results.
 
         Returns:
             (K, D) in the dtype and on the device of `rows`; never a view of it.
@@ -156,7 +152,7 @@ class Combination:
         if flat.device.type == "cpu":
             runs = find_runs(sources, offsets, weights, self.grid[1] * self.grid[2])
             if runs is not None:
-                return runs.combine(flat, means).to(rows.dtype)
+                return runs.combine(flat).to(rows.dtype)
         return gather_weighted(flat, sources, offsets, weights).to(rows.dtype)
 
     def companions(self, rows: Tensor | None, *, anchored: bool = False) -> Tensor | None:
@@ -197,7 +193,7 @@ class Combination:
                 are not ascending, unique and in range.
         """
         return CompressedVideo(
-            tokens=self.combine(tokens, self.means),
+            tokens=self.combine(tokens),
             indices=self.indices.to(tokens.device),
             grid=self.grid,
             timestamps=self.timestamps,
@@ -250,7 +246,6 @@ def in_order(
     features: VisualFeatures,
     parts: Sequence[Terms],
     drawing: Drawing | None = None,
-    means: FrameMeans | None = None,
 ) -> Combination:
     """Combine parts into a `Combination`, ascending by position, without device synchronisation.
 
@@ -258,7 +253,6 @@ def in_order(
         features: The clip's features.
         parts: Parts that keep disjoint positions. Terms of one token are summed in this order.
         drawing: Data for the viewer.
-        means: See `Combination`.
     """
     if len(parts) == 1 and parts[0].targets is parts[0].sources:
         # All unchanged: a selection.
@@ -281,5 +275,4 @@ def in_order(
         sources=sources,
         weights=weights,
         drawing=drawing,
-        means=means,
     )

@@ -152,6 +152,16 @@ def test_a_package_has_fifteen_modules_at_most():
         assert len(own) <= MOST_MODULES, folder
 
 
+def test_vllm_is_imported_by_its_own_modules_alone():
+    found = {
+        path.name
+        for path in PRODUCT.values()
+        if any(name.split(".")[0] == "vllm" for name in imports_of(path))
+    }
+    assert found
+    assert all(name.startswith("vllm_") for name in found)
+
+
 def test_the_pipeline_knows_of_benchmarks_only_how_they_ask_and_score():
     allowed = {
         "tango_core.benchmarks.base",

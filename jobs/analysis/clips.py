@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -17,8 +18,7 @@ from pipeline.cache.features import FeatureStore, open_store
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
 from pipeline.clips import Clip
-from pipeline.methods import PlannedMethod, plan_methods
-from pipeline.plan import plan_clips
+from pipeline.plan import PlannedMethod, plan_clips, plan_methods
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
@@ -32,6 +32,7 @@ from tango_core.models.base import VisionEncoder
 from tango_core.models.placement import resolve_device
 from tango_core.types import VideoFrames, VisualFeatures
 
+_T = TypeVar("_T")
 logger = logging.getLogger(__name__)
 
 
@@ -52,6 +53,7 @@ class JobClips:
     def __init__(self, job: Job, cache_root: str) -> None:
         self.job, self.cache_root = job, cache_root
         self.built: BuiltJob = build(replace(job, executor="local"))
+        self.num_analysed = 0
         self.num_failed = 0
         self.num_stored = 0
         self._table = self._listed()
@@ -88,20 +90,34 @@ class JobClips:
                 self._failed(clip)
 
     def decoded(self) -> Iterator[tuple[Clip, VideoFrames]]:
-        """All clips with their frames; clips that cannot be decoded are logged and counted."""
-        for clip in self.rows():
-            if (frames := self.frames(clip)) is not None:
-                yield clip, frames
+        """All clips with their frames; clips that cannot be decoded are logged and counted.
+
+        Raises:
+            RecipeError: At the end, if no clip could be decoded.
+        """
+        yield from self._analysed((clip, self.frames(clip)) for clip in self.rows())
 
     def features(self, needs: frozenset[str]) -> Iterator[tuple[Clip, VisualFeatures]]:
         """All clips with their tokens and the signals `needs`.
 
         Args:
             needs: Names of signals; the encoder must provide all of them.
+
+        Raises:
+            RecipeError: At the end, if no clip could be decoded.
         """
-        for clip in self.rows():
-            if (features := self._features_of(clip, needs)) is not None:
-                yield clip, features
+        yield from self._analysed((clip, self._features_of(clip, needs)) for clip in self.rows())
+
+    def _analysed(self, found: Iterable[tuple[Clip, _T | None]]) -> Iterator[tuple[Clip, _T]]:
+        """Clips that have a value; counts them."""
+        for clip, value in found:
+            if value is not None:
+                self.num_analysed += 1
+                yield clip, value
+        if not self.num_analysed:
+            raise RecipeError(
+                f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
+            )
 
     def _features_of(self, clip: Clip, needs: frozenset[str]) -> VisualFeatures | None:
         """Tokens and signals of a clip; `None`, and counted as failed, if it cannot be decoded."""
@@ -130,23 +146,13 @@ class JobClips:
         decoded = self._decoded(clip)
         return None if decoded is None else frames_of(decoded)
 
-    def subtitle(self, analysed: int) -> str:
-        """The subtitle of a page: model, benchmark and number of clips.
-
-        Args:
-            analysed: Number of analysed clips.
-
-        Raises:
-            RecipeError: If no clip was analysed.
-        """
-        if not analysed:
-            raise RecipeError(
-                f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
-            )
+    @property
+    def subtitle(self) -> str:
+        """The subtitle of a page: model, benchmark and number of clips."""
         stored = f", features of {self.num_stored} from the store" if self.num_stored else ""
         note = f" ({self.model.note})" if self.model.note else ""
         benchmarks = ", ".join(self.built.benchmarks)
-        return f"{self.model.name}{note} on {analysed} clip(s) of {benchmarks}{stored}"
+        return f"{self.model.name}{note} on {self.num_analysed} clip(s) of {benchmarks}{stored}"
 
     def _decoded(self, clip: Clip) -> Clip | None:
         """Run the decode stage with the recipe's limits."""

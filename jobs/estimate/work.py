@@ -411,45 +411,6 @@ def _cell(rows: pd.DataFrame) -> CellRates:
     )
 
 
-@dataclass(frozen=True)
-class StageTime:
-    """One stage of a job.
-
-    Attributes:
-        name: Of the stage.
-        busy_s: Seconds of work in one worker.
-        workers: Workers that share it.
-    """
-
-    name: str
-    busy_s: float
-    workers: float
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds on the clock if it waits for nothing."""
-        return self.busy_s / self.workers
-
-
-@dataclass(frozen=True)
-class Timing:
-    """When a job will be done.
-
-    Attributes:
-        stages: Those whose rate is known.
-        wall_s: Seconds from start to end; `None` if the rate of a stage is not known.
-        bottleneck: The stage that takes longest; `None` if a rate is missing.
-        unknown: Stages without a measured rate.
-        cost: In the currency of the price; `None` without a price.
-    """
-
-    stages: tuple[StageTime, ...]
-    wall_s: float | None
-    bottleneck: str | None
-    unknown: tuple[str, ...]
-    cost: float | None
-
-
 def stage_seconds(
     counts: Counts, cells: Sequence[CellTokens], rates: Rates, *, answers: bool = True
 ) -> dict[str, float | None]:
@@ -523,22 +484,29 @@ def time_job(
     num_cpus: float,
     *,
     price_per_hour: float | None = None,
-) -> Timing:
-    """Turn busy seconds into time on the clock.
+) -> dict[str, Any]:
+    """Turn busy seconds into time on the clock, as plain data.
 
     Args:
         seconds: From `stage_seconds`.
         pools: Workers on Ray, where stages overlap as far as there are CPUs; `None` for a loop,
-            where the next clip is decoded while one is in work, and all else adds up.
+            where the next clip is decoded while one is in flight, and all else adds up.
         num_cpus: CPUs of all nodes together.
-        price_per_hour: Of all nodes together.
+        price_per_hour: Price of all nodes together.
+
+    Returns:
+        `stages` with a known rate, each with the time that it takes if it waits for nothing;
+        `wall_s` from start to end, `bottleneck` and `cost`, which are `None` if not known; and
+        `unknown`, the stages without a measured rate.
     """
     known = {name: value for name, value in seconds.items() if value is not None}
-    unknown = tuple(name for name in seconds if name not in known)
-    stages = tuple(
-        StageTime(name, value, _workers(name, pools, num_cpus)) for name, value in known.items()
-    )
-    slowest = max(stages, key=lambda stage: stage.wall_s, default=None)
+    unknown = [name for name in seconds if name not in known]
+    stages: list[dict[str, Any]] = []
+    for name, busy_s in known.items():
+        workers = _workers(name, pools, num_cpus)
+        times = {"busy_s": busy_s, "workers": workers, "wall_s": busy_s / workers}
+        stages.append({"name": name, **times})
+    slowest = max(stages, key=lambda stage: stage["wall_s"], default=None)
     wall: float | None = None
     if not unknown and pools is None:
         # A loop decodes in a process of its own beside everything else.
@@ -548,14 +516,14 @@ def time_job(
         # Actors reserve no CPU unless the recipe says so, and take turns on those there are.
         on_cpus = [n for n in known if n == "decode" or not getattr(pools, n).num_gpus]
         cpus_s = sum(known[name] for name in on_cpus) / max(1.0, num_cpus)
-        wall = max(0.0 if slowest is None else slowest.wall_s, cpus_s) + RAY_START_S
-    return Timing(
-        stages=stages,
-        wall_s=wall,
-        bottleneck=slowest.name if slowest is not None and not unknown else None,
-        unknown=unknown,
-        cost=None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
-    )
+        wall = max(slowest["wall_s"] if slowest else 0.0, cpus_s) + RAY_START_S
+    return {
+        "stages": stages,
+        "wall_s": wall,
+        "bottleneck": slowest["name"] if slowest and not unknown else None,
+        "unknown": unknown,
+        "cost": None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
+    }
 
 
 def _workers(name: str, pools: Pools | None, num_cpus: float) -> float:

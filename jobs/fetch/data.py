@@ -224,9 +224,9 @@ def _part_plan(
     hub: Repository, part: ReleasePart, files: Sequence[RemoteFile], folder: Folder
 ) -> tuple[list[Download], list[Archive]]:
     """Files of a part to download, and archives to unpack."""
-    if unmatched := part.unmatched(file.path for file in files):
+    if not files:
         raise FetchError(
-            f"{hub.name} has no {unmatched[0]} at revision {hub.revision}; its "
+            f"{hub.name} has no {part.files[0]} at revision {hub.revision}; its "
             "layout has changed: choose another --revision, or fetch it with `hf download`"
         )
     archives, unneeded = [], set[str]()

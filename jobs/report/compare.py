@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.report.formatting import latex_notes, markdown_notes
 from jobs.report.gallery import gallery
 from jobs.report.notes import (
     On,
@@ -15,36 +14,40 @@ from jobs.report.notes import (
     control_notes,
     lost_answers_notes,
     question_notes,
-    raise_if_none,
     right_wrong,
     shown_notes,
 )
-from jobs.report.page import REPORT_FILE, render_html, write_report
+from jobs.report.page import render_html, viewer_of
 from jobs.report.shards import RunGroup, grouped, merged
-from jobs.report.tables.breakdowns import (
-    all_scores,
-    breakdowns_csv,
-    breakdowns_markdown,
-    differences_csv,
-    scores_csv,
-)
-from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown, grid_markdown
-from jobs.report.tables.confusion import confusion_markdown, confusion_table
+from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
+from jobs.report.tables.cells import cell_files
 from jobs.report.tables.paper import paper_table
 from jobs.results.baselines import full_index, with_baselines
-from jobs.results.cell_summary import CellSummary
+from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.comparisons import RightWrong
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.measurements import add_reason, sorted_reasons
 from jobs.results.outcomes import compare_cells
-from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
-from jobs.results.reduction import Reduction, questions_asked, reduce_runs
-from jobs.results.replies import FailureList, FailureReason, are_ranked
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import save_summary, summarize_reduced
+from jobs.results.quantities import (
+    CacheCounts,
+    Comparison,
+    FailureList,
+    FailureReason,
+    QuestionCounts,
+    are_ranked,
+)
+from jobs.results.summary import (
+    Reduction,
+    questions_asked,
+    reduce_runs,
+    save_summary,
+    summarize_reduced,
+)
 from pipeline.progress.parts import Digests
 from pipeline.storage import Storage
 from tango_core.errors import InputError
+
+REPORT_FILE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,49 @@ class ComparedRuns:
     cells: tuple[CellSummary, ...]
     notes: tuple[str, ...]
 
+    @property
+    def pairs(self) -> list[_Pair]:
+        """Every cell, before it was compared with others, and its run."""
+        return _pairs(self.runs)
+
     def answers(self, index: int) -> RightWrong:
-        """Answers of a cell."""
-        run, cell = _pairs(self.runs)[index]
+        """Answers of a cell that count in the headline metric."""
+        run, cell = self.pairs[index]
         return right_wrong(run.reduction, cell)
+
+    def summary_and_facts(self) -> tuple[RunSummary, JobFacts]:
+        """Summary and facts of all runs together; merged shards have those of the whole job."""
+        runs, every = self.runs, [run.facts for run in self.runs]
+        if len(runs) == 1 and runs[0].group.shards:
+            return replace(runs[0].summary, cells=self.cells), every[0]
+        facts = merged(
+            every,
+            run_id=f"comparison of {len(runs)} runs",
+            kind="comparison",
+            cells=tuple(cell for facts in every for cell in facts.cells),
+            mode=every[0].mode if len({facts.mode for facts in every}) == 1 else "throughput",
+            started_at="",
+            note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
+            peak_gib=None,
+        )
+        reasons: dict[tuple[str, str], FailureReason] = {}
+        for run in runs:
+            for reason in run.reduction.measurements.failures():
+                add_reason(reasons, reason)
+        summary = RunSummary(
+            run_id=facts.run_id,
+            kind=facts.kind,
+            runs=tuple(facts.run_id for run in runs for facts in run.group.facts),
+            model=facts.model,
+            mode=facts.mode,
+            note=facts.note,
+            skipped=facts.skipped,
+            counts=QuestionCounts.total(run.summary.counts for run in runs),
+            cache=CacheCounts.total(run.summary.cache for run in runs),
+            failures=FailureList.of(sorted_reasons(reasons.values())),
+            cells=self.cells,
+        )
+        return summary, facts
 
 
 def compared_runs(
@@ -142,9 +184,7 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
         # A part holds all answers about its clips, so a lost part also removes questions.
         found = sum(len(union.get(cell.benchmark, ())) for cell in facts.cells)
         lost += lost_answers_notes(facts, found, group.folders)
-    common = common_questions(asked)
-    if on == "common":
-        raise_if_none(asked, common)
+    common = common_questions(asked, on)
     return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
 
 
@@ -188,6 +228,21 @@ def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
     )
 
 
+def write_report(run_dir: Path) -> RunSummary:
+    """Write `summary.json`, `plots/*.png` and `report.html` of a run from its directory alone.
+
+    Args:
+        run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
+
+    Raises:
+        FileNotFoundError: If the directory is not a run or holds no answers.
+    """
+    found = compared_runs([run_dir], across=False)
+    save_summary(found.runs[0].summary, run_dir)
+    _write_page(found, run_dir)
+    return found.runs[0].summary
+
+
 def report_runs(
     run_dirs: Sequence[Path],
     output: Path | None = None,
@@ -227,81 +282,48 @@ def report_runs(
     found = compared_runs(
         run_dirs, baselines=baselines, on=on, across=output is not None, confusion=confusion
     )
-    runs, cells, notes = found.runs, found.cells, list(found.notes)
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
     if confusion is not None:
-        write_confusion(cells, [run.reduction for run, _ in _pairs(runs)], confusion, folder)
-    write_tables(cells, folder, published=published, notes=notes)
+        table = confusion_table(found.cells, [run.reduction for run, _ in found.pairs], confusion)
+        _write(folder, "confusion.md", confusion_markdown(table, confusion))
+        _write(folder, "confusion.csv", table.csv())
+    write_tables(found.cells, folder, published=published, notes=found.notes)
     if output is None:
-        save_summary(runs[0].summary, folder)
-        drawn = gallery(folder, cells, num_clips)
-        return write_report(folder, replace(runs[0].summary, cells=tuple(cells)), drawn)
-    if are_ranked(cells):
-        notes += control_notes(cells, found.answers, output)
-    return _write_comparison(runs, cells, output, notes)
+        save_summary(found.runs[0].summary, folder)
+        return _write_page(found, folder, gallery(folder, found.cells, num_clips))
+    save_summary(found.summary_and_facts()[0], folder)
+    return _write_page(found, folder, several=True)
 
 
-def _write_comparison(
-    runs: Sequence[LoadedRun],
-    cells: Sequence[CellSummary],
-    output: Path,
-    notes: Sequence[str],
+def _write_page(
+    found: ComparedRuns, folder: Path, clips: Sequence[str] = (), *, several: bool = False
 ) -> Path:
-    """Write summary, plots and page of all cells together; returns the page's path."""
-    facts = _facts(runs)
-    if len(runs) == 1 and runs[0].group.shards:  # write what the unsharded job would write
-        facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
+    """Write the page with its plots, and `controls.md` if there is a control."""
+    notes = list(found.notes)
+    if are_ranked(found.cells):
+        notes += control_notes(found.cells, found.answers, folder)
+    if several:
+        summary, facts = found.summary_and_facts()
     else:
-        summary = _summary(runs, cells, facts)
-    save_summary(summary, output)
+        summary, facts = replace(found.runs[0].summary, cells=found.cells), found.runs[0].facts
     jobs = {
-        f"{facts.run_id}/{JOB_FILE}": (folder / JOB_FILE).read_text()
-        for run in runs
-        for folder, facts in zip(run.group.folders, run.group.facts, strict=True)
-        if (folder / JOB_FILE).is_file()
+        f"{own.run_id}/{JOB_FILE}" if several else JOB_FILE: (run_dir / JOB_FILE).read_text()
+        for run in found.runs
+        for run_dir, own in zip(run.group.folders, run.group.facts, strict=True)
+        if (run_dir / JOB_FILE).is_file()
     }
-    page = render_html(summary, facts, jobs=jobs, notes=notes, plots_in=output / "plots")
-    Storage.at(output).write(REPORT_FILE, page.encode())
-    return output / REPORT_FILE
-
-
-def _summary(
-    runs: Sequence[LoadedRun], cells: Sequence[CellSummary], facts: JobFacts
-) -> RunSummary:
-    """Summarise several runs."""
-    reasons: dict[tuple[str, str], FailureReason] = {}
-    for run in runs:
-        for reason in run.reduction.measurements.failures():
-            add_reason(reasons, reason)
-    return RunSummary(
-        run_id=facts.run_id,
-        kind=facts.kind,
-        runs=tuple(facts.run_id for run in runs for facts in run.group.facts),
-        model=facts.model,
-        mode=facts.mode,
-        note=facts.note,
-        skipped=facts.skipped,
-        counts=QuestionCounts.total(run.summary.counts for run in runs),
-        cache=CacheCounts.total(run.summary.cache for run in runs),
-        failures=FailureList.of(sorted_reasons(reasons.values())),
-        cells=tuple(cells),
+    page = render_html(
+        summary,
+        facts,
+        jobs=jobs,
+        notes=notes,
+        clips=clips,
+        plots_in=folder / "plots",
+        viewer="" if several else viewer_of(folder),
     )
-
-
-def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
-    """Facts of all runs together."""
-    every = [run.facts for run in runs]
-    return merged(
-        every,
-        run_id=f"comparison of {len(runs)} runs",
-        kind="comparison",
-        cells=tuple(cell for facts in every for cell in facts.cells),
-        mode=every[0].mode if len({facts.mode for facts in every}) == 1 else "throughput",
-        started_at="",
-        note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
-        peak_gib=None,
-    )
+    Storage.at(folder).write(REPORT_FILE, page.encode())
+    return folder / REPORT_FILE
 
 
 def write_tables(
@@ -320,39 +342,15 @@ def write_tables(
     """
     paper = paper_table(cells, published=published, notes=notes)
     texts = {
-        "table.md": "\n\n".join([cells_markdown(cells), *markdown_notes(notes)]) + "\n",
-        "table.csv": cells_csv(cells),
-        "table.tex": "\n".join([cells_latex(cells), *latex_notes(notes)]) + "\n",
-        "paper_table.md": paper.markdown() + "\n",
+        **cell_files(cells, notes),
+        "paper_table.md": paper.markdown(),
         "paper_table.csv": paper.csv(),
-        "paper_table.tex": paper.latex() + "\n",
-        "grid.md": grid_markdown(cells) + "\n",
-        "breakdowns.md": breakdowns_markdown(cells) + "\n",
-        "breakdowns.csv": breakdowns_csv(cells),
+        "paper_table.tex": paper.latex(),
+        **breakdown_files(cells),
     }
-    if any(len(cell.scores) > 1 for cell in cells):
-        texts |= {"scores.md": all_scores(cells).markdown() + "\n", "scores.csv": scores_csv(cells)}
-    if differences := differences_csv(cells):
-        texts["differences_by_group.csv"] = differences
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        _write(folder, name, text)
 
 
-def write_confusion(
-    cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str, folder: Path
-) -> None:
-    """Write `confusion.md` and `confusion.csv`.
-
-    Args:
-        cells: Cells of one run or of several.
-        reductions: Per cell, the answers of its run.
-        group: Group of the questions.
-        folder: Receives the files.
-
-    Raises:
-        ValueError: As `confusion_table`.
-    """
-    table = confusion_table(cells, reductions, group)
-    markdown = confusion_markdown(table, group)
-    (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
-    (folder / "confusion.csv").write_text(table.csv(), encoding="utf-8")
+def _write(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text.rstrip("\n") + "\n", encoding="utf-8")

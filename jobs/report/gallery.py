@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jobs.report.page import viewer_of
 from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from jobs.viewer.panels import ClipPanels
 
 MOST_CELLS = 4

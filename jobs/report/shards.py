@@ -188,10 +188,15 @@ def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
     return next((found for found in every if len(set(found)) == len(found)), list(names))
 
 
+def recipe_of(run_dir: Path) -> dict[str, Any]:
+    """The resolved recipe of a run; empty if it has none."""
+    path = run_dir / JOB_FILE
+    return read_recipe(path) if path.is_file() else {}
+
+
 def _shard_and_job(folder: Path, facts: JobFacts) -> tuple[Shard, str]:
     """Shard of a run (0/1 for a whole job), and a key equal only for shards of the same job."""
-    path = folder / JOB_FILE
-    recipe = read_recipe(path) if path.is_file() else {}
+    recipe = recipe_of(folder)
     text = recipe.pop("shard", None)
     if not isinstance(text, str):
         return Shard(0, 1), str(folder.resolve())

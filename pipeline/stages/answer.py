@@ -23,7 +23,7 @@ from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
-from pipeline.methods import PlannedMethod
+from pipeline.plan import PlannedMethod
 from pipeline.rows import AnswerRow, Result, result_of
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,
@@ -34,9 +34,8 @@ from pipeline.stages.answer_rows import (
     kept_digest,
     of_damaged,
 )
-from pipeline.stages.compress import root_of
+from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
-from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.threads import done_ahead
 from pipeline.storage.faults import store_fault
 from tango_core.benchmarks.base import Protocol

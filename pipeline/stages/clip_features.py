@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -19,7 +19,7 @@ from pipeline.resources.pools import PoolError
 from pipeline.stages.device_faults import with_second_try
 from pipeline.stages.threads import Writers
 from tango_core.models.base import VisionEncoder
-from tango_core.models.memory_faults import free_memory, is_out_of_memory
+from tango_core.models.memory_faults import is_out_of_memory
 from tango_core.ops.finite import raise_for_values, raise_if_not_finite
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -61,33 +61,24 @@ class FeatureSource:
         self.store, self.device = store, device
         self.writers = writers or Writers(0)
         self._load = load
-        self._encoder: VisionEncoder | None = None
-        self._no_room: str | None = None
 
-    @property
+    @cached_property
     def encoder(self) -> VisionEncoder:
         """The vision encoder.
 
         Raises:
-            PoolError: If it does not fit into the device's memory; it is not loaded again then.
+            PoolError: If it does not fit into the device's memory.
         """
-        if self._no_room is not None:
-            raise PoolError(self._no_room)
-        if self._encoder is not None:
-            return self._encoder
         try:
-            self._encoder = with_second_try(self._load)
-            return self._encoder
+            return with_second_try(self._load)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            self._no_room = (
-                "the vision encoder does not fit into the free memory of its device "
-                f"({one_line(str(error))[:200]}); raise pools.compress.num_gpus, or use a "
-                "larger GPU"
-            )
-        free_memory()  # outside of `except`, where the error still references loaded weights
-        raise PoolError(self._no_room)
+            reason = one_line(str(error))[:200]
+        raise PoolError(
+            f"the vision encoder does not fit into the free memory of its device ({reason}); raise "
+            "pools.compress.num_gpus, or use a larger GPU"
+        )
 
     def encoded(self, frames: VideoFrames, needs: frozenset[str]) -> ClipFeatures:
         """Encode a clip without storing its features.

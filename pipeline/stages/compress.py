@@ -7,11 +7,13 @@ the next clip is encoded. A clip is returned when all its token sets are written
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,14 +21,14 @@ import torch
 from pipeline.cache.derived import derived, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
+from pipeline.cache.fingerprint import canonical_json
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry, identity_of
 from pipeline.clips import COMPRESS_VIDEO, Clip
-from pipeline.errors import DeviceError
+from pipeline.errors import DeviceError, WorkerError
 from pipeline.rows import source_of
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of
-from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.threads import Writers
 from pipeline.storage.faults import store_fault
 from tango_core.compressors.base import Compressor
@@ -284,3 +286,29 @@ def frames_of(clip: Clip) -> VideoFrames:
 def root_of(caches: Mapping[str, TokenCache]) -> str:
     """The directory or bucket of all caches of a job, for messages."""
     return next((c.storage.root.rpartition("/")[0] for c in caches.values()), "the token cache")
+
+
+def raise_if_other_code(
+    compressors: Mapping[str, Compressor], caches: Mapping[str, TokenCache]
+) -> None:
+    """Refuse to fill a cache if this process has other code of the method than the driver.
+
+    Args:
+        compressors: Cache name -> compressor.
+        caches: Cache name -> cache, from the driver.
+
+    Raises:
+        WorkerError: If the code differs; the message names the host and the method.
+    """
+    for name, compressor in compressors.items():
+        wanted: Mapping[str, Any] = caches[name].settings["compressor"]
+        found = json.loads(canonical_json(compressor.identity()))  # as in a manifest
+        if found != wanted:
+            differs = sorted(
+                key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)
+            )
+            raise WorkerError(
+                f"the code of method {wanted['name']!r} on {socket.gethostname()} is not the "
+                f"driver's ({', '.join(differs)}): install the same code on every node, and "
+                "restart its workers"
+            )

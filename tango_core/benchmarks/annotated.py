@@ -14,24 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
-from typing import Any, ClassVar
+from pathlib import Path, PurePosixPath
+from typing import Any, ClassVar, Literal
 
+from tango_core.benchmarks import tables
 from tango_core.benchmarks.base import Benchmark, Defect, check_limit
 from tango_core.benchmarks.releases import MediaFinder, find_file
-from tango_core.benchmarks.scoring.multiple_choice import LETTERED, letter_of
-from tango_core.benchmarks.tables import (
-    Row,
-    form_notes,
-    index_of_letter,
-    is_missing,
-    length_of,
-    list_of,
-    option_notes,
-    options_in,
-    read_rows,
-    text_of,
-)
+from tango_core.benchmarks.scoring.multiple_choice import LETTERED, letter_of, lettered
+from tango_core.benchmarks.tables import Row, is_missing, text_of
 from tango_core.code_identity import is_outside
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import read_text
@@ -42,8 +32,11 @@ logger = logging.getLogger(__name__)
 Clip = tuple[float, float] | None
 Sample = Mapping[str, Any]
 
-VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm")
-"""Suffixes of video files."""
+# Videos and subtitles are looked for in the benchmark's own folders and in these, below the root
+# and below the folders that lmms-eval makes, which have the benchmark's name.
+_VIDEO_FOLDERS = ("videos", "video", "data")
+_SUBTITLE_FOLDERS = ("subtitle", "subtitles", "subtitle/subtitle")
+_VIDEO_SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm", ".avi")
 
 
 @dataclass(frozen=True)
@@ -75,10 +68,6 @@ class Record:
     number: int = 0
 
 
-class BlankRowError(InputError):
-    """A row in which question and options are empty."""
-
-
 @dataclass(frozen=True)
 class Table:
     """One annotation file.
@@ -86,14 +75,10 @@ class Table:
     Attributes:
         path: The file.
         rows: Its rows.
-        task: Task of all rows; "" if the rows state it.
-        folder: Folder of the videos, if the release specifies it.
     """
 
     path: Path
     rows: Sequence[Row]
-    task: str = ""
-    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,6 +167,60 @@ def plain(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def table_columns(names: str, **templates: str) -> Callable[[Record], dict[str, Any]]:
+    """`VLMEvalKitTable.columns` of some values of a question.
+
+    Args:
+        names: Names of the columns, separated by spaces: columns of the release's row, groups, or
+            `index`, `video` (its id), `question_id`, `question`, `candidates` and `answer` (a
+            letter).
+        templates: Column -> string with such names in braces, for columns of other names.
+    """
+
+    def columns(record: Record) -> dict[str, Any]:
+        question = record.question
+        values = {
+            **question.groups,
+            **{name: None if is_missing(own) else own for name, own in record.row.items()},
+            "index": record.index,
+            "video": record.video_id,
+            "question_id": question.id,
+            "question": question.text,
+            "candidates": str(lettered(question.choices)),
+            "answer": right_letter(record),
+        }
+        own = {name: template.format(**values) for name, template in templates.items()}
+        return {name: own.get(name, values.get(name)) for name in names.split()}
+
+    return columns
+
+
+def letter_metric(
+    metric: str,
+    read: Callable[[str], str],
+    names: str,
+    number: Callable[[bool], float] = float,
+    **templates: str,
+) -> Callable[[Record, str], dict[str, Any]]:
+    """`LmmsEvalSamples.metrics` of a task whose metric compares letters.
+
+    Args:
+        metric: Name of the metric.
+        read: The task's reading of a reply: a letter or "".
+        names: Names of the metric's fields, as in `table_columns`; also `pred_answer` and `score`.
+        number: Type of the score.
+        templates: As in `table_columns`.
+    """
+    columns = table_columns(names, **templates)
+
+    def metrics(record: Record, reply: str) -> dict[str, Any]:
+        letter = read(reply)
+        values = {"pred_answer": letter, "score": number(letter == right_letter(record))}
+        return {metric: {name: values.get(name, own) for name, own in columns(record).items()}}
+
+    return metrics
+
+
 def text_answer_columns(record: Record) -> dict[str, Any]:
     """Columns of VLMEvalKit's tables in which the answer is an option's text."""
     question = record.question
@@ -206,15 +245,21 @@ class AnnotatedBenchmark(Benchmark):
 
     Attributes:
         layout: Description of a release's folder for error messages.
-        annotations: Names and patterns of the annotation file, preferred ones first.
-        folders: Folders of the videos, preferred ones first.
-        suffixes: Suffixes that a file of a video has beyond its name in a row.
-        subtitle_folders: Folders of the subtitles.
+        annotations: Names and patterns of the annotation file, preferred ones first; also looked
+            for in the Hugging Face cache below the root and beside it.
+        split_annotations: The same for splits that have a file of their own.
+        task_files: Task -> file of a release with one file per task; preferred to `annotations`.
+        task_folders: Folders of these files.
+        folders: The release's own folders of videos.
         subtitle_suffix: Suffix of a file of subtitles, which is named after its video.
         video_columns: Columns that name the video; the first one that is not empty counts.
         id_column: Column of the question's id; empty or absent, questions are numbered by video.
-        option_columns: Columns with the list of options; the first one in the row counts.
+        option_columns: Columns with the list of options; the first one that is not empty counts.
+            `"option{}"` stands for a column per option, from `option0` to an empty one or "N/A".
         option_form: How the options' lines are written in the release; rows that differ get a note.
+        answer_column: Column of the answer.
+        answer_form: What it holds: the correct option's letter, text, or index from 0.
+        hidden_splits: Splits whose answers may be empty.
         group_columns: Column by group of questions.
         length_column: Column of the video's length in seconds; "" for none.
         vlmevalkit_table: The data set in VLMEvalKit; `None` if it has none.
@@ -227,14 +272,18 @@ class AnnotatedBenchmark(Benchmark):
 
     layout: ClassVar[str]
     annotations: ClassVar[Sequence[str]] = ()
-    folders: ClassVar[Sequence[str]] = ("videos",)
-    suffixes: ClassVar[Sequence[str]] = ("",)
-    subtitle_folders: ClassVar[Sequence[str]] = ()
+    split_annotations: ClassVar[Mapping[str, Sequence[str]]] = {}
+    task_files: ClassVar[Mapping[str, str]] = {}
+    task_folders: ClassVar[Sequence[str]] = (".",)
+    folders: ClassVar[Sequence[str]] = ()
     subtitle_suffix: ClassVar[str] = ".srt"
     video_columns: ClassVar[Sequence[str]] = ("video",)
     id_column: ClassVar[str] = "question_id"
     option_columns: ClassVar[Sequence[str]] = ("options", "candidates")
     option_form: ClassVar[str] = LETTERED
+    answer_column: ClassVar[str] = "answer"
+    answer_form: ClassVar[Literal["letter", "text", "index"]] = "letter"
+    hidden_splits: ClassVar[Sequence[str]] = ()
     group_columns: ClassVar[Mapping[str, str]] = {}
     length_column: ClassVar[str] = ""
     vlmevalkit_table: ClassVar[VLMEvalKitTable | None] = None
@@ -264,9 +313,33 @@ class AnnotatedBenchmark(Benchmark):
         self._records: list[Record] | None = None
 
     def _tables(self) -> list[Table]:
-        """Find and read the annotation files."""
-        path = self._find_annotations(self.annotations)
-        return [Table(path, read_rows(path))]
+        """Find and read the annotation files; rows of a file of one task get its `task_type`.
+
+        Raises:
+            FileNotFoundError: If there is none, or only a part of those with one task each.
+        """
+        files = self.task_files.values()
+        patterns = [f"{folder}/{file}" for folder in self.task_folders for file in files]
+        first = find_file(self.root, patterns)
+        if first is None:
+            names = self.split_annotations.get(self.split, self.annotations)
+            path = self._find_annotations(names)
+            return [Table(path, self._rows(path))]
+        missing = [file for file in files if not (first.parent / file).is_file()]
+        if missing:
+            raise MissingFileError(
+                f"{self.title} annotations under {first.parent} are incomplete, missing "
+                f"{', '.join(missing)}; expected layout: {self.layout}"
+            )
+        paths = {task: first.parent / file for task, file in self.task_files.items()}
+        return [
+            Table(path, [{**row, "task_type": task} for row in self._rows(path)])
+            for task, path in paths.items()
+        ]
+
+    def _rows(self, path: Path) -> list[Row]:
+        """Read the rows of a file, one per question."""
+        return tables.read_rows(path)
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         """Convert one row to a `Record`.
@@ -283,46 +356,61 @@ class AnnotatedBenchmark(Benchmark):
         video = self._video(row)
         text, choices, lines = self._question(row)
         answer = self._answer(row, choices)
-        own_id = row.get(self.id_column)
         return Record(
             video_id=video,
-            path=self._path(row, video),
+            path=self._video_path(self._file(row)),
             question=Question(
-                id=self._numbered(f"{video}-") if is_missing(own_id) else str(own_id),
+                id=self._id(row, video, number),
                 text=text,
                 choices=choices,
                 answer=answer,
                 groups=self._groups(row),
             ),
-            notes=() if lines is None else form_notes(choices, lines, self.option_form),
-            length_s=length_of(row, self.length_column),
+            notes=() if lines is None else tables.form_notes(choices, lines, self.option_form),
+            length_s=tables.length_of(row, self.length_column),
         )
+
+    def _file(self, row: Row) -> str:
+        """Name of a row's video, with or without the suffix of its file."""
+        return text_of(row, *self.video_columns)
+
+    def _id(self, row: Row, video: str, number: int) -> str:
+        """Id of a row's question; `number` is that of the row in its table, from 0."""
+        own = row.get(self.id_column)
+        return self._numbered(f"{video}-") if is_missing(own) else str(own)
 
     def _video(self, row: Row) -> str:
         """Id of a row's video."""
-        return text_of(row, *self.video_columns)
-
-    def _path(self, row: Row, video: str) -> str:
-        """Path of a row's video."""
-        return self._video_path(video)
+        return _without_suffix(self._file(row))
 
     def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
         """Text and options of a row, and the options' lines as written if they have letters.
 
         Options are a list in a column of their own, or lines "(A) .." of the question.
         """
-        text = text_of(row, "question")
-        name = next((name for name in self.option_columns if name in row), None)
-        both = None if name is not None and row[name] != [] else options_in(text)
+        text, every = text_of(row, "question"), self.option_columns
+        name = next((one for one in every if not is_missing(row.get(one.format(0)))), None)
+        both = None if name is not None and row.get(name) != [] else tables.options_in(text)
         if both is not None:
             return *both, text.removeprefix(f"{both[0]}\n")
-        if name is not None:
-            return text, list_of(row, name), None
-        raise InputError("the question has no lines '(A) ..' and there is no list of options")
+        if name is None:
+            raise InputError("the question has no lines '(A) ..' and there is no list of options")
+        read = tables.numbered_of if "{}" in name else tables.list_of
+        return text, read(row, name), None
 
     def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
-        """Index of a row's correct option."""
-        return index_of_letter(text_of(row, "answer").strip(), choices)
+        """Index of a row's correct option; `None` if it is hidden or none of them."""
+        column = self.answer_column
+        if self.split in self.hidden_splits and is_missing(row.get(column)):
+            return None
+        if self.answer_form == "text":
+            return tables.index_of_text(tables.answer_text_of(row), choices)
+        if self.answer_form == "letter":
+            return tables.index_of_letter(text_of(row, column).strip().strip("()."), choices)
+        answer = int(tables.number_of(row, column))
+        if not 0 <= answer < len(choices):
+            raise InputError(f"{column} {answer} is none of the {len(choices)} options")
+        return answer
 
     def _groups(self, row: Row) -> dict[str, str]:
         """Groups of a row's question."""
@@ -340,17 +428,18 @@ class AnnotatedBenchmark(Benchmark):
         self._counts.clear()
         for index, (table, number, row) in enumerate(rows):
             where = f"{table.path}, row {number + 1}"
+            if all(str(row.get(name, "-") or "").strip() == "" for name in ("question", "answer")):
+                yield Defect(where, "question and answer are empty; skipped", fatal=False)
+                continue
             try:
                 record = self._record(index, number, row, table)
                 question = record.question
                 if question.id in seen:
                     raise InputError(f"question id {question.id!r} occurs twice")
                 seen.add(question.id)
-                odd = option_notes(question.choices, question.answer, row.get("answer"))
+                odd = tables.option_notes(question.choices, question.answer, row.get("answer"))
                 notes = (*odd, *record.notes)
                 yield replace(record, notes=notes, row=row, index=index, number=number)
-            except BlankRowError as error:
-                yield Defect(where, f"{error}; skipped", fatal=False)
             except ValueError as error:
                 yield Defect(where, str(error))
 
@@ -408,24 +497,45 @@ class AnnotatedBenchmark(Benchmark):
 
     def subtitle_path(self, record: Record) -> str | None:
         """Path of the subtitles of a question's video; `None` for a video without subtitles."""
-        return self.media.find(self.subtitle_folders, [record.video_id + self.subtitle_suffix])
+        file = self._subtitle_file(record)
+        folders = (*self._below(_SUBTITLE_FOLDERS), *(f"../{one}" for one in _SUBTITLE_FOLDERS))
+        return None if file is None else self.media.find(folders, [file])
+
+    def _subtitle_file(self, record: Record) -> str | None:
+        """Name of the file of subtitles; `None` if the release says that there is none."""
+        return record.video_id + self.subtitle_suffix
 
     def _subtitles_of(self, record: Record) -> Subtitles:
         """Read the subtitles of a question's video."""
         path = self.subtitle_path(record)
         # Invalid UTF-8 in one of many subtitle files must not stop a job.
-        return Subtitles(None if path is None else read_text(Path(path), errors="replace"))
+        text = None if path is None else read_text(Path(path), errors="replace")
+        if text is not None and text.lstrip("\ufeff \r\n").startswith(("WEBVTT", "[Script Info]")):
+            logger.warning("%s is not SubRip; convert it, e.g. with ffmpeg -i", path)
+        return Subtitles(text)
 
     def missing_reason(self, record: Record) -> str | None:
         """Reason why a clip's file is not available; `None` if it should exist."""
         return None
 
-    def _video_path(self, name: str) -> str:
-        """Path of a video by its name in a row, or the path where it is expected."""
-        names = [name + suffix for suffix in self.suffixes]
-        own = [folder for folder in self.folders if folder not in ("", ".")]
-        expected = next(filter(self.media.holds, own), own[0])
-        return self.media.find(self.folders, names) or self.media.at(expected, names[0])
+    def _video_path(self, name: str, *folders: str) -> str:
+        """Path of a video, or the path where it is expected.
+
+        Args:
+            name: Its name in a row.
+            folders: Folders of this video alone, where the release has some.
+        """
+        is_file = _without_suffix(name) != name
+        names = [name] if is_file else [name + suffix for suffix in _VIDEO_SUFFIXES]
+        every = (*folders, *self.folders, *_VIDEO_FOLDERS)
+        found = self.media.find((*self._below(every), ".", self.name), names)
+        own = folders or every
+        return found or self.media.at(next(filter(self.media.holds, own), own[0]), names[0])
+
+    def _below(self, folders: Sequence[str]) -> list[str]:
+        """Folders below the root and below those that lmms-eval makes for the benchmark."""
+        parents = ("", f"{self.name}/", f"datasets/{self.name}/")
+        return [parent + folder for parent in parents for folder in folders]
 
     def _find_annotations(self, patterns: Sequence[str]) -> Path:
         """Return the first existing annotation file.
@@ -434,7 +544,7 @@ class AnnotatedBenchmark(Benchmark):
             FileNotFoundError: If there is none, in one line that ends with the command that fetches
                 them, if there is one.
         """
-        found = find_file(self.root, patterns)
+        found = find_file(self.root, [*patterns, *self._cached(patterns)])
         if found is None:
             get = f"tango data get {self.name} --root {shlex.quote(str(self.root))}"
             can_get = self.releases and not is_outside(type(self))
@@ -444,19 +554,19 @@ class AnnotatedBenchmark(Benchmark):
             )
         return found
 
-    def _complete(self, files: Mapping[str, Path]) -> list[Table]:
-        """Read the files of a release that has one per task.
+    def _cached(self, patterns: Sequence[str]) -> list[str]:
+        """Patterns of files of the releases, by any owner, in the Hugging Face cache."""
+        names = dict.fromkeys(release.repository.rpartition("/")[2] for release in self.releases)
+        folders = [f"hub/datasets--*--{name}/snapshots/*" for name in names]
+        every = (*folders, *(f"../{folder}" for folder in folders))
+        return [f"{folder}/{pattern}" for folder in every for pattern in patterns]
 
-        Raises:
-            FileNotFoundError: If one of them is missing.
-        """
-        missing = [path for path in files.values() if not path.is_file()]
-        if missing:
-            raise MissingFileError(
-                f"{self.title} annotations under {missing[0].parent} are incomplete, missing "
-                f"{', '.join(path.name for path in missing)}; expected layout: {self.layout}"
-            )
-        return [Table(path, read_rows(path), task) for task, path in files.items()]
+
+def _without_suffix(file: str) -> str:
+    """A file of a video without the suffix; names may hold full stops of their own."""
+    path = PurePosixPath(file)
+    is_file = path.suffix.lower() in _VIDEO_SUFFIXES
+    return file[: -len(path.suffix)] if is_file else file
 
 
 def clip_id(name: str, clip: Clip) -> str:

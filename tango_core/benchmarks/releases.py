@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path, PurePosixPath
@@ -24,33 +24,24 @@ class ReleasePart:
 
     Attributes:
         name: As in `--only`: `annotations`, `videos` or `subtitles`.
-        files: Patterns of paths in the repository, as in a shell; `*` also stands for `/`. Every
-            one of them must match a file, unless the patterns are marked `any_of`.
-        any_of: Whether one pattern with a file is enough: branches differ.
-        needed: Whether the benchmark cannot be run without it; other parts are fetched on demand.
+        files: Patterns of paths in the repository, as in a shell; `*` also stands for `/`. Branches
+            differ, so only one pattern must match a file.
         into: Folder below the root that archives are unpacked into; `None` for the folder that an
             archive has in the repository.
     """
 
     name: str
     files: tuple[str, ...]
-    any_of: bool = False
-    needed: bool = True
     into: str | None = None
+
+    @property
+    def needed(self) -> bool:
+        """Whether the benchmark cannot be run without it; other parts are fetched on demand."""
+        return self.name != "subtitles"
 
     def holds(self, path: str) -> bool:
         """Whether a file of the repository belongs to this part."""
         return any(re.match(translate(pattern), path) for pattern in self.files)
-
-    def unmatched(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Patterns that should match a file and match none."""
-        known = list(paths)
-        missing = tuple(
-            pattern
-            for pattern in self.files
-            if not any(re.match(translate(pattern), path) for path in known)
-        )
-        return missing if len(missing) == len(self.files) or not self.any_of else ()
 
     def folder_of(self, archive: str) -> str:
         """Folder below the root that an archive is unpacked into; "" for the root itself."""
@@ -58,25 +49,38 @@ class ReleasePart:
         return self.into if self.into is not None else parent.removeprefix(".")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Release:
     """A repository that holds a benchmark in a layout that its class reads.
 
     Attributes:
         repository: Id of the data set on the hub.
-        parts: What is in it.
         licence: What its authors allow, in a few words.
+        annotations: Patterns of the annotation files, as in `ReleasePart`.
+        videos: Patterns of the videos or their archives; empty if they are not in it.
+        subtitles: Patterns of the subtitles.
+        into: As in `ReleasePart`.
         gated: Who may have it, in a few words; "" for everyone. The hub is asked in any case.
         revision: Branch, tag or commit.
         notes: What is not in it, or where else it is: one sentence each.
     """
 
     repository: str
-    parts: tuple[ReleasePart, ...]
     licence: str
+    annotations: tuple[str, ...]
+    videos: tuple[str, ...] = ()
+    subtitles: tuple[str, ...] = ()
+    into: str | None = None
     gated: str = ""
     revision: str = "main"
     notes: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[ReleasePart, ...]:
+        """Its parts, those without files left out."""
+        named = (("annotations", self.annotations), ("videos", self.videos))
+        every = (*named, ("subtitles", self.subtitles))
+        return tuple(ReleasePart(name, files, self.into) for name, files in every if files)
 
     def part(self, name: str) -> ReleasePart | None:
         """The part of that name."""
@@ -93,12 +97,6 @@ def archive_of(path: str) -> str | None:
         return path
     found = _PIECE.fullmatch(path)
     return found["whole"] if found else None
-
-
-def in_hub_cache(repository: str, *names: str) -> tuple[str, ...]:
-    """Patterns of files in the Hugging Face cache below the root and beside it."""
-    folder = f"hub/datasets--{repository.replace('/', '--')}/snapshots/*"
-    return tuple(f"{up}{folder}/{name}" for up in ("", "../") for name in names)
 
 
 def find_file(root: Path, patterns: Sequence[str]) -> Path | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tango_core.benchmarks.scoring.multiple_choice import LETTERED, LETTERS, lettered
 from tango_core.errors import InputError
@@ -61,9 +61,14 @@ def read_rows(path: Path) -> list[Row]:
         rows = _read_parquet(path)
     else:
         raise InputError(f"{path}: not a table; known kinds are {', '.join(SUFFIXES)}")
+    check_rows(rows, f"{path}:")
+    return cast("list[Row]", rows)
+
+
+def check_rows(rows: object, what: str) -> None:
+    """Raise if a value is no list of rows; `what` begins the message."""
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{path}: must be a list of objects, one per question")
-    return rows
+        raise InputError(f"{what} must be a list of objects, one per question")
 
 
 def is_missing(value: Any) -> bool:
@@ -143,6 +148,19 @@ def list_of(row: Row, name: str) -> tuple[str, ...]:
     if not all(isinstance(entry, (str, int, float)) for entry in value):
         raise InputError(f"{name} must hold texts, got {value!r}")
     return tuple(str(entry) for entry in value)
+
+
+def numbered_of(row: Row, name: str) -> tuple[str, ...]:
+    """Return the fields `name.format(0)`, `name.format(1)` and so on, up to an empty one or "N/A".
+
+    Args:
+        row: The row.
+        name: E.g. `"option{}"`.
+    """
+    values: list[str] = []
+    while not is_missing(value := row.get(name.format(len(values)))) and value != "N/A":
+        values.append(str(value))
+    return tuple(values)
 
 
 def index_of_letter(letter: str, choices: Sequence[str]) -> int:

@@ -224,7 +224,7 @@ class Compressor(ABC):
             )
         self._check(features)
         plan = self._checked_plan(features, clock)
-        return replace(plan, drawing=self._drawing(features, plan.drawing), means=None)
+        return replace(plan, drawing=self._drawing(features, plan.drawing))
 
     def _checked_plan(self, features: VisualFeatures, clock: StepTimer) -> Combination:
         """The plan for features that can be compressed."""

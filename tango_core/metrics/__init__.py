@@ -1,11 +1,17 @@
 """Scores and comparisons with confidence intervals clustered by clip.
 
-`metric.py` defines metrics, `intervals.py` computes means with intervals,
-`comparison.py` two runs on the same questions, `paired_tests.py` p values and Holm's correction.
-Imports numpy only.
+`metric.py` defines metrics, `intervals.py` computes means with intervals, `comparison.py` compares
+two runs on the same questions: difference, interval, p values with Holm's correction. Imports numpy
+and scipy only.
 """
 
-from tango_core.metrics.comparison import Comparison, compare_clips, compare_paired
+from tango_core.metrics.comparison import (
+    Comparison,
+    compare_clips,
+    compare_paired,
+    mcnemar_p_value,
+    sign_flip_p_value,
+)
 from tango_core.metrics.intervals import (
     Estimate,
     RunningEstimate,
@@ -24,7 +30,6 @@ from tango_core.metrics.metric import (
     Metric,
     Questions,
 )
-from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
 
 __all__ = [
     "ACCURACY",

@@ -8,9 +8,8 @@ from simulated import outcome_of, problem_of, problems_of
 from tests.chaos.simulator import faults as f
 from tests.chaos.simulator.disk import DiskState, Inode
 from tests.chaos.simulator.faults import *  # noqa: F403  (printed schedules are read back)
-from tests.chaos.simulator.faults import Arrive, BadDecode, Kill, Pause, Rot, Schedule, Switch
+from tests.chaos.simulator.faults import Arrive, BadDecode, Kill, Pause, Rot, Schedule
 from tests.chaos.simulator.schedules import KINDS, schedule_of
-from tests.chaos.simulator.shrink import as_test, shrink
 
 
 @pytest.mark.parametrize("first", range(0, 150, 15))
@@ -88,24 +87,6 @@ def test_every_kind_of_fault_is_drawn():
     assert drawn == known
     for kind in KINDS:
         assert schedule_of(1, kinds=(kind,)).faults
-
-
-def test_a_failing_schedule_is_made_small():
-    schedule = Schedule(
-        world="store",
-        executor="cluster",
-        clips=5,
-        faults=(*map(Kill, range(1, 20)), Switch(30, 1), Kill(40)),
-    )
-
-    def failing(candidate):
-        return {Kill(7), Switch(30, 1)} <= set(candidate.faults) and candidate.clips >= 3
-
-    small = shrink(schedule, failing)
-    assert small == Schedule(world="store", clips=3, faults=(Kill(7), Switch(30, 1)))
-    test = as_test(small, 5, "Wrong: an answer is lost\nand more")
-    assert "def test_seed_5" in test
-    compile(test, "test", "exec")
 
 
 def test_a_power_failure_keeps_changes_in_order_and_forgets_what_was_not_synchronised():

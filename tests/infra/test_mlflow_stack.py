@@ -21,7 +21,7 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 from free_ports import free_port
 from infra_files import INFRA
 
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 
 # Of a server that starts beside many other processes.
 START_S = 240

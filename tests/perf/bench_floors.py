@@ -86,11 +86,7 @@ def needed(name: str, features: VisualFeatures) -> list[Product]:
     places = {
         "holitom": [(holitom, "squared_distances", own)],
         "fastvid": [(fastvid, "squared_distances", own)],
-        "flashvid": [
-            (flashvid, "write_products", own),
-            (trees, "write_products", own),
-            (trees, "cross_products", lambda a, b: (a[None].clone(), b[None].clone())),
-        ],
+        "flashvid": [(flashvid, "write_products", own), (trees, "write_products", own)],
     }[name]
     watched = [watch(*place) for place in places]
     absorb = fastvid.FastVID._absorb

@@ -19,8 +19,7 @@ from typing import Any
 from planning import peak_gib
 
 from jobs.results.facts import JobFacts
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import save_summary, summarize_reduced
+from jobs.results.summary import reduce_runs, save_summary, summarize_reduced
 
 
 def main() -> None:

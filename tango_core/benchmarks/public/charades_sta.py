@@ -14,18 +14,14 @@ import ast
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
-from tango_core.benchmarks.protocols.protocol import (
-    PromptTemplate,
-    in_versions,
-    read_reply,
-    unscored,
-)
-from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
+from tango_core.benchmarks.annotated import Record, Table
+from tango_core.benchmarks.protocols import protocol
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
@@ -157,38 +153,26 @@ def key_in(sample: annotated.Sample) -> str | None:
     return next((str(next(iter(one))) for one in stated if isinstance(one, dict) and one), None)
 
 
-_PARQUETS = ("data/test-*.parquet", "test-*.parquet")
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, score, read_choice=read_reply, max_new_tokens=50)
+_SPANS: dict[str, Any] = {"read_choice": protocol.read_reply, "max_new_tokens": 50}
+_PROTOCOLS = in_versions("lmms_eval", PROMPT, score, **_SPANS)
 
 
-class CharadesSTABenchmark(AnnotatedBenchmark):
+class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
     """Charades-STA as its authors' text file or as lmms-eval's table."""
 
     name = "charades_sta"
     title = "Charades-STA"
-    layout = f"charades_sta_test.txt or {_PARQUETS[0]}, and Charades_v1_480/<video>.mp4"
+    layout = "charades_sta_test.txt or data/test-*.parquet, and Charades_v1_480/<video>.mp4"
     annotations = (
-        "charades_sta_test.txt",
-        "charades_sta/charades_sta_test.txt",
-        *_PARQUETS,
-        "charades_sta_test.json",
-        "charades_sta_test.jsonl",
-        *in_hub_cache("lmms-eval/charades_sta", *_PARQUETS),
-        *in_hub_cache("lmms-lab/charades_sta", *_PARQUETS),
+        *("charades_sta_test.txt", "charades_sta/charades_sta_test.txt"),
+        *("data/test-*.parquet", "test-*.parquet"),
+        *("charades_sta_test.json", "charades_sta_test.jsonl"),
     )
-    # Of Charades; lmms-eval below HF_HOME/charades_sta and below HF_HOME.
-    folders = ("Charades_v1_480", "charades_sta/Charades_v1_480", "Charades_v1", "videos", ".")
-    suffixes = (".mp4", ".mkv", ".avi", ".webm")
+    folders = ("Charades_v1_480", "Charades_v1")
     splits: ClassVar = {"test": 3720}
     protocols: ClassVar = {
         **_PROTOCOLS,
-        **in_versions(
-            "lmms_eval_timelens",
-            TIMELENS,
-            score_timelens,
-            read_choice=read_reply,
-            max_new_tokens=50,
-        ),
+        **in_versions("lmms_eval_timelens", TIMELENS, score_timelens, **_SPANS),
         **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"]),
     }
     metrics = (MEAN_IOU, RECALL_03, RECALL_05, RECALL_07)
@@ -198,30 +182,26 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
     )
     releases = (
         Release(
-            "lmms-eval/charades_sta",
-            (
-                ReleasePart("annotations", ("*.parquet",)),
-                # lmms-eval unpacks every archive into one folder.
-                ReleasePart("videos", ("*.zip", "*.tar*"), any_of=True, into=""),
-            ),
-            "research only, by the terms of Charades",
+            repository="lmms-eval/charades_sta",
+            licence="research only, by the terms of Charades",
+            annotations=("*.parquet",),
+            videos=("*.zip", "*.tar*"),
+            into="",  # as lmms-eval unpacks archives
         ),
     )
 
-    def _tables(self) -> list[Table]:
-        path = self._find_annotations(self.annotations)
-        rows = _lines(path) if path.suffix == ".txt" else tables.read_rows(path)
+    def _rows(self, path: Path) -> list[Row]:
+        rows = _lines(path) if path.suffix == ".txt" else super()._rows(path)
         # lmms-eval identifies a row by these columns.
         same = ("video", "caption", "timestamp")
         last = {tuple(str(row.get(name)) for name in same): at for at, row in enumerate(rows)}
         self._counted = set(last.values())
-        return [Table(path, rows)]
+        return rows
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         if "line" in row:
             raise InputError(f"must be 'VIDEO start end##sentence', got {row['line'][:60]!r}")
-        file, caption = PurePosixPath(tables.text_of(row, "video")), tables.text_of(row, "caption")
-        video = file.stem if file.suffix.lower() in self.suffixes else str(file)
+        caption, video = tables.text_of(row, "caption"), self._video(row)
         start, end = _times(row)
         notes = [f"start {start:g} s is after end {end:g} s; swapped"] if start > end else []
         notes += ["start and end are equal; every reply has IoU 0"] if start == end else []
@@ -229,7 +209,7 @@ class CharadesSTABenchmark(AnnotatedBenchmark):
         notes += ["a later row is the same; lmms-eval counts the last one"] if repeated else []
         return Record(
             video_id=video,
-            path=self._video_path(video),
+            path=self._video_path(self._file(row)),
             question=Question(
                 id=self._numbered(f"{video}-"),
                 text=caption,

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
+from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.base import CrossTable, PaperColumn
 from tango_core.benchmarks.protocols.harnesses import OPTION_PHRASES, first_capital, letter_score
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
-from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
+from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question, Subtitles
@@ -169,16 +169,7 @@ def _evenly(watched: Watched, cues: Sequence[tuple[float, float, str]]) -> Seque
     return [number * step for number in range(1, watched.num_frames + 1)]
 
 
-_VALIDATION = (
-    "lvb_val.json",
-    "LongVideoBench.tsv",
-    "lvb_val.jsonl",
-    "validation-00000-of-00001.parquet",
-)
-_HIDDEN = ("lvb_test_wo_gt.json", "test-00000-of-00001.parquet")
-
-
-class LongVideoBenchBenchmark(AnnotatedBenchmark):
+class LongVideoBenchBenchmark(annotated.AnnotatedBenchmark):
     """LongVideoBench from `lvb_val.json`, VLMEvalKit's TSV, or the Parquet file lmms-eval reads.
 
     The split `"val"`, also under the recipe's default name `"test"`, is the one with answers;
@@ -188,13 +179,20 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     name = "longvideobench"
     title = "LongVideoBench"
     layout = "lvb_val.json or validation-00000-of-00001.parquet, and videos/<video_path>"
-    id_column = "id"
-    length_column = "duration"  # duration_group only names a class
-    folders = ("videos", "longvideobench/videos", "datasets/longvideobench/videos", "video", ".")
-    subtitle_folders = (
-        *("subtitles", "longvideobench/subtitles"),
-        "datasets/longvideobench/subtitles",
+    annotations = (
+        *("lvb_val.json", "LongVideoBench.tsv", "lvb_val.jsonl"),
+        "validation-00000-of-00001.parquet",
     )
+    split_annotations: ClassVar = {
+        "test_wo_gt": ("lvb_test_wo_gt.json", "test-00000-of-00001.parquet")
+    }
+    hidden_splits = ("test_wo_gt",)
+    video_columns = ("video_path",)
+    id_column = "id"
+    option_columns = ("candidates", "option{}")
+    answer_column = "correct_choice"
+    answer_form = "index"
+    length_column = "duration"  # duration_group only names a class
     splits: ClassVar = {"test": 1337, "val": 1337, "test_wo_gt": 5341}
     protocols: ClassVar = {
         **in_versions(
@@ -220,52 +218,17 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
     )
     releases = (
         Release(
-            "longvideobench/LongVideoBench",
-            (
-                ReleasePart("annotations", ("lvb_val.json", "lvb_test_wo_gt.json")),
-                ReleasePart("videos", ("videos.tar.part.*",)),
-                ReleasePart("subtitles", ("subtitles.tar",), needed=False),
-            ),
-            "CC-BY-NC-SA 4.0",
+            repository="longvideobench/LongVideoBench",
+            licence="CC-BY-NC-SA 4.0",
+            annotations=("lvb_val.json", "lvb_test_wo_gt.json"),
+            videos=("videos.tar.part.*",),
+            subtitles=("subtitles.tar",),
             gated="who accepts its terms on the hub",
         ),
     )
 
-    def _tables(self) -> list[Table]:
-        names = _HIDDEN if self.split == "test_wo_gt" else _VALIDATION
-        in_cache = in_hub_cache("longvideobench/LongVideoBench", *names)
-        path = self._find_annotations([*names, *in_cache])
-        return [Table(path, tables.read_rows(path))]
-
-    def _video(self, row: Row) -> str:
-        file = _file_of(row)
-        return file.rpartition(".")[0] or file
-
-    def _path(self, row: Row, video: str) -> str:
-        return self._video_path(_file_of(row))
-
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], None]:
-        """Options are a list in JSON and TSV; `option0` to `option4` in Parquet, up to "N/A"."""
-        text = tables.text_of(row, "question")
-        if not tables.is_missing(row.get("candidates")):
-            return text, tables.list_of(row, "candidates"), None
-        options: list[str] = []
-        for number in range(5):
-            value = row.get(f"option{number}")
-            if tables.is_missing(value) or value == "N/A":
-                break
-            options.append(str(value))
-        if not options:
-            raise InputError("no candidates and no option0")
-        return text, tuple(options), None
-
-    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
-        if self.split == "test_wo_gt" and tables.is_missing(row.get("correct_choice")):
-            return None
-        answer = int(tables.number_of(row, "correct_choice"))
-        if not 0 <= answer < len(choices):
-            raise InputError(f"correct_choice {answer} is none of the {len(choices)} options")
-        return answer
+    def _file(self, row: Row) -> str:
+        return super()._file(row).removeprefix("./").removeprefix("videos/")
 
     def _groups(self, row: Row) -> dict[str, str]:
         return {
@@ -273,11 +236,9 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
             "category": tables.text_of(row, "question_category"),
         }
 
-    def subtitle_path(self, record: Record) -> str | None:
-        """Path of the `.json` file of a question's video; `None` for a video without."""
+    def _subtitle_file(self, record: Record) -> str | None:
         name = record.row.get("subtitle_path")
-        missing = tables.is_missing(name)
-        return None if missing else self.media.find(self.subtitle_folders, [str(name)])
+        return None if tables.is_missing(name) else str(name)
 
     def _subtitles_of(self, record: Record) -> Subtitles:
         """Read the subtitles; the row states when the video begins in them.
@@ -294,7 +255,3 @@ class LongVideoBenchBenchmark(AnnotatedBenchmark):
         except ValueError as error:
             raise InputError(f"question {record.question.id}: {error}") from error
         return packed(read.text, begins_s, length_s)
-
-
-def _file_of(row: Row) -> str:
-    return tables.text_of(row, "video_path").removeprefix("./").removeprefix("videos/")

@@ -9,16 +9,15 @@ harness's score.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import PurePosixPath
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
+from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import ranked_score
 from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
-from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
+from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
@@ -35,54 +34,40 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
 
 
 _META = "video_info.meta.jsonl"
-_PARQUETS = ("data/train-*.parquet", "train-*.parquet", "*/train-*.parquet")
 _LICENCE = "CC-BY-NC-SA 4.0, research only"
 _PROTOCOLS = in_versions("lmms_eval", PROMPT, ranked_score)
 
 
-class LVBenchBenchmark(AnnotatedBenchmark):
+class LVBenchBenchmark(annotated.AnnotatedBenchmark):
     """LVBench from the authors' `video_info.meta.jsonl` or the table that lmms-eval reads."""
 
     name = "lvbench"
     title = "LVBench"
     layout = f"{_META} or data/train-*.parquet, and videos/<key>.mp4"
     annotations = (
-        *_PARQUETS,
-        _META,
-        f"data/{_META}",
-        "lvbench.jsonl",
-        "lvbench.json",
-        *in_hub_cache("lmms-eval/LVBench", *_PARQUETS),
+        *("data/train-*.parquet", "train-*.parquet", "*/train-*.parquet"),
+        *(_META, f"data/{_META}", "lvbench.jsonl", "lvbench.json"),
     )
-    folders = (
-        *("", "videos", "all_videos"),
-        *("lvbench", "lvbench/videos", "lvbench/all_videos", "video"),
-    )
-    suffixes = annotated.VIDEO_SUFFIXES
+    folders = (".", "videos", "all_videos")
     video_columns = ("video_path", "key", "video", "video_id")
     id_column = "uid"
     option_form = BRACKETED
     splits: ClassVar = {"test": 1549, "train": 1549}
-    protocols: ClassVar = {
-        **_PROTOCOLS,
-        **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"]),
-    }
+    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
     several_valued: ClassVar = ("type",)
     lmms_eval_samples = annotated.LmmsEvalSamples("lvbench", sample_metrics)
     releases = (
         Release(
-            "lmms-eval/LVBench",
-            (
-                ReleasePart("annotations", ("*.parquet",)),
-                # lmms-eval unpacks every archive into one folder.
-                ReleasePart("videos", ("*.zip", "*.tar*", "*.mp4"), any_of=True, into=""),
-            ),
-            _LICENCE,
+            repository="lmms-eval/LVBench",
+            licence=_LICENCE,
+            annotations=("*.parquet",),
+            videos=("*.zip", "*.tar*", "*.mp4"),
+            into="",  # as lmms-eval unpacks archives
         ),
         Release(
-            "zai-org/LVBench",
-            (ReleasePart("annotations", (_META,)),),
-            _LICENCE,
+            repository="zai-org/LVBench",
+            licence=_LICENCE,
+            annotations=(_META,),
             notes=(
                 "the videos are on YouTube, by the keys in the table; some are gone: put what you "
                 "have into videos/<key>.mp4",
@@ -90,17 +75,11 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         ),
     )
 
-    def _tables(self) -> list[Table]:
-        (table,) = super()._tables()
-        return [replace(table, rows=list(_questions(table)))]
+    def _rows(self, path: Path) -> list[Row]:
+        return list(_questions(path, super()._rows(path)))
 
-    def _video(self, row: Row) -> str:
-        """Id of a row's video, which may hold full stops of its own besides a suffix."""
-        path = PurePosixPath(super()._video(row))
-        return path.stem if path.suffix.lower() in self.suffixes else path.name
-
-    def _answer(self, row: Row, choices: Sequence[str]) -> int:
-        return tables.index_of_letter(tables.text_of(row, "answer").strip().strip("()."), choices)
+    def _file(self, row: Row) -> str:
+        return PurePosixPath(super()._file(row)).name
 
     def _groups(self, row: Row) -> dict[str, str]:
         types = row.get("question_type")
@@ -110,18 +89,17 @@ class LVBenchBenchmark(AnnotatedBenchmark):
         return {name: str(own) for name, own in found.items() if not tables.is_missing(own)}
 
 
-def _questions(table: Table) -> Iterator[Row]:
+def _questions(path: Path, rows: list[Row]) -> Iterator[Row]:
     """One row per question: the authors' table has one per video, with its questions in `qa`.
 
     Raises:
         ValueError: If `qa` holds something else.
     """
-    for number, row in enumerate(table.rows, start=1):
+    for number, row in enumerate(rows, start=1):
         asked = row.get("qa", [row])
         if not isinstance(asked, list) or not all(isinstance(one, Mapping) for one in asked):
             raise InputError(
-                f"{table.path}, line {number}: qa must be a list of questions; "
-                "download the file again"
+                f"{path}, line {number}: qa must be a list of questions; download the file again"
             )
         for one in asked:
             yield {"key": row.get("key"), "type": row.get("type"), **one} if "qa" in row else one

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
+from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import PaperColumn
 from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, PromptTemplate, in_versions
-from tango_core.benchmarks.releases import Release, ReleasePart, find_file, in_hub_cache
+from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, LETTERS, letter_of, lettered
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
@@ -114,11 +115,10 @@ def columns(record: Record) -> dict[str, Any]:
     }
 
 
-_JSON_FOLDERS = ("MLVU/json", "json", ".")
 _LICENCE = "CC-BY-NC-SA 4.0"
 
 
-class MLVUBenchmark(AnnotatedBenchmark):
+class MLVUBenchmark(annotated.AnnotatedBenchmark):
     """MLVU dev from its seven JSON files, VLMEvalKit's `MLVU_MCQ.tsv`, or lmms-eval's one table.
 
     `"dev"` and the recipe's default name `"test"` are the same split.
@@ -130,21 +130,19 @@ class MLVUBenchmark(AnnotatedBenchmark):
         "MLVU/json/1_plotQA.json to 7_topic_reasoning.json with MLVU/video/<stem>/, "
         "or one table with video_name beside the videos"
     )
+    task_files: ClassVar = {task: f"{stem}.json" for task, stem in TASKS.items()}
+    task_folders = ("MLVU/json", "json", ".")
     annotations = (
-        "MLVU_MCQ.tsv",
-        "data/test-*.parquet",
-        "test-*.parquet",
-        "mlvu_dev.*json*",
-        "mlvu_dev.parquet",
-        *in_hub_cache("sy1998/MLVU_dev", "data/test-*.parquet"),
+        *("MLVU_MCQ.tsv", "data/test-*.parquet", "test-*.parquet"),
+        *("mlvu_dev.*json*", "mlvu_dev.parquet"),
     )
+    video_columns = ("video", "video_name")
+    answer_form = "text"
+    length_column = "duration"
     splits: ClassVar = {"test": 2174, "dev": 2174}
     protocols: ClassVar = {
         **in_versions(
-            "vlmevalkit",
-            VLMEVALKIT,
-            score_vlmevalkit,
-            partial(score_vlmevalkit, stated=False),
+            "vlmevalkit", VLMEVALKIT, score_vlmevalkit, partial(score_vlmevalkit, stated=False)
         ),
         **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval, score_lmms_eval_2024_10, macro=True),
     }
@@ -162,72 +160,47 @@ class MLVUBenchmark(AnnotatedBenchmark):
     # Only the seven tasks with options: the release also has two that are answered in free text.
     releases = (
         Release(
-            "MLVU/MVLU",
-            (
-                ReleasePart("annotations", tuple(f"MLVU/json/{it}.json" for it in TASKS.values())),
-                ReleasePart("videos", tuple(f"MLVU/video/{it}/*" for it in TASKS.values())),
-            ),
-            _LICENCE,
+            repository="MLVU/MVLU",
+            licence=_LICENCE,
+            annotations=tuple(f"MLVU/json/{stem}.json" for stem in TASKS.values()),
+            videos=tuple(f"MLVU/video/{stem}/*" for stem in TASKS.values()),
             gated="who leaves contact information on the hub",
         ),
         Release(
-            "sy1998/MLVU_dev",
-            (
-                ReleasePart("annotations", ("data/test-*.parquet", "*.json"), any_of=True),
-                ReleasePart("videos", ("*video_part_*.zip",)),
-            ),
-            f"{_LICENCE}, as the release it was made from",
+            repository="sy1998/MLVU_dev",
+            licence=f"{_LICENCE}, as the release it was made from",
+            annotations=("data/test-*.parquet", "*.json"),
+            videos=("*video_part_*.zip",),
         ),
     )
 
-    def _tables(self) -> list[Table]:
-        first = find_file(
-            self.root, [f"{f}/{stem}.json" for f in _JSON_FOLDERS for stem in TASKS.values()]
-        )
-        if first is None:
-            return super()._tables()
-        return self._complete({task: first.parent / f"{stem}.json" for task, stem in TASKS.items()})
-
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        if all(not str(row.get(name) or "").strip() for name in ("question", "answer")):
-            raise annotated.BlankRowError("question and answer are empty")
-        task = table.task or tables.text_of(row, "task_type")
+        record = super()._record(index, number, row, table)
+        stem = TASKS[record.question.groups["task"]]
+        path = self._video_path(self._file(row), f"MLVU/video/{stem}", f"video/{stem}", stem)
+        folder, name = PurePosixPath(path).parent.name, PurePosixPath(path).stem
+        video = f"{folder}/{name}" if folder in TASKS.values() else name
+        return replace(record, video_id=video, path=path)
+
+    def _id(self, row: Row, video: str, number: int) -> str:
+        return f"{self._groups(row)['task']}-{number}"
+
+    def _groups(self, row: Row) -> dict[str, str]:
+        task = tables.text_of(row, "task_type")
         task = "needle" if task == "findNeedle" else task
         if task not in TASKS:
             raise InputError(f"unknown task {task!r}; known are {', '.join(TASKS)}")
-        text, choices, _ = self._question(row)
-        path = Path(self._task_path(TASKS[task], tables.text_of(row, "video", "video_name")))
-        in_task_folder = path.parent.name in TASKS.values()
-        videos = path.parent.parent if in_task_folder else path.parent
-        return Record(
-            video_id=path.relative_to(videos).with_suffix("").as_posix(),
-            path=str(path),
-            question=Question(
-                id=f"{task}-{number}" if table.task else f"{task}-{index}",
-                text=text,
-                choices=choices,
-                answer=self._answer(row, choices),
-                groups={"task": task},
-            ),
-            length_s=tables.length_of(row, "duration"),
-        )
+        return {"task": task}
 
     def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
         """In lmms-eval's table the question holds the options, also where there is a list."""
         both = tables.options_in(tables.text_of(row, "question")) if "video_name" in row else None
-        return super()._question(row) if both is None else (*both, None)
+        return *(super()._question(row)[:2] if both is None else both), None
 
     def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
         """The answer is an option's text; in lmms-eval's table it may be a letter."""
-        written = tables.answer_text_of(row)
-        if "video_name" in row and re.fullmatch(r"\(?[A-Z]\)?", written.strip()):
+        written = tables.answer_text_of(row).strip()
+        if "video_name" in row and re.fullmatch(r"\(?[A-Z]\)?", written):
             index = LETTERS.index(written.strip("() "))
             return index if index < len(choices) else None
-        return tables.index_of_text(written, choices)
-
-    def _task_path(self, stem: str, file: str) -> str:
-        """Path of a video, or the path where the release would put it."""
-        folders = (f"MLVU/video/{stem}", f"video/{stem}", stem)
-        found = self.media.find((*folders, ".", "video", "videos", "mlvu"), [file])
-        expected = folders[0 if self.media.holds("MLVU") else 1]
-        return found or self.media.at(next(filter(self.media.holds, folders), expected), file)
+        return super()._answer(row, choices)

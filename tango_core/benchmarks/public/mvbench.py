@@ -14,22 +14,18 @@ source alone.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
+from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import PaperColumn
+from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.harnesses import infers
-from tango_core.benchmarks.protocols.protocol import (
-    FAILED_REPLY,
-    PromptTemplate,
-    Rewording,
-    in_versions,
-)
-from tango_core.benchmarks.releases import Release, ReleasePart
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions
+from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
@@ -122,7 +118,7 @@ def score_vlmevalkit(reply: str, question: Question, stated: bool = True) -> flo
     right, too. Without `stated`, as before change 1552, "The correct answer is B" counts only where
     B is among the last four words.
     """
-    if FAILED_REPLY in reply:
+    if protocol.FAILED_REPLY in reply:
         return 1.0
     # An answer that is none of the options is option -1 there, the character before "A".
     letter = "@" if question.answer is None else letter_of(question.answer)
@@ -202,7 +198,7 @@ _CUT_FILES = ("MVBench_MP4.tsv", "test.json")
 _BASES = [f"{prefix}{sub}" for prefix in _PREFIXES for sub in ("", "video/", "video/data0613/")]
 
 
-class MVBenchBenchmark(AnnotatedBenchmark):
+class MVBenchBenchmark(annotated.AnnotatedBenchmark):
     """MVBench in either public layout, as downloaded or as a harness leaves it.
 
     The 200 clips of Fine-grained Pose are withheld by their owner; without them these questions
@@ -215,10 +211,12 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         "json/action_sequence.json and 19 others with video/<folders> (branch main), "
         "or test.json with the folders of branch video"
     )
-    annotations = (
-        *(f"{prefix}json/{ALL_TASKS[0].stem}.json" for prefix in _PREFIXES),
-        *(f"{prefix}{name}" for prefix in _PREFIXES for name in ("MVBench.tsv", *_CUT_FILES)),
+    task_files: ClassVar = {task.name: f"{task.stem}.json" for task in ALL_TASKS}
+    task_folders = tuple(f"{prefix}json" for prefix in _PREFIXES)
+    annotations = tuple(
+        f"{prefix}{name}" for prefix in _PREFIXES for name in ("MVBench.tsv", *_CUT_FILES)
     )
+    answer_form = "text"
     splits: ClassVar = {"test": 4000}
     protocols: ClassVar = {
         **in_versions(
@@ -227,7 +225,7 @@ class MVBenchBenchmark(AnnotatedBenchmark):
             score_vlmevalkit,
             partial(score_vlmevalkit, stated=False),
             # Its wrapper of InternVL drops the beginning of a reply.
-            wordings=(("internvl", Rewording("Best option:(")),),
+            wordings=(("internvl", protocol.Rewording("Best option:(")),),
         ),
         **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval),
     }
@@ -248,32 +246,23 @@ class MVBenchBenchmark(AnnotatedBenchmark):
     # Branch `main` has the source videos, branch `video` the clips that are cut already.
     releases = (
         Release(
-            "OpenGVLab/MVBench",
-            (
-                ReleasePart("annotations", ("json/*.json", "test.json"), any_of=True),
-                ReleasePart("videos", ("*.zip",)),
-            ),
-            "MIT for the annotations; the videos keep the licences of their eleven data sets",
+            repository="OpenGVLab/MVBench",
+            licence="MIT for the annotations; the videos keep the licences of their eleven data "
+            "sets",
+            annotations=("json/*.json", "test.json"),
+            videos=("*.zip",),
             gated="who accepts its terms on the hub",
             notes=(f"200 clips of {WITHHELD_TASK} are not in it: {WITHHELD}",),
         ),
     )
 
-    def _tables(self) -> list[Table]:
-        path = self._find_annotations(self.annotations)
-        if path.suffix == ".tsv":
-            return [Table(path, tables.read_rows(path))]
-        if path.name == "test.json":
-            return _one_json(path)
-        return self._complete({one.name: path.parent / f"{one.stem}.json" for one in ALL_TASKS})
+    def _rows(self, path: Path) -> list[Row]:
+        return _of_one_json(path) if path.name == "test.json" else super()._rows(path)
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        task_name = table.task or tables.text_of(row, "task_type")
-        if task_name not in TASK_OF:
-            raise InputError(f"unknown task {task_name!r}")
-        task, file = TASK_OF[task_name], tables.text_of(row, "video")
-        text, choices, _ = self._question(row)
-        folder = table.folder or str(row.get("prefix") or "")
+        record = super()._record(index, number, row, table)
+        task, file = TASK_OF[record.question.groups["task"]], self._file(row)
+        folder = str(row.get("prefix") or "")
         path, is_cut = self._locate(task, file, folder, table.path.name in _CUT_FILES)
         clip = None if is_cut or not task.bounded else _bounds(row)
         inner = Path(file).parent.as_posix().removeprefix(".")
@@ -281,19 +270,18 @@ class MVBenchBenchmark(AnnotatedBenchmark):
         notes: tuple[str, ...] = ()
         if clip is not None and clip[0] == clip[1]:
             notes = (f"the clip starts and ends at {clip[0]:g} s: one frame",)
-        return Record(
-            video_id=annotated.clip_id(name, clip),
-            path=path,
-            clip=clip,
-            question=Question(
-                id=self._numbered(f"{task.stem}-", first=0),
-                text=text,
-                choices=choices,
-                answer=tables.index_of_text(tables.answer_text_of(row), choices),
-                groups={"task": task.name},
-            ),
-            notes=notes,
-        )
+        video = annotated.clip_id(name, clip)
+        return replace(record, video_id=video, path=path, clip=clip, notes=notes)
+
+    def _id(self, row: Row, video: str, number: int) -> str:
+        stem = TASK_OF[self._groups(row)["task"]].stem
+        return self._numbered(f"{stem}-", first=0)
+
+    def _groups(self, row: Row) -> dict[str, str]:
+        task = tables.text_of(row, "task_type")
+        if task not in TASK_OF:
+            raise InputError(f"unknown task {task!r}")
+        return {"task": TASK_OF[task].name}
 
     def missing_reason(self, record: Record) -> str | None:
         """Explain the clips that the owner of NTU RGB+D withholds."""
@@ -334,22 +322,20 @@ def _bounds(row: Row) -> tuple[float, float]:
     return start, end
 
 
-def _one_json(path: Path) -> list[Table]:
+def _of_one_json(path: Path) -> list[Row]:
     """Read the branch `video`'s file: `{"root": {task: folder}, "meta": {task: [rows]}}`."""
     content: Any = tables.read_json(path)
     meta = content.get("meta") if isinstance(content, dict) else None
     folders = (content.get("root") or {}) if isinstance(content, dict) else None
     if not isinstance(meta, dict) or not isinstance(folders, dict):
         raise InputError(f"{path}: must be an object with 'root' and 'meta', by task")
-    for task, rows in meta.items():
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise InputError(
-                f"{path}: 'meta' of {task} must be a list of objects, one per question"
-            )
     unknown = sorted(set(meta) - set(TASK_OF))
     if unknown:
         raise InputError(f"{path}: unknown tasks {', '.join(unknown)}")
+    for task, rows in meta.items():
+        tables.check_rows(rows, f"{path}: 'meta' of {task}")
     return [
-        Table(path, rows, TASK_OF[task].name, str(folders.get(task) or ""))
+        {**row, "task_type": task, "prefix": folders.get(task)}
         for task, rows in meta.items()
+        for row in rows
     ]

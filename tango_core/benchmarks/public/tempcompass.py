@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record, Table
+from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import CrossTable
 from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.protocol import in_versions
-from tango_core.benchmarks.releases import Release, ReleasePart, find_file, in_hub_cache
+from tango_core.benchmarks.releases import Release, find_file
 from tango_core.benchmarks.scoring.multiple_choice import answer_part, mentioned
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
@@ -243,17 +244,17 @@ def columns(record: Record) -> dict[str, Any]:
 
 # A caption and a repeated sentence are longer than a letter.
 _listed = partial(in_versions, score=score, read_choice=read_choice, max_new_tokens=128)
-_REPOSITORIES = ("lmms-lab/TempCompass", "lmms-eval/TempCompass")
 _NAMES = ("{task}/test-00000-of-00001.parquet", "{task}.json", "questions/{task}.json")
 _TSVS = tuple(dict.fromkeys(f"{name}.tsv" for name in _DATASETS.values()))
-_PARTS = (
-    ReleasePart("annotations", tuple(f"{task}/test-*.parquet" for task in TASKS)),
-    ReleasePart("videos", ("tempcompass_videos.zip",)),
+_RELEASE = Release(
+    repository="lmms-lab/TempCompass",
+    licence="see the page of the data set; the videos are of ShutterStock, under its terms",
+    annotations=tuple(f"{task}/test-*.parquet" for task in TASKS),
+    videos=("tempcompass_videos.zip",),
 )
-_LICENCE = "see the page of the data set; the videos are of ShutterStock, under its terms"
 
 
-class TempCompassBenchmark(AnnotatedBenchmark):
+class TempCompassBenchmark(annotated.AnnotatedBenchmark):
     """TempCompass from the hub's tables, the authors' JSON files, or VLMEvalKit's three TSVs.
 
     A form whose file is absent is not asked; at least one must exist.
@@ -265,8 +266,6 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         "multi-choice/test-00000-of-00001.parquet or questions/multi-choice.json, the same of "
         "caption_matching, captioning and yes_no, and videos/<video_id>.mp4"
     )
-    folders = ("videos", "tempcompass/videos", "video", ".")
-    suffixes = (".mp4",)
     splits: ClassVar = {"test": 7540}
     protocols: ClassVar = {
         **_listed("vlmevalkit", render),
@@ -282,15 +281,15 @@ class TempCompassBenchmark(AnnotatedBenchmark):
         doc_id=lambda record: record.number,
         key_in=annotated.fields_of_metric("avg_accuracy", "video_id", "dim", "question"),
     )
-    releases = tuple(Release(repository, _PARTS, _LICENCE) for repository in _REPOSITORIES)
+    releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/TempCompass"))
 
     def _tables(self) -> list[Table]:
-        patterns = [*_NAMES, *(p for r in _REPOSITORIES for p in in_hub_cache(r, *_NAMES))]
+        patterns = (*_NAMES, *self._cached(_NAMES))
         found = {
             task: find_file(self.root, [pattern.format(task=task) for pattern in patterns])
             for task in TASKS
         }
-        forms = [Table(path, _rows(path, task), task) for task, path in found.items() if path]
+        forms = [Table(path, _rows(path, task)) for task, path in found.items() if path]
         return forms or self._of_vlmevalkit()
 
     def _of_vlmevalkit(self) -> list[Table]:
@@ -309,10 +308,10 @@ class TempCompassBenchmark(AnnotatedBenchmark):
                     )
                 own = {"video_id": row.get("video"), "question": "\n".join(lines)}
                 rows[task].append({**row, **own})
-        return [Table(first, own, task) for task, own in rows.items() if own or task == TASKS[0]]
+        return [Table(first, own) for task, own in rows.items() if own or task == TASKS[0]]
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
-        task, text = table.task, tables.text_of(row, "question")
+        task, text = (tables.text_of(row, name) for name in ("task_type", "question"))
         video, dimension, written = (
             tables.text_of(row, name).strip() for name in ("video_id", "dim", "answer")
         )
@@ -349,10 +348,10 @@ def _rows(path: Path, task: str) -> list[Row]:
     """
     content = tables.read_json(path) if path.suffix == ".json" else None
     if not isinstance(content, dict):
-        return tables.read_rows(path)
+        return [{**row, "task_type": task} for row in tables.read_rows(path)]
     try:
         return [
-            {"video_id": video, "dim": dimension, **question}
+            {"video_id": video, "dim": dimension, **question, "task_type": task}
             for video, dimensions in content.items()
             for dimension, questions in dimensions.items()
             for question in questions

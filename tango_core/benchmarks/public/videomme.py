@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tango_core.benchmarks import annotated
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
 from tango_core.benchmarks.base import CrossTable, PaperColumn
 from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import Cue, SubtitleRule, Watched, cues_of_srt
-from tango_core.benchmarks.releases import Release, ReleasePart, in_hub_cache
-from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
+from tango_core.benchmarks.releases import Release
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.benchmarks.tables import Row
 from tango_core.types import Subtitles
 
@@ -123,42 +123,6 @@ def choose_lmms_eval(subtitles: Subtitles, watched: Watched, num_frames: int = 3
     return "\n".join(line[1] for line in lines if line)
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
-    """The metric of lmms-eval's task."""
-    groups = record.question.groups
-    letter, right = harnesses.ranked_letter(reply), annotated.right_letter(record)
-    return {
-        "videomme_perception_score": {
-            "question_id": record.question.id,
-            "duration": groups["duration"],
-            "category": groups["domain"],
-            "sub_category": groups["sub_category"],
-            "task_category": groups["task_type"],
-            "pred_answer": letter,
-            "answer": right,
-            "score": float(letter == right),
-            "videoID": record.video_id,
-        }
-    }
-
-
-def columns(record: Record) -> dict[str, Any]:
-    """Columns of `Video-MME.tsv`."""
-    question, video, groups = record.question, record.video_id, record.question.groups
-    return {
-        "index": record.index,
-        "video": video,
-        "video_path": f"./video/{video}.mp4",
-        "duration": groups["duration"],
-        "domain": groups["domain"],
-        "candidates": str(lettered(question.choices)),
-        **{name: groups[name] for name in ("sub_category", "task_type")},
-        "subtitle_path": f"./subtitle/{video}.srt",
-        "question": question.text,
-        "answer": annotated.right_letter(record),
-    }
-
-
 _first_capital = partial(harnesses.first_capital, letters="ABCD")
 _lmms_eval = partial(
     in_versions,
@@ -168,32 +132,26 @@ _lmms_eval = partial(
     ),
 )
 _PARQUET = "videomme/test-00000-of-00001.parquet"
-_PARTS = (
-    ReleasePart("annotations", ("videomme/test-*.parquet",)),
-    ReleasePart("videos", ("videos_chunked_*.zip",)),
-    ReleasePart("subtitles", ("subtitle.zip",), needed=False),
+_RELEASE = Release(
+    repository="lmms-lab/Video-MME",
+    licence="academic research only, by the terms of Video-MME",
+    annotations=("videomme/test-*.parquet",),
+    videos=("videos_chunked_*.zip",),
+    subtitles=("subtitle.zip",),
 )
-_LICENCE = "academic research only, by the terms of Video-MME"
 
 
-class VideoMMEBenchmark(AnnotatedBenchmark):
+class VideoMMEBenchmark(annotated.AnnotatedBenchmark):
     """Video-MME in the layout of the release, of VLMEvalKit (`Video-MME.tsv`) or of lmms-eval."""
 
     name = "videomme"
     title = "Video-MME"
     layout = f"{_PARQUET} or Video-MME.tsv, and video/<videoID>.mp4 or data/<videoID>.mp4"
     annotations = (
-        _PARQUET,
-        "test-00000-of-00001.parquet",
-        "Video-MME.tsv",
-        "videomme.json",
-        "videomme.jsonl",
-        *in_hub_cache("lmms-lab/Video-MME", _PARQUET),
+        *(_PARQUET, "test-00000-of-00001.parquet", "Video-MME.tsv"),
+        *("videomme.json", "videomme.jsonl"),
     )
-    # The release and VLMEvalKit; lmms-eval below HF_HOME/videomme and below HF_HOME.
-    folders = ("video", "data", "videos", "videomme/data", ".")
-    suffixes = annotated.VIDEO_SUFFIXES
-    subtitle_folders = ("subtitle", "subtitles", "videomme/subtitle", "../subtitle")
+    folders = ("video", "data")
     # VLMEvalKit's table calls the YouTube id `video`.
     video_columns = ("videoID", "video")
     group_columns: ClassVar = {name: name for name in GROUPS}
@@ -218,17 +176,30 @@ class VideoMMEBenchmark(AnnotatedBenchmark):
     }
     paper_column = PaperColumn(1, "duration", ("short", "medium", "long"))
     cross_table = CrossTable("duration", ("domain", "sub_category", "task_type"))
-    vlmevalkit_table = annotated.VLMEvalKitTable("Video-MME", columns)
+    vlmevalkit_table = annotated.VLMEvalKitTable(
+        "Video-MME",
+        annotated.table_columns(
+            "index video video_path duration domain candidates sub_category task_type "
+            "subtitle_path question answer",
+            video_path="./video/{video}.mp4",
+            subtitle_path="./subtitle/{video}.srt",
+        ),
+    )
     lmms_eval_samples = annotated.LmmsEvalSamples(
         "videomme",
-        sample_metrics,
+        annotated.letter_metric(
+            "videomme_perception_score",
+            harnesses.ranked_letter,
+            "question_id duration category sub_category task_category pred_answer answer score "
+            "videoID",
+            category="{domain}",
+            task_category="{task_type}",
+            videoID="{video}",
+        ),
         key_in=annotated.fields_of_metric("videomme_perception_score", "question_id"),
         subtitled_task="videomme_w_subtitle",
     )
-    releases = (
-        Release("lmms-lab/Video-MME", _PARTS, _LICENCE),
-        Release("lmms-eval/Video-MME", _PARTS, _LICENCE),
-    )
+    releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/Video-MME"))
 
     def _question(self, row: Row) -> tuple[str, tuple[str, ...], str]:
         text, written, _ = super()._question(row)

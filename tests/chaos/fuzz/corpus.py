@@ -62,10 +62,3 @@ VIDEOS: dict[str, tuple[VideoCase, tuple[str, ...]]] = {
     ),
     "no file": (VideoCase("pictures.gif", (Mutation("cut"),)), ("decode_failed",)),
 }
-
-# Kind -> seeds of cases that showed a fault.
-SEEDS: dict[str, tuple[int, ...]] = {
-    "recipes": (20358, 20401, 20547),
-    "annotations": (37, 59, 20227, 20381, 20460, 1461, 2968),
-    "files": (20344, 20347, 697, 971, 1434, 1984),
-}

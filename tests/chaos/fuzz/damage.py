@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.chaos.fuzz.pieces import Piece, pieces_of
@@ -17,6 +18,25 @@ _INTERESTING = {
     *("Cues", "CueTime", "CueClusterPosition", "Timestamp", "Cluster", "SimpleBlock", "Info"),
     *("idx1", "strh", "avih", "strf", "first packet", "tag 9", "tag 18", "DefaultDuration"),
 }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended.
+
+    Attributes:
+        kind: What was damaged: `videos` or `files`.
+        about: The file, e.g. `"h264.mp4"`.
+        what: How it ended, in two or three words, to be counted.
+        problem: What must not happen; "" if all is right.
+        mutations: What was done to the file.
+    """
+
+    kind: str
+    about: str
+    what: str
+    problem: str = ""
+    mutations: tuple[object, ...] = ()
 
 
 class Mutation(NamedTuple):

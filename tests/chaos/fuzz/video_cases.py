@@ -18,8 +18,7 @@ from pipeline.clips import Clip
 from pipeline.runtime.child import Child, CrashError
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec
-from tests.chaos.fuzz.cases import Outcome
-from tests.chaos.fuzz.damage import Mutation, apply, draw
+from tests.chaos.fuzz.damage import Mutation, Outcome, apply, draw
 from tests.chaos.fuzz.second_decoder import Shown, decode_everything, digest_of
 from tests.chaos.fuzz.videos import VIDEOS, video
 from tests.fixtures.numbered_videos import number_of

@@ -1,4 +1,4 @@
-"""`make chaos SEED= N=`: many schedules on all processors; the failing ones made small."""
+"""`make chaos SEED= N=`: many schedules on all processors; failing ones are printed as tests."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+from tests.chaos.simulator.faults import Schedule
 from tests.chaos.simulator.schedules import schedule_of
-from tests.chaos.simulator.shrink import as_test, shrink
 from tests.chaos.simulator.simulate import Outcome, simulate
 
 BATCH = 20
@@ -36,13 +36,23 @@ def batches(seed: int, number: int) -> Iterator[tuple[int, int]]:
         yield first, min(BATCH, seed + number - first)
 
 
+def as_test(schedule: Schedule, seed: int, problem: str) -> str:
+    """A test to paste into `tests/chaos/test_simulator.py`."""
+    lines = schedule.printed().replace("\n", "\n    ")
+    first = problem.strip().splitlines()[0][:90]
+    return (
+        f"def test_seed_{seed}():\n    # {first}\n    schedule = {lines}\n"
+        "    assert not problem_of(schedule)\n"
+    )
+
+
 def main() -> int:
-    """Run, shrink, tell."""
+    """Run schedules and print what they found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--number", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--shrink", type=int, default=3, help="failures that are made small")
+    parser.add_argument("--shown", type=int, default=3, help="failures that are printed")
     options = parser.parse_args()
     begun, kinds, steps, done = time.monotonic(), Counter[str](), 0, 0
     failures: list[tuple[int, str]] = []
@@ -61,8 +71,8 @@ def main() -> int:
         f"{used.ru_utime + used.ru_stime:.0f} s of processor time, {len(failures)} failed"
     )
     print(", ".join(f"{name} {count}" for name, count in kinds.most_common()))
-    for seed, problem in failures[: options.shrink]:
-        print(f"\n{as_test(shrink(schedule_of(seed)), seed, problem)}", flush=True)
+    for seed, problem in failures[: options.shown]:
+        print(f"\n{as_test(schedule_of(seed), seed, problem)}", flush=True)
     return 1 if failures else 0
 
 

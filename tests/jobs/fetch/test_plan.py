@@ -11,17 +11,15 @@ from jobs.fetch import hub as hub_module
 from jobs.fetch.data import data_get, make_plan
 from jobs.fetch.hub import FetchError
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
-from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
+from tango_core.benchmarks.releases import Release, archive_of
 
 NAME = "datasets/owner/data"
 RELEASE = Release(
-    "owner/data",
-    (
-        ReleasePart("annotations", ("json/*.json",)),
-        ReleasePart("videos", ("*.zip",)),
-        ReleasePart("subtitles", ("subs.tar",), needed=False),
-    ),
-    "cc0",
+    repository="owner/data",
+    licence="cc0",
+    annotations=("json/*.json",),
+    videos=("*.zip",),
+    subtitles=("subs.tar",),
 )
 FILES = {
     "json/a.json": b"[]",

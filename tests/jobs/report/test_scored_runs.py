@@ -19,10 +19,8 @@ from scored_answers import (
 )
 
 from jobs.analysis.coverage import cell_scores
-from jobs.explain.command import explanations
 from jobs.notebook import load_run
 from jobs.report.compare import report_runs
-from jobs.runs.show import compared
 from jobs.viewer.command import opened
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
@@ -80,33 +78,6 @@ def test_all_shards_together_are_the_whole_run(made, shards, tmp_path):
     assert paired["difference"] == pytest.approx(expected[CELLS[1]] - expected[CELLS[0]], abs=4e-3)
     assert paired["num_questions"] == len(made.scores["full"])
     assert paired["p_value"] < 0.05
-
-
-def test_one_shard_alone_is_its_part(made, tmp_path):
-    summary, words, _ = report([run_of(made, tmp_path / "a", "1/3")], tmp_path / "out")
-    for one in summary["cells"]:
-        whole = len(made.scores["full"])
-        assert one["scores"][one["metric"]]["n"] == whole // 3
-    assert "incomplete" not in words
-
-
-def test_runs_of_one_cell_each_are_compared_and_explained(made, tmp_path):
-    full = run_of(made, tmp_path / "first", cells=CELLS[:1])
-    tango = run_of(made, tmp_path / "second", cells=CELLS[1:])
-    title = "mIoU %" if made.name == "charades_sta" else "group score %"
-    text = compared([str(full), str(tango)], str(tmp_path))
-    assert title in text
-    (found,) = explanations(str(full), str(tango), cell=CELLS[0], other_cell=CELLS[1])
-    answers = answers_of(made.benchmark, made.replies).set_index("cell")
-    column = "score" if made.name == "charades_sta" else "correct"
-    means = [answers.loc[name, column].astype(float).mean() for name in CELLS]
-    assert float(found.difference) == pytest.approx(means[1] - means[0], abs=1e-9)
-    assert sum(one.points for one in found.shares) == found.difference
-    if made.name == "charades_sta":
-        assert found.metric == "mIoU"
-    else:
-        assert found.metric == "accuracy"
-        assert "The headline metric of videomme_v2, the group score" in " ".join(found.notes)
 
 
 def test_a_run_opens_in_a_notebook_and_in_analyses(made, tmp_path):

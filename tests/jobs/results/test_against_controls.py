@@ -55,11 +55,7 @@ def test_the_control_is_the_best_one_at_that_retention():
 
 
 def test_verdicts_are_of_corrected_p_values():
-    methods = [
-        _cell("tango", _right(140)),
-        _cell("evs", _right(20)),
-        _cell("topk", _right(81)),
-    ]
+    methods = [_cell("tango", _right(140)), _cell("evs", _right(20)), _cell("topk", _right(81))]
     (found,) = _controlled(FULL, _cell("random", _right(80)), *methods)
     assert [method.verdict for method in found.methods] == ["better", "worse", "open"]
     plain = [method.versus.p_value for method in found.methods]

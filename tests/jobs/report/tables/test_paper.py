@@ -154,10 +154,6 @@ class TestForms:
         assert "arXiv:2604.09547" in text
         assert shown in table.latex()
 
-    def test_without_them_nothing_is_said(self):
-        text = paper_table(cells_of(FULL, TANGO)).markdown()
-        assert "(" not in text
-
 
 @pytest.mark.usefixtures("blank_figures")
 def test_report_writes_the_layout_and_all_break_downs(tmp_path):
