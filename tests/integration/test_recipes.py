@@ -20,7 +20,9 @@ COMMANDS = {
     Path(shlex.split(line)[2]).stem: shlex.split(line)[3:]
     for line in re.search(r"```console\n(.*?)```", README, re.S)[1].splitlines()
 }
-NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table"}
+NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table", "shapes_questions"}
+# The tower of the embedded model has too few blocks for them.
+NEED_MORE_BLOCKS = {"aot_llava_onevision", "earlytom_llava_onevision"}
 # Dozens of cells, or many frames.
 LARGE = {
     "frames_scaling",
@@ -58,7 +60,7 @@ def overrides_of(arguments):
 
 def test_every_recipe_is_documented_with_a_command():
     names = {path.stem for path in RECIPES.glob("*.yaml")}
-    assert set(COMMANDS) == names - NEED_NOTHING_ELSE
+    assert set(COMMANDS) == names - NEED_NOTHING_ELSE - NEED_MORE_BLOCKS
     assert set(re.findall(r"^\| `(\w+)\.yaml` \|", README, re.M)) == names
 
 

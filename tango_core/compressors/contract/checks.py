@@ -33,7 +33,16 @@ WRONG_RETENTIONS = (0.0, -0.1, 1.01, float("nan"))
 # Clips and prompts of a quick run.
 FEW_CLIPS = ("eight-frames", "not-square", "duplicates")
 FEW_PROMPTS = ("plain", "newline-per-row", "text-before-every-frame")
-SIGNALS = ("saliency", "attention", "keys", "frame_embeddings")
+SIGNALS = (
+    "saliency",
+    "attention",
+    "keys",
+    "frame_embeddings",
+    "tower_tokens",
+    "unpooled_tokens",
+    "shallow_attention",
+    "deep_attention",
+)
 
 _SCRIPT = """
 import pickle, sys
