@@ -7,7 +7,7 @@ import torch
 
 from tango_core.compressors import METHODS, build_method, equivalent_retention
 from tango_core.compressors.base import Compressor, LayerPruner
-from tango_core.compressors.contract import check_method, check_pruner, checks
+from tango_core.compressors.contract import FEW_RETENTIONS, RETENTIONS, check_method, checks
 from tango_core.compressors.contract.inputs import (
     NUM_LAYERS,
     SyntheticPrompt,
@@ -55,7 +55,9 @@ def test_an_inner_step_keeps_what_every_pruner_promises(name, quick):
     def build(retention):
         return checked_inner("tango", {"name": name, "retention": retention}, NUM_LAYERS)[1]
 
-    assert _broken(check_pruner(build, quick=quick)) == []
+    report, retentions = checks.Report(), FEW_RETENTIONS if quick else RETENTIONS
+    checks.check_pruner_cases(report, build, retentions, quick=quick, is_step=True)
+    assert _broken(report.results()) == []
     assert build(0.5).layer_shares(28) == (1.0,) * 18 + (0.5,) * 10
 
 
