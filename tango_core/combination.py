@@ -77,33 +77,15 @@ class Combination:
     drawing: Drawing | None = None
 
     def __post_init__(self) -> None:
-        """Check shapes and types; positions are checked when the map is applied."""
-        if self.indices.ndim != 1 or self.indices.dtype != torch.int64:
+        """Check that the parts fit together; positions are checked when the map is applied."""
+        parts = [self.indices, self.timestamps, self.offsets, self.sources, self.weights]
+        shapes = [None if part is None else tuple(part.shape) for part in parts]
+        num_kept, terms = len(self.indices), shapes[3]
+        merged = [None] * 3 if terms is None else [(num_kept + 1,), terms, terms]
+        if shapes != [(num_kept,), (self.grid[0],), *merged]:
             raise ValueError(
-                f"indices must be (K,) int64, got {tuple(self.indices.shape)} {self.indices.dtype}"
-            )
-        if tuple(self.timestamps.shape) != (self.grid[0],):
-            raise ValueError(
-                f"timestamps must be ({self.grid[0]},), got {tuple(self.timestamps.shape)}"
-            )
-        given = [part is not None for part in (self.offsets, self.sources, self.weights)]
-        if any(given) and not all(given):
-            raise ValueError("offsets, sources and weights must be given together, or none of them")
-        if self.offsets is None or self.sources is None or self.weights is None:
-            return
-        if tuple(self.offsets.shape) != (self.num_kept + 1,) or self.offsets.dtype != torch.int64:
-            raise ValueError(
-                f"offsets must be ({self.num_kept + 1},) int64 for {self.num_kept} kept tokens, "
-                f"got {tuple(self.offsets.shape)} {self.offsets.dtype}"
-            )
-        if self.sources.ndim != 1 or self.sources.dtype != torch.int64:
-            raise ValueError(
-                f"sources must be (N,) int64, got {tuple(self.sources.shape)} {self.sources.dtype}"
-            )
-        if self.weights.shape != self.sources.shape or self.weights.dtype != torch.float32:
-            raise ValueError(
-                f"weights must be ({len(self.sources)},) float32, "
-                f"got {tuple(self.weights.shape)} {self.weights.dtype}"
+                "indices (K,), timestamps (T,), offsets (K + 1,), sources and weights (N,) do not "
+                f"fit: got {', '.join(map(str, shapes))} for T = {self.grid[0]}"
             )
 
     @property

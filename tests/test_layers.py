@@ -48,7 +48,11 @@ MOST_MODULES = 15
 # A family is described without its networks: it imports these inside of functions, and they import
 # what it states about itself.
 LOADED_LATER = {
-    "tango_core.models.family": {"tango_core.models.files", "tango_core.models.language_half"},
+    "tango_core.models.family": {
+        "tango_core.models.files",
+        "tango_core.models.language_half",
+        "tango_core.models.question",
+    },
 }
 
 

@@ -14,7 +14,6 @@ from jobs.analysis.attention import few_clips
 from jobs.analysis.clips import JobClips
 from jobs.analysis.figures import label, legend, plain_log
 from jobs.analysis.page import Page, as_text
-from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.activations import (
     STATISTICS,
@@ -43,23 +42,20 @@ def analyze_activations(
         rule: Criterion for sinks; `None` for the default.
 
     Raises:
-        RecipeError: If a layer does not exist, the encoder does not expose layers, no clip could be
+        UserError: If a layer does not exist, the encoder does not expose layers, no clip could be
             decoded, or clips have different grids.
     """
     num_layers = clips.encoder.num_layers
-    try:
-        if num_layers is not None:
-            layers = layers or (num_layers,)
-            raise_if_no_layer(layers, num_layers, clips.model.name)
-        study = ActivationStudy(tuple(layers))
-        for row, frames in clips.decoded():
-            try:
-                study.add(clips.encoder.trace(frames, study.layers))
-            except UserError as error:
-                raise InputError(f"{row.video_id}: {error}") from error
-        report = study.report(rule or SinkRule())
-    except UserError as error:
-        raise RecipeError(" ".join(str(error).split())) from error
+    if num_layers is not None:
+        layers = layers or (num_layers,)
+        raise_if_no_layer(layers, num_layers, clips.model.name)
+    study = ActivationStudy(tuple(layers))
+    for row, frames in clips.decoded():
+        try:
+            study.add(clips.encoder.trace(frames, study.layers))
+        except UserError as error:
+            raise InputError(f"{row.video_id}: {error}") from error
+    report = study.report(rule or SinkRule())
     return _page(report, study.layers)
 
 

@@ -22,7 +22,6 @@ from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
 from tango_core.errors import UserError
-from tango_core.models.sinks import PUBLISHED_SINKS
 
 # The axis is logarithmic if the first rank is at least this many times the last.
 _STEEP = 5
@@ -232,10 +231,6 @@ def describe_sinks(report: SinkReport, path: Path) -> list[str]:
         f"{report.rank_mean[position]:.1f} ± {report.rank_spread[position]:.1f}"
         for position in report.sinks
     ]
-    published = PUBLISHED_SINKS.get(report.grid)
-    if published is not None:
-        shared = sorted(set(published) & set(report.sinks))
-        lines.append(f"of the {len(published)} published for this grid, {len(shared)}: {shared}")
     use = f"to use them: --set model.sinks={path}"
     none = f"no sinks found; with {path} Tango treats all positions alike"
     return [*lines, use if report.sinks else none]

@@ -226,15 +226,12 @@ class JobCells:
     """
 
     def __init__(self, clips: JobClips) -> None:
-        try:
-            methods, compressors, _ = plan_methods(
-                clips.built.methods,
-                clips.model,
-                clips.cache_root,
-                features=None if clips.store is None else clips.store.cache,
-            )
-        except UserError as error:
-            raise RecipeError(str(error)) from error
+        methods, compressors, _ = plan_methods(
+            clips.built.methods,
+            clips.model,
+            clips.cache_root,
+            features=None if clips.store is None else clips.store.cache,
+        )
         self.left_out = [one.name for one in methods if not _is_before(one)]
         self.cells = [
             Cell(one.name, one.method.name, one.retention, one.cache, compressors[one.cache])
@@ -255,8 +252,8 @@ class JobCells:
             return []
         names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
         return [
-            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model "
-            f"or have no plan: {names}"
+            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model, "
+            f"read the question, or have no plan: {names}"
         ]
 
     def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
@@ -268,24 +265,15 @@ class JobCells:
 
 
 def _is_before(method: PlannedMethod) -> bool:
-    """Whether the method has a plan and acts only before the language model."""
+    """Whether the method has one plan per clip and acts only before the language model."""
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
-    return method.method.pruner is None and plans
-
-
-def series_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Cells by series, sorted by retention, without cells that keep everything."""
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.compressor.outer_retention < 1:
-            found.setdefault(cell.series, []).append(cell)
-    return {name: sorted(own, key=lambda cell: cell.retention) for name, own in found.items()}
+    return method.method.pruner is None and plans and compressor.question_field is None
 
 
 def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
     """The retention nearest to `near` among those that nearly the most series have."""
-    own = [cell.retention for one in series_of(cells).values() for cell in one]
+    own = [cell.retention for cell in cells if cell.compressor.outer_retention < 1]
     most = max(map(own.count, own), default=0)
     common = [share for share in own if own.count(share) >= 0.8 * most]
     return min(common, key=lambda share: abs(share - near), default=1.0)

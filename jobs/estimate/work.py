@@ -23,11 +23,12 @@ import torch
 
 from jobs.results.facts import FACTS_FILE, JobFacts
 from pipeline.cache.derived import serves
-from pipeline.cache.names import TOKENS
+from pipeline.cache.names import TOKENS, signals_parts
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.clips import DECODE_VIDEO, FAILED, Pools, questions_of, stages_of, subtitles_of
 from pipeline.plan import Plan
 from pipeline.progress.parts import AnswerParts
+from pipeline.question_groups import groups_of
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import clips_in
 from pipeline.sizing import UNMEASURED, Work
@@ -67,7 +68,7 @@ class Counts:
         cached: Clips that every cache holds.
         questions: About clips that have a file.
         answers: Questions times methods; 0 for a job that only fills caches.
-        missing: Cache name -> clips that it lacks.
+        missing: Cache name -> token sets that it lacks.
         from_features: Clips of which token sets are computed from stored features.
     """
 
@@ -88,6 +89,13 @@ def count(plan: Plan, *, questions: bool = True) -> Counts:
     stored = pc.greater(pc.list_value_length(there["stored"]), 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
     missing = {str(one["values"]): int(one["counts"]) for one in lacking}
+    missing |= {
+        name: sum(
+            len(groups_of(clip, compressor)) for clip in clips_in(there) if name in clip.missing
+        )
+        for name, compressor in plan.compressors.items()
+        if compressor.question_field is not None
+    }
     num_questions = sum(
         len(json.loads(text))
         for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
@@ -246,22 +254,30 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
     vision: Any = getattr(getattr(encoder, "config", None), "vision_config", None)
     width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
     heads = getattr(vision, "num_attention_heads", None)
+    side: int = getattr(vision, "image_size", 0) // getattr(vision, "patch_size", 1)
+    patches = num_frames * (side * side or 4 * grid[0] * grid[1])
     rows = cells * (1 + model.companions)
     is_int8 = store.cache.dtype == "int8"  # with one scale per row
-    row_bytes = model.llm.hidden_size * (1 if is_int8 else getattr(torch, model.dtype).itemsize)
+    itemsize: int = getattr(torch, model.dtype).itemsize
+    row_bytes = model.llm.hidden_size * (1 if is_int8 else itemsize)
     sizes = {
         TOKENS: rows * (row_bytes + 4 * is_int8) + 4 * cells,  # with one checksum per token
         "saliency": 4 * cells,
         "attention": 4 * cells,
         "keys": 4 * cells * (width // heads if heads else _HEAD_WIDTH),
         "frame_embeddings": 4 * num_frames * width,
+        "tower_tokens": cells * width * itemsize,
+        "unpooled_tokens": patches * model.llm.hidden_size * itemsize,
+        "shallow_attention": 4 * patches,
+        "deep_attention": 4 * patches,
+        "merged_attention": 4 * cells,
     }
     wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
     total = 0.0
     for parts, number in wanted.items():
         signals = store.signals & set(parts)
         stored = [*signals, *([TOKENS] if TOKENS in parts else [])]
-        num_files = (TOKENS in parts) + bool(signals)
+        num_files = (TOKENS in parts) + len(signals_parts(signals))
         total += number * (sum(sizes[name] for name in stored) + num_files * _FILE_BYTES)
     return total
 

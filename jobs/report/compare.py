@@ -55,9 +55,13 @@ class LoadedRun:
     """One run, or the shards of one job, loaded for a comparison."""
 
     group: RunGroup
-    facts: JobFacts
     reduction: Reduction
     summary: RunSummary
+
+    @property
+    def facts(self) -> JobFacts:
+        """Facts of the run, or of all shards together."""
+        return self.group.facts
 
 
 # A cell and its run.
@@ -81,7 +85,7 @@ class ComparedRuns:
     @property
     def pairs(self) -> list[_Pair]:
         """Every cell, before it was compared with others, and its run."""
-        return _pairs(self.runs)
+        return [(run, cell) for run in self.runs for cell in run.summary.cells]
 
     def answers(self, index: int) -> RightWrong:
         """Answers of a cell that count in the headline metric."""
@@ -110,7 +114,7 @@ class ComparedRuns:
         summary = RunSummary(
             run_id=facts.run_id,
             kind=facts.kind,
-            runs=tuple(facts.run_id for run in runs for facts in run.group.facts),
+            runs=tuple(facts.run_id for run in runs for facts in run.group.parts),
             model=facts.model,
             mode=facts.mode,
             note=facts.note,
@@ -147,12 +151,23 @@ def compared_runs(
     """
     groups = grouped(run_dirs)
     about_questions, only = _common(groups, on)
-    runs = tuple(_load(group, only, confusion or "") for group in groups)
+    runs = []
+    for group in groups:
+        reduction = reduce_runs(
+            group.folders, group.facts.mode, only=only, confusion=confusion or ""
+        )
+        runs.append(LoadedRun(group, reduction, summarize_reduced(reduction, group.facts)))
     if len(runs) == 1 and not groups[0].shards:
         num_found = sum(cell.counts.num_questions for cell in runs[0].summary.cells)
         about_questions = lost_answers_notes(runs[0].facts, num_found, run_dirs)
-    pairs = _pairs(runs)
-    cells = _paired_cells(pairs) if across else [cell for _, cell in pairs]
+    pairs = ComparedRuns(tuple(runs), (), ()).pairs
+    cells = [cell for _, cell in pairs]
+    for index, cell in enumerate(cells):
+        if across and cell.versus_full is None and not cell.is_baseline:
+            other = full_index(index, cells)
+            if other is not None:
+                versus_full = _compare(pairs[index], pairs[other])
+                cells[index] = replace(cell, versus_full=versus_full)
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
     notes = (
         *(note for run in runs for note in run.group.notes()),
@@ -160,12 +175,7 @@ def compared_runs(
         *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
         *cell_notes(cells, [run.facts for run in runs]),
     )
-    return ComparedRuns(runs, tuple(cells), notes)
-
-
-def _pairs(runs: Sequence[LoadedRun]) -> list[_Pair]:
-    """All (run, cell) pairs."""
-    return [(run, cell) for run in runs for cell in run.summary.cells]
+    return ComparedRuns(tuple(runs), tuple(cells), notes)
 
 
 def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Digests] | None]:
@@ -178,37 +188,13 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
         return [], None
     asked, lost = [], []
     for group in groups:
-        parts = [questions_asked(folder) for folder in group.folders]
-        facts, union = group.merged_facts(), group.union(parts)
-        asked.append((facts.run_id, union))
+        union = group.union([questions_asked(folder) for folder in group.folders])
+        asked.append((group.facts.run_id, union))
         # A part holds all answers about its clips, so a lost part also removes questions.
-        found = sum(len(union.get(cell.benchmark, ())) for cell in facts.cells)
-        lost += lost_answers_notes(facts, found, group.folders)
+        found = sum(len(union.get(cell.benchmark, ())) for cell in group.facts.cells)
+        lost += lost_answers_notes(group.facts, found, group.folders)
     common = common_questions(asked, on)
     return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
-
-
-def _load(group: RunGroup, only: Mapping[str, Digests] | None, confusion: str) -> LoadedRun:
-    """Read and summarise one run, or the shards of one job."""
-    facts = group.merged_facts()
-    reduction = reduce_runs(group.folders, facts.mode, only=only, confusion=confusion)
-    return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts))
-
-
-def _paired_cells(pairs: Sequence[_Pair]) -> list[CellSummary]:
-    """All cells, each compared with the unpruned baseline `full`.
-
-    The baseline is `full` of the cell's own run, or else the one that `full_index` finds among all
-    runs. Only questions that both have are compared.
-    """
-    cells = [cell for _, cell in pairs]
-    for index, (run, cell) in enumerate(pairs):
-        if cell.versus_full is not None or cell.is_baseline:
-            continue
-        other = full_index(index, cells)
-        if other is not None:
-            cells[index] = replace(cell, versus_full=_compare((run, cell), pairs[other]))
-    return cells
 
 
 def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
@@ -310,7 +296,7 @@ def _write_page(
     jobs = {
         f"{own.run_id}/{JOB_FILE}" if several else JOB_FILE: (run_dir / JOB_FILE).read_text()
         for run in found.runs
-        for run_dir, own in zip(run.group.folders, run.group.facts, strict=True)
+        for run_dir, own in zip(run.group.folders, run.group.parts, strict=True)
         if (run_dir / JOB_FILE).is_file()
     }
     page = render_html(

@@ -190,15 +190,12 @@ class CellSummary:
         stats = self.latency_ms.get(stage)
         return None if stats is None else stats.p50
 
-    def to_json(self) -> Json:
-        """Plain data for the `summary.json` of the cell's own run."""
-        data = self.to_json_with_run()
-        for key in _OF_THE_RUN:
-            del data[key]
-        return data
+    def to_json(self, *, with_run: bool = False) -> Json:
+        """Plain data for `summary.json`.
 
-    def to_json_with_run(self) -> Json:
-        """Plain data for a `summary.json` of several runs: also the run and all baselines."""
+        Args:
+            with_run: Whether to add the run and all baselines, for a summary of several runs.
+        """
         data: Json = {}
         for key, value in with_counts(fields_to_plain(self)).items():
             if key == "scores":
@@ -219,7 +216,7 @@ class CellSummary:
         if self.metric != ACCURACY.name:
             for key in _HEADLINE_KEYS.values():
                 data[key.replace("accuracy", "score")] = data.pop(key)
-        return data
+        return {key: value for key, value in data.items() if with_run or key not in _OF_THE_RUN}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, run_id: str, model: str) -> CellSummary:
@@ -337,7 +334,7 @@ class RunSummary:
         """
         run = with_counts(fields_to_plain(self))
         if self.runs:
-            return {**run, "cells": [cell.to_json_with_run() for cell in self.cells]}
+            return {**run, "cells": [cell.to_json(with_run=True) for cell in self.cells]}
         cells, _ = run.pop("cells"), run.pop("runs")
         cell = main_cell(self.cells, self.kind)
         if len(self.cells) == 1 and cell is not None:

@@ -411,7 +411,10 @@ def make_plan(
         features = None
         if not profile:
             stored = (wanted.features, wanted.feature_dtype)
-            features = open_store(cache_root, built.model, *stored, fill=not answer, clock=clock)
+            needs = frozenset(name for _, one in built.methods for name in one.compressor.needs)
+            features = open_store(
+                cache_root, built.model, *stored, needs=needs, fill=not answer, clock=clock
+            )
         methods, compressors, caches = plan_methods(
             built.methods, built.model, cache_root, clock, features.cache if features else None
         )
@@ -424,7 +427,7 @@ def make_plan(
             recompute=profile,
             identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
             features=features,
-            needs={name: compressor.needs for name, compressor in compressors.items()},
+            compressors=compressors,
         )
     except (UserError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error

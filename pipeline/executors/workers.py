@@ -22,8 +22,8 @@ from pipeline.resources.devices import room_for
 from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import clips_in, output_of, to_table
+from pipeline.runtime import stopping
 from pipeline.runtime.clock import Ticker
-from pipeline.runtime.process import leave_at_once
 
 LOST_GPU = 70
 """Exit code of a worker that can no longer use its GPU."""
@@ -85,7 +85,7 @@ class StageActor:
         try:
             done = to_table(self._run(clips_in(block)), self._schema)
         except DeviceError:
-            leave_at_once(LOST_GPU)  # a normal exit would wait for the GPU
+            stopping.leave(LOST_GPU)  # a normal exit would wait for the GPU
         self._report.flush()
         return done
 

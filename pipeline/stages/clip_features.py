@@ -12,7 +12,7 @@ import torch
 
 from pipeline.cache.derived import on_device
 from pipeline.cache.features import FeatureStore, ReadFeatures
-from pipeline.cache.names import TOKENS, signals_part
+from pipeline.cache.names import TOKENS, signals_parts
 from pipeline.cache.rows import INT8, ClipIdentity, rounded
 from pipeline.clips import one_line
 from pipeline.resources.pools import PoolError
@@ -118,7 +118,7 @@ class FeatureSource:
         assert self.store is not None
         cache, signals = self.store.cache, frozenset(to_encode) - {TOKENS}
         kept = sorted(signals & self.store.signals) if self.store.writes else []
-        parts = [signals_part(kept)] if kept else []
+        parts = signals_parts(kept)
         if TOKENS in to_encode:
             features, ms = self._encode(frames, signals)
             raise_if_not_finite(features, signals)

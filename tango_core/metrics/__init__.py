@@ -5,20 +5,8 @@ two runs on the same questions: difference, interval, p values with Holm's corre
 and scipy only.
 """
 
-from tango_core.metrics.comparison import (
-    Comparison,
-    compare_clips,
-    compare_paired,
-    mcnemar_p_value,
-    sign_flip_p_value,
-)
-from tango_core.metrics.intervals import (
-    Estimate,
-    RunningEstimate,
-    accuracy_of_clips,
-    clustered_accuracy,
-    mean_of_clips,
-)
+from tango_core.metrics.comparison import Comparison, compare_clips, compare_paired
+from tango_core.metrics.intervals import Estimate, RunningEstimate, clustered_accuracy
 from tango_core.metrics.metric import (
     ACCURACY,
     GROUP_SCORE,
@@ -44,11 +32,7 @@ __all__ = [
     "Metric",
     "Questions",
     "RunningEstimate",
-    "accuracy_of_clips",
     "clustered_accuracy",
     "compare_clips",
     "compare_paired",
-    "mcnemar_p_value",
-    "mean_of_clips",
-    "sign_flip_p_value",
 ]

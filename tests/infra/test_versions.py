@@ -1,4 +1,4 @@
-"""Versions that files of infra/ name are those that the tests ran with."""
+"""Versions in the files of infra/ agree with constraints.txt."""
 
 from __future__ import annotations
 

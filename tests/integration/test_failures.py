@@ -1,4 +1,4 @@
-"""A failure is a row: good clips are answered, each bad one has a status and a reason."""
+"""Failed clips: each has a status and a reason, and good clips are answered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def recipe(folder, **changes):
 @pytest.mark.parametrize(
     "executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])]
 )
-def test_bad_clips_are_listed_and_the_good_one_is_answered(folder, tmp_path, executor, request):
+def test_bad_clips_are_listed_and_good_ones_answered(folder, tmp_path, executor, request):
     if executor == "ray":
         request.getfixturevalue("local_ray")
     outcome, run_dir = run(recipe(folder, executor=executor), tmp_path / "runs")
@@ -118,7 +118,9 @@ def damaged_folder(tmp_path):
 @pytest.mark.parametrize(
     "executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])]
 )
-def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, executor, request):
+def test_a_damaged_clip_fails_unless_the_recipe_keeps_it(
+    damaged_folder, tmp_path, executor, request
+):
     if executor == "ray":
         request.getfixturevalue("local_ray")
     shared = {"executor": executor, "decode": {"damaged": "fail"}}
@@ -149,9 +151,7 @@ def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, execut
         assert "answers on damaged clips" in page
 
 
-def test_a_run_that_goes_on_with_fail_keeps_no_answer_about_a_damaged_clip(
-    damaged_folder, tmp_path
-):
+def test_resuming_with_fail_drops_answers_about_damaged_clips(damaged_folder, tmp_path):
     changes = {"executor": "local", "decode": {"damaged": "keep"}}
     outcome, run_dir = run(recipe(damaged_folder, **changes), tmp_path / "runs")
     assert outcome.facts.work.answered == 2

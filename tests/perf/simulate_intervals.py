@@ -22,8 +22,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
 from paired_runs import draw_changes
 
-from tango_core.metrics import accuracy_of_clips, compare_clips, mean_of_clips
-from tango_core.metrics.intervals import t_quantile, wilson_interval, z_quantile
+from tango_core.metrics import compare_clips
+from tango_core.metrics.intervals import (
+    accuracy_of_clips,
+    mean_of_clips,
+    t_quantile,
+    wilson_interval,
+    z_quantile,
+)
 
 CLIPS, BASES = (12, 40, 200), (0.5, 0.7, 0.9, 0.98)
 # Questions per clip -> number of such clips. MLVU's multiple-choice questions, counted in the

@@ -18,9 +18,12 @@ import reference_tango
 from pruner_cases import build_pruner
 from references import COMPRESSORS, PRUNERS
 
+# Compared with vectors of their releases' code instead (tests/fixtures/golden3).
+WITH_VECTORS = {"aot", "cdpruner", "earlytom", "rediprune", "semvid"}
+
 
 def test_every_method_has_a_reference():
-    assert {*COMPRESSORS, *PRUNERS, "tango"} == {*METHODS, *INNER}
+    assert {*COMPRESSORS, *PRUNERS, "tango", *WITH_VECTORS} == {*METHODS, *INNER}
 
 
 def agree(case, ours, kept, tokens):

@@ -28,12 +28,6 @@ def test_a_place_is_not_empty_as_of_a_variable_that_is_not_set(tango, arguments,
     assert err.lower().startswith(f"tango: invalid value for '{option}': it is empty; see")
 
 
-def test_a_line_break_in_an_argument_gives_no_second_line(tango):
-    code, _, err = tango("evaluate\nsweep")
-    assert code == 2
-    assert len(err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "rich", "code"),
     [

@@ -110,15 +110,6 @@ def test_without_a_control_or_without_a_method_there_is_nothing_to_say():
     assert _controlled(FULL, _cell("random", _right(80))) == ()
 
 
-def test_other_models_and_benchmarks_are_other_groups():
-    pairs = [
-        _cell("random", _right(80)),
-        _cell("tango", _right(80), model="other"),
-        _cell("tango", _right(80), benchmark="mlvu"),
-    ]
-    assert _controlled(*pairs) == ()
-
-
 def test_other_checkpoints_are_other_groups_even_beside_one_that_is_not_known():
     full = _cell("full", _right(160), retention=1.0, checkpoint="first")
     control = _cell("random", _right(80))

@@ -11,6 +11,7 @@ from jobs_for_tests import job, plan_of
 from pipeline.cache.derived import on_device
 from pipeline.cache.names import SIGNALS
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
+from pipeline.question_groups import groups_of
 from pipeline.resources.pools import PoolError
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
@@ -80,13 +81,11 @@ def started(stage, plan, writers=2):
 def token_sets(plan, row):
     """Cache -> tokens, as the answer stage reads them."""
     asked = AnswerQuestions(plan.model, plan.methods, plan.caches, {}, plan.features)
-    clip = ClipState(row, (), None, {}, [])
-    return {
-        one.cache: asked._entry(
-            MethodRequest(clip, index, facts_of(row, one, None)), one
-        ).video.tokens
-        for index, one in enumerate(plan.methods)
-    }
+    requests = [(one, groups_of(row, one.method.compressor)[0]) for one in plan.methods]
+    clip = ClipState(row, (), None, {}, requests, [])
+    for index, (one, _) in enumerate(requests):
+        asked._read(MethodRequest(clip, index, facts_of(row, one, None)), one)
+    return {cache: entry.video.tokens for (cache, _), entry in clip.entries.items()}
 
 
 def test_a_second_method_needs_neither_decoder_nor_encoder(shapes, tmp_path, asked):

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, stats
 
-from tango_core.metrics import RunningEstimate, accuracy_of_clips, clustered_accuracy
-from tango_core.metrics.intervals import clustered_variance
+from tango_core.metrics import RunningEstimate, clustered_accuracy
+from tango_core.metrics.intervals import accuracy_of_clips, clustered_variance
 
 
 def simulate_clusters(rng, num_clusters, size, accuracy, dependence):

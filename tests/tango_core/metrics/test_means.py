@@ -12,9 +12,9 @@ from tango_core.metrics import (
     Questions,
     clustered_accuracy,
     compare_paired,
-    mean_of_clips,
 )
 from tango_core.metrics.comparison import real_sign_flip_p_value, sign_flip_p_value
+from tango_core.metrics.intervals import mean_of_clips
 
 
 def draw_scores(rng, num_clips, size, shift=0.0):

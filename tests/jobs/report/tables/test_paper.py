@@ -105,14 +105,6 @@ class TestLayout:
         assert "Protocol" not in paper_table(cells).markdown()
         assert "protocol" not in paper_table(cells).csv()
 
-    def test_versions_of_a_harness_share_a_row(self):
-        cells = [
-            *under("vlmevalkit@2026-05", cells_of(FULL, benchmarks=["videomme"])),
-            *under("vlmevalkit", cells_of(FULL, benchmarks=["mvbench"])),
-        ]
-        (row,) = paper_table(cells).rows
-        assert row.protocol == "vlmevalkit"
-
     def test_a_row_that_misses_a_benchmark_has_no_average(self):
         table = paper_table([*cells_of(FULL), *cells_of(TANGO, benchmarks=FOUR[:2])])
         tango = table.rows[1]
