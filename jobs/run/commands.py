@@ -14,6 +14,7 @@ from rich.console import Console
 from jobs import exit_codes
 from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job, RecipeError
+from jobs.extras import raise_if_missing
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
@@ -58,6 +59,7 @@ def run_jobs(
     Raises:
         RecipeError: If several jobs are to continue one run, or a job is invalid.
     """
+    raise_if_missing("jobs")
     several, fills = len(jobs) > 1, kind == "precompute"
     if several and locations.resume:
         raise RecipeError(
