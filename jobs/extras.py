@@ -5,6 +5,8 @@ Imports the standard library alone, so that it works where only numpy and torch 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 # extra of pyproject.toml -> the modules that it brings and that this project imports.
 EXTRAS = {
     "models": (
@@ -14,6 +16,7 @@ EXTRAS = {
         "huggingface_hub",
         "jinja2",
         "safetensors",
+        "scipy",
         "tokenizers",
         "transformers",
     ),
@@ -30,6 +33,7 @@ EXTRAS = {
         "pydantic",
         "pynvml",
         "rich",
+        "scipy",
         "starlette",
         "typer",
         "uvicorn",
@@ -42,6 +46,17 @@ EXTRAS = {
 
 # Only for who keeps files there, so not part of the extra `all`.
 STORES = ("s3", "gcs", "hf")
+
+
+def raise_if_missing(extra: str) -> None:
+    """Raise before a long job does what ends in an import that fails.
+
+    Raises:
+        ModuleNotFoundError: If a module of the extra is not installed; `name` is the module.
+    """
+    for module in EXTRAS[extra]:
+        if find_spec(module) is None:
+            raise ModuleNotFoundError(f"{module} is not installed", name=module)
 
 
 def how_to_install(error: ModuleNotFoundError) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 from rich.console import Console
 
 from jobs.config.recipe import Job
@@ -24,8 +25,7 @@ from jobs.report.theme import LIGHT, Theme, new_figure, png
 from jobs.run.build import build, make_plan
 from pipeline.cache.directory import TokenCache
 from pipeline.clips import Clip, questions_of, subtitles_of
-from pipeline.methods import PlannedMethod
-from pipeline.plan import Plan
+from pipeline.plan import Plan, PlannedMethod
 from pipeline.rows import clips_in
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.protocols.subtitles import Watched
@@ -210,7 +210,7 @@ def measure_load(
     figure = load_plot(rows, LIGHT)
     if figure is not None:
         (folder / "load.png").write_bytes(png(figure))
-    console.print("\n".join(table.aligned()), markup=False, highlight=False, soft_wrap=True)
+    console.print("\n".join(table.plain(rule=True)), markup=False, highlight=False, soft_wrap=True)
     console.print(goodput(rows), markup=False, highlight=False)
     return 0
 
@@ -413,8 +413,9 @@ def load_table(rows: Sequence[LoadRow]) -> Table:
 def goodput(rows: Sequence[LoadRow]) -> str:
     """Per engine and load, the fastest cell without a shown loss of accuracy against `full`."""
     lines = []
-    for engine, kind, level in dict.fromkeys((row.engine, row.kind, row.level) for row in rows):
-        own = [row for row in rows if (row.engine, row.kind, row.level) == (engine, kind, level)]
+    scored = [row for row in rows if row.accuracy is not None]
+    for engine, kind, level in dict.fromkeys((row.engine, row.kind, row.level) for row in scored):
+        own = [row for row in scored if (row.engine, row.kind, row.level) == (engine, kind, level)]
         equal = [row for row in own if row.cell == "full" or row.is_equal]
         if not any(row.cell == "full" for row in equal):
             continue
@@ -439,6 +440,7 @@ def load_plot(rows: Sequence[LoadRow], theme: Theme) -> Figure | None:
     figure, panels = new_figure((5.2 * len(engines), 4.4), theme, 1, len(engines))
     cells = list(dict.fromkeys(row.cell for row in scored))
     handles = {}
+    rates = [row.requests_per_s for row in scored]
     for panel, engine in zip(panels, engines, strict=True):
         for index, cell in enumerate(cells):
             own = [row for row in scored if (row.engine, row.cell) == (engine, cell)]
@@ -454,11 +456,16 @@ def load_plot(rows: Sequence[LoadRow], theme: Theme) -> Figure | None:
                     color=theme.foreground,
                 )  # fmt: skip
         panel.set_yscale("log")
+        panel.set_ylim(0.8 * min(rates), 1.4 * max(rates))
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.set_title(engine, loc="left", fontweight="bold", color=theme.foreground)
-        panel.set_xlabel("accuracy %; numbers: requests at once, or per second")
+        panel.set_xlabel("accuracy %")
         panel.set_ylabel("requests/s")
     figure.legend(
         list(handles.values()), list(handles), loc="outside lower center",
         ncols=min(4, len(handles)), frameon=False, labelcolor=theme.foreground,
+        title="numbers: requests at once, or per second", title_fontsize=8,
     )  # fmt: skip
     return figure

@@ -24,16 +24,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from jobs.results.cell_summary import CellSummary
+from jobs.results.cell_summary import CellSummary, RunSummary, parse_summary
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.reduction import parts_of, reduce_runs
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import SUMMARY_FILE, summarize_reduced
+from jobs.results.summary import SUMMARY_FILE, parts_of, reduce_runs, summarize_reduced
 from pipeline.clips import FAILED
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
 from tango_core.errors import InputError
-from tango_core.local_files import parse_json, read_text
+from tango_core.local_files import read_text
 
 # pandas types that support missing values.
 _TYPES = {
@@ -96,13 +94,7 @@ class LoadedRun:
         path = self.path / SUMMARY_FILE
         if not path.is_file():
             return summarize_reduced(reduce_runs([self.path], self.facts.mode), self.facts)
-        try:
-            return RunSummary.from_json(parse_json(read_text(path), path.name))
-        except (LookupError, TypeError, AttributeError) as error:
-            raise InputError(
-                f"{path} is damaged ({type(error).__name__}: {error}); delete it, and it is "
-                "computed from the answers"
-            ) from error
+        return parse_summary(path.read_bytes(), self.path)
 
     @cached_property
     def cells(self) -> pd.DataFrame:

@@ -11,15 +11,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.cache.directory import TokenCache
-from pipeline.cache.features import FeatureStore
+from pipeline.cache.directory import TokenCache, open_cache
+from pipeline.cache.features import FeatureCache, FeatureStore
 from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
 from pipeline.cache.names import TOKENS, held_by
+from pipeline.cache.rows import INT8
 from pipeline.clips import DECODE_VIDEO, Clip, clip_of
-from pipeline.methods import PlannedMethod
 from pipeline.progress.resume import Continued
-from pipeline.rows import CLIP, to_table
+from pipeline.question_groups import groups_of
+from pipeline.rows import CLIP, clips_in, to_table
+from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
+from pipeline.storage import Storage
 from tango_core.benchmarks.base import Protocol
+from tango_core.compressors import Method
 from tango_core.compressors.base import Compressor
 from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
@@ -63,7 +67,7 @@ def plan_clips(
     recompute: bool = False,
     identify: Callable[[str, bool], str] = source_fingerprint,
     features: FeatureStore | None = None,
-    needs: Mapping[str, frozenset[str]] = MappingProxyType({}),
+    compressors: Mapping[str, Compressor] = MappingProxyType({}),
 ) -> pa.Table:
     """Look up every clip in every cache, with one listing per cache and one `stat` per file.
 
@@ -76,7 +80,8 @@ def plan_clips(
         identify: Function of path and `hash_content` that returns the source's fingerprint; see
             `source_fingerprint`.
         features: The job's feature store, if it has one.
-        needs: Cache name -> signals that its compressor reads; for a job with a feature store.
+        compressors: Cache name -> compressor; for a job with a feature store, and for methods that
+            read the questions.
 
     Raises:
         ValueError: If two clips of a benchmark share an id.
@@ -99,14 +104,14 @@ def plan_clips(
             chunks.append(to_table(pending, CLIP))
             pending = []
     clips = pa.concat_tables([*chunks, to_table(pending, CLIP)])
-    return look_up(clips, caches, features, needs, recompute=recompute)
+    return look_up(clips, caches, features, compressors, recompute=recompute)
 
 
 def look_up(
     clips: pa.Table,
     caches: Mapping[str, TokenCache],
     features: FeatureStore | None,
-    needs: Mapping[str, frozenset[str]],
+    compressors: Mapping[str, Compressor],
     *,
     recompute: bool = False,
 ) -> pa.Table:
@@ -116,7 +121,7 @@ def look_up(
     """
     keys = clips["clip_key"].to_pylist()
     is_ok = np.asarray(pc.equal(clips["status"], "ok").to_numpy(), dtype=bool)
-    lacking = _lacking(keys, caches, recompute) & is_ok[:, None]
+    lacking = _lacking(clips, keys, caches, compressors, recompute) & is_ok[:, None]
     columns = {}
     if features is None:
         columns["encode"] = _named(lacking.any(axis=1)[:, None], [TOKENS])
@@ -125,6 +130,7 @@ def look_up(
         # Clips whose token sets are all stored need features only if the job fills the store.
         wanted = is_ok & (lacking.any(axis=1) | features.fill)
         stored = _among(keys, parts.values()) & wanted[:, None]
+        needs = {name: compressor.needs for name, compressor in compressors.items()}
         own = {name: needs.get(name, frozenset()) for name in caches}
         names = [TOKENS, *sorted(features.signals.union(*own.values()))]
         held = _holding(stored, list(parts), names)
@@ -141,7 +147,11 @@ def look_up(
 
 
 def _lacking(
-    keys: Sequence[str], caches: Mapping[str, TokenCache], recompute: bool
+    clips: pa.Table,
+    keys: Sequence[str],
+    caches: Mapping[str, TokenCache],
+    compressors: Mapping[str, Compressor],
+    recompute: bool,
 ) -> npt.NDArray[np.bool_]:
     """Mask (clips, caches) of clips that a cache does not hold.
 
@@ -149,7 +159,16 @@ def _lacking(
     """
     if recompute:
         return np.ones((len(keys), len(caches)), dtype=bool)
-    return ~_among(keys, (cache.keys() for cache in caches.values()))
+    lacking = ~_among(keys, (cache.keys() for cache in caches.values()))
+    for index, (name, cache) in enumerate(caches.items()):
+        compressor = compressors.get(name)
+        if compressor is not None and compressor.question_field is not None:
+            held = cache.keys()
+            lacking[:, index] = [
+                not all(group.key in held for group in groups_of(clip, compressor))
+                for clip in clips_in(clips)
+            ]
+    return lacking
 
 
 def _among(keys: Sequence[str], sets: Iterable[Set[str]]) -> npt.NDArray[np.bool_]:
@@ -217,3 +236,84 @@ def _plan_clip(
     except SourceMissingError as error:
         return clip_of(benchmark, item).failed(DECODE_VIDEO.failure, error)
     return clip_of(benchmark, item, clip_key(fingerprint, item.clip), fingerprint, version)
+
+
+@dataclass(frozen=True)
+class PlannedMethod:
+    """A method of a job with its options and its cache.
+
+    Attributes:
+        name: Unique within the job, e.g. `"tango r=0.1"`.
+        method: Compressor and, for some, in-LLM pruner.
+        cache: Name of the cache its compressor fills; methods with equal compressors share one.
+    """
+
+    name: str
+    method: Method
+    cache: str
+
+    @property
+    def retention(self) -> float:
+        """Requested share of the visual tokens."""
+        return float(self.method.options.get("retention", self.method.compressor.retention))
+
+
+def plan_methods(
+    methods: Sequence[tuple[str, Method]],
+    model: ModelSpec,
+    cache_root: str | Storage,
+    clock: Clock = SYSTEM_CLOCK,
+    features: FeatureCache | None = None,
+) -> tuple[tuple[PlannedMethod, ...], dict[str, Compressor], dict[str, TokenCache]]:
+    """Open each method's cache; methods with equal compressors share one.
+
+    Args:
+        methods: Names and methods.
+        model: The Video LLM.
+        cache_root: Directory or URL of all caches.
+        clock: Clock for the dates of cache entries.
+        features: The feature cache of the job, if it has one.
+
+    Returns:
+        The methods, cache name -> compressor, and cache name -> cache.
+
+    Raises:
+        ValueError: If a method needs a signal that the model's encoder cannot compute.
+    """
+    from_int8 = features is not None and features.dtype == INT8
+    planned: list[PlannedMethod] = []
+    compressors: dict[str, Compressor] = {}
+    caches: dict[str, TokenCache] = {}
+    for name, method in methods:
+        raise_if_not_served(name, method, model)
+        cache = open_cache(cache_root, model, method.compressor, clock, from_int8=from_int8)
+        compressors.setdefault(cache.name, method.compressor)
+        caches.setdefault(cache.name, cache)
+        planned.append(PlannedMethod(name, method, cache.name))
+    return tuple(planned), compressors, caches
+
+
+def raise_if_not_served(name: str, method: Method, model: ModelSpec) -> None:
+    """Refuse a method that needs a signal that the model's encoder does not provide.
+
+    Args:
+        name: Name of the cell, for the message.
+        method: The method.
+        model: The model.
+
+    Raises:
+        InputError: If signals are missing; the message names them.
+    """
+    missing = method.compressor.needs - model.provides
+    if "merged_attention" in missing:
+        raise InputError(
+            f"method {name!r} needs an encoder that merges frames; set model.merge_layers, e.g. to "
+            "'6,21,23' as published, of a LLaVA model"
+        )
+    if missing:
+        raise InputError(
+            f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
+            f"{model.name!r} does not provide (it provides: "
+            f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
+            "SigLIP checkpoint with its pooling head, or choose another score"
+        )

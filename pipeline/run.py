@@ -202,8 +202,8 @@ def _looked_up(plan: Plan) -> Plan:
         "recomputed",
         plan.clips.num_rows,
     )
-    needs = {name: compressor.needs for name, compressor in plan.compressors.items()}
-    return replace(plan, clips=look_up(plan.clips, plan.caches, plan.features, needs))
+    clips = look_up(plan.clips, plan.caches, plan.features, plan.compressors)
+    return replace(plan, clips=clips)
 
 
 def _without(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cache.fingerprint import SourceMissingError, source_fingerprint
-from pipeline.storage.mirror import Mirror
+from pipeline.storage.copies import Mirror
 from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Url, UrlError, is_url, place
 from pipeline.storage.videos import VideoCache, fingerprint_of, remote_fingerprint

@@ -14,11 +14,11 @@ import json
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
@@ -34,6 +34,7 @@ from tango_core.models import (
     describe_model,
     load_encoder,
     load_language_model,
+    load_question_embedder,
     model_entry,
 )
 from tango_core.models.base import raise_if_not_provided
@@ -42,6 +43,9 @@ from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, CompressedVideo, Prompt, Question
 from tango_core.video import decode_frames
 from tango_core.video.reader import raise_if_url
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +129,11 @@ class VideoChat:
         """The language model."""
         return load_language_model(self.spec)
 
+    @cached_property
+    def question_embedder(self) -> Callable[[str], Tensor]:
+        """The embeddings of questions, for methods that read them."""
+        return load_question_embedder(self.spec)
+
     def ask(
         self,
         video: str | os.PathLike[str],
@@ -183,7 +192,7 @@ class VideoChat:
         self._add_pooling_head(built.compressor.needs)
         profile = LatencyProfile(resolve_device(self.spec.device), warm_up=0)
         with profile.clip() as latency:
-            compressed, warnings = self._compress(str(path), clip, built, profile)
+            compressed, warnings = self._compress(str(path), clip, built, asked, profile)
             answer = self._answer(compressed, asked, built, max_new_tokens)
             for stage in ("prefill", "ttft", "decode"):
                 profile.add(stage, getattr(answer, f"{stage}_ms"))
@@ -210,13 +219,20 @@ class VideoChat:
         raise_if_not_provided(self.spec, needs)
 
     def _compress(
-        self, path: str, clip: tuple[float, float] | None, method: Method, profile: LatencyProfile
+        self,
+        path: str,
+        clip: tuple[float, float] | None,
+        method: Method,
+        asked: Question,
+        profile: LatencyProfile,
     ) -> tuple[CompressedVideo, tuple[str, ...]]:
         """A clip's tokens and warnings, from memory if the file has not changed."""
         stat = os.stat(path)
         bounds = None if clip is None else [float(bound) for bound in clip]
         identity = method.compressor.identity()
-        seen = [os.path.abspath(path), stat.st_mtime_ns, stat.st_size, bounds, identity]
+        reads_question = method.compressor.question_field is not None
+        text = method.compressor.question_text(asked) if reads_question else None
+        seen = [os.path.abspath(path), stat.st_mtime_ns, stat.st_size, bounds, identity, text]
         key = json.dumps(seen, sort_keys=True)
         if key not in self._clips:
             with profile.stage("decode_video"):
@@ -224,6 +240,8 @@ class VideoChat:
             encoder = self.encoder
             with profile.stage("vision"):
                 features = encoder.encode(frames, method.compressor.needs)
+            if text is not None:
+                features = replace(features, question=self.question_embedder(text))
             with profile.stage("compress"):
                 compressed = method.compressor.compress(features)
             if clip is not None:

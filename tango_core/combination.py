@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from tango_core.ops.frame_runs import FrameMeans, find_runs
+from tango_core.ops.frame_runs import find_runs
 from tango_core.ops.merging import gather_weighted
 from tango_core.types import CompressedVideo, VisualFeatures
 
@@ -66,8 +66,6 @@ class Combination:
         sources: (N,) int64 flat positions of the tokens that are read.
         weights: (N,) float32.
         drawing: Data for the viewer; `None` if not requested.
-        means: Averages of the clip's tokens computed while planning, reused by `apply` on the same
-            tokens; not part of stored plans.
     """
 
     indices: Tensor
@@ -77,36 +75,17 @@ class Combination:
     sources: Tensor | None = None
     weights: Tensor | None = None
     drawing: Drawing | None = None
-    means: FrameMeans | None = None
 
     def __post_init__(self) -> None:
-        """Check shapes and types; positions are checked when the map is applied."""
-        if self.indices.ndim != 1 or self.indices.dtype != torch.int64:
+        """Check that the parts fit together; positions are checked when the map is applied."""
+        parts = [self.indices, self.timestamps, self.offsets, self.sources, self.weights]
+        shapes = [None if part is None else tuple(part.shape) for part in parts]
+        num_kept, terms = len(self.indices), shapes[3]
+        merged = [None] * 3 if terms is None else [(num_kept + 1,), terms, terms]
+        if shapes != [(num_kept,), (self.grid[0],), *merged]:
             raise ValueError(
-                f"indices must be (K,) int64, got {tuple(self.indices.shape)} {self.indices.dtype}"
-            )
-        if tuple(self.timestamps.shape) != (self.grid[0],):
-            raise ValueError(
-                f"timestamps must be ({self.grid[0]},), got {tuple(self.timestamps.shape)}"
-            )
-        given = [part is not None for part in (self.offsets, self.sources, self.weights)]
-        if any(given) and not all(given):
-            raise ValueError("offsets, sources and weights must be given together, or none of them")
-        if self.offsets is None or self.sources is None or self.weights is None:
-            return
-        if tuple(self.offsets.shape) != (self.num_kept + 1,) or self.offsets.dtype != torch.int64:
-            raise ValueError(
-                f"offsets must be ({self.num_kept + 1},) int64 for {self.num_kept} kept tokens, "
-                f"got {tuple(self.offsets.shape)} {self.offsets.dtype}"
-            )
-        if self.sources.ndim != 1 or self.sources.dtype != torch.int64:
-            raise ValueError(
-                f"sources must be (N,) int64, got {tuple(self.sources.shape)} {self.sources.dtype}"
-            )
-        if self.weights.shape != self.sources.shape or self.weights.dtype != torch.float32:
-            raise ValueError(
-                f"weights must be ({len(self.sources)},) float32, "
-                f"got {tuple(self.weights.shape)} {self.weights.dtype}"
+                "indices (K,), timestamps (T,), offsets (K + 1,), sources and weights (N,) do not "
+                f"fit: got {', '.join(map(str, shapes))} for T = {self.grid[0]}"
             )
 
     @property
@@ -124,7 +103,7 @@ class Combination:
         """Whether all kept tokens are unchanged."""
         return self.offsets is None
 
-    def combine(self, rows: Tensor, means: FrameMeans | None = None) -> Tensor:
+    def combine(self, rows: Tensor) -> Tensor:
         """Apply the map to any tensor with one row per token of the clip.
 
         Sums are float32 and always made in the order that follows from the plan, so equal rows give
@@ -133,7 +112,6 @@ class Combination:
         Args:
             rows: (T, L, D) or (T * L, D), any float dtype: the clip's tokens or companions
                 (DeepStack).
-            means: Precomputed averages of these rows, if available; they do not change results.
 
         Returns:
             (K, D) in the dtype and on the device of `rows`; never a view of it.
@@ -156,7 +134,7 @@ class Combination:
         if flat.device.type == "cpu":
             runs = find_runs(sources, offsets, weights, self.grid[1] * self.grid[2])
             if runs is not None:
-                return runs.combine(flat, means).to(rows.dtype)
+                return runs.combine(flat).to(rows.dtype)
         return gather_weighted(flat, sources, offsets, weights).to(rows.dtype)
 
     def companions(self, rows: Tensor | None, *, anchored: bool = False) -> Tensor | None:
@@ -197,7 +175,7 @@ class Combination:
                 are not ascending, unique and in range.
         """
         return CompressedVideo(
-            tokens=self.combine(tokens, self.means),
+            tokens=self.combine(tokens),
             indices=self.indices.to(tokens.device),
             grid=self.grid,
             timestamps=self.timestamps,
@@ -250,7 +228,6 @@ def in_order(
     features: VisualFeatures,
     parts: Sequence[Terms],
     drawing: Drawing | None = None,
-    means: FrameMeans | None = None,
 ) -> Combination:
     """Combine parts into a `Combination`, ascending by position, without device synchronisation.
 
@@ -258,7 +235,6 @@ def in_order(
         features: The clip's features.
         parts: Parts that keep disjoint positions. Terms of one token are summed in this order.
         drawing: Data for the viewer.
-        means: See `Combination`.
     """
     if len(parts) == 1 and parts[0].targets is parts[0].sources:
         # All unchanged: a selection.
@@ -281,5 +257,4 @@ def in_order(
         sources=sources,
         weights=weights,
         drawing=drawing,
-        means=means,
     )

@@ -121,6 +121,21 @@ class VisualFeatures:
             models. Methods rank and merge by `tokens` alone.
         anchored: Whether a merged token takes the companions of the token at its position; else
             they are merged with the weights of the tokens.
+        tower_tokens: (T, L, C) output of the vision tower before the projector, pooled like the
+            tokens.
+        unpooled_tokens: (T, P, D) projected tokens on the tower's grid, before pooling.
+        shallow_attention: (T, P) float32 attention that positions of the tower's grid receive in
+            its sixth block.
+        deep_attention: (T, P) float32, the same in the second-last block that is run.
+        merged_attention: (T, L) float32 attention that tokens receive in the last block behind
+            which frames were merged.
+        frame_map: (T, 2) int64 if the encoder merged frames, else `None`: the frame of the clip
+            that each of the T frames was first, ascending, and the number of its group.
+        source_timestamps: Seconds of all frames of the clip, if the encoder merged frames.
+        question: (M, D) input embeddings of the question's text tokens in the language model, for
+            methods that depend on the question; `None` without a question.
+        text_aligned: (T, L, C) image features in the space of a text encoder.
+        aligned_question: (M, C) the question's pieces in that space.
     """
 
     tokens: Tensor
@@ -134,6 +149,16 @@ class VisualFeatures:
     source: ClipSource | None = None
     companions: Tensor | None = None
     anchored: bool = False
+    tower_tokens: Tensor | None = None
+    unpooled_tokens: Tensor | None = None
+    shallow_attention: Tensor | None = None
+    deep_attention: Tensor | None = None
+    merged_attention: Tensor | None = None
+    frame_map: Tensor | None = None
+    source_timestamps: Tensor | None = None
+    question: Tensor | None = None
+    text_aligned: Tensor | None = None
+    aligned_question: Tensor | None = None
 
     def __post_init__(self) -> None:
         """Check that all fields describe the same T x H x W tokens."""
@@ -157,8 +182,20 @@ class VisualFeatures:
             ("attention", (num_frames, tokens_per_frame), ()),
             ("keys", (num_frames, tokens_per_frame), ("Dk",)),
             ("frame_embeddings", (num_frames,), ("Dv",)),
+            ("tower_tokens", (num_frames, tokens_per_frame), ("C",)),
+            ("unpooled_tokens", (num_frames,), ("P", "D")),
+            ("shallow_attention", (num_frames,), ("P",)),
+            ("deep_attention", (num_frames,), ("P",)),
+            ("merged_attention", (num_frames, tokens_per_frame), ()),
+            ("frame_map", (num_frames, 2), ()),
+            ("question", (), ("M", "D")),
+            ("text_aligned", (num_frames, tokens_per_frame), ("C",)),
+            ("aligned_question", (), ("M", "C")),
         ):
             _check_signal(name, getattr(self, name), known, free)
+        width = self.tokens.shape[2]
+        if self.question is not None and self.question.shape[1] != width:
+            raise ValueError(f"question must be (M, {width}), got {tuple(self.question.shape)}")
         _check_companions(self.companions, self.tokens)
         if any(not 0 <= sink < tokens_per_frame for sink in self.sinks):
             raise ValueError(f"sinks must lie in [0, {tokens_per_frame}), got {self.sinks}")

@@ -48,7 +48,11 @@ MOST_MODULES = 15
 # A family is described without its networks: it imports these inside of functions, and they import
 # what it states about itself.
 LOADED_LATER = {
-    "tango_core.models.family": {"tango_core.models.files", "tango_core.models.language_half"},
+    "tango_core.models.family": {
+        "tango_core.models.files",
+        "tango_core.models.language_half",
+        "tango_core.models.question",
+    },
 }
 
 
@@ -150,6 +154,16 @@ def test_a_package_has_fifteen_modules_at_most():
     for folder in {path.parent for path in PRODUCT.values()}:
         own = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
         assert len(own) <= MOST_MODULES, folder
+
+
+def test_vllm_is_imported_by_its_own_modules_alone():
+    found = {
+        path.name
+        for path in PRODUCT.values()
+        if any(name.split(".")[0] == "vllm" for name in imports_of(path))
+    }
+    assert found
+    assert all(name.startswith("vllm_") for name in found)
 
 
 def test_the_pipeline_knows_of_benchmarks_only_how_they_ask_and_score():

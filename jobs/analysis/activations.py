@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from rich.console import Console
 
 from jobs.analysis.attention import few_clips
 from jobs.analysis.clips import JobClips
 from jobs.analysis.figures import label, legend, plain_log
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.activations import (
     STATISTICS,
@@ -28,61 +25,41 @@ from tango_core.analysis.sinks import SinkRule
 from tango_core.errors import InputError, UserError
 from tango_core.models.towers.trace import raise_if_no_layer
 
-# The axis is logarithmic if the largest bar is at least this many times the smallest.
-_WIDE = 30
-
 Groups = Mapping[str, GroupActivations]
 
 
 def analyze_activations(
-    job: Job,
-    folder: Path,
-    cache_root: str,
-    console: Console,
-    *,
-    layers: Sequence[int] = (),
-    rule: SinkRule | None = None,
-) -> int:
+    clips: JobClips, *, layers: Sequence[int] = (), rule: SinkRule | None = None
+) -> Page:
     """Compare activations and norms of sinks and other patches over all clips of a recipe.
 
     Clips are decoded and encoded, because the feature store does not hold layer outputs.
 
     Args:
-        job: Its benchmarks, model, limit and shard are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         layers: Layers of the tower, 0 for the embeddings; empty for the last layer that the model
             uses.
         rule: Criterion for sinks; `None` for the default.
 
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
-
     Raises:
-        RecipeError: If a layer does not exist, the encoder does not expose layers, no clip could be
+        UserError: If a layer does not exist, the encoder does not expose layers, no clip could be
             decoded, or clips have different grids.
     """
-    clips = JobClips(job, cache_root)
     num_layers = clips.encoder.num_layers
-    try:
-        if num_layers is not None:
-            layers = layers or (num_layers,)
-            raise_if_no_layer(layers, num_layers, clips.model.name)
-        study = ActivationStudy(tuple(layers))
-        for row, frames in clips.decoded():
-            try:
-                study.add(clips.encoder.trace(frames, study.layers))
-            except UserError as error:
-                raise InputError(f"{row.video_id}: {error}") from error
-        subtitle = clips.subtitle(study.ranks.num_clips)
-        report = study.report(rule or SinkRule())
-    except UserError as error:
-        raise RecipeError(" ".join(str(error).split())) from error
-    return finish(_page(report, study.layers, subtitle), clips, folder, console)
+    if num_layers is not None:
+        layers = layers or (num_layers,)
+        raise_if_no_layer(layers, num_layers, clips.model.name)
+    study = ActivationStudy(tuple(layers))
+    for row, frames in clips.decoded():
+        try:
+            study.add(clips.encoder.trace(frames, study.layers))
+        except UserError as error:
+            raise InputError(f"{row.video_id}: {error}") from error
+    report = study.report(rule or SinkRule())
+    return _page(report, study.layers)
 
 
-def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Page:
+def _page(report: ActivationReport, layers: Sequence[int]) -> Page:
     first = "sinks" if report.are_sinks else "most attended (no sinks)"
     groups = {first: report.sinks, "other patches": report.others}
     height, width = report.ranks.grid
@@ -124,13 +101,9 @@ def _page(report: ActivationReport, layers: Sequence[int], subtitle: str) -> Pag
     )
     return Page(
         "activations",
-        subtitle,
         findings,
         notes,
-        figures={
-            "norms": partial(_norms_by_layer, groups),
-            "activations": partial(_activation_bars, groups, layers),
-        },
+        figures={"norms": partial(_norms_by_layer, groups)},
         tables={
             "activations": as_text(statistics, **dict.fromkeys(STATISTICS, ".4g")),
             "norms": as_text(norms, mean=".4g", lowest=".4g", highest=".4g"),
@@ -152,23 +125,4 @@ def _norms_by_layer(groups: Groups, theme: Theme) -> Figure:
     title = "Norms along the layers; band: all positions"
     label(curves, theme, title, "layer (0: embeddings)", "norm of a patch")
     legend(curves, theme, loc="best")
-    return figure
-
-
-def _activation_bars(groups: Groups, layers: Sequence[int], theme: Theme) -> Figure:
-    """Activation statistics of both groups as bars, one panel per layer."""
-    figure, panels = new_figure((10.8, 0.5 + 3.3 * len(layers)), theme, rows=len(layers))
-    places = np.arange(len(STATISTICS))
-    for layer, panel in zip(layers, panels, strict=True):
-        values = np.array([group.statistics[layer] for group in groups.values()])
-        for row, name in enumerate(groups):
-            at, colour = places + 0.4 * row - 0.2, theme.series[1 - row]
-            bars = panel.bar(at, values[row], width=0.38, color=colour, label=name)
-            panel.bar_label(bars, fmt="{:.3g}", fontsize=7.5, color=theme.foreground)
-        if values.max() > _WIDE * max(1e-9, values.min()):
-            plain_log(panel)
-        panel.margins(y=0.12)
-        panel.set_xticks(places, STATISTICS)
-        label(panel, theme, f"Layer {layer}", y="absolute activation", grid="y")
-        legend(panel, theme, loc="upper right")
     return figure

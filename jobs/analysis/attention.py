@@ -11,19 +11,17 @@ from statistics import fmean
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from jobs.analysis.clips import JobClips
 from jobs.analysis.figures import SIGNAL_NAMES, dashed, heat_map, label, legend, mark, plain_log
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from pipeline.storage import Storage
 from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
 from tango_core.errors import UserError
-from tango_core.models.sinks import PUBLISHED_SINKS
 
 # The axis is logarithmic if the first rank is at least this many times the last.
 _STEEP = 5
@@ -31,23 +29,16 @@ _BAND = " to ".join(f"{100 * end:g}" for end in BAND)
 _FORMATS = {"mean signal": ".3f", "mean rank": ".2f", "spread": ".2f"}
 
 
-def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console) -> int:
+def analyze_attention(clips: JobClips) -> Page:
     """Write the distribution and the mean map of every signal over all clips of a recipe.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
+        clips: The clips of a recipe.
 
     Raises:
         RecipeError: If the encoder has no signal, no clip could be decoded, or clips differ in
             their grid.
     """
-    clips = JobClips(job, cache_root)
     profiles = {name: SignalProfile(name) for name in _signals_of(clips)}
     agreements: list[float] = []
     for row, features in clips.features(frozenset(profiles)):
@@ -60,7 +51,6 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
         if len(signals) == 2:
             frames = zip(*(signal.cpu().tolist() for signal in signals.values()), strict=True)
             agreements += [rho for pair in frames if (rho := rank_correlation(*pair)) is not None]
-    subtitle = clips.subtitle(next(iter(profiles.values())).ranks.num_clips)
     reports = {SIGNAL_NAMES[name]: profile.report() for name, profile in profiles.items()}
     findings = [
         f"{name}: the highest tenth of a frame's {len(report.by_rank)} "
@@ -73,40 +63,22 @@ def analyze_attention(job: Job, folder: Path, cache_root: str, console: Console)
             "rank correlation of the two within a frame: "
             f"{fmean(agreements):.2f} on average over {len(agreements)} frames"
         )
-    concentration = [
-        {
-            "signal": name,
-            **{f"top {100 * s:g} %": f"{100 * held:.1f}" for s, held in report.top_shares.items()},
-            "effective": f"{report.effective_tokens:.1f}",
-            "of": len(report.by_rank),
-        }
-        for name, report in reports.items()
-    ]
-    positions, top = [], []
+    positions = []
     for name, report in reports.items():
-        own = _positions(report.ranks)
+        own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.tolist()})
         own.insert(0, "signal", name)
-        own.insert(4, "mean signal", report.mean_map.tolist())
-        positions.append(own)
-        top.append(own.iloc[report.top()])
-        top[-1].insert(1, "place", range(1, len(top[-1]) + 1))
-    page = Page(
+        positions.append(own.sort_values("mean signal", ascending=False, kind="stable"))
+    return Page(
         "attention",
-        subtitle,
         findings,
         figures={
             "sorted": partial(_sorted_signals, reports),
             "mean_maps": partial(_mean_maps, reports),
             "ranks": partial(_rank_maps, [report.ranks for report in reports.values()]),
         },
-        tables={
-            "concentration": as_text(pd.DataFrame(concentration)),
-            "top_positions": as_text(pd.concat(top), **_FORMATS),
-            "positions": as_text(pd.concat(positions), **_FORMATS),
-        },
+        tables={"positions": as_text(pd.concat(positions), **_FORMATS)},
         values={"band": _BAND},
     )
-    return finish(page, clips, folder, console)
 
 
 def _signals_of(clips: JobClips, wanted: str | None = None) -> list[str]:
@@ -206,35 +178,21 @@ def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
 
 
 def analyze_sinks(
-    job: Job,
-    folder: Path,
-    cache_root: str,
-    console: Console,
-    *,
-    output: Path,
-    score: str | None = None,
-    rule: SinkRule | None = None,
-) -> int:
+    clips: JobClips, *, output: Path, score: str | None = None, rule: SinkRule | None = None
+) -> Page:
     """Find attention sinks: rank the positions in all frames of a recipe's clips.
 
     Clips that cannot be decoded are skipped and counted.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         output: File that receives the sinks.
         score: `"saliency"`, `"attention"`, or `None` for the first that the encoder provides.
         rule: Criterion for sinks; `None` for the default.
 
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows; the file is written in both cases.
-
     Raises:
         RecipeError: If the encoder lacks the score or no clip could be decoded.
     """
-    clips = JobClips(job, cache_root)
     ranked = _signals_of(clips, score)[0]
     calibration = SinkCalibration(ranked)
     for row, features in clips.features(frozenset({ranked})):
@@ -242,23 +200,20 @@ def analyze_sinks(
             calibration.add(getattr(features, ranked), features.grid)
         except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
-    subtitle = clips.subtitle(calibration.num_clips)
     report = calibration.report(rule or SinkRule())
     model = {"name": clips.model.name, "digest": clips.model.digest}
     text = json.dumps(report.to_json(model), indent=2)
     Storage.at(output.absolute().parent).write(output.name, f"{text}\n".encode())
     table = _positions(report).sort_values("mean rank", kind="stable")
     table["sink"] = np.where(table["position"].isin(report.sinks), "sink", "")
-    page = Page(
+    return Page(
         "sinks",
-        subtitle,
         findings=describe_sinks(report, output),
         notes=few_clips(report),
         figures={"ranks": partial(_rank_maps, [report])},
         tables={"positions": as_text(table, **_FORMATS)},
         values={"signal": SIGNAL_NAMES[report.score]},
     )
-    return finish(page, clips, folder, console)
 
 
 def describe_sinks(report: SinkReport, path: Path) -> list[str]:
@@ -276,10 +231,6 @@ def describe_sinks(report: SinkReport, path: Path) -> list[str]:
         f"{report.rank_mean[position]:.1f} ± {report.rank_spread[position]:.1f}"
         for position in report.sinks
     ]
-    published = PUBLISHED_SINKS.get(report.grid)
-    if published is not None:
-        shared = sorted(set(published) & set(report.sinks))
-        lines.append(f"of the {len(published)} published for this grid, {len(shared)}: {shared}")
     use = f"to use them: --set model.sinks={path}"
     none = f"no sinks found; with {path} Tango treats all positions alike"
     return [*lines, use if report.sinks else none]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -17,8 +18,7 @@ from pipeline.cache.features import FeatureStore, open_store
 from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
 from pipeline.clips import Clip
-from pipeline.methods import PlannedMethod, plan_methods
-from pipeline.plan import plan_clips
+from pipeline.plan import PlannedMethod, plan_clips, plan_methods
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
@@ -32,6 +32,7 @@ from tango_core.models.base import VisionEncoder
 from tango_core.models.placement import resolve_device
 from tango_core.types import VideoFrames, VisualFeatures
 
+_T = TypeVar("_T")
 logger = logging.getLogger(__name__)
 
 
@@ -52,6 +53,7 @@ class JobClips:
     def __init__(self, job: Job, cache_root: str) -> None:
         self.job, self.cache_root = job, cache_root
         self.built: BuiltJob = build(replace(job, executor="local"))
+        self.num_analysed = 0
         self.num_failed = 0
         self.num_stored = 0
         self._table = self._listed()
@@ -88,20 +90,34 @@ class JobClips:
                 self._failed(clip)
 
     def decoded(self) -> Iterator[tuple[Clip, VideoFrames]]:
-        """All clips with their frames; clips that cannot be decoded are logged and counted."""
-        for clip in self.rows():
-            if (frames := self.frames(clip)) is not None:
-                yield clip, frames
+        """All clips with their frames; clips that cannot be decoded are logged and counted.
+
+        Raises:
+            RecipeError: At the end, if no clip could be decoded.
+        """
+        yield from self._analysed((clip, self.frames(clip)) for clip in self.rows())
 
     def features(self, needs: frozenset[str]) -> Iterator[tuple[Clip, VisualFeatures]]:
         """All clips with their tokens and the signals `needs`.
 
         Args:
             needs: Names of signals; the encoder must provide all of them.
+
+        Raises:
+            RecipeError: At the end, if no clip could be decoded.
         """
-        for clip in self.rows():
-            if (features := self._features_of(clip, needs)) is not None:
-                yield clip, features
+        yield from self._analysed((clip, self._features_of(clip, needs)) for clip in self.rows())
+
+    def _analysed(self, found: Iterable[tuple[Clip, _T | None]]) -> Iterator[tuple[Clip, _T]]:
+        """Clips that have a value; counts them."""
+        for clip, value in found:
+            if value is not None:
+                self.num_analysed += 1
+                yield clip, value
+        if not self.num_analysed:
+            raise RecipeError(
+                f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
+            )
 
     def _features_of(self, clip: Clip, needs: frozenset[str]) -> VisualFeatures | None:
         """Tokens and signals of a clip; `None`, and counted as failed, if it cannot be decoded."""
@@ -130,23 +146,13 @@ class JobClips:
         decoded = self._decoded(clip)
         return None if decoded is None else frames_of(decoded)
 
-    def subtitle(self, analysed: int) -> str:
-        """The subtitle of a page: model, benchmark and number of clips.
-
-        Args:
-            analysed: Number of analysed clips.
-
-        Raises:
-            RecipeError: If no clip was analysed.
-        """
-        if not analysed:
-            raise RecipeError(
-                f"none of {self.num_failed} clip(s) could be decoded; see the lines above"
-            )
+    @property
+    def subtitle(self) -> str:
+        """The subtitle of a page: model, benchmark and number of clips."""
         stored = f", features of {self.num_stored} from the store" if self.num_stored else ""
         note = f" ({self.model.note})" if self.model.note else ""
         benchmarks = ", ".join(self.built.benchmarks)
-        return f"{self.model.name}{note} on {analysed} clip(s) of {benchmarks}{stored}"
+        return f"{self.model.name}{note} on {self.num_analysed} clip(s) of {benchmarks}{stored}"
 
     def _decoded(self, clip: Clip) -> Clip | None:
         """Run the decode stage with the recipe's limits."""
@@ -220,15 +226,12 @@ class JobCells:
     """
 
     def __init__(self, clips: JobClips) -> None:
-        try:
-            methods, compressors, _ = plan_methods(
-                clips.built.methods,
-                clips.model,
-                clips.cache_root,
-                features=None if clips.store is None else clips.store.cache,
-            )
-        except UserError as error:
-            raise RecipeError(str(error)) from error
+        methods, compressors, _ = plan_methods(
+            clips.built.methods,
+            clips.model,
+            clips.cache_root,
+            features=None if clips.store is None else clips.store.cache,
+        )
         self.left_out = [one.name for one in methods if not _is_before(one)]
         self.cells = [
             Cell(one.name, one.method.name, one.retention, one.cache, compressors[one.cache])
@@ -249,8 +252,8 @@ class JobCells:
             return []
         names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
         return [
-            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model "
-            f"or have no plan: {names}"
+            f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model, "
+            f"read the question, or have no plan: {names}"
         ]
 
     def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
@@ -262,24 +265,15 @@ class JobCells:
 
 
 def _is_before(method: PlannedMethod) -> bool:
-    """Whether the method has a plan and acts only before the language model."""
+    """Whether the method has one plan per clip and acts only before the language model."""
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
-    return method.method.pruner is None and plans
-
-
-def series_of(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Cells by series, sorted by retention, without cells that keep everything."""
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if cell.compressor.outer_retention < 1:
-            found.setdefault(cell.series, []).append(cell)
-    return {name: sorted(own, key=lambda cell: cell.retention) for name, own in found.items()}
+    return method.method.pruner is None and plans and compressor.question_field is None
 
 
 def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
     """The retention nearest to `near` among those that nearly the most series have."""
-    own = [cell.retention for one in series_of(cells).values() for cell in one]
+    own = [cell.retention for cell in cells if cell.compressor.outer_retention < 1]
     most = max(map(own.count, own), default=0)
     common = [share for share in own if own.count(share) >= 0.8 * most]
     return min(common, key=lambda share: abs(share - near), default=1.0)

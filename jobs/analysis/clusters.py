@@ -3,84 +3,49 @@
 from __future__ import annotations
 
 import colorsys
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from jobs.analysis.clips import JobClips
-from jobs.analysis.figures import label, legend
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from tango_core.analysis.clusters import NUM_NEIGHBORS, cluster_labels, fragmentation
-from tango_core.errors import InputError, UserError
-from tango_core.types import VideoFrames, VisualFeatures
+from tango_core.errors import UserError
 
 MOST_FRAMES = 8
-_MOST_PIECES = 10
 # Names of the compared features in the table, by whether they are rotated.
 _FEATURES = {False: "unit", True: "ST-RoPE"}
 _TITLES = {"unit": "without ST-RoPE", "ST-RoPE": "with ST-RoPE"}
 
 
-@dataclass(frozen=True, eq=False)
-class ClusteredClip:
-    """The first window of a clip with its clusters.
-
-    Attributes:
-        pixels: (t, h, w, 3) uint8.
-        seconds: (t,) times of the frames.
-        labels: `unit` or `ST-RoPE` -> (t, H, W) clusters.
-    """
-
-    pixels: npt.NDArray[np.uint8]
-    seconds: list[float]
-    labels: dict[str, npt.NDArray[np.int64]]
+# The first window of a clip: (t, h, w, 3) uint8 frames, (t,) seconds, and feature -> (t, H, W)
+# clusters.
+_Example = tuple[npt.NDArray[np.uint8], list[float], dict[str, npt.NDArray[np.int64]]]
 
 
 def analyze_clusters(
-    job: Job,
-    folder: Path,
-    cache_root: str,
-    console: Console,
-    *,
-    share: float = 0.1,
-    window: int = 8,
-    examples: int = 2,
-) -> int:
+    clips: JobClips, *, share: float = 0.1, window: int = 8, examples: int = 2
+) -> Page:
     """Cluster the tokens of all clips with and without ST-RoPE, and count connected pieces.
 
     Args:
-        job: Its benchmarks, model, limit, shard and cache are used; its methods are not.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         share: Clusters per token, in (0, 1].
         window: Number of consecutive temporal positions that are clustered together.
         examples: Number of clips whose first window is drawn.
 
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
-
     Raises:
-        ValueError: If the share gives no clusters.
         RecipeError: If no clip could be decoded, or the tokens cannot be rotated.
     """
-    if not 0 < share <= 1:
-        raise InputError(f"--share must be in (0, 1], got {share:g}")
-    clips = JobClips(job, cache_root)
     parts: list[pd.DataFrame] = []
-    drawn: dict[str, ClusteredClip] = {}
-    num_clips = 0
+    drawn: dict[str, _Example] = {}
     for row, features in clips.features(frozenset()):
-        num_clips += 1
         first: dict[str, npt.NDArray[np.int64]] = {}
         try:
             for start in range(0, len(features.tokens), window):
@@ -93,30 +58,16 @@ def analyze_clusters(
                     first.setdefault(name, labels.numpy())
         except UserError as error:
             raise RecipeError(f"{row.video_id}: {error}") from error
-        if len(drawn) < examples and (pixels := clips.frames(row)) is not None:
-            drawn[row.video_id] = _example(features, pixels, first)
-    subtitle = clips.subtitle(num_clips)
-    return finish(_page(pd.concat(parts), drawn, share, window, subtitle), clips, folder, console)
+        if len(drawn) < examples and (frames_of_clip := clips.frames(row)) is not None:
+            # The first frame of every temporal position.
+            step = max(1, round(len(frames_of_clip.pixels) / len(features.tokens)))
+            number = len(first["unit"])
+            pixels = frames_of_clip.pixels[::step][:number]
+            drawn[row.video_id] = pixels, features.timestamps[:number].tolist(), first
+    return _page(pd.concat(parts), drawn, share, window)
 
 
-def _example(
-    features: VisualFeatures, frames: VideoFrames, labels: dict[str, npt.NDArray[np.int64]]
-) -> ClusteredClip:
-    """The first window of a clip, with the first frame of every temporal position."""
-    number = len(labels["unit"])
-    step = max(1, round(len(frames.pixels) / len(features.tokens)))
-    return ClusteredClip(
-        frames.pixels[::step][:number], features.timestamps[:number].tolist(), labels
-    )
-
-
-def _page(
-    clusters: pd.DataFrame,
-    examples: dict[str, ClusteredClip],
-    share: float,
-    window: int,
-    subtitle: str,
-) -> Page:
+def _page(clusters: pd.DataFrame, examples: dict[str, _Example], share: float, window: int) -> Page:
     clusters["connected"] = clusters["pieces"] == 1
     every = clusters.assign(clip="all")
     table = (
@@ -140,7 +91,6 @@ def _page(
     maps = {f"maps_{number}": clip for number, clip in enumerate(examples.values(), start=1)}
     return Page(
         "clusters",
-        subtitle,
         findings=[
             f"pieces per cluster: {bare['pieces']:.2f} without ST-RoPE, "
             f"{with_rope['pieces']:.2f} with it",
@@ -152,25 +102,23 @@ def _page(
             f"one cluster per {1 / share:g} tokens, density peaks over {NUM_NEIGHBORS} neighbours "
             f"as in Tango's merging, on all tokens of {window} consecutive temporal positions"
         ],
-        figures={
-            "fragmentation": partial(_fragmentation_figure, clusters),
-            **{name: partial(_cluster_maps, clip) for name, clip in maps.items()},
-        },
+        figures={name: partial(_cluster_maps, clip) for name, clip in maps.items()},
         tables={"fragmentation": as_text(table.reset_index(), **formats)},
         titles=dict(zip(maps, (f"Clusters of {name}" for name in examples), strict=True)),
     )
 
 
-def _cluster_maps(clip: ClusteredClip, theme: Theme) -> Figure:
+def _cluster_maps(clip: _Example, theme: Theme) -> Figure:
     """Rows of frames, clusters without ST-RoPE and clusters with it; one colour per cluster."""
-    number = min(len(clip.pixels), MOST_FRAMES)
-    shown = np.linspace(0, len(clip.pixels) - 1, number).round().astype(int).tolist()
-    ratio = clip.pixels.shape[1] / clip.pixels.shape[2]
+    pixels, seconds, labels = clip
+    number = min(len(pixels), MOST_FRAMES)
+    shown = np.linspace(0, len(pixels) - 1, number).round().astype(int).tolist()
+    ratio = pixels.shape[1] / pixels.shape[2]
     size = max(5.0, 1.55 * number + 0.6), 3 * (1.5 * ratio + 0.22) + 0.3
     figure, panels = new_figure(size, theme, rows=3, columns=number)
     pictures: dict[str, npt.NDArray[Any]] = {
-        "frame": clip.pixels,
-        **{_TITLES[name]: _coloured(labels) for name, labels in clip.labels.items()},
+        "frame": pixels,
+        **{_TITLES[name]: _coloured(own) for name, own in labels.items()},
     }
     for row, (name, maps) in enumerate(pictures.items()):
         for column, frame in enumerate(shown):
@@ -181,26 +129,9 @@ def _cluster_maps(clip: ClusteredClip, theme: Theme) -> Figure:
             panel.set_yticks([])
             panel.spines[:].set_visible(False)
             if row == 0:
-                panel.set_title(f"{clip.seconds[frame]:.1f} s", fontsize=9, color=theme.foreground)
+                panel.set_title(f"{seconds[frame]:.1f} s", fontsize=9, color=theme.foreground)
             if column == 0:
                 panel.set_ylabel(name, fontsize=9.5)
-    return figure
-
-
-def _fragmentation_figure(clusters: pd.DataFrame, theme: Theme) -> Figure:
-    """Share of the clusters by their number of pieces, without and with ST-RoPE."""
-    figure, (panel,) = new_figure((7.2, 3.9), theme)
-    places = np.arange(1, _MOST_PIECES + 1)
-    for row, (name, title) in enumerate(_TITLES.items()):
-        pieces = clusters.loc[clusters["features"] == name, "pieces"]
-        shares = pieces.clip(upper=_MOST_PIECES).value_counts(normalize=True)
-        percent = 100 * shares.reindex(places, fill_value=0)
-        known = f"{title}: {pieces.mean():.2f} pieces on average"
-        at, colour = places + 0.4 * row - 0.2, theme.series[1 - row]
-        panel.bar(at, percent, width=0.38, color=colour, label=known)
-    panel.set_xticks(places, [*map(str, places[:-1]), f"{_MOST_PIECES}+"])
-    label(panel, theme, "", "connected pieces of a cluster", "clusters (%)", grid="y")
-    legend(panel, theme, loc="upper right")
     return figure
 
 

@@ -11,17 +11,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
-from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention, series_of
+from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention
 from jobs.analysis.figures import Points, draw_series, heat_map, label, legend_below
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.formatting import DASH, shortened
-from jobs.report.theme import Theme, legend_above, new_figure
+from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.answer_columns import AnswerColumns, metric_of, scores_of
 from jobs.results.cell_summary import SCORE
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.coverage import TAIL, TIME_PARTS, CoverageTotals, nearest_kept
 from tango_core.metrics import ACCURACY
@@ -30,12 +29,7 @@ from tango_core.metrics import ACCURACY
 _MOST_MAPS, _FEWEST = 6, 4
 _TAIL = f"worst {100 * TAIL:g} %"
 # Column of `measured` -> its name on the page.
-_MEASURES = {
-    "mean": "mean cosine",
-    "tail": _TAIL,
-    "worst": "worst token",
-    "kept": "tokens kept",
-}
+_MEASURES = {"mean": "mean cosine", "tail": _TAIL, "worst": "worst token", "kept": "tokens kept"}
 _COSINES = dict.fromkeys(("mean", "worst", _TAIL), ".4f")
 
 Totals = Mapping[str, CoverageTotals]
@@ -86,26 +80,17 @@ def cell_scores(run: Path, benchmarks: Mapping[str, Collection[str]]) -> CellSco
     return CellScores(titles.pop() if len(titles) == 1 else SCORE, known)
 
 
-def analyze_coverage(
-    job: Job, folder: Path, cache_root: str, console: Console, *, run: Path | None = None
-) -> int:
+def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
     """Measure how well the tokens kept by a recipe's methods cover all tokens of its clips.
 
     Args:
-        job: Its benchmarks, model, methods, limit, shard and cache are used.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe.
         run: A run of this recipe whose scores are correlated with coverage; `None` for none.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
         RecipeError: If no clip could be decoded, a method needs a signal that the encoder lacks, or
             the run has no answers about these clips.
     """
-    clips = JobClips(job, cache_root)
     cells = JobCells(clips)
     totals = {cell.cache: CoverageTotals() for cell in cells.cells}
     analysed: dict[str, set[str]] = {}
@@ -114,9 +99,8 @@ def analyze_coverage(
             video = plans[name].apply(features.tokens)
             total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
         analysed.setdefault(row.benchmark, set()).add(row.video_id)
-    subtitle = clips.subtitle(sum(map(len, analysed.values())))
     scores = CellScores(ACCURACY.title, {}) if run is None else cell_scores(run, analysed)
-    return finish(_page(cells, totals, scores, subtitle), clips, folder, console)
+    return _page(cells, totals, scores)
 
 
 def measured(cells: Sequence[Cell], totals: Totals, scores: Mapping[str, float]) -> pd.DataFrame:
@@ -124,10 +108,10 @@ def measured(cells: Sequence[Cell], totals: Totals, scores: Mapping[str, float])
     rows = []
     for cell in cells:
         one = totals[cell.cache]
-        numbers = one.mean, one.tail, one.worst, one.retention, scores.get(cell.name)
+        numbers = *one.means, one.retention, scores.get(cell.name)
         pruned = cell.compressor.outer_retention < 1
-        rows.append((cell.name, cell.series, cell.retention, pruned, *numbers))
-    names = ["cell", "series", "retention", "pruned"]
+        rows.append((cell.name, cell.series, cell.cache, cell.retention, pruned, *numbers))
+    names = ["cell", "series", "cache", "retention", "pruned"]
     frame = pd.DataFrame(rows, columns=[*names, *_MEASURES, "score"])
     return frame.astype({"score": float})
 
@@ -169,17 +153,13 @@ def _rho(value: float) -> str:
     return DASH if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _page(cells: JobCells, totals: Totals, scores: CellScores, subtitle: str) -> Page:
+def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
     share = common_retention(cells.cells)
     every = measured(cells.cells, totals, scores.by_cell)
     at_share = every[every["pruned"] & (every["retention"] == share)]
-    series = {
-        name: [totals[cell.cache] for cell in own] for name, own in series_of(cells.cells).items()
-    }
-    caches = {cell.name: cell.cache for cell in cells.cells}
     chosen = {
-        name: totals[caches[cell]]
-        for name, cell in zip(at_share["series"], at_share["cell"], strict=True)
+        name: totals[cache]
+        for name, cache in zip(at_share["series"], at_share["cache"], strict=True)
     }
     findings, figures = [], {}
     if len(at_share):
@@ -190,7 +170,7 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores, subtitle: str) ->
             f"({least['mean']:.3f} with {100 * least['kept']:.1f} %)"
         )
         figures = {
-            "over_tokens": partial(_over_tokens, series),
+            "over_tokens": partial(_over_tokens, every[every["pruned"]]),
             "along_the_clip": partial(_along_the_clip, chosen),
             "over_the_frame": partial(_over_the_frame, dict(list(chosen.items())[:_MOST_MAPS])),
         }
@@ -207,35 +187,12 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores, subtitle: str) ->
         texts = found[[*_MEASURES]].map(_rho).rename(columns=_MEASURES)
         texts.insert(0, "cells", found["cells"].astype(int).astype(str))
         tables["correlation"] = texts.rename_axis("among").reset_index()
-    by_time = [
-        (cell.name, part + 1, mean, worst)
-        for cell in cells.cells
-        for part, mean, worst in totals[cell.cache].by_time
-    ]
-    by_place = []
-    for cell in cells.cells:
-        _, mean, worst = totals[cell.cache].by_place
-        by_place += [
-            (cell.name, y, x, float(mean[y, x]), float(worst[y, x]))
-            for y, x in np.ndindex(*mean.shape)
-        ]
     return Page(
         "coverage",
-        subtitle,
         findings,
         cells.notes,
         figures,
-        {
-            **tables,
-            "coverage": _cells_table(every, scores),
-            "by_time": as_text(
-                pd.DataFrame(by_time, columns=["cell", "part", "mean", "worst"]), **_COSINES
-            ),
-            "by_place": as_text(
-                pd.DataFrame(by_place, columns=["cell", "row", "column", "mean", "worst"]),
-                **_COSINES,
-            ),
-        },
+        {**tables, "coverage": _cells_table(every, scores)},
         {
             "share": share,
             "parts": TIME_PARTS,
@@ -264,16 +221,15 @@ def _cells_table(every: pd.DataFrame, scores: CellScores) -> pd.DataFrame:
     return as_text(table, **{"asked %": "g", "kept %": ".2f", **_COSINES, score: ".1f"})
 
 
-def _over_tokens(series: Mapping[str, Sequence[CoverageTotals]], theme: Theme) -> Figure:
+def _over_tokens(cells: pd.DataFrame, theme: Theme) -> Figure:
     """Mean cosine of all tokens and of the worst tokens over the actual share of kept tokens."""
     figure, (left, right) = new_figure((11.4, 5.0), theme, columns=2)
-    for panel, measure, title in (
-        (left, "mean", "mean over all tokens"),
-        (right, "tail", f"mean over the {_TAIL}"),
-    ):
+    cells = cells.sort_values("retention", kind="stable").assign(percent=100 * cells["kept"])
+    titles = {"mean": "mean over all tokens", "tail": f"mean over the {_TAIL}"}
+    for panel, (measure, title) in zip((left, right), titles.items(), strict=True):
         points: dict[str, Points] = {
-            name: [(100 * one.retention, getattr(one, measure)) for one in totals]
-            for name, totals in series.items()
+            str(name): own[["percent", measure]].to_numpy().tolist()
+            for name, own in cells.groupby("series", sort=False)
         }
         draw_series(panel, points, theme)
         label(panel, theme, title, "tokens kept (%)", "cosine to the nearest kept token")
@@ -332,5 +288,5 @@ def _correlation_bars(found: pd.DataFrame, title: str, theme: Theme) -> Figure:
     panel.axvline(0, color=theme.foreground, linewidth=0.8)
     panel.set_xlim(min(-0.05, found[list(_MEASURES)].min().min()), 1.1)
     label(panel, theme, x=f"rank correlation with {title}", grid="x")
-    legend_above(figure, panel, theme)
+    legend(figure, handles_of([panel]), theme)
     return figure

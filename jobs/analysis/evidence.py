@@ -12,19 +12,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention
 from jobs.analysis.figures import LONGEST_NAME, Points, draw_series, label, legend_below
-from jobs.analysis.page import Page, as_text, finish
-from jobs.config.recipe import Job, RecipeError
+from jobs.analysis.page import Page, as_text
+from jobs.config.recipe import RecipeError
 from jobs.report.formatting import shortened
-from jobs.report.theme import Theme, legend_above, new_figure
+from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.cell_summary import BASELINE
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from jobs.run.build import GENERATED
 from pipeline.clips import Clip, questions_of
-from tango_core.analysis.correlation import separation
 from tango_core.analysis.evidence import LEAST_PURITY, surviving
 from tango_core.benchmarks.shapes.evidence import LEAST_COVER, clip_of, sprites_asked, tokens_of
 from tango_core.types import VisualFeatures
@@ -56,43 +54,33 @@ _ANSWER_SHARES = {
     "lost_avoidable": "lost: best keeps %",
     "lost_kept": "lost: still there %",
 }
-_SEPARATIONS = {"share": "told by evidence", "best_for_clip": "told by best"}
 
 
-def analyze_evidence(
-    job: Job, folder: Path, cache_root: str, console: Console, *, run: Path | None = None
-) -> int:
+def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
     """Measure how many tokens of the questioned objects each method of the recipe keeps.
 
     Args:
-        job: A recipe on the benchmark `shapes`, for which the content of every token is known.
-        folder: Receives the page.
-        cache_root: Directory or URL of the caches.
-        console: Where to print.
+        clips: The clips of a recipe on the benchmark `shapes`, whose tokens are known.
         run: A run of this recipe whose errors are explained; `None` for none.
-
-    Returns:
-        0, or 1 if more clips failed than `max_failures` allows.
 
     Raises:
         RecipeError: If the benchmark is not `shapes`, no clip could be decoded, or a method needs a
             signal that the encoder lacks.
     """
-    names = [section.name for section in job.all_benchmarks]
+    names = [section.name for section in clips.job.all_benchmarks]
     if names != [GENERATED]:
         raise RecipeError(
             f"benchmark.name {', '.join(names)}: only {GENERATED} knows which tokens show what a "
             "question is about; use a recipe or a run on it, or `tango analyze coverage`"
         )
-    clips = JobClips(job, cache_root)
     cells = JobCells(clips)
     found: list[pd.DataFrame] = []
     kept = {cell.cache: 0 for cell in cells.cells}
-    total = analysed = without = 0
+    total = without = 0
     for row, features, plans in cells.planned():
         any_plan = next(iter(plans.values()))
         asked, objects = _objects(row, features, any_plan.grid[1:])
-        analysed, without = analysed + 1, without + len(questions_of(row)) - len(asked)
+        without += len(questions_of(row)) - len(asked)
         total += any_plan.num_total
         for name, plan in plans.items():
             kept[name] += plan.num_kept
@@ -100,13 +88,12 @@ def analyze_evidence(
                 own = {key: value.numpy() for key, value in surviving(plan, objects).items()}
                 keys = {"cache": name, "video_id": row.video_id, "question_id": asked}
                 found.append(pd.DataFrame({**own, **keys}))
-    subtitle = clips.subtitle(analysed)
     if not found:
         raise RecipeError("no question of these clips is about an object; use more clips (--limit)")
     shares = {name: number / total for name, number in kept.items()}
     answers = None if run is None else outcomes(run, GENERATED)
     rows = explained(cells.cells, shares, pd.concat(found, ignore_index=True), answers)
-    return finish(_page(rows, cells, without, subtitle), clips, folder, console)
+    return _page(rows, cells, without)
 
 
 def _objects(
@@ -224,7 +211,7 @@ def bins_of(known: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"number": groups.size(), "right": groups.sum()})
 
 
-def _page(rows: pd.DataFrame, cells: JobCells, without: int, subtitle: str) -> Page:
+def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
     share = common_retention(cells.cells)
     table = cell_table(rows)
     pruned = rows[rows["pruned"]]
@@ -248,18 +235,12 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int, subtitle: str) -> P
             "accuracy_by_evidence": partial(_by_bin, known),
             "lost": partial(_lost_bars, table.loc[at_share["cell"].unique()][:_MOST_BARS]),
         }
-        bins = pd.concat({name: bins_of(own) for name, own in known.groupby("cell", sort=False)})
-        bins["accuracy %"] = 100 * bins["right"] / bins["number"]
-        bins = bins.rename_axis(["cell", "survives"]).reset_index()
-        columns = {"number": "questions"}
-        by_bin = bins.drop(columns="right").rename(columns=columns)
-        tables["accuracy_by_evidence"] = as_text(by_bin, **{"accuracy %": ".1f"})
     notes = [
         f"a token shows an object that covers at least {100 * LEAST_COVER:g} % of it; "
         f"{without} question(s) about no object (which scene comes first or last) are left out",
         *cells.notes,
     ]
-    return Page("evidence", subtitle, findings, notes, figures, tables, {"share": share})
+    return Page("evidence", findings, notes, figures, tables, {"share": share})
 
 
 def _errors_in_words(known: pd.DataFrame) -> list[str]:
@@ -291,19 +272,7 @@ def _cells_as_text(rows: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     names = _SHARES | (_ANSWER_SHARES if rows["right"].notna().any() else {})
     found = percent[[*names]].rename(columns=names)
     formats = dict.fromkeys(names.values(), ".1f") | {"kept %": ".2f"}
-    if "accuracy" in names:
-        known = rows[rows["known"]]
-        for column, title in _SEPARATIONS.items():
-            found[title] = known.groupby("cell")[[column, "lost"]].apply(_separation)
-            formats[title] = ".2f"
     return as_text(found.reset_index(), **formats)
-
-
-def _separation(rows: pd.DataFrame) -> float:
-    """`separation` of the first column by whether the answers stay right; NaN if unknown."""
-    values, lost = rows.iloc[:, 0], rows["lost"]
-    found = separation(values[~lost].tolist(), values[lost].tolist())
-    return np.nan if found is None else found
 
 
 def _survival_curves(rows: pd.DataFrame, theme: Theme) -> Figure:
@@ -380,5 +349,5 @@ def _lost_bars(table: pd.DataFrame, theme: Theme) -> Figure:
     panel.set_ylim(len(table) - 0.4, -0.6)
     panel.set_xlim(0, max(1.0, 1.08 * float(start.max(initial=1.0))))
     label(panel, theme, x="answers lost, in % of those right with all tokens", grid="x")
-    legend_above(figure, panel, theme)
+    legend(figure, handles_of([panel]), theme)
     return figure

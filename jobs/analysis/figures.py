@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from jobs.report.formatting import shortened
-from jobs.report.theme import Theme
+from jobs.report.theme import Theme, handles_of
+from jobs.report.theme import legend as outer_legend
+from jobs.report.theme import title as panel_title
 
 # Names of the signals as the publication spells them.
 SIGNAL_NAMES = {"saliency": "p-attn", "attention": "attn"}
@@ -33,7 +35,7 @@ def label(
     grid: Literal["both", "x", "y"] = "both",
 ) -> None:
     """Set the title, the axis labels and the grid of a panel."""
-    panel.set_title(title, loc="left", fontweight="bold", fontsize=10.5, color=theme.foreground)
+    panel_title(panel, title, theme, fontsize=10.5)
     panel.set_xlabel(x)
     panel.set_ylabel(y)
     panel.grid(axis=grid, color=theme.grid, linewidth=0.7)
@@ -71,7 +73,7 @@ def heat_map(
     bar.ax.tick_params(colors=theme.foreground, length=0)
     bar.outline.set_visible(False)
     panel.spines[:].set_visible(False)
-    panel.set_title(title, loc="left", fontweight="bold", fontsize=10.5, color=theme.foreground)
+    panel_title(panel, title, theme, fontsize=10.5)
     if scale:
         panel.set_xlabel("column")
         panel.set_ylabel("row")
@@ -93,14 +95,8 @@ def legend(panel: Axes, theme: Theme, **options: Any) -> None:
 
 def legend_below(figure: Figure, panel: Axes, theme: Theme) -> None:
     """Draw one legend under all panels."""
-    figure.legend(
-        *panel.get_legend_handles_labels(),
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        labelcolor=theme.foreground,
-        fontsize=8.5,
-    )
+    where = {"loc": "outside lower center", "ncols": 4, "fontsize": 8.5}
+    outer_legend(figure, handles_of([panel]), theme, **where)
 
 
 def dashed(theme: Theme) -> dict[str, Any]:

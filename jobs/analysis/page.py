@@ -20,6 +20,7 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.analysis.clips import JobClips
+from jobs.config.recipe import Job
 from jobs.report.formatting import DASH, Table
 from jobs.report.theme import DARK, LIGHT, Theme, png, svg
 from pipeline.storage import Storage
@@ -36,7 +37,6 @@ class Page:
 
     Attributes:
         name: Name of the analysis in `texts.yaml`.
-        subtitle: Model, benchmark and clips.
         findings: Sentences about the results; also printed.
         notes: Sentences about limitations; also printed.
         figures: Name -> function that draws the figure in a theme; called once per theme.
@@ -46,7 +46,6 @@ class Page:
     """
 
     name: str
-    subtitle: str
     findings: Sequence[str] = ()
     notes: Sequence[str] = ()
     figures: Mapping[str, Callable[[Theme], Figure]] = field(default_factory=dict)
@@ -70,22 +69,33 @@ def as_text(frame: pd.DataFrame, **formats: str) -> pd.DataFrame:
     return pd.DataFrame({name: texts(frame[name]) for name in frame})
 
 
-def finish(page: Page, clips: JobClips, folder: Path, console: Console) -> int:
-    """Write the page, and print its findings and notes.
+def analyze(
+    analysis: Callable[[JobClips], Page], job: Job, folder: Path, cache_root: str, console: Console
+) -> int:
+    """Analyze the clips of a recipe, write the page, and print its findings and notes.
+
+    Args:
+        analysis: Makes the page.
+        job: Its benchmarks, model, limit, shard and cache are used.
+        folder: Receives the page.
+        cache_root: Directory or URL of the caches.
+        console: Where to print.
 
     Returns:
         0, or 1 if more clips failed than `max_failures` allows.
     """
-    path = write_page(page, folder)
-    lines = [page.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
+    clips = JobClips(job, cache_root)
+    page = analysis(clips)
+    path = write_page(page, folder, clips.subtitle)
+    lines = [clips.subtitle, *page.findings, *(f"note: {text}" for text in page.notes)]
     if clips.num_failed:
         lines.append(f"{clips.num_failed} clip(s) could not be decoded and are skipped")
     for line in (*lines, f"page: {path}"):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-    return exit_codes.of(clips.num_failed <= clips.job.max_failures)
+    return exit_codes.of(clips.num_failed <= job.max_failures)
 
 
-def write_page(page: Page, folder: Path) -> Path:
+def write_page(page: Page, folder: Path, subtitle: str) -> Path:
     """Write `index.html` with every figure as PNG and SVG and every table as CSV.
 
     Files are written atomically, the page last; files of an earlier analysis are replaced.
@@ -112,7 +122,9 @@ def write_page(page: Page, folder: Path) -> Path:
         tables.append({"name": name, "header": table.header, "rows": table.rows, **filled})
     environment = Environment(loader=PackageLoader("jobs.analysis", "templates"), autoescape=True)
     template = environment.get_template("page.html.j2")
-    text = template.render(page=page, title=texts["title"], figures=figures, tables=tables)
+    text = template.render(
+        page=page, subtitle=subtitle, title=texts["title"], figures=figures, tables=tables
+    )
     storage.write(PAGE, text.encode())
     return folder / PAGE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 
 from jobs.cli.options import CACHE, RUNS, Details, Number, Positive, command, expanded
+from tango_core.errors import InputError
 
 if TYPE_CHECKING:
     from jobs.config.recipe import Job
@@ -99,9 +101,13 @@ def analyze(
 
         options = {"layers": layer, "rule": SinkRule(max_mean_rank, max_spread)}
     elif kind == "clusters":
+        if not 0 < share <= 1:
+            raise InputError(f"--share must be in (0, 1], got {share:g}")
         options = {"share": share, "window": window, "examples": examples}
+    from jobs.analysis.page import analyze as run_analysis
+
     function = getattr(import_module(f"jobs.analysis.{kind}"), f"analyze_{kind}")
-    return int(function(*given, **options))
+    return run_analysis(partial(function, **options), *given)
 
 
 _OWN = set[str]().union(*(options for _, options in _ANALYSES.values()))
@@ -133,10 +139,11 @@ def sinks(
     """
     given = _inputs(recipe, set_, limit, 100, pages / "sinks", cache, "--pages")
     from jobs.analysis.attention import analyze_sinks
+    from jobs.analysis.page import analyze as run_analysis
     from tango_core.analysis.sinks import SinkRule
 
     rule = SinkRule(max_mean_rank, max_spread)
-    return analyze_sinks(*given, output=output, score=score, rule=rule)
+    return run_analysis(partial(analyze_sinks, output=output, score=score, rule=rule), *given)
 
 
 def _recipe_of(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The commands `tango ask`, `train-tiny` and `check-method`, which create no run."""
+"""The commands `tango ask`, `serve`, `train-tiny` and `check-method`, which create no run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from rich.console import Console
 
 from jobs import exit_codes
 from jobs.cli.completion import method_names, model_names
-from jobs.cli.options import Details, Location, Number, OptionalLocation, app, command
+from jobs.cli.options import (
+    CACHE,
+    Details,
+    Location,
+    Number,
+    OptionalLocation,
+    Set,
+    app,
+    command,
+    expanded,
+)
 from tango_core.errors import InputError
 
 
@@ -79,6 +89,30 @@ def ask(
     for warning in filter(None, (*answer.warnings, chat.spec.note)):
         say(f"note: {warning}", style="dim")
     return exit_codes.of(answer.status != "unparsed")
+
+
+@command(app)
+def serve(
+    recipe: Path,
+    options: Annotated[list[str], Details(metavar="[-- OPTION...]")] = [],
+    *,
+    cache: Annotated[
+        str, Details(help="Directory or URL of the token caches.", callback=expanded)
+    ] = CACHE,
+    set_: Set = [],
+    dry_run: bool = False,
+) -> int:
+    """Serve the token sets of a recipe's methods with vLLM, over HTTP as OpenAI's chat API.
+
+    Args:
+        recipe: YAML recipe; its model answers, its methods are served.
+        options: Options of `vllm serve`, e.g. -- --port 8000.
+        dry_run: Print the command, and do not run it.
+    """
+    from jobs.config.recipe import load_job
+    from jobs.serve.command import serve
+
+    return serve(load_job(recipe, set_), cache, options, dry_run=dry_run)
 
 
 @command(app)

@@ -340,7 +340,7 @@ def methods(job: Job, cache: str) -> CheckResult:
     """Build every method for the model; this checks its options, layers and signals."""
     from jobs.config.methods import raise_if_wrong_methods
     from jobs.run.build import methods_of, model_of
-    from pipeline.methods import plan_methods
+    from pipeline.plan import plan_methods
     from tango_core.video import decoder_versions
 
     raise_if_wrong_methods(job.all_methods)

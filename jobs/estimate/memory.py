@@ -40,25 +40,6 @@ class ActorMemory:
         return self.weights + self.activations + self.kv
 
 
-@dataclass(frozen=True)
-class Questions:
-    """What the answer actors of a job are asked.
-
-    Attributes:
-        longest: Tokens of the longest prompt, its reply left out.
-        reply: Tokens that a reply may have.
-        together: Questions about one clip that share the computation of it; 1 for none.
-        prompts: Of the whole job.
-        batch_tokens: Tokens that are worked on at once; `None` is `auto`.
-    """
-
-    longest: int
-    reply: int = 16
-    together: int = 1
-    prompts: int = 1
-    batch_tokens: int | None = None
-
-
 def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
     """Of an actor with the vision half.
 
@@ -92,34 +73,45 @@ def encoder_memory(encoder: VisionEncoder, device: str) -> ActorMemory:
 
 
 def language_memory(
-    model: nn.Module | None, spec: ModelSpec, asked: Questions, device: str
+    model: nn.Module | None,
+    spec: ModelSpec,
+    device: str,
+    *,
+    longest: int,
+    reply: int = 16,
+    together: int = 1,
+    prompts: int = 1,
+    batch_tokens: int | None = None,
 ) -> ActorMemory:
-    """Of an actor with the language half.
+    """Estimate the memory of an actor with the language half.
 
     Args:
         model: On the device `meta`; `None` counts the weights from the shape alone.
         spec: From `describe_model`.
-        asked: What it answers.
         device: Where the job will have it; `"auto"` is decided as on this machine.
+        longest: Tokens of the longest prompt, its reply left out.
+        reply: Tokens that a reply may have.
+        together: Questions about one clip that share the computation of it; 1 for none.
+        prompts: Prompts of the whole job.
+        batch_tokens: Tokens per batch; `None` is `auto`.
     """
     shape = spec.llm
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     weights = bytes_of([model]) if model is not None else _parameters(shape) * itemsize
     per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * itemsize
     per_row = batching.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
-    batch_tokens = asked.batch_tokens
     if batch_tokens is None:
         on_gpu = device != "cpu" and (device != "auto" or torch.cuda.is_available())
         on_cpu = batching.on_cpu(int(_layer(shape) * itemsize))
         batch_tokens = batching.on_gpu(0, per_token + per_row) if on_gpu else on_cpu
-    need = asked.longest + asked.reply
-    held = batching.held_tokens(batch_tokens, need, asked.together, asked.prompts)
-    prompts = held // need
+    need = longest + reply
+    held = batching.held_tokens(batch_tokens, need, together, prompts)
+    at_once = held // need
     # Prompts that share a prefix compute it once; what they have of their own is short.
-    passes = -(-prompts // min(asked.together, batching.MAX_BATCH))
+    passes = -(-at_once // min(together, batching.MAX_BATCH))
     return ActorMemory(
         weights=weights,
-        activations=passes * asked.longest * per_row + 4.0 * shape.vocab_size * prompts,
+        activations=passes * longest * per_row + 4.0 * shape.vocab_size * at_once,
         kv=float(held * per_token),
     )
 

@@ -23,11 +23,12 @@ import torch
 
 from jobs.results.facts import FACTS_FILE, JobFacts
 from pipeline.cache.derived import serves
-from pipeline.cache.names import TOKENS
+from pipeline.cache.names import TOKENS, signals_parts
 from pipeline.cache.rows import WRITE_OPTIONS, ClipIdentity, Entry, to_table
 from pipeline.clips import DECODE_VIDEO, FAILED, Pools, questions_of, stages_of, subtitles_of
 from pipeline.plan import Plan
 from pipeline.progress.parts import AnswerParts
+from pipeline.question_groups import groups_of
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import clips_in
 from pipeline.sizing import UNMEASURED, Work
@@ -67,7 +68,7 @@ class Counts:
         cached: Clips that every cache holds.
         questions: About clips that have a file.
         answers: Questions times methods; 0 for a job that only fills caches.
-        missing: Cache name -> clips that it lacks.
+        missing: Cache name -> token sets that it lacks.
         from_features: Clips of which token sets are computed from stored features.
     """
 
@@ -88,6 +89,13 @@ def count(plan: Plan, *, questions: bool = True) -> Counts:
     stored = pc.greater(pc.list_value_length(there["stored"]), 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
     missing = {str(one["values"]): int(one["counts"]) for one in lacking}
+    missing |= {
+        name: sum(
+            len(groups_of(clip, compressor)) for clip in clips_in(there) if name in clip.missing
+        )
+        for name, compressor in plan.compressors.items()
+        if compressor.question_field is not None
+    }
     num_questions = sum(
         len(json.loads(text))
         for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
@@ -246,22 +254,30 @@ def feature_bytes(plan: Plan, encoder: VisionEncoder | None) -> float:
     vision: Any = getattr(getattr(encoder, "config", None), "vision_config", None)
     width: int = getattr(vision, "hidden_size", _VISION_WIDTH)
     heads = getattr(vision, "num_attention_heads", None)
+    side: int = getattr(vision, "image_size", 0) // getattr(vision, "patch_size", 1)
+    patches = num_frames * (side * side or 4 * grid[0] * grid[1])
     rows = cells * (1 + model.companions)
     is_int8 = store.cache.dtype == "int8"  # with one scale per row
-    row_bytes = model.llm.hidden_size * (1 if is_int8 else getattr(torch, model.dtype).itemsize)
+    itemsize: int = getattr(torch, model.dtype).itemsize
+    row_bytes = model.llm.hidden_size * (1 if is_int8 else itemsize)
     sizes = {
         TOKENS: rows * (row_bytes + 4 * is_int8) + 4 * cells,  # with one checksum per token
         "saliency": 4 * cells,
         "attention": 4 * cells,
         "keys": 4 * cells * (width // heads if heads else _HEAD_WIDTH),
         "frame_embeddings": 4 * num_frames * width,
+        "tower_tokens": cells * width * itemsize,
+        "unpooled_tokens": patches * model.llm.hidden_size * itemsize,
+        "shallow_attention": 4 * patches,
+        "deep_attention": 4 * patches,
+        "merged_attention": 4 * cells,
     }
     wanted = Counter(tuple(parts) for parts in plan.clips["encode"].to_pylist() if parts)
     total = 0.0
     for parts, number in wanted.items():
         signals = store.signals & set(parts)
         stored = [*signals, *([TOKENS] if TOKENS in parts else [])]
-        num_files = (TOKENS in parts) + bool(signals)
+        num_files = (TOKENS in parts) + len(signals_parts(signals))
         total += number * (sum(sizes[name] for name in stored) + num_files * _FILE_BYTES)
     return total
 
@@ -411,45 +427,6 @@ def _cell(rows: pd.DataFrame) -> CellRates:
     )
 
 
-@dataclass(frozen=True)
-class StageTime:
-    """One stage of a job.
-
-    Attributes:
-        name: Of the stage.
-        busy_s: Seconds of work in one worker.
-        workers: Workers that share it.
-    """
-
-    name: str
-    busy_s: float
-    workers: float
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds on the clock if it waits for nothing."""
-        return self.busy_s / self.workers
-
-
-@dataclass(frozen=True)
-class Timing:
-    """When a job will be done.
-
-    Attributes:
-        stages: Those whose rate is known.
-        wall_s: Seconds from start to end; `None` if the rate of a stage is not known.
-        bottleneck: The stage that takes longest; `None` if a rate is missing.
-        unknown: Stages without a measured rate.
-        cost: In the currency of the price; `None` without a price.
-    """
-
-    stages: tuple[StageTime, ...]
-    wall_s: float | None
-    bottleneck: str | None
-    unknown: tuple[str, ...]
-    cost: float | None
-
-
 def stage_seconds(
     counts: Counts, cells: Sequence[CellTokens], rates: Rates, *, answers: bool = True
 ) -> dict[str, float | None]:
@@ -523,22 +500,29 @@ def time_job(
     num_cpus: float,
     *,
     price_per_hour: float | None = None,
-) -> Timing:
-    """Turn busy seconds into time on the clock.
+) -> dict[str, Any]:
+    """Turn busy seconds into time on the clock, as plain data.
 
     Args:
         seconds: From `stage_seconds`.
         pools: Workers on Ray, where stages overlap as far as there are CPUs; `None` for a loop,
-            where the next clip is decoded while one is in work, and all else adds up.
+            where the next clip is decoded while one is in flight, and all else adds up.
         num_cpus: CPUs of all nodes together.
-        price_per_hour: Of all nodes together.
+        price_per_hour: Price of all nodes together.
+
+    Returns:
+        `stages` with a known rate, each with the time that it takes if it waits for nothing;
+        `wall_s` from start to end, `bottleneck` and `cost`, which are `None` if not known; and
+        `unknown`, the stages without a measured rate.
     """
     known = {name: value for name, value in seconds.items() if value is not None}
-    unknown = tuple(name for name in seconds if name not in known)
-    stages = tuple(
-        StageTime(name, value, _workers(name, pools, num_cpus)) for name, value in known.items()
-    )
-    slowest = max(stages, key=lambda stage: stage.wall_s, default=None)
+    unknown = [name for name in seconds if name not in known]
+    stages: list[dict[str, Any]] = []
+    for name, busy_s in known.items():
+        workers = _workers(name, pools, num_cpus)
+        times = {"busy_s": busy_s, "workers": workers, "wall_s": busy_s / workers}
+        stages.append({"name": name, **times})
+    slowest = max(stages, key=lambda stage: stage["wall_s"], default=None)
     wall: float | None = None
     if not unknown and pools is None:
         # A loop decodes in a process of its own beside everything else.
@@ -548,14 +532,14 @@ def time_job(
         # Actors reserve no CPU unless the recipe says so, and take turns on those there are.
         on_cpus = [n for n in known if n == "decode" or not getattr(pools, n).num_gpus]
         cpus_s = sum(known[name] for name in on_cpus) / max(1.0, num_cpus)
-        wall = max(0.0 if slowest is None else slowest.wall_s, cpus_s) + RAY_START_S
-    return Timing(
-        stages=stages,
-        wall_s=wall,
-        bottleneck=slowest.name if slowest is not None and not unknown else None,
-        unknown=unknown,
-        cost=None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
-    )
+        wall = max(slowest["wall_s"] if slowest else 0.0, cpus_s) + RAY_START_S
+    return {
+        "stages": stages,
+        "wall_s": wall,
+        "bottleneck": slowest["name"] if slowest and not unknown else None,
+        "unknown": unknown,
+        "cost": None if wall is None or price_per_hour is None else wall / 3600 * price_per_hour,
+    }
 
 
 def _workers(name: str, pools: Pools | None, num_cpus: float) -> float:

@@ -18,8 +18,7 @@ from jobs.explain.explanation import (
 )
 from jobs.explain.sides import Source, chosen_cells, opened, source_of
 from jobs.report.formatting import DASH, Table, shortened
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import summarize_reduced
+from jobs.results.summary import reduce_runs, summarize_reduced
 from tango_core.errors import InputError, UserError
 
 WIDTH = 80
@@ -72,7 +71,7 @@ def _table(explanation: Explanation) -> list[str]:
     ]
     total = [_points(sum(points)), "", "", ""]
     header = ["why B - A", "points", "questions", "better", "worse"]
-    lines = Table(header, [*rows, ["together", *total]]).aligned(WIDTH)
+    lines = Table(header, [*rows, ["together", *total]]).plain(max_width=WIDTH, rule=True)
     return [line.rstrip() for line in [*lines[:-1], lines[1], lines[-1]]]
 
 
@@ -119,7 +118,9 @@ def overview(explanations: Sequence[Explanation]) -> str:
         cause = largest.cause if largest.points else DASH
         (points,) = rounded_points([one.difference])
         rows.append([" | ".join(cells), *scores, _points(points), cause])
-    table = Table(["cell", "A %", "B %", "B - A", "largest cause"], rows).aligned(WIDTH)
+    table = Table(["cell", "A %", "B %", "B - A", "largest cause"], rows).plain(
+        max_width=WIDTH, rule=True
+    )
     return "\n".join([*table, "", "use --cell NAME to see the causes and examples of one cell"])
 
 

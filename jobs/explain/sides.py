@@ -18,7 +18,7 @@ from jobs.config.sections import BenchmarkSection
 from jobs.harness.exchange import Harness, ImportSettings, read_files
 from jobs.results.answer_columns import FAILED_BIT, AnswerColumns, metric_of, scores_of
 from jobs.results.facts import FACTS_FILE, JOB_FILE, CellFacts, JobFacts
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from pipeline.rows import ANSWER
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place

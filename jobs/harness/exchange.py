@@ -24,12 +24,11 @@ from jobs.harness.predictions import (
     write_lmms_eval,
     write_vlmevalkit,
 )
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 from jobs.results.answer_columns import AnswerColumns, by_code
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
-from jobs.results.reduction import parts_of
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import failed_rows, write_summary
+from jobs.results.summary import failed_rows, parts_of
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
@@ -150,9 +149,7 @@ def import_answers(
     write_sealed(failures, storage, FAILURES_FILE, run_dir.name)
     facts = replace(facts, run_id=run_dir.name)
     facts.save(run_dir)
-    summary = write_summary(run_dir)
-    write_report(run_dir, summary)
-    return run_dir, summary
+    return run_dir, write_report(run_dir)
 
 
 def read_files(

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.report.formatting import latex_notes, markdown_notes
 from jobs.report.gallery import gallery
 from jobs.report.notes import (
     On,
@@ -15,36 +14,40 @@ from jobs.report.notes import (
     control_notes,
     lost_answers_notes,
     question_notes,
-    raise_if_none,
     right_wrong,
     shown_notes,
 )
-from jobs.report.page import REPORT_FILE, render_html, write_report
+from jobs.report.page import render_html, viewer_of
 from jobs.report.shards import RunGroup, grouped, merged
-from jobs.report.tables.breakdowns import (
-    all_scores,
-    breakdowns_csv,
-    breakdowns_markdown,
-    differences_csv,
-    scores_csv,
-)
-from jobs.report.tables.cells import cells_csv, cells_latex, cells_markdown, grid_markdown
-from jobs.report.tables.confusion import confusion_markdown, confusion_table
+from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
+from jobs.report.tables.cells import cell_files
 from jobs.report.tables.paper import paper_table
 from jobs.results.baselines import full_index, with_baselines
-from jobs.results.cell_summary import CellSummary
+from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.comparisons import RightWrong
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.measurements import add_reason, sorted_reasons
 from jobs.results.outcomes import compare_cells
-from jobs.results.quantities import CacheCounts, Comparison, QuestionCounts
-from jobs.results.reduction import Reduction, questions_asked, reduce_runs
-from jobs.results.replies import FailureList, FailureReason, are_ranked
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import save_summary, summarize_reduced
+from jobs.results.quantities import (
+    CacheCounts,
+    Comparison,
+    FailureList,
+    FailureReason,
+    QuestionCounts,
+    are_ranked,
+)
+from jobs.results.summary import (
+    Reduction,
+    questions_asked,
+    reduce_runs,
+    save_summary,
+    summarize_reduced,
+)
 from pipeline.progress.parts import Digests
 from pipeline.storage import Storage
 from tango_core.errors import InputError
+
+REPORT_FILE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,13 @@ class LoadedRun:
     """One run, or the shards of one job, loaded for a comparison."""
 
     group: RunGroup
-    facts: JobFacts
     reduction: Reduction
     summary: RunSummary
+
+    @property
+    def facts(self) -> JobFacts:
+        """Facts of the run, or of all shards together."""
+        return self.group.facts
 
 
 # A cell and its run.
@@ -75,10 +82,49 @@ class ComparedRuns:
     cells: tuple[CellSummary, ...]
     notes: tuple[str, ...]
 
+    @property
+    def pairs(self) -> list[_Pair]:
+        """Every cell, before it was compared with others, and its run."""
+        return [(run, cell) for run in self.runs for cell in run.summary.cells]
+
     def answers(self, index: int) -> RightWrong:
-        """Answers of a cell."""
-        run, cell = _pairs(self.runs)[index]
+        """Answers of a cell that count in the headline metric."""
+        run, cell = self.pairs[index]
         return right_wrong(run.reduction, cell)
+
+    def summary_and_facts(self) -> tuple[RunSummary, JobFacts]:
+        """Summary and facts of all runs together; merged shards have those of the whole job."""
+        runs, every = self.runs, [run.facts for run in self.runs]
+        if len(runs) == 1 and runs[0].group.shards:
+            return replace(runs[0].summary, cells=self.cells), every[0]
+        facts = merged(
+            every,
+            run_id=f"comparison of {len(runs)} runs",
+            kind="comparison",
+            cells=tuple(cell for facts in every for cell in facts.cells),
+            mode=every[0].mode if len({facts.mode for facts in every}) == 1 else "throughput",
+            started_at="",
+            note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
+            peak_gib=None,
+        )
+        reasons: dict[tuple[str, str], FailureReason] = {}
+        for run in runs:
+            for reason in run.reduction.measurements.failures():
+                add_reason(reasons, reason)
+        summary = RunSummary(
+            run_id=facts.run_id,
+            kind=facts.kind,
+            runs=tuple(facts.run_id for run in runs for facts in run.group.parts),
+            model=facts.model,
+            mode=facts.mode,
+            note=facts.note,
+            skipped=facts.skipped,
+            counts=QuestionCounts.total(run.summary.counts for run in runs),
+            cache=CacheCounts.total(run.summary.cache for run in runs),
+            failures=FailureList.of(sorted_reasons(reasons.values())),
+            cells=self.cells,
+        )
+        return summary, facts
 
 
 def compared_runs(
@@ -105,12 +151,23 @@ def compared_runs(
     """
     groups = grouped(run_dirs)
     about_questions, only = _common(groups, on)
-    runs = tuple(_load(group, only, confusion or "") for group in groups)
+    runs = []
+    for group in groups:
+        reduction = reduce_runs(
+            group.folders, group.facts.mode, only=only, confusion=confusion or ""
+        )
+        runs.append(LoadedRun(group, reduction, summarize_reduced(reduction, group.facts)))
     if len(runs) == 1 and not groups[0].shards:
         num_found = sum(cell.counts.num_questions for cell in runs[0].summary.cells)
         about_questions = lost_answers_notes(runs[0].facts, num_found, run_dirs)
-    pairs = _pairs(runs)
-    cells = _paired_cells(pairs) if across else [cell for _, cell in pairs]
+    pairs = ComparedRuns(tuple(runs), (), ()).pairs
+    cells = [cell for _, cell in pairs]
+    for index, cell in enumerate(cells):
+        if across and cell.versus_full is None and not cell.is_baseline:
+            other = full_index(index, cells)
+            if other is not None:
+                versus_full = _compare(pairs[index], pairs[other])
+                cells[index] = replace(cell, versus_full=versus_full)
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
     notes = (
         *(note for run in runs for note in run.group.notes()),
@@ -118,12 +175,7 @@ def compared_runs(
         *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
         *cell_notes(cells, [run.facts for run in runs]),
     )
-    return ComparedRuns(runs, tuple(cells), notes)
-
-
-def _pairs(runs: Sequence[LoadedRun]) -> list[_Pair]:
-    """All (run, cell) pairs."""
-    return [(run, cell) for run in runs for cell in run.summary.cells]
+    return ComparedRuns(tuple(runs), tuple(cells), notes)
 
 
 def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Digests] | None]:
@@ -136,39 +188,13 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
         return [], None
     asked, lost = [], []
     for group in groups:
-        parts = [questions_asked(folder) for folder in group.folders]
-        facts, union = group.merged_facts(), group.union(parts)
-        asked.append((facts.run_id, union))
+        union = group.union([questions_asked(folder) for folder in group.folders])
+        asked.append((group.facts.run_id, union))
         # A part holds all answers about its clips, so a lost part also removes questions.
-        found = sum(len(union.get(cell.benchmark, ())) for cell in facts.cells)
-        lost += lost_answers_notes(facts, found, group.folders)
-    common = common_questions(asked)
-    if on == "common":
-        raise_if_none(asked, common)
+        found = sum(len(union.get(cell.benchmark, ())) for cell in group.facts.cells)
+        lost += lost_answers_notes(group.facts, found, group.folders)
+    common = common_questions(asked, on)
     return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
-
-
-def _load(group: RunGroup, only: Mapping[str, Digests] | None, confusion: str) -> LoadedRun:
-    """Read and summarise one run, or the shards of one job."""
-    facts = group.merged_facts()
-    reduction = reduce_runs(group.folders, facts.mode, only=only, confusion=confusion)
-    return LoadedRun(group, facts, reduction, summarize_reduced(reduction, facts))
-
-
-def _paired_cells(pairs: Sequence[_Pair]) -> list[CellSummary]:
-    """All cells, each compared with the unpruned baseline `full`.
-
-    The baseline is `full` of the cell's own run, or else the one that `full_index` finds among all
-    runs. Only questions that both have are compared.
-    """
-    cells = [cell for _, cell in pairs]
-    for index, (run, cell) in enumerate(pairs):
-        if cell.versus_full is not None or cell.is_baseline:
-            continue
-        other = full_index(index, cells)
-        if other is not None:
-            cells[index] = replace(cell, versus_full=_compare((run, cell), pairs[other]))
-    return cells
 
 
 def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
@@ -186,6 +212,21 @@ def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
         other_cell.name,
         profile=profile and run.facts.device == other_run.facts.device,
     )
+
+
+def write_report(run_dir: Path) -> RunSummary:
+    """Write `summary.json`, `plots/*.png` and `report.html` of a run from its directory alone.
+
+    Args:
+        run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
+
+    Raises:
+        FileNotFoundError: If the directory is not a run or holds no answers.
+    """
+    found = compared_runs([run_dir], across=False)
+    save_summary(found.runs[0].summary, run_dir)
+    _write_page(found, run_dir)
+    return found.runs[0].summary
 
 
 def report_runs(
@@ -227,81 +268,48 @@ def report_runs(
     found = compared_runs(
         run_dirs, baselines=baselines, on=on, across=output is not None, confusion=confusion
     )
-    runs, cells, notes = found.runs, found.cells, list(found.notes)
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
     if confusion is not None:
-        write_confusion(cells, [run.reduction for run, _ in _pairs(runs)], confusion, folder)
-    write_tables(cells, folder, published=published, notes=notes)
+        table = confusion_table(found.cells, [run.reduction for run, _ in found.pairs], confusion)
+        _write(folder, "confusion.md", confusion_markdown(table, confusion))
+        _write(folder, "confusion.csv", table.csv())
+    write_tables(found.cells, folder, published=published, notes=found.notes)
     if output is None:
-        save_summary(runs[0].summary, folder)
-        drawn = gallery(folder, cells, num_clips)
-        return write_report(folder, replace(runs[0].summary, cells=tuple(cells)), drawn)
-    if are_ranked(cells):
-        notes += control_notes(cells, found.answers, output)
-    return _write_comparison(runs, cells, output, notes)
+        save_summary(found.runs[0].summary, folder)
+        return _write_page(found, folder, gallery(folder, found.cells, num_clips))
+    save_summary(found.summary_and_facts()[0], folder)
+    return _write_page(found, folder, several=True)
 
 
-def _write_comparison(
-    runs: Sequence[LoadedRun],
-    cells: Sequence[CellSummary],
-    output: Path,
-    notes: Sequence[str],
+def _write_page(
+    found: ComparedRuns, folder: Path, clips: Sequence[str] = (), *, several: bool = False
 ) -> Path:
-    """Write summary, plots and page of all cells together; returns the page's path."""
-    facts = _facts(runs)
-    if len(runs) == 1 and runs[0].group.shards:  # write what the unsharded job would write
-        facts, summary = runs[0].facts, replace(runs[0].summary, cells=tuple(cells))
+    """Write the page with its plots, and `controls.md` if there is a control."""
+    notes = list(found.notes)
+    if are_ranked(found.cells):
+        notes += control_notes(found.cells, found.answers, folder)
+    if several:
+        summary, facts = found.summary_and_facts()
     else:
-        summary = _summary(runs, cells, facts)
-    save_summary(summary, output)
+        summary, facts = replace(found.runs[0].summary, cells=found.cells), found.runs[0].facts
     jobs = {
-        f"{facts.run_id}/{JOB_FILE}": (folder / JOB_FILE).read_text()
-        for run in runs
-        for folder, facts in zip(run.group.folders, run.group.facts, strict=True)
-        if (folder / JOB_FILE).is_file()
+        f"{own.run_id}/{JOB_FILE}" if several else JOB_FILE: (run_dir / JOB_FILE).read_text()
+        for run in found.runs
+        for run_dir, own in zip(run.group.folders, run.group.parts, strict=True)
+        if (run_dir / JOB_FILE).is_file()
     }
-    page = render_html(summary, facts, jobs=jobs, notes=notes, plots_in=output / "plots")
-    Storage.at(output).write(REPORT_FILE, page.encode())
-    return output / REPORT_FILE
-
-
-def _summary(
-    runs: Sequence[LoadedRun], cells: Sequence[CellSummary], facts: JobFacts
-) -> RunSummary:
-    """Summarise several runs."""
-    reasons: dict[tuple[str, str], FailureReason] = {}
-    for run in runs:
-        for reason in run.reduction.measurements.failures():
-            add_reason(reasons, reason)
-    return RunSummary(
-        run_id=facts.run_id,
-        kind=facts.kind,
-        runs=tuple(facts.run_id for run in runs for facts in run.group.facts),
-        model=facts.model,
-        mode=facts.mode,
-        note=facts.note,
-        skipped=facts.skipped,
-        counts=QuestionCounts.total(run.summary.counts for run in runs),
-        cache=CacheCounts.total(run.summary.cache for run in runs),
-        failures=FailureList.of(sorted_reasons(reasons.values())),
-        cells=tuple(cells),
+    page = render_html(
+        summary,
+        facts,
+        jobs=jobs,
+        notes=notes,
+        clips=clips,
+        plots_in=folder / "plots",
+        viewer="" if several else viewer_of(folder),
     )
-
-
-def _facts(runs: Sequence[LoadedRun]) -> JobFacts:
-    """Facts of all runs together."""
-    every = [run.facts for run in runs]
-    return merged(
-        every,
-        run_id=f"comparison of {len(runs)} runs",
-        kind="comparison",
-        cells=tuple(cell for facts in every for cell in facts.cells),
-        mode=every[0].mode if len({facts.mode for facts in every}) == 1 else "throughput",
-        started_at="",
-        note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
-        peak_gib=None,
-    )
+    Storage.at(folder).write(REPORT_FILE, page.encode())
+    return folder / REPORT_FILE
 
 
 def write_tables(
@@ -320,39 +328,15 @@ def write_tables(
     """
     paper = paper_table(cells, published=published, notes=notes)
     texts = {
-        "table.md": "\n\n".join([cells_markdown(cells), *markdown_notes(notes)]) + "\n",
-        "table.csv": cells_csv(cells),
-        "table.tex": "\n".join([cells_latex(cells), *latex_notes(notes)]) + "\n",
-        "paper_table.md": paper.markdown() + "\n",
+        **cell_files(cells, notes),
+        "paper_table.md": paper.markdown(),
         "paper_table.csv": paper.csv(),
-        "paper_table.tex": paper.latex() + "\n",
-        "grid.md": grid_markdown(cells) + "\n",
-        "breakdowns.md": breakdowns_markdown(cells) + "\n",
-        "breakdowns.csv": breakdowns_csv(cells),
+        "paper_table.tex": paper.latex(),
+        **breakdown_files(cells),
     }
-    if any(len(cell.scores) > 1 for cell in cells):
-        texts |= {"scores.md": all_scores(cells).markdown() + "\n", "scores.csv": scores_csv(cells)}
-    if differences := differences_csv(cells):
-        texts["differences_by_group.csv"] = differences
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        _write(folder, name, text)
 
 
-def write_confusion(
-    cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str, folder: Path
-) -> None:
-    """Write `confusion.md` and `confusion.csv`.
-
-    Args:
-        cells: Cells of one run or of several.
-        reductions: Per cell, the answers of its run.
-        group: Group of the questions.
-        folder: Receives the files.
-
-    Raises:
-        ValueError: As `confusion_table`.
-    """
-    table = confusion_table(cells, reductions, group)
-    markdown = confusion_markdown(table, group)
-    (folder / "confusion.md").write_text(markdown + "\n", encoding="utf-8")
-    (folder / "confusion.csv").write_text(table.csv(), encoding="utf-8")
+def _write(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text.rstrip("\n") + "\n", encoding="utf-8")

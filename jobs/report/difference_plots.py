@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -31,17 +31,11 @@ _WIDTH = 11.0
 # Margin at both ends of the scale, as a share of its range.
 _MARGIN = 0.06
 
-Colours = Mapping[float, str]
 Series = Callable[[CellSummary], str]
-
-
-class _Mark(NamedTuple):
-    """A difference with its position and style in the plot."""
-
-    paired: ScoreDifference
-    at: float
-    colour: str
-    filled: bool
+# Retention -> colour, and shift within a row.
+_Styles = Mapping[float, tuple[str, float]]
+# Row and retention of a difference in the plot, and whether its point is filled.
+_Mark = tuple[int, float, ScoreDifference, bool]
 
 
 def caption_of(family: Family) -> str:
@@ -79,26 +73,32 @@ def forest_plot(family: Family, series: Series, theme: Theme) -> Figure:
     panels_of: dict[str, list[GroupDifference]] = {}
     for member in family.members:
         panels_of.setdefault(series(member.cell), []).append(member)
-    retentions = sorted({member.cell.retention_requested for member in family.members})
-    colours = _colours(retentions, theme)
+    styles = _styles(sorted({member.cell.retention_requested for member in family.members}), theme)
     columns = min(MOST_COLUMNS, len(panels_of))
     rows = math.ceil(len(panels_of) / columns)
-    band = max(0.25, 0.09 * len(retentions) + 0.1)  # inches per value
+    band = max(0.25, 0.09 * len(styles) + 0.1)  # inches per value
     size = (_WIDTH if columns > 2 else 7.6, 0.8 + rows * (0.65 + band * (len(values) + 1)))
     figure, panels = new_figure(size, theme, rows=rows, columns=columns, used=len(panels_of))
-    scale, headline = _scale(family), metric_title(family.members[0].cell, family.metric)
+    # The scale includes 0, all differences, and all intervals but those of too few clips.
+    paired = [member.paired for member in family.members]
+    ends = [0.0, *(100 * one.difference for one in paired)]
+    ends += [100 * end for one in paired if not one.too_few_clips for end in (one.low, one.high)]
+    margin = max(1.0, _MARGIN * (max(ends) - min(ends)))
     longest = _LONGEST_TITLE if columns > 2 else 2 * _LONGEST_TITLE
     names = [f"{shortened(value, _LONGEST_VALUE)}  {n:,}" for value, n in values.items()]
     for at, (panel, (name, members)) in enumerate(zip(panels, panels_of.items(), strict=True)):
-        _panel_forest(panel, members, list(values), colours, theme)
+        _panel_forest(panel, members, list(values), styles, theme)
         title(panel, shortened(name, longest), theme, fontsize=10)
-        panel.set_xlim(*scale)
+        panel.set_xlim(min(ends) - margin, max(ends) + margin)
         panel.set_yticks(range(len(values) + 1), [*names, "all"] if at % columns == 0 else [])
         if at + columns >= len(panels_of):
+            headline = metric_title(members[0].cell, family.metric)
             panel.set_xlabel(f"{headline}: difference in points")
-    ink: Style = {"color": theme.foreground, "markersize": 5, "linestyle": ""}
+    ink: Style = {"color": theme.foreground, "linestyle": ""}
     handles = {
-        **{f"{100 * share:g} %": Style(marker="o", color=own) for share, own in colours.items()},
+        **{
+            f"{100 * share:g} %": Style(marker="o", color=own) for share, (own, _) in styles.items()
+        },
         "p < 0.05 (Holm)": {**ink, "marker": "o"},
         "not": {**ink, "marker": "o", "markerfacecolor": theme.background},
         "too few clips": {**ink, "linestyle": ":"},
@@ -109,70 +109,60 @@ def forest_plot(family: Family, series: Series, theme: Theme) -> Figure:
     return figure
 
 
-def _colours(retentions: Sequence[float], theme: Theme) -> Colours:
-    """One colour per retention, brighter for more tokens."""
-    if len(retentions) == 1:
-        return {retentions[0]: theme.series[0]}
+def _styles(retentions: Sequence[float], theme: Theme) -> _Styles:
+    """One colour per retention, brighter for more tokens, and its shift within a row."""
+    number = len(retentions)
     ends = (0.05, 0.8) if theme.name == "light" else (0.4, 1.0)
-    shades = colormaps["viridis"](np.linspace(*ends, len(retentions)))
-    return dict(zip(retentions, map(to_hex, shades), strict=True))
-
-
-def _scale(family: Family) -> tuple[float, float]:
-    """Ends of the scale in points; it includes 0, all differences and all exact intervals."""
-    ends = [0.0]
-    for member in family.members:
-        paired = member.paired
-        sure = () if paired.too_few_clips else (paired.low, paired.high)
-        ends += [100 * one for one in (paired.difference, *sure)]
-    margin = max(1.0, _MARGIN * (max(ends) - min(ends)))
-    return min(ends) - margin, max(ends) + margin
+    shades = map(to_hex, colormaps["viridis"](np.linspace(*ends, number)))
+    colours = shades if number > 1 else theme.series[:1]
+    shifts = (np.arange(number) - (number - 1) / 2) * 0.74 / number
+    return dict(zip(retentions, zip(colours, shifts.tolist(), strict=True), strict=True))
 
 
 def _panel_forest(
     panel: Axes,
     members: Sequence[GroupDifference],
     values: Sequence[str],
-    colours: Colours,
+    styles: _Styles,
     theme: Theme,
 ) -> None:
     """Draw the panel of one series."""
-    step, middle = 0.74 / max(1, len(colours)), (len(colours) - 1) / 2
-    shifts = {share: (at - middle) * step for at, share in enumerate(colours)}
     for row in range(1, len(values), 2):
         panel.axhspan(row - 0.5, row + 0.5, color=theme.foreground, alpha=0.05, linewidth=0)
     panel.axhline(len(values) - 0.5, color=theme.grid, linewidth=0.9)
     panel.axvline(0, color=theme.foreground, linewidth=0.9, dashes=(4, 3))
-    differences, whole = [], {}
+    differences: list[_Mark] = []
+    whole: dict[float, _Mark] = {}
     for member in members:
         share, versus = member.cell.retention_requested, member.cell.versus_full
         if member.value in values:
-            at = values.index(member.value) + shifts[share]
-            differences.append(_Mark(member.paired, at, colours[share], member.survives))
+            row = values.index(member.value)
+            differences.append((row, share, member.paired, member.survives))
         if versus and versus.paired:
-            at = len(values) + shifts[share]
-            whole[share] = _Mark(versus.paired, at, colours[share], True)
-    _draw(panel, differences, "o", theme)
-    _draw(panel, list(whole.values()), "D", theme)
+            whole[share] = len(values), share, versus.paired, True
+    _draw(panel, differences, "o", styles, theme)
+    _draw(panel, list(whole.values()), "D", styles, theme)
     panel.set_ylim(len(values) + 0.5, -0.5)
     panel.grid(axis="x", color=theme.grid, linewidth=0.6)
 
 
-def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, theme: Theme) -> None:
+def _draw(panel: Axes, marks: Sequence[_Mark], shape: str, styles: _Styles, theme: Theme) -> None:
     """Draw all intervals and points in a few calls; single calls take ten times as long."""
-    lines: tuple[Literal["-", ":"], ...] = ("-", ":")
-    for line in lines:
-        own = [mark for mark in marks if mark.paired.too_few_clips == (line == ":")]
-        low, high = ([100 * getattr(m.paired, end) for m in own] for end in ("low", "high"))
-        at, colours = [mark.at for mark in own], [mark.colour for mark in own]
-        panel.hlines(at, low, high, colors=colours, linewidths=1.3, linestyles=line)
+    colours = [styles[share][0] for _, share, _, _ in marks]
+    at = [row + styles[share][1] for row, share, _, _ in marks]
+    low, high = ([100 * getattr(one[2], end) for one in marks] for end in ("low", "high"))
+    few: Any = [":" if paired.too_few_clips else "-" for _, _, paired, _ in marks]
+    panel.hlines(at, low, high, colors=colours, linewidths=1.3, linestyles=few)
     panel.scatter(
-        [100 * mark.paired.difference for mark in marks],
-        [mark.at for mark in marks],
+        [100 * paired.difference for _, _, paired, _ in marks],
+        at,
         s=18,
         marker=shape,
-        facecolors=[mark.colour if mark.filled else theme.background for mark in marks],
-        edgecolors=[mark.colour for mark in marks],
+        facecolors=[
+            colour if filled else theme.background
+            for colour, (*_, filled) in zip(colours, marks, strict=True)
+        ],
+        edgecolors=colours,
         linewidths=1.1,
         zorder=3,
     )
@@ -210,39 +200,26 @@ def replicates_figure(found: Sequence[ReplicatedCell], theme: Theme) -> Figure:
         own = [one for one in found if one.cell.benchmark == benchmark]
         # The best one last, so that it is on top in the plot.
         order = sorted(means, key=lambda name: fmean(means[name]))
-        label = f"{headline_title([one.cell for one in own])} (%)"
+        ticks = [shortened(name, _LONGEST_NAME) for name in order]
         for column, share in enumerate(shares):
             panel = panels[row * len(shares) + column]
-            _panel_replicates(panel, own, order, share, theme)
-            panel.set_xlabel(label)
-            panel.set_yticks(range(len(order)))
-            panel.set_yticklabels(
-                [] if column else [shortened(name, _LONGEST_NAME) for name in order], fontsize=8
-            )
+            for one in own:
+                if one.cell.is_baseline:
+                    line: Style = {"color": theme.foreground, "linestyle": "--", "linewidth": 0.9}
+                    panel.axvline(100 * one.mean, **line)
+                elif one.cell.retention_requested == share:
+                    at, values = order.index(one.cell.series), [100 * v for v in one.values]
+                    control = one.cell.method in CONTROLS
+                    colour = theme.series[7 if control else 0]
+                    style: Style = {"markersize": 4, "linestyle": "none", "color": colour}
+                    style["markerfacecolor"] = "none" if control else colour
+                    panel.hlines(at, min(values), max(values), color=colour, alpha=0.6)
+                    panel.plot(values, [at] * len(values), "o", **style)
+            panel.set_ylim(-0.7, len(order) - 0.3)
+            panel.grid(axis="y", color=theme.grid, linewidth=0.5)
+            panel.xaxis.set_major_locator(MaxNLocator(4))
+            panel.set_xlabel(f"{headline_title([one.cell for one in own])} (%)")
+            panel.set_yticks(range(len(order)), [] if column else ticks, fontsize=8)
             text = f"{100 * share:g} %" if column else f"{benchmark}, {100 * share:g} %"
             title(panel, text, theme, fontsize=10)
     return figure
-
-
-def _panel_replicates(
-    panel: Axes,
-    cells: Sequence[ReplicatedCell],
-    names: Sequence[str],
-    share: float,
-    theme: Theme,
-) -> None:
-    """Draw the panel of one retention of one benchmark."""
-    for one in cells:
-        if one.cell.is_baseline:
-            panel.axvline(100 * one.mean, color=theme.foreground, linestyle="--", linewidth=0.9)
-        elif one.cell.retention_requested == share:
-            at, values = names.index(one.cell.series), [100 * value for value in one.values]
-            control = one.cell.method in CONTROLS
-            colour = theme.series[7] if control else theme.series[0]
-            face = "none" if control else colour
-            panel.hlines(at, min(values), max(values), color=colour, linewidth=1.2, alpha=0.6)
-            style: Style = {"markerfacecolor": face, "markersize": 4, "linestyle": "none"}
-            panel.plot(values, [at] * len(values), "o", color=colour, **style)
-    panel.set_ylim(-0.7, len(names) - 0.3)
-    panel.grid(axis="y", color=theme.grid, linewidth=0.5)
-    panel.xaxis.set_major_locator(MaxNLocator(4))

@@ -202,61 +202,49 @@ class Table:
             lines.append(" & ".join(map(latex_text, row)) + r" \\")
         return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"])
 
-    def aligned(self, max_width: int | None = None) -> list[str]:
-        """Plain text: the header, a rule, and one line per row.
-
-        Args:
-            max_width: Characters per line; the first column is shortened to fit. `None` for no
-                limit.
-        """
-        widths = self._widths()
-        if max_width is not None:
-            widths[0] -= max(0, _total(widths) - max_width)
-        header, *rows = self._lines(widths, right=range(1, len(widths)))
-        rule = ("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * width for width in widths)
-        return [header, "  ".join(rule), *rows]
-
     def plain(
         self,
         *,
-        right: Collection[str] = (),
+        right: Collection[str] | None = None,
         max_width: int | None = None,
-        shrink: Collection[str] = (),
+        shrink: Collection[str] | None = None,
+        rule: bool = False,
     ) -> list[str]:
-        """Plain text without a rule: the header, and one line per row.
+        """Plain text: the header, and one line per row.
 
         Args:
-            right: Indices of the right-aligned columns.
+            right: Names of right-aligned columns; `None` for all but the first.
             max_width: Characters per line; `None` for no limit.
-            shrink: Indices of columns that are shortened to fit, the widest first, to six
-                characters at least.
+            shrink: Names of columns that are shortened to fit, the widest first, to six characters
+                at least; `None` for the first.
+            rule: Whether a line separates the header from the rows.
         """
-        widths = self._widths()
+        first = {self.header[0]}
+        shrink = first if shrink is None else shrink
+        right = set(self.header) - first if right is None else right
+        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        flexible = [at for at, name in enumerate(self.header) if name in shrink]
         while max_width is not None and _total(widths) > max_width:
-            shrinking = (at for at, name in enumerate(self.header) if name in shrink)
-            at = max(shrinking, key=widths.__getitem__)
+            at = max(flexible, key=widths.__getitem__)
             if widths[at] <= _NARROWEST:
                 break
             widths[at] -= 1
-        numbers = [at for at, name in enumerate(self.header) if name in right]
-        return [line.rstrip() for line in self._lines(widths, right=numbers)]
+        lines = []
+        for row in (self.header, *self.rows):
+            columns = zip(row, widths, self.header, strict=True)
+            texts = (
+                f"{shortened(text, width):{'>' if name in right else '<'}{width}}"
+                for text, width, name in columns
+            )
+            lines.append("  ".join(texts).rstrip())
+        if rule:
+            lines.insert(1, "  ".join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * one for one in widths))
+        return lines
 
     @property
     def width(self) -> int:
-        """Characters of a line of plain text."""
-        return _total(self._widths())
-
-    def _widths(self) -> list[int]:
-        return [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
-
-    def _lines(self, widths: Sequence[int], right: Collection[int]) -> list[str]:
-        return [
-            "  ".join(
-                f"{shortened(text, width):{'>' if at in right else '<'}{width}}"
-                for at, (text, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in (self.header, *self.rows)
-        ]
+        """Characters of the longest line of plain text."""
+        return max(map(len, self.plain()))
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+
+import pandas as pd
 
 from jobs.report.page import viewer_of
 from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.reduction import parts_of
+from jobs.results.summary import parts_of
 from jobs.viewer.panels import ClipPanels
 
 MOST_CELLS = 4
@@ -19,18 +20,7 @@ LOOKED_AT = 200
 _LONGEST_REPLY = 60
 # Clips tried per drawn clip, because caches and videos may be missing.
 _TRIES = 4
-_COLUMNS = ("benchmark", "video_id", "cell", "correct", "score", "text", "status")
-
-
-class _Reply(NamedTuple):
-    """A reply: whether it is right, and its caption."""
-
-    right: bool
-    caption: str
-
-
-# Cell -> its replies to the questions about one clip.
-_Replies = dict[str, list[_Reply]]
+_COLUMNS = ["benchmark", "video_id", "cell", "correct", "score", "text", "status"]
 
 
 def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[str]:
@@ -49,14 +39,20 @@ def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[st
     if number < 1 or not shown or not (run_dir / "clips").is_dir():
         return []
     names = [cell.name for cell in shown]
-    found = _sampled(run_dir, shown[0].benchmark)
-    order = sorted(found, key=lambda clip: -_lost(found[clip], names))
+    answers = _sampled(run_dir, shown[0].benchmark)
+    right = answers.pivot(index=["video_id", "question"], columns="cell", values="right")
+    right = right.reindex(columns=[BASELINE, *names])
+    lost = right[BASELINE].eq(True) & right[names].eq(False).any(axis=1)
+    order = lost.groupby(level="video_id").sum().sort_values(ascending=False, kind="stable").index
     viewer = viewer_of(run_dir)
     figures: list[str] = []
     with ClipPanels(run_dir) as panels:
-        for clip in order[: number * _TRIES]:
-            at, replies = _question(found[clip], [BASELINE, *names]), found[clip]
-            captions = {n: replies[n][at].caption for n in names if at < len(replies.get(n, ()))}
+        for video in order[: number * _TRIES]:
+            # The first question that only some cells answer correctly.
+            at = int((right.loc[video].nunique(axis=1) > 1).argmax())
+            own = answers[(answers["video_id"] == video) & (answers["question"] == at)]
+            captions = own.set_index("cell")["caption"].to_dict()
+            clip = shown[0].benchmark, str(video)
             figure = panels.figure(clip, names, captions, question=at, viewer=viewer)
             if figure.startswith("<figure"):  # otherwise a message about a missing file
                 figures.append(figure)
@@ -80,36 +76,20 @@ def _side_by_side(cells: Sequence[CellSummary]) -> list[CellSummary]:
     return list(best.values())[:MOST_CELLS]
 
 
-def _sampled(run_dir: Path, benchmark: str) -> dict[tuple[str, str], _Replies]:
-    """The first clips of a benchmark with the replies of every cell."""
-    found: dict[tuple[str, str], _Replies] = {}
+def _sampled(run_dir: Path, benchmark: str) -> pd.DataFrame:
+    """Answers to the first clips of a benchmark, with index of the question, `right`, `caption`."""
+    tables: list[pd.DataFrame] = []
     for table in parts_of(run_dir).whole_clips():
-        there = [name for name in _COLUMNS if name in table.column_names]
-        for row in table.select(there).to_pylist():
-            if row["benchmark"] == benchmark:
-                replies = found.setdefault((benchmark, row["video_id"]), {})
-                right, score = bool(row["correct"]), row.get("score")
-                worth = "right" if right else "wrong"
-                if score is not None and row["status"] == "ok":
-                    worth = f"{100 * score:.0f} %"
-                caption = f"{worth}: {(row['text'] or row['status'])[:_LONGEST_REPLY]}"
-                replies.setdefault(row["cell"], []).append(_Reply(right, caption))
-        if len(found) >= LOOKED_AT:
+        own = table.select([name for name in _COLUMNS if name in table.column_names]).to_pandas()
+        tables.append(own[own["benchmark"] == benchmark])
+        if sum(one["video_id"].nunique() for one in tables) >= LOOKED_AT:
             break
+    found = pd.concat(tables).reindex(columns=_COLUMNS)
+    found["question"] = found.groupby(["video_id", "cell"]).cumcount()
+    found["right"] = found["correct"].eq(True)
+    scored = found["score"].notna() & (found["status"] == "ok")
+    worth = found["right"].map({True: "right", False: "wrong"})
+    worth = worth.mask(scored, found["score"].map("{:.0%}".format))
+    text = found["text"].where(found["text"].fillna("") != "", found["status"])
+    found["caption"] = worth + ": " + text.str[:_LONGEST_REPLY]
     return found
-
-
-def _question(replies: _Replies, cells: Sequence[str]) -> int:
-    """Index of the first question that only some cells answer correctly, else 0."""
-    by_question = zip(*(replies[cell] for cell in cells if cell in replies), strict=False)
-    mixed = (at for at, own in enumerate(by_question) if len({one.right for one in own}) > 1)
-    return next(mixed, 0)
-
-
-def _lost(replies: _Replies, cells: Sequence[str]) -> int:
-    """Number of questions that `full` answers correctly and one of the cells does not."""
-    others = [replies[cell] for cell in cells if cell in replies]
-    return sum(
-        one.right and any(at < len(own) and not own[at].right for own in others)
-        for at, one in enumerate(replies.get(BASELINE, ()))
-    )

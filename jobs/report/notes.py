@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Literal
 
@@ -22,8 +22,8 @@ from jobs.results.comparisons import (
 )
 from jobs.results.facts import JobFacts
 from jobs.results.outcomes import Outcomes, places
-from jobs.results.reduction import Reduction, reduce_runs
-from jobs.results.replies import are_ranked, rule_notes, unread_notes
+from jobs.results.quantities import are_ranked, rule_notes, unread_notes
+from jobs.results.summary import Reduction
 from pipeline.progress.parts import Digests
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY
@@ -113,14 +113,18 @@ On = Literal["common", "all"]
 Asked = Mapping[str, Digests]
 
 
-def common_questions(runs: Sequence[tuple[str, Asked]]) -> dict[str, Digests]:
+def common_questions(runs: Sequence[tuple[str, Asked]], on: On) -> dict[str, Digests]:
     """Common questions of all runs, for benchmarks on which the runs' questions differ.
 
     Args:
         runs: Name and questions of each run.
+        on: Whether the runs are compared on these questions.
 
     Returns:
         Sorted digests by benchmark, without benchmarks for which all runs have the same questions.
+
+    Raises:
+        ValueError: If runs to be compared on common questions have none of a benchmark.
     """
     found = {}
     for benchmark in dict.fromkeys(name for _, asked in runs for name in asked):
@@ -128,22 +132,13 @@ def common_questions(runs: Sequence[tuple[str, Asked]]) -> dict[str, Digests]:
         common = reduce(lambda one, other: np.intersect1d(one, other, assume_unique=True), parts)
         if any(len(part) != len(common) for part in parts):
             found[benchmark] = common
-    return found
-
-
-def raise_if_none(runs: Sequence[tuple[str, Asked]], common: Asked) -> None:
-    """Raise if runs to be compared have no common question.
-
-    Raises:
-        ValueError: If a benchmark has no common question.
-    """
-    for benchmark, keys in common.items():
-        if not len(keys):
+        if on == "common" and not len(common):
             names = ", ".join(name for name, asked in runs if benchmark in asked)
             raise InputError(
                 f"--on common: {names} have no question of {benchmark} in common; "
                 "--on all sets them side by side"
             )
+    return found
 
 
 def question_notes(runs: Sequence[tuple[str, Asked]], common: Asked, on: On) -> list[str]:
@@ -222,16 +217,6 @@ def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) 
         text = "\n\n".join([*sentences, controls_markdown(found)])
         (folder / "controls.md").write_text(text, encoding="utf-8")
     return sentences
-
-
-def answers_of_run(run_dir: Path, cells: Sequence[CellSummary]) -> Answers:
-    """Answers of the cells of a run, read on first use."""
-
-    @cache
-    def reduction() -> Reduction:
-        return reduce_runs([run_dir], JobFacts.load(run_dir).mode)
-
-    return lambda index: right_wrong(reduction(), cells[index])
 
 
 def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:

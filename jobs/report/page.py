@@ -5,51 +5,22 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 
-from jobs.report.formatting import (
-    detectable,
-    difference,
-    difference_interval,
-    estimate_percent,
-    interval,
-    milliseconds,
-    p_value,
-    percent,
-    times,
-)
-from jobs.report.notes import answers_of_run, cell_notes, control_notes, lost_answers_notes
+from jobs.report import formatting
 from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import all_scores, breakdowns
-from jobs.report.tables.cells import baseline_names, labels, tables_of_cells
+from jobs.report.tables.cells import labels, tables_of_cells
 from jobs.report.theme import CSS_SCALE, DARK
-from jobs.results.baselines import comparable
-from jobs.results.cell_summary import CellSummary, headline_title, metric_title
-from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.replies import are_ranked
-from jobs.results.run_summary import RunSummary
-from jobs.results.summary import write_summary
+from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, metric_title
+from jobs.results.facts import JobFacts
+from jobs.units import human_age
 from jobs.viewer.links import list_link
-from pipeline.storage import Storage
 from tango_core.benchmarks import facts_of
-
-# Filters for numbers in the template.
-_FILTERS: dict[str, Callable[..., object]] = {
-    "percent": percent,
-    "estimate": estimate_percent,
-    "interval": interval,
-    "ms": milliseconds,
-    "times": times,
-    "difference": difference,
-    "difference_interval": difference_interval,
-    "p": p_value,
-    "detectable": detectable,
-}
 
 # Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
 VIEWER = "viewer/index.html"
@@ -85,42 +56,6 @@ def failures_link(
     )
 
 
-def strips(
-    cells: Sequence[CellSummary], page: Sequence[CellSummary]
-) -> list[dict[str, float | None] | None]:
-    """Positions of the small interval drawings of cells, in percent of their column's width.
-
-    Args:
-        cells: Cells of one benchmark, one per row of a table.
-        page: All cells of the page: intervals of one benchmark are drawn on one scale.
-
-    Returns:
-        Per cell `low`, `high`, `value` and `full` (the score of the unpruned baseline); `None`
-        without a headline metric.
-    """
-    benchmarks = {cell.benchmark for cell in cells}
-    drawn = [cell.headline for cell in page if cell.benchmark in benchmarks and cell.headline]
-    lowest = min((one.low for one in drawn), default=0.0)
-    span = max(max((one.high for one in drawn), default=1.0) - lowest, 0.01)
-    whole = [cell for cell in (*cells, *page) if cell.is_baseline]
-    found: list[dict[str, float | None] | None] = []
-    for cell in cells:
-        score = cell.headline
-        if score is None:
-            found.append(None)
-            continue
-        full = next((one.headline for one in whole if comparable(one, cell)), None)
-        ends = {"low": score.low, "high": score.high, "value": score.value}
-        at = {**ends, "full": full.value if full else None}
-        found.append(
-            {
-                name: None if share is None else round(4 + 92 * (share - lowest) / span, 1)
-                for name, share in at.items()
-            }
-        )
-    return found
-
-
 def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
     """Everything needed to reproduce the run besides the job: versions, devices, options."""
     clips_per_s = summary.throughput.clips_per_s
@@ -143,45 +78,6 @@ def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
         if cell.options
     }
     return [(name, value) for name, value in {**known, **options}.items() if value]
-
-
-REPORT_FILE = "report.html"
-
-
-def write_report(
-    run_dir: Path, summary: RunSummary | None = None, clips: Sequence[str] = ()
-) -> Path:
-    """Write `plots/*.png` and `report.html` of a run from its directory alone.
-
-    Args:
-        run_dir: Holds `job.yaml`, `facts.json` and `answers/*.parquet`.
-        summary: Result of `write_summary` for this run; `None` to compute it here.
-        clips: Figures of clips; see `gallery`.
-
-    Returns:
-        Path of the page.
-
-    Raises:
-        FileNotFoundError: If the directory is not a run or holds no answers.
-    """
-    facts = JobFacts.load(run_dir)
-    summary = summary or write_summary(run_dir)
-    cells, job = summary.cells, run_dir / JOB_FILE
-    notes = lost_answers_notes(facts, sum(c.counts.num_questions for c in cells), [run_dir])
-    notes += cell_notes(cells, [facts])
-    if are_ranked(cells):
-        notes += control_notes(cells, answers_of_run(run_dir, cells), run_dir)
-    page = render_html(
-        summary,
-        facts,
-        jobs={JOB_FILE: job.read_text()} if job.is_file() else {},
-        notes=notes,
-        clips=clips,
-        plots_in=run_dir / "plots",
-        viewer=viewer_of(run_dir),
-    )
-    Storage.at(run_dir).write(REPORT_FILE, page.encode())
-    return run_dir / REPORT_FILE
 
 
 def render_html(
@@ -209,80 +105,33 @@ def render_html(
     plots, forests = draw_plots(cells), draw_forests(cells)
     if plots_in is not None:
         save_plots({**plots, **forests}, plots_in)
-    benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
-    about = (facts.kind, facts.run_id, facts.started_at, facts.device)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
-    environment.filters |= _FILTERS
+    environment.filters |= {n: one for n, one in vars(formatting).items() if callable(one)}
+    environment.filters["macro_group"] = lambda benchmark: facts_of(benchmark).macro_group
     return environment.get_template("report.html.j2").render(
-        title=f"{facts.run_id} - tango",
-        heading=f"{', '.join(benchmarks)} with {facts.model}",
-        subtitle=" \N{MIDDLE DOT} ".join(filter(None, about)),
-        note=facts.note,
-        cards=_cards(summary),
-        others=baseline_names(cells),
-        profile=facts.mode == "profile",
+        summary=summary,
+        facts=facts,
+        cells=cells,
+        metric_title=metric_title,
+        human_age=human_age,
         headline=headline_title(cells),
-        harness=any(cell.harness is not None for cell in cells),
-        macro=", ".join(
-            dict.fromkeys(
-                facts_of(c.benchmark).macro_group or "" for c in cells if c.macro is not None
-            )
-        ),
         groups=[
-            (title, list(zip(labels(members), members, strips(members, cells), strict=True)))
+            (title, list(zip(labels(members), members, strict=True)))
             for title, members in tables_of_cells(cells)
         ],
         notes=notes,
         plots=_both_themes(plots, draw_plots(cells, DARK)),
         forests=_both_themes(forests, draw_forests(cells, DARK)),
-        clips=[Markup(figure) for figure in clips],
+        clips=clips,
         all_scores=all_scores(cells),
         breakdowns=breakdowns(cells),
         link=partial(failures_link, viewer, has_full=any(c.is_baseline for c in cells)),
         viewer=viewer,
-        run=facts.run_id,
         labelled=list(zip(labels(cells), cells, strict=True)),
         stages=list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms)),
-        failures=summary.failures.reasons,
-        more_failures=summary.failures.num_more,
         provenance=provenance(facts, summary),
-        jobs=list(jobs.items()),
+        jobs=jobs,
     )
-
-
-def _cards(summary: RunSummary) -> list[tuple[str, str]]:
-    """Names and values of the key figures at the top of the page."""
-    if len(summary.cells) == 1:
-        (cell,) = summary.cells
-        ends = f", {interval(cell.headline)}" if cell.headline else ""
-        others = {name: one for name, one in cell.scores.items() if name != cell.metric}
-        cards = [
-            (f"{metric_title(cell)} %{ends}", estimate_percent(cell.headline)),
-            *((f"{metric_title(cell, n)} %", estimate_percent(one)) for n, one in others.items()),
-            ("tokens kept %", percent(cell.equivalent_retention)),
-        ]
-    else:
-        cards = [("cells", f"{len(summary.cells)}")]
-    counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
-    clips = "clips, summed over runs" if summary.runs else "clips"
-    cards += [
-        (clips, f"{counts.num_clips:,}"),
-        *([("questions", f"{counts.num_different:,}")] if counts.num_different else []),
-        ("answers", f"{counts.num_answered + counts.num_unparsed:,}"),
-        ("failed clips", f"{counts.num_failed_clips:,}"),
-        *([("answers on damaged clips", f"{counts.num_damaged:,}")] if counts.num_damaged else []),
-        ("cache hits", f"{cache.hits:,} of {cache.lookups:,}"),
-    ]
-    return cards if wall_s is None else [*cards, ("wall time", _duration(wall_s))]
-
-
-def _duration(seconds: float) -> str:
-    """A wall time in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
 def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[dict[str, object]]:

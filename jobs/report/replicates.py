@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from jobs.config.overrides import read_recipe
 from jobs.report.compare import ComparedRuns, compared_runs
 from jobs.report.difference_plots import replicates_figure
 from jobs.report.formatting import (
@@ -19,15 +17,14 @@ from jobs.report.formatting import (
     percent,
     points,
 )
-from jobs.report.shards import told_apart
+from jobs.report.shards import recipe_of, told_apart
 from jobs.report.theme import LIGHT, png
 from jobs.results.cell_summary import headline_title
-from jobs.results.facts import JOB_FILE
 from jobs.results.quantities import Comparison
 from jobs.results.replicates import (
-    Agreement,
     ReplicatedCell,
-    agreements,
+    agreement,
+    levels_of,
     raise_if_other_recipes,
     replicated_cells,
 )
@@ -40,20 +37,7 @@ NUMBERS_FILE = "replicates.csv"
 FIGURE_FILE = "replicates.png"
 
 
-@dataclass(frozen=True)
-class ReplicatesReport:
-    """Result of `report_replicates`.
-
-    Attributes:
-        page: Path of the table.
-        sentences: One summary sentence per retention.
-    """
-
-    page: Path
-    sentences: tuple[str, ...]
-
-
-def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesReport:
+def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, list[str]]:
     """Write `replicates.md`, `.csv` and `.png` for runs of one recipe with several trainings.
 
     Machine-dependent results (latencies) are not compared.
@@ -61,6 +45,9 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
     Args:
         run_dirs: Finished runs, one per training; shards of one job count as one run.
         folder: Output directory.
+
+    Returns:
+        Path of the table, and one summary sentence per retention.
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
@@ -70,88 +57,17 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> ReplicatesRepor
     if len({one.resolve() for one in run_dirs}) < len(run_dirs):
         raise InputError("a run is named twice; replicates are runs of several trainings")
     runs = [compared_runs([one], across=False) for one in run_dirs]
-    raise_if_other_recipes([_recipe(one) for one in run_dirs])
+    raise_if_other_recipes([recipe_of(one) for one in run_dirs])
     found = replicated_cells([(run.cells, run.answers) for run in runs])
     if all(one.cell.is_baseline for one in found):
         raise InputError("the runs share no cell of a method or a control")
     names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
-    storage.write(NUMBERS_FILE, _numbers(found, names).encode())
+    storage.write(NUMBERS_FILE, Table.of([_numbers(one, names) for one in found]).csv().encode())
     storage.write(FIGURE_FILE, png(replicates_figure(found, LIGHT)))
-    sentences = tuple(_sentence(found, level) for level in agreements(found))
-    page = _page(found, names, sentences, _left_out(runs, found))
-    storage.write(TABLE_FILE, page.encode())
-    return ReplicatesReport(folder / TABLE_FILE, sentences)
-
-
-def _recipe(run_dir: Path) -> dict[str, Any]:
-    """The resolved recipe of a run; empty if it has none."""
-    path = run_dir / JOB_FILE
-    return read_recipe(path) if path.is_file() else {}
-
-
-def _table(found: Sequence[ReplicatedCell]) -> str:
-    """Markdown table, one row per cell: value per run, mean, spread, differences, verdicts."""
-    number = len(found[0].cells)
-    header = (
-        *("benchmark", "method", "asked %", "kept %"),
-        *(f"run {index + 1}" for index in range(number)),
-        *("mean", "SD", "vs full", "vs best control", "p (Holm)", "better in"),
-    )
-    rows = [
-        (
-            one.cell.benchmark,
-            one.cell.series,
-            f"{100 * one.cell.retention_requested:g}",
-            percent(one.kept),
-            *(percent(value) for value in one.values),
-            percent(one.mean),
-            percent(one.spread, 2),
-            points(one.versus_full.difference if one.versus_full else None),
-            difference_with_interval(Comparison(one.versus_control)),
-            corrected_p(one.p_value),
-            f"{one.verdicts.count('better')} of {number}" if one.control else DASH,
-        )
-        for one in found
-    ]
-    return Table(header, rows, text_columns=2).markdown()
-
-
-def _numbers(found: Sequence[ReplicatedCell], names: Sequence[str]) -> str:
-    """The table as CSV, unrounded; shares in [0, 1], differences in [-1, 1]."""
-
-    def ends(versus: ScoreDifference | None) -> list[float | None]:
-        return [getattr(versus, name, None) for name in ("difference", "low", "high")]
-
-    header = (
-        *("benchmark", "cell", "method", "metric", "retention_requested", "equivalent_retention"),
-        *names,
-        *("mean", "sd", "difference_to_full", "full_low", "full_high", "best_control"),
-        *("difference_to_control", "control_low", "control_high", "p_holm", "verdict"),
-        *(f"verdict {name}" for name in names),
-    )
-    rows = [
-        (
-            *(one.cell.benchmark, one.cell.name, one.cell.method, one.cell.metric),
-            *(one.cell.retention_requested, one.kept, *one.values, one.mean, one.spread),
-            *(*ends(one.versus_full), one.control, *ends(one.versus_control)),
-            *(one.p_value, one.verdict, *one.verdicts),
-        )
-        for one in found
-    ]
-    return Table(header, rows).csv()
-
-
-def _page(
-    found: Sequence[ReplicatedCell],
-    names: Sequence[str],
-    sentences: Sequence[str],
-    notes: Sequence[str],
-) -> str:
-    """The whole Markdown file."""
+    several = len({one.cell.benchmark for one in found}) > 1
+    sentences = [_sentence(level, several) for level in levels_of(found)]
     title = headline_title([one.cell for one in found]).capitalize()
-    listed = [f"{index + 1}. `{name}`" for index, name in enumerate(names)]
-    said = [f"- {text}" for text in markdown_notes(sentences)]
     about = (
         f"{title} in %, by run, with mean and standard deviation over the runs. Differences in "
         "points are of scores averaged over the runs, paired by question; p by whole clips, "
@@ -160,17 +76,65 @@ def _page(
     )
     parts = [
         "# One recipe, several trainings",
-        "\n".join(listed),
-        "\n".join(said),
+        "\n".join(f"{number}. `{name}`" for number, name in enumerate(names, 1)),
+        "\n".join(f"- {text}" for text in markdown_notes(sentences)),
         f"![{title} by run and method]({FIGURE_FILE})",
-        _table(found),
+        replace(Table.of([_texts(one) for one in found]), text_columns=2).markdown(),
         about,
-        *markdown_notes(notes),
+        *markdown_notes(_notes(runs, found)),
     ]
-    return "\n\n".join(parts) + "\n"
+    storage.write(TABLE_FILE, ("\n\n".join(parts) + "\n").encode())
+    return folder / TABLE_FILE, sentences
 
 
-def _left_out(runs: Sequence[ComparedRuns], found: Sequence[ReplicatedCell]) -> list[str]:
+def _texts(one: ReplicatedCell) -> dict[str, str]:
+    """A row of the Markdown table: value per run, mean, spread, differences, verdicts."""
+    number = len(one.cells)
+    versus, against = one.versus_full, one.against
+    return {
+        "benchmark": one.cell.benchmark,
+        "method": one.cell.series,
+        "asked %": f"{100 * one.cell.retention_requested:g}",
+        "kept %": percent(one.kept),
+        **{f"run {index}": percent(value) for index, value in enumerate(one.values, 1)},
+        "mean": percent(one.mean),
+        "SD": percent(one.spread, 2),
+        "vs full": points(versus.difference if versus else None),
+        "vs best control": difference_with_interval(Comparison(getattr(against, "versus", None))),
+        "p (Holm)": corrected_p(against.p_value if against else None),
+        "better in": f"{one.verdicts.count('better')} of {number}" if one.control else DASH,
+    }
+
+
+def _numbers(one: ReplicatedCell, names: Sequence[str]) -> dict[str, object]:
+    """A row of the CSV, unrounded; shares in [0, 1], differences in [-1, 1]."""
+    cell, against = one.cell, one.against
+
+    def ends(name: str, versus: ScoreDifference | None) -> dict[str, object]:
+        keys = f"difference_to_{name}", f"{name}_low", f"{name}_high"
+        figures = ("difference", "low", "high")
+        return {k: getattr(versus, f, None) for k, f in zip(keys, figures, strict=True)}
+
+    return {
+        "benchmark": cell.benchmark,
+        "cell": cell.name,
+        "method": cell.method,
+        "metric": cell.metric,
+        "retention_requested": cell.retention_requested,
+        "equivalent_retention": one.kept,
+        **dict(zip(names, one.values, strict=True)),
+        "mean": one.mean,
+        "sd": one.spread,
+        **ends("full", one.versus_full),
+        "best_control": one.control,
+        **ends("control", against.versus if against else None),
+        "p_holm": against.p_value if against else None,
+        "verdict": against.verdict if against else "",
+        **{f"verdict {name}": text for name, text in zip(names, one.verdicts, strict=True)},
+    }
+
+
+def _notes(runs: Sequence[ComparedRuns], found: Sequence[ReplicatedCell]) -> list[str]:
     """Notes about cells and questions that not all runs have, and the notes of each run."""
     used = {(one.cell.benchmark, one.cell.name) for one in found}
     missing = {
@@ -188,47 +152,33 @@ def _left_out(runs: Sequence[ComparedRuns], found: Sequence[ReplicatedCell]) -> 
     return [*notes, *dict.fromkeys(note for run in runs for note in run.notes)]
 
 
-def _sentence(found: Sequence[ReplicatedCell], level: Agreement) -> str:
-    """Summarise one retention."""
-    own = [
-        one
-        for one in found
-        if one.cell.benchmark == level.benchmark
-        and abs(one.cell.retention_requested - level.retention) < 1e-9
-    ]
+def _sentence(own: Sequence[ReplicatedCell], several: bool) -> str:
+    """Summarise one retention; `several` if there are several benchmarks."""
     best = max(own, key=lambda one: one.mean)
-    where = "" if len({one.cell.benchmark for one in found}) == 1 else f" on {level.benchmark}"
+    where = f" on {best.cell.benchmark}" if several else ""
+    correlations, firsts = agreement(own)
+    low, high = percent(min(best.values)), percent(max(best.values))
     parts = [
-        f"At {100 * level.retention:g} %{where} {best.cell.series} is first on average "
-        f"({percent(best.mean)}, from {percent(min(best.values))} to {percent(max(best.values))})"
+        f"At {100 * best.cell.retention_requested:g} %{where} {best.cell.series} is first on "
+        f"average ({percent(best.mean)}, from {low} to {high})"
     ]
-    if set(level.firsts) == {best.cell.series}:
-        parts.append(" and in every run.")
-    else:
-        parts.append(f"; by run: {', '.join(level.firsts)}.")
-    if level.correlations:
-        low, high = min(level.correlations), max(level.correlations)
-        parts.append(f" Rank correlation between two runs: {low:.2f} to {high:.2f}.")
+    alike = set(firsts) == {best.cell.series}
+    parts.append(" and in every run." if alike else f"; by run: {', '.join(firsts)}.")
+    if correlations:
+        ends = f"{min(correlations):.2f} to {max(correlations):.2f}"
+        parts.append(f" Rank correlation between two runs: {ends}.")
     judged = [one for one in own if one.control]
     if judged:
         parts.append(f" Best control: {judged[0].control}.")
-    for verdict, word in (("better", "Better"), ("worse", "Worse")):
-        every = [one for one in judged if set(one.verdicts) == {verdict}]
-        some = [one for one in judged if verdict in one.verdicts and one not in every]
-        if every:
-            parts.append(f" {word} in every run: {_names(every)}.")
-        if some:
-            counts = ", ".join(
-                f"{one.cell.series} ({one.verdicts.count(verdict)} of {len(one.cells)})"
-                for one in some
-            )
-            parts.append(f" {word} in some: {counts}.")
-    never = [one for one in judged if not {"better", "worse"} & set(one.verdicts)]
+    for verdict in ("better", "worse"):
+        counts = {one.cell.series: one.verdicts.count(verdict) for one in judged}
+        number = len(best.cells)
+        every = [name for name, count in counts.items() if count == number]
+        some = [f"{name} ({n} of {number})" for name, n in counts.items() if 0 < n < number]
+        for names, how in ((every, "every run"), (some, "some")):
+            if names:
+                parts.append(f" {verdict.capitalize()} in {how}: {', '.join(names)}.")
+    never = [one.cell.series for one in judged if not {"better", "worse"} & set(one.verdicts)]
     if never:
-        parts.append(f" No difference shown in any run: {_names(never)}.")
+        parts.append(f" No difference shown in any run: {', '.join(never)}.")
     return "".join(parts)
-
-
-def _names(cells: Sequence[ReplicatedCell]) -> str:
-    """Names of the cells' series."""
-    return ", ".join(one.cell.series for one in cells)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
-from jobs.results.facts import JOB_FILE, JobFacts, ShardSize, WorkCounts
+from jobs.results.facts import JOB_FILE, JobFacts, WorkCounts
 from pipeline.progress.parts import Digests
 from pipeline.storage.copies import home_of
 from tango_core.errors import InputError
@@ -43,30 +44,31 @@ class RunGroup:
 
     Attributes:
         folders: Run directories.
-        facts: Recorded facts of each run.
+        parts: Recorded facts of each run.
         shards: Shards of the runs; empty for a single run.
     """
 
     folders: tuple[Path, ...]
-    facts: tuple[JobFacts, ...]
+    parts: tuple[JobFacts, ...]
     shards: tuple[Shard, ...] = ()
 
-    def merged_facts(self) -> JobFacts:
+    @cached_property
+    def facts(self) -> JobFacts:
         """Combined facts of all runs of the group."""
-        first = self.facts[0]
+        first = self.parts[0]
         if not self.shards:
             return first
         missing, number = self._missing()
-        counts = [facts.num_answers for facts in self.facts]
-        works = [facts.work for facts in self.facts if facts.work is not None]
+        counts = [facts.num_answers for facts in self.parts]
+        works = [facts.work for facts in self.parts if facts.work is not None]
         return merged(
-            self.facts,
+            self.parts,
             run_id=f"{first.run_id} ({number - len(missing)} of {number} shards)",
-            started_at=min(facts.started_at for facts in self.facts),
-            peak_gib=max((f.peak_gib for f in self.facts if f.peak_gib is not None), default=None),
+            started_at=min(facts.started_at for facts in self.parts),
+            peak_gib=max((f.peak_gib for f in self.parts if f.peak_gib is not None), default=None),
             shards=(),
             num_answers=None if None in counts else sum(one or 0 for one in counts),
-            work=sum(works, WorkCounts()) if len(works) == len(self.facts) else None,
+            work=sum(works, WorkCounts()) if len(works) == len(self.parts) else None,
         )
 
     def notes(self) -> list[str]:
@@ -75,16 +77,21 @@ class RunGroup:
             return []
         names = ", ".join(
             f"{shard} ({facts.run_id})"
-            for shard, facts in zip(self.shards, self.facts, strict=True)
+            for shard, facts in zip(self.shards, self.parts, strict=True)
         )
         sentences = [f"Merged shards of one job: {names}."]
         missing, number = self._missing()
         if missing:
             listed = ", ".join(f"{index}/{number}" for index in missing[:_NAMED])
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            every = next((facts.shards for facts in self.parts if len(facts.shards) == number), ())
+            lost = "how many questions they hold is not recorded"
+            if every:
+                clips = sum(every[index].clips for index in missing)
+                questions = sum(every[index].questions for index in missing)
+                lost = f"{questions:,} questions about {clips:,} clips are in no table"
             sentences.append(
-                f"Missing shards: {listed}{more} of the job of {self.facts[0].run_id}: "
-                f"{_questions_of(missing, number, self.facts)}."
+                f"Missing shards: {listed}{more} of the job of {self.parts[0].run_id}: {lost}."
             )
         return sentences
 
@@ -188,23 +195,18 @@ def told_apart(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
     return next((found for found in every if len(set(found)) == len(found)), list(names))
 
 
+def recipe_of(run_dir: Path) -> dict[str, Any]:
+    """The resolved recipe of a run; empty if it has none."""
+    path = run_dir / JOB_FILE
+    return read_recipe(path) if path.is_file() else {}
+
+
 def _shard_and_job(folder: Path, facts: JobFacts) -> tuple[Shard, str]:
     """Shard of a run (0/1 for a whole job), and a key equal only for shards of the same job."""
-    path = folder / JOB_FILE
-    recipe = read_recipe(path) if path.is_file() else {}
+    recipe = recipe_of(folder)
     text = recipe.pop("shard", None)
     if not isinstance(text, str):
         return Shard(0, 1), str(folder.resolve())
     index, _, number = text.partition("/")
     about = [computed_part(recipe), facts.kind, facts.model, [vars(cell) for cell in facts.cells]]
     return Shard(int(index), int(number)), json.dumps(about, sort_keys=True, default=str)
-
-
-def _questions_of(missing: Sequence[int], number: int, runs: Sequence[JobFacts]) -> str:
-    """Number of questions in the missing shards, if a run of the job has recorded it."""
-    sizes: tuple[ShardSize, ...] = next((f.shards for f in runs if len(f.shards) == number), ())
-    if not sizes:
-        return "how many questions they hold is not recorded"
-    clips = sum(sizes[index].clips for index in missing)
-    questions = sum(sizes[index].questions for index in missing)
-    return f"{questions:,} questions about {clips:,} clips are in no table"

@@ -97,7 +97,7 @@ def title(panel: Axes, text: str, theme: Theme, **style: Any) -> None:
 
 
 def legend(figure: Figure, handles: Mapping[str, Artist], theme: Theme, **style: Any) -> None:
-    """Draw one legend above all panels, or where the style says."""
+    """Draw one legend above all panels, or where the style says; nothing without handles."""
     usual: Style = {"loc": "outside upper left", "ncols": len(handles)}
     figure.legend(
         list(handles.values()),
@@ -115,11 +115,6 @@ def handles_of(panels: Sequence[Axes]) -> dict[str, Artist]:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(str(name), handle)
     return found
-
-
-def legend_above(figure: Figure, panel: Axes, theme: Theme) -> None:
-    """Draw the legend of one panel above all of them."""
-    legend(figure, handles_of([panel]), theme)
 
 
 def png(figure: Figure) -> bytes:

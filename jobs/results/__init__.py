@@ -1,13 +1,12 @@
 """From answers to numbers: facts of a run, summaries, scores, comparisons, published numbers.
 
-What lives here: `facts.py` (what a run says about itself); `quantities.py`, `cell_summary.py` and
-`run_summary.py` (the types of a summary and their JSON); `reduction.py` (reads answers part by part
-into `outcomes.py`, one byte per question and cell with the groups of questions, and into
-`measurements.py`, sums, latencies, replies and failures per cell; `answer_columns.py` is one part
-of them); `summary.py` (numbers from these); `replies.py` (notes about replies that could not be
-read); `baselines.py` (what is comparable); `comparisons.py` (differences by group and methods
-beside the best control, corrected for how many there are); `replicates.py` (the same cells with
-several trainings of a model); `published.py`.
+What lives here: `facts.py` (what a run says about itself); `quantities.py` and `cell_summary.py`
+(the types of a summary and their JSON); `summary.py` (reads answers part by part, and makes the
+numbers of cells and runs from `outcomes.py`, one byte per question and cell with the groups of
+questions, and `measurements.py`, sums, latencies, replies and failures per cell;
+`answer_columns.py` is one part of them); `baselines.py` (what is comparable); `comparisons.py`
+(differences by group and methods beside the best control, corrected for how many there are);
+`replicates.py` (the same cells with several trainings of a model); `published.py`.
 
 May import: `tango_core`, `pipeline` and `jobs.config`. It knows neither pages nor MLflow.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Comparison
@@ -38,19 +39,24 @@ def weights_names(cells: Sequence[CellSummary]) -> list[str]:
     A cell that does not know its checkpoint is of the only one that it can be of. "" where it can
     be of several, or where all cells of the model can be of one.
     """
-    kinds: dict[str, dict[tuple[str, tuple[int, int] | None], CellSummary]] = {}
-    for cell in cells:
-        kind = checkpoint_of(cell), cell.llm_shape
-        kinds.setdefault(cell.model, {}).setdefault(kind, cell)
     several = {
-        model
-        for model, own in kinds.items()
-        if not all(same_weights(one, other) for one in own.values() for other in own.values())
+        one.model
+        for one, other in combinations(cells, 2)
+        if one.model == other.model and not same_weights(one, other)
     }
-    return [
-        _name(cell, list(kinds[cell.model].values())) if cell.model in several else ""
-        for cell in cells
-    ]
+    names = []
+    for cell in cells:
+        alike = [c for c in cells if c.model == cell.model and same_weights(c, cell)]
+        checkpoints = {checkpoint_of(other) for other in alike} - {""}
+        shapes = {other.llm_shape for other in alike if other.llm_shape}
+        name = ""
+        if cell.model in several:
+            if len(checkpoints) == 1:
+                name = checkpoints.pop()[:_SHOWN]
+            elif not checkpoints and len(shapes) == 1:
+                name = "{} layers of width {}".format(*shapes.pop())
+        names.append(name)
+    return names
 
 
 def weights_notes(cells: Sequence[CellSummary]) -> list[str]:
@@ -66,19 +72,6 @@ def weights_notes(cells: Sequence[CellSummary]) -> list[str]:
             f"Not compared with each other: runs of {model} with different checkpoints, {listed}."
         )
     return sentences
-
-
-def _name(cell: CellSummary, kinds: Sequence[CellSummary]) -> str:
-    """Display name of a cell's weights among those of the same model."""
-    fitting = [kind for kind in kinds if same_weights(kind, cell)]
-    checkpoints = {checkpoint_of(kind) for kind in fitting} - {""}
-    shapes = {kind.llm_shape for kind in fitting} - {None}
-    if len(checkpoints) == 1:
-        return checkpoints.pop()[:_SHOWN]
-    if checkpoints or len(shapes) != 1:
-        return ""
-    ((layers, width),) = (shape for shape in shapes if shape is not None)
-    return f"{layers} layers of width {width}"
 
 
 PREVIOUS = "previous"
@@ -117,9 +110,7 @@ def with_baselines(
     found = []
     for index, cell in enumerate(cells):
         others = {name: _baseline_index(index, cells, name) for name in names}
-        versus = {
-            name: None if other is None else compare(index, other) for name, other in others.items()
-        }
+        versus = {n: None if at is None else compare(index, at) for n, at in others.items()}
         found.append(replace(cell, versus=versus))
     return found
 
@@ -127,22 +118,13 @@ def with_baselines(
 def _baseline_index(index: int, cells: Sequence[CellSummary], name: str) -> int | None:
     """Index of the cell that a baseline means for one cell; `None` if there is none but itself."""
     own = cells[index]
-    alike = [other for other, cell in enumerate(cells) if comparable(cell, own)]
-    level = [
-        other for other in alike if cells[other].retention_requested == own.retention_requested
-    ]
+    alike = _alike(index, cells)
+    level = [at for at in alike if cells[at].retention_requested == own.retention_requested]
     if name == PREVIOUS:
-        before = [other for other in level if other < index and cells[other].run_id == own.run_id]
-        return before[-1] if before else None
-    matches = [other for other in level if cells[other].series == name]
-    matches += [other for other in alike if cells[other].name == name]
-    matches.sort(
-        key=lambda other: (
-            cells[other].run_id != own.run_id,
-            cells[other].checkpoint != own.checkpoint,
-            cells[other].protocol != own.protocol,
-        )
-    )
+        before = [at for at in level if at < index and cells[at].run_id == own.run_id]
+        return max(before, default=None)
+    matches = [at for at in level if cells[at].series == name]
+    matches += [at for at in alike if cells[at].name == name]
     return matches[0] if matches and matches[0] != index else None
 
 
@@ -152,25 +134,30 @@ def full_index(index: int, cells: Sequence[CellSummary]) -> int | None:
     It is of the same benchmark, model and frames, if there is one of the same checkpoint and under
     the same protocol.
     """
+    return next((at for at in _alike(index, cells) if cells[at].is_baseline), None)
+
+
+def _alike(index: int, cells: Sequence[CellSummary]) -> list[int]:
+    """Indices of comparable cells: those of the same run, checkpoint and protocol first."""
     own = cells[index]
-    alike = sorted(
-        enumerate(cells),
-        key=lambda entry: (
-            entry[1].checkpoint != own.checkpoint,
-            entry[1].protocol != own.protocol,
+    return sorted(
+        (at for at, cell in enumerate(cells) if comparable(cell, own)),
+        key=lambda at: (
+            cells[at].run_id != own.run_id,
+            cells[at].checkpoint != own.checkpoint,
+            cells[at].protocol != own.protocol,
         ),
     )
-    found = (other for other, cell in alike if cell.is_baseline and comparable(cell, own))
-    return next(found, None)
 
 
 def comparable(cell: CellSummary, own: CellSummary) -> bool:
     """Whether two cells answered the same questions under one protocol, with one model and input.
 
     Prompts, and for some models frames, are the protocol's: a difference across protocols would not
-    be that of the methods.
+    be that of the methods. Versions of a harness differ in its own score alone.
     """
-    return _same_protocol(cell, own) and _same_setting(cell, own)
+    protocols = {harness_of(cell.protocol), harness_of(own.protocol)} - {""}
+    return len(protocols) < 2 and _same_setting(cell, own)
 
 
 def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
@@ -185,7 +172,7 @@ def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
         if own.is_baseline or own.versus_full is not None:
             continue
         full = [cell for cell in cells if cell.is_baseline and _same_setting(cell, own)]
-        if any(_same_protocol(cell, own) for cell in full):
+        if any(comparable(cell, own) for cell in full):
             continue
         found = ", ".join(sorted({cell.protocol for cell in full}))
         if found:
@@ -205,21 +192,11 @@ def unpaired_notes(cells: Sequence[CellSummary]) -> list[str]:
     return list(dict.fromkeys(sentences))
 
 
-def _same_protocol(cell: CellSummary, own: CellSummary) -> bool:
-    """Whether two cells were asked under one protocol, as far as is known.
-
-    Versions of a harness differ in its own score alone.
-    """
-    return len({harness_of(cell.protocol), harness_of(own.protocol)} - {""}) < 2
-
-
 def _same_setting(cell: CellSummary, own: CellSummary) -> bool:
     """Whether two cells are of one benchmark, model with its weights, frames and size of input."""
     # Imported answers and runs of earlier versions do not know their frames.
     frames = {cell.num_frames, own.num_frames} - {None}
-    same = (cell.benchmark, cell.model, cell.input_size) == (
-        own.benchmark,
-        own.model,
-        own.input_size,
+    same = all(
+        getattr(cell, name) == getattr(own, name) for name in ("benchmark", "model", "input_size")
     )
     return same and len(frames) < 2 and same_weights(cell, own)

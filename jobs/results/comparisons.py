@@ -24,7 +24,7 @@ from jobs.results.baselines import comparable
 from jobs.results.cell_summary import CellSummary
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import Comparison, compare_paired
-from tango_core.metrics.paired_tests import LEVEL, holm_adjusted
+from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
 
 @dataclass(frozen=True)

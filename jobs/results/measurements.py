@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,14 @@ import numpy.typing as npt
 
 from jobs.results.answer_columns import FAILED_BIT, OK, UNPARSED, AnswerColumns, Mask, Values
 from jobs.results.facts import CellFacts
-from jobs.results.quantities import CacheCounts, LatencyStats, Readings, Throughput
-from jobs.results.replies import FailureReason
+from jobs.results.quantities import (
+    CacheCounts,
+    FailureReason,
+    LatencyStats,
+    QuestionCounts,
+    Readings,
+    Throughput,
+)
 from pipeline.progress.parts import Codes
 from tango_core.flops import lengths_per_layer, prefill_flops
 from tango_core.models.base import LLMShape
@@ -55,62 +60,6 @@ _MOST_EXACT = 10_000_000
 
 # Benchmark and name of a cell.
 Cell = tuple[str, str]
-
-
-@dataclass
-class CellTotals:
-    """Sums over the answers of one cell, or of all.
-
-    Attributes:
-        tokens_total: Visual tokens of all clips that were encoded.
-        tokens_kept: How many of them were kept.
-        tokens_with_newlines: The same with the newline tokens that the model adds; `None` where an
-            answer does not say, as in runs of earlier versions.
-        clip_text_tokens: Text tokens that belong to the clips, such as time stamps and labels of
-            frames, each clip once; 0 where no answer says.
-        cache: Clips whose tokens were in the cache, and clips that had to be computed.
-        generated_ms: Time of text decoding.
-        later_tokens: Tokens that were generated in it.
-        peak_gib: Largest memory of any clip in GiB.
-        peak_of: Its owner: `"device"` or `"process"`.
-        lengths: (tokens of the prompt, of these visual ones) -> number of questions.
-        latency_ms: Latency per stage.
-    """
-
-    tokens_total: int = 0
-    tokens_kept: int = 0
-    tokens_with_newlines: int | None = 0
-    clip_text_tokens: int = 0
-    cache: CacheCounts = field(default_factory=CacheCounts)
-    generated_ms: float = 0.0
-    later_tokens: float = 0.0
-    peak_gib: float | None = None
-    peak_of: str | None = None
-    lengths: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    latency_ms: Mapping[str, LatencyStats] = field(default_factory=dict)
-
-    def throughput(self, clips: int, questions: int, wall_s: float | None) -> Throughput:
-        """Rates over the wall time of the whole run; cells of a sweep overlap and have none."""
-        wall = wall_s if wall_s is not None and math.isfinite(wall_s) and wall_s > 0 else None
-        seconds = self.generated_ms / 1000
-        return Throughput(
-            wall_s=wall,
-            clips_per_s=clips / wall if wall else None,
-            questions_per_s=questions / wall if wall else None,
-            text_tokens_per_s=self.later_tokens / seconds if seconds else None,
-        )
-
-    def prefill_tflops(self, cell: CellFacts, llm: LLMShape | None) -> float | None:
-        """Mean cost of prefilling one question from nothing, in TFLOPs; `None` if unknown."""
-        if llm is None or not self.lengths:
-            return None
-        # Few distinct lengths occur, so the cost of each is computed once.
-        shares = cell.layer_shares or (1.0,) * llm.num_layers
-        total = math.fsum(
-            count * prefill_flops(llm, lengths_per_layer(prompt, kept, shares))
-            for (prompt, kept), count in self.lengths.items()
-        )
-        return total / sum(self.lengths.values()) / 1e12
 
 
 class Measurements:
@@ -281,11 +230,7 @@ class Measurements:
             add_reason(self._reasons, own)
 
     def _add_confusions(
-        self,
-        answers: AnswerColumns,
-        cells: Codes,
-        groups: Codes,
-        sets: Sequence[Mapping[str, str]],
+        self, answers: AnswerColumns, cells: Codes, groups: Codes, sets: Sequence[Mapping[str, str]]
     ) -> None:
         right, rights = answers.texts("answer_text")
         chosen, choices = answers.texts("choice_text")
@@ -300,33 +245,59 @@ class Measurements:
                 key = value, rights[one], choices[other] if other >= 0 else None
                 self.confusions[names[cell]][key] += count
 
-    def totals(self, cell: Cell | None) -> CellTotals:
-        """Sums and latencies of a cell; `None` for all cells together."""
-        wanted = list(self.cells.values()) if cell is None else [self.cells.get(cell, -1)]
+    def totals(self, cell: Cell | None) -> dict[str, Any]:
+        """Fields of the summary of a cell; `None` for all cells together.
 
-        def total(name: str) -> Any:
-            return sum(self._sums[name][one] for one in wanted)
-
+        Tokens are summed over the clips that were encoded; `tokens_with_newlines` is `None` where
+        an answer does not say, as in runs of earlier versions. The memory is the largest of a clip.
+        """
+        wanted = self._numbers(cell)
         peaks = [self._peaks[one] for one in wanted if one in self._peaks]
-        newlines = total("n_tokens_with_newlines") == total("n_tokens_total")
-        lengths = {
-            (prompt, kept): count
-            for (one, prompt, kept), count in sorted(self._lengths.items())
-            if one == wanted[0]
+        found: dict[str, Any] = {name: int(self._total(name, wanted)) for name in _TOKENS}
+        if self._total("n_tokens_with_newlines", wanted) != self._total("n_tokens_total", wanted):
+            found["tokens_with_newlines"] = None
+        return {
+            **found,
+            "cache": CacheCounts(self._total("n_hit", wanted), self._total("n_miss", wanted)),
+            "peak_gib": max((peak for peak, _ in peaks), default=None),
+            "peak_of": peaks[0][1] if peaks else None,
+            "latency_ms": self._latencies(wanted, shared=cell is None),
         }
-        return CellTotals(
-            tokens_total=int(total("tokens_total")),
-            tokens_kept=int(total("tokens_kept")),
-            tokens_with_newlines=int(total("tokens_with_newlines")) if newlines else None,
-            clip_text_tokens=int(total("clip_text_tokens")),
-            cache=CacheCounts(total("n_hit"), total("n_miss")),
-            generated_ms=total("generated_ms"),
-            later_tokens=total("later_tokens"),
-            peak_gib=max((peak for peak, _ in peaks), default=None),
-            peak_of=peaks[0][1] if peaks else None,
-            lengths={} if cell is None else lengths,
-            latency_ms=self._latencies(wanted, shared=cell is None),
+
+    def _numbers(self, cell: Cell | None) -> list[int]:
+        """Numbers of a cell, or of all."""
+        return list(self.cells.values()) if cell is None else [self.cells.get(cell, -1)]
+
+    def _total(self, name: str, cells: Sequence[int]) -> Any:
+        return sum(self._sums[name][one] for one in cells)
+
+    def throughput(
+        self, cell: Cell | None, counts: QuestionCounts | None = None, wall_s: float | None = None
+    ) -> Throughput:
+        """Rates over the wall time of the whole run; cells of a sweep overlap and have none."""
+        wanted = self._numbers(cell)
+        seconds = self._total("generated_ms", wanted) / 1000
+        wall = wall_s if wall_s is not None and math.isfinite(wall_s) and wall_s > 0 else None
+        return Throughput(
+            wall_s=wall,
+            clips_per_s=counts.num_clips / wall if wall and counts else None,
+            questions_per_s=counts.num_questions / wall if wall and counts else None,
+            text_tokens_per_s=self._total("later_tokens", wanted) / seconds if seconds else None,
         )
+
+    def prefill_tflops(self, cell: CellFacts, llm: LLMShape | None) -> float | None:
+        """Mean cost of prefilling one question from nothing, in TFLOPs; `None` if unknown."""
+        own = self.cells.get((cell.benchmark, cell.name), -1)
+        # Few distinct lengths of the prompt, and of its visual tokens, occur.
+        lengths = [(*key, n) for (one, *key), n in self._lengths.items() if one == own]
+        if llm is None or not lengths:
+            return None
+        shares = cell.layer_shares or (1.0,) * llm.num_layers
+        total = math.fsum(
+            count * prefill_flops(llm, lengths_per_layer(prompt, kept, shares))
+            for prompt, kept, count in lengths
+        )
+        return total / sum(count for *_, count in lengths) / 1e12
 
     def _latencies(self, cells: Sequence[int], *, shared: bool) -> dict[str, LatencyStats]:
         found = {}
@@ -334,13 +305,13 @@ class Measurements:
             name, wanted = stage, cells
             if shared and stage in self._shared:
                 name, wanted = f"shared {stage}", [0]
-            count = sum(self._sums[f"n_{name}"][one] for one in wanted)
+            count = self._total(f"n_{name}", wanted)
             parts = self._times[name]
             if not shared:
                 parts = [(own, ms[own == wanted[0]]) for own, ms in parts]
             ms = np.concatenate([np.empty(0), *(ms for _, ms in parts)])
             if count and len(ms):
-                mean = sum(self._sums[name][one] for one in wanted) / count
+                mean = self._total(name, wanted) / count
                 p50, p90, p95 = np.quantile(ms, [0.5, 0.9, 0.95]).tolist()
                 found[stage] = LatencyStats(p50, p90, p95, float(mean), int(count))
         return found

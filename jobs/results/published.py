@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
 from itertools import chain
+from typing import Annotated
 
 import yaml
+from pydantic import Field, TypeAdapter
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Json
@@ -69,7 +71,7 @@ class Published:
     source: str
     protocol: str
     questions: Mapping[str, int]
-    llm_shape: tuple[int, int]
+    llm_shape: Annotated[tuple[int, int], Field(validation_alias="decoder_shape")]
     rows: tuple[PublishedRow, ...]
 
 
@@ -102,20 +104,15 @@ def published_scores(cell: CellSummary) -> Scores:
             and not cell.input_size
             and cell.method == row.method
             and abs(cell.retention_requested - row.retention) < 1e-9
-            and _inner_name(cell) == row.inner
+            and (cell.options.get("inner") or {}).get("name") == row.inner
             and _has_options(cell, row.options)
         ):
-            return _by_benchmark(row)
+            scores: dict[str, dict[str, float]] = {}
+            for (benchmark, column), score in zip(_COLUMNS, row.scores, strict=True):
+                if score is not None:
+                    scores.setdefault(benchmark, {})[column] = round(score / 100, 6)
+            return scores
     return {}
-
-
-def _by_benchmark(row: PublishedRow) -> Scores:
-    """The figures of a row."""
-    scores: dict[str, dict[str, float]] = {}
-    for (benchmark, column), score in zip(_COLUMNS, row.scores, strict=True):
-        if score is not None:
-            scores.setdefault(benchmark, {})[column] = round(score / 100, 6)
-    return scores
 
 
 def caveats(cells: Sequence[CellSummary]) -> list[str]:
@@ -125,14 +122,10 @@ def caveats(cells: Sequence[CellSummary]) -> list[str]:
     fewest: dict[str, int] = {}
     for cell in cells:
         name, asked = cell.benchmark, cell.counts.num_questions
-        if name in complete and published_scores(cell):
+        if asked < complete.get(name, 0) and published_scores(cell):
             fewest[name] = min(fewest.get(name, asked), asked)
-    partial = [
-        f"{name} {asked:,} of {complete[name]:,} questions"
-        for name, asked in fewest.items()
-        if asked < complete[name]
-    ]
-    if partial:
+    if fewest:
+        partial = [f"{n} {asked:,} of {complete[n]:,} questions" for n, asked in fewest.items()]
         sentences.append(
             "Ours and the published numbers are not comparable, which are of complete benchmarks: "
             f"{', '.join(partial)}."
@@ -148,25 +141,18 @@ def _mismatch(cell: CellSummary) -> str:
         return f"Nothing is published for model {model}."
     # What is printed for the method decides; without any, what is printed for the model.
     own = [p for p in known if any((r.model, r.method) == (model, cell.method) for r in p.rows)]
-    fitting = [published for published in own or known if _same_protocol(cell, published)]
-    if not fitting:
+    first = next((p for p in own or known if _same_protocol(cell, p)), None)
+    nothing = f"Nothing published stands beside {model}"
+    if first is None:
         protocols = ", ".join(published.protocol for published in own or known)
-        return (
-            f"Nothing published stands beside {model} under {cell.protocol}: the published "
-            f"numbers are made under {protocols}."
-        )
-    frames = {row.num_frames for row in fitting[0].rows if row.model == model}
-    if cell.llm_shape is not None and not _same_size(cell, fitting[0]):
-        ours, theirs = (
-            f"{layers} layers of width {width}"
-            for layers, width in (cell.llm_shape, fitting[0].llm_shape)
-        )
-        return f"Nothing published stands beside {model} of {ours}: the published has {theirs}."
+        return f"{nothing} under {cell.protocol}: the published numbers are made under {protocols}."
+    if cell.llm_shape and not _same_size(cell, first):
+        size = "{} layers of width {}".format
+        return f"{nothing} of {size(*cell.llm_shape)}: the published has {size(*first.llm_shape)}."
+    frames = sorted({row.num_frames for row in first.rows if row.model == model})
     if cell.num_frames not in (None, *frames):
-        return (
-            f"Nothing published stands beside {model} with {cell.num_frames} frames: the "
-            f"published has {', '.join(map(str, sorted(frames)))}."
-        )
+        listed = ", ".join(map(str, frames))
+        return f"{nothing} with {cell.num_frames} frames: the published has {listed}."
     return ""
 
 
@@ -183,22 +169,12 @@ def _same_size(cell: CellSummary, published: Published) -> bool:
 @lru_cache(maxsize=1)
 def _published() -> tuple[Published, ...]:
     """The files, read once."""
-    return tuple(_read(name) for name in _FILES)
-
-
-def _read(name: str) -> Published:
-    """One file."""
-    text = (files("jobs.results") / name).read_text(encoding="utf-8")
-    content: Json = yaml.safe_load(text)
-    layers, width = content.pop("decoder_shape")
-    rows = tuple(PublishedRow(**row) for row in content.pop("rows"))
-    return Published(**content, llm_shape=(layers, width), rows=rows)
-
-
-def _inner_name(cell: CellSummary) -> str | None:
-    """Name of the step inside the language model."""
-    inner = cell.options.get("inner")
-    return inner["name"] if inner else None
+    return tuple(
+        TypeAdapter(Published).validate_python(
+            yaml.safe_load((files("jobs.results") / name).read_text(encoding="utf-8"))
+        )
+        for name in _FILES
+    )
 
 
 def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:

@@ -32,6 +32,9 @@ from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.errors import InputError
 from tango_core.metrics import Comparison
 
+_MEANT = (
+    "replicates are runs of one recipe with models that differ by their training alone (model.path)"
+)
 # The cells of a run, and what each of them answered.
 Measured = tuple[Sequence[CellSummary], Answers]
 
@@ -45,10 +48,7 @@ class ReplicatedCell:
         versus_full: Mean scores against those of all tokens; `None` where these were not measured.
         control: The best control at the retention, by its mean; `None` where there is none, and
             for all tokens and for the controls.
-        versus_control: Mean scores against those of that control.
-        p_value: That of `versus_control`, corrected for the number of methods at the retention
-            (Holm); `None` without a control.
-        verdict: `"better"`, `"worse"` or `"open"` on the mean scores; "" without a control.
+        against: Comparison of the mean scores with that control.
         verdicts: By replicate, the verdict against its own best control (`AgainstControl`);
             "" without a control.
     """
@@ -56,9 +56,7 @@ class ReplicatedCell:
     cells: tuple[CellSummary, ...]
     versus_full: Comparison | None = None
     control: str | None = None
-    versus_control: Comparison | None = None
-    p_value: float | None = None
-    verdict: str = ""
+    against: AgainstControl | None = None
     verdicts: tuple[str, ...] = ()
 
     @property
@@ -89,23 +87,6 @@ class ReplicatedCell:
         return fmean(known) if len(known) == len(shares) else None
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Whether replicates put the cells of one retention in one order.
-
-    Attributes:
-        benchmark: Entry of `BENCHMARKS`.
-        retention: Asked for.
-        correlations: Spearman's rho of every pair of replicates; empty for fewer than three cells.
-        firsts: By replicate, the series with the highest headline.
-    """
-
-    benchmark: str
-    retention: float
-    correlations: tuple[float, ...]
-    firsts: tuple[str, ...]
-
-
 def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
     """Put the cells of several runs together.
 
@@ -124,69 +105,58 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
     models = sorted({cell.model for cells, _ in runs for cell in cells if cell.model})
     if len(models) > 1:
         raise InputError(f"replicates are runs of one model, got {', '.join(models)}")
-    places = _common(runs)
+    by_name = [
+        {(cell.benchmark, cell.name): i for i, cell in enumerate(cells) if cell.headline}
+        for cells, _ in runs
+    ]
+    places = [
+        tuple(names[key] for names in by_name)
+        for key in by_name[0]
+        if all(key in names for names in by_name)
+    ]
     if not places:
-        raise InputError(
-            "the runs have no cell in common; replicates are runs of one recipe with models that "
-            "differ by their training alone (model.path)"
-        )
+        raise InputError(f"the runs have no cell in common; {_MEANT}")
     cells = [tuple(run[0][i] for run, i in zip(runs, at, strict=True)) for at in places]
-    _raise_if_no_replicates(cells)
+    for own in cells:
+        _raise_if_no_replicates(own)
     means = [_mean_answers(runs, at) for at in places]
-    whole = {
+    full = {
         own[0].benchmark: mean for own, mean in zip(cells, means, strict=True) if own[0].is_baseline
     }
     together = _against_controls([_mean_cell(own) for own in cells], means.__getitem__)
     alone = [_against_controls(*run) for run in runs]
     found = []
     for index, (own, mean, at) in enumerate(zip(cells, means, places, strict=True)):
-        full = None if own[0].is_baseline else whole.get(own[0].benchmark)
-        single = [verdicts.get(i) for verdicts, i in zip(alone, at, strict=True)]
-        control, method = together.get(index, (None, None))
-        found.append(
-            ReplicatedCell(
-                own,
-                compare_answers(mean, full) if full else None,
-                control,
-                method.versus if method else None,
-                method.p_value if method else None,
-                method.verdict if method and method.versus else "",
-                tuple(one[1].verdict if one else "" for one in single),
-            )
-        )
+        baseline = None if own[0].is_baseline else full.get(own[0].benchmark)
+        versus_full = compare_answers(mean, baseline) if baseline else None
+        single = [of_run.get(i) for of_run, i in zip(alone, at, strict=True)]
+        verdicts = tuple(one[1].verdict if one else "" for one in single)
+        control, against = together.get(index, (None, None))
+        found.append(ReplicatedCell(own, versus_full, control, against, verdicts))
     return tuple(found)
 
 
-def agreements(found: Sequence[ReplicatedCell]) -> tuple[Agreement, ...]:
-    """How far the replicates agree about the order of the cells, by benchmark and retention."""
+def levels_of(found: Sequence[ReplicatedCell]) -> list[list[ReplicatedCell]]:
+    """Cells of methods and controls by benchmark and retention."""
     levels: dict[tuple[str, float], list[ReplicatedCell]] = {}
     for one in found:
         if not one.cell.is_baseline:
             key = one.cell.benchmark, round(one.cell.retention_requested, 9)
             levels.setdefault(key, []).append(one)
-    agreed = []
-    for (benchmark, _), group in levels.items():
-        by_run = list(zip(*(one.values for one in group), strict=True))
-        rhos = [rank_correlation(*pair) for pair in combinations(by_run, 2)]
-        firsts = tuple(group[int(np.argmax(values))].cell.series for values in by_run)
-        share = group[0].cell.retention_requested
-        agreed.append(
-            Agreement(benchmark, share, tuple(rho for rho in rhos if rho is not None), firsts)
-        )
-    return tuple(agreed)
+    return list(levels.values())
 
 
-def _common(runs: Sequence[Measured]) -> list[tuple[int, ...]]:
-    """Where the cells are that all runs have and that have a headline, by run."""
-    by_name = [
-        {(cell.benchmark, cell.name): i for i, cell in enumerate(cells) if cell.headline}
-        for cells, _ in runs
-    ]
-    return [
-        tuple(names[key] for names in by_name)
-        for key in by_name[0]
-        if all(key in names for names in by_name)
-    ]
+def agreement(level: Sequence[ReplicatedCell]) -> tuple[list[float], list[str]]:
+    """Whether replicates put the cells of one retention in one order.
+
+    Returns:
+        Spearman's rho of every pair of replicates (empty for fewer than three cells), and by
+        replicate the series with the highest headline.
+    """
+    by_run = list(zip(*(one.values for one in level), strict=True))
+    rhos = [rank_correlation(*pair) for pair in combinations(by_run, 2)]
+    firsts = [level[int(np.argmax(values))].cell.series for values in by_run]
+    return [rho for rho in rhos if rho is not None], firsts
 
 
 def _against_controls(
@@ -225,28 +195,27 @@ _MAY_DIFFER |= {"encode_batch", "saliency_from"}
 _OF_THE_BENCHMARK = ("split", "seed")
 
 
-def _raise_if_no_replicates(cells: Sequence[Sequence[CellSummary]]) -> None:
+def _raise_if_no_replicates(own: Sequence[CellSummary]) -> None:
     """Refuse cells that differ in more than the training of their model, or not even in that.
 
     Args:
-        cells: The same cell of every run, per cell; what one does not know is not compared.
+        own: The same cell of every run; what one does not know is not compared.
 
     Raises:
         ValueError: In one line that says what differs, or which runs are of one checkpoint.
     """
-    for own in cells:
-        _raise_if_several("num_frames", [cell.num_frames for cell in own])
-        _raise_if_several("input size", [cell.input_size or "as published" for cell in own])
-        _raise_if_several("protocol", [harness_of(cell.protocol) or None for cell in own])
-        _raise_if_several("size (layers, width)", [cell.llm_shape for cell in own])
-        first: dict[str, int] = {}
-        for number, checkpoint in enumerate(map(checkpoint_of, own), 1):
-            if checkpoint and first.setdefault(checkpoint, number) != number:
-                raise InputError(
-                    f"run {first[checkpoint]} and run {number} are of one checkpoint "
-                    f"({checkpoint[:12]}): the same training again is no replicate; name "
-                    "one run per training"
-                )
+    _raise_if_several("num_frames", [cell.num_frames for cell in own])
+    _raise_if_several("input size", [cell.input_size or "as published" for cell in own])
+    _raise_if_several("protocol", [harness_of(cell.protocol) or None for cell in own])
+    _raise_if_several("size (layers, width)", [cell.llm_shape for cell in own])
+    first: dict[str, int] = {}
+    for number, checkpoint in enumerate(map(checkpoint_of, own), 1):
+        if checkpoint and first.setdefault(checkpoint, number) != number:
+            raise InputError(
+                f"run {first[checkpoint]} and run {number} are of one checkpoint "
+                f"({checkpoint[:12]}): the same training again is no replicate; name "
+                "one run per training"
+            )
 
 
 def raise_if_other_recipes(recipes: Sequence[Mapping[str, Any]]) -> None:
@@ -276,7 +245,4 @@ def _raise_if_several(what: str, values: Sequence[object]) -> None:
             first.setdefault(value, number)
     if len(first) > 1:
         listed = ", ".join(f"{value} in run {number}" for value, number in first.items())
-        raise InputError(
-            f"{what} differs: {listed}; replicates are runs of one recipe with models that differ "
-            "by their training alone (model.path)"
-        )
+        raise InputError(f"{what} differs: {listed}; {_MEANT}")

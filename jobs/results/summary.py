@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from jobs.results.answer_columns import DAMAGED_BIT, FAILED_BIT, OK, PRESENT, SCORED, UNPARSED
-from jobs.results.cell_summary import BASELINE, CellSummary
-from jobs.results.facts import CellFacts, JobFacts
-from jobs.results.outcomes import Bits, Outcomes, compare_cells
-from jobs.results.quantities import QuestionCounts
-from jobs.results.reduction import Reduction, parts_of, reduce_runs, reduce_table
-from jobs.results.replies import FailureList
-from jobs.results.run_summary import RunSummary, main_cell
+from jobs.results.answer_columns import (
+    DAMAGED_BIT,
+    FAILED_BIT,
+    OK,
+    PRESENT,
+    SCORED,
+    UNPARSED,
+    AnswerColumns,
+)
+from jobs.results.cell_summary import BASELINE, CellSummary, RunSummary, main_cell
+from jobs.results.facts import CellFacts, JobFacts, resumed_as
+from jobs.results.measurements import Measurements
+from jobs.results.outcomes import Bits, Outcomes, compare_cells, question_keys
+from jobs.results.quantities import FailureList, QuestionCounts
 from pipeline.clips import FAILED
 from pipeline.progress.answers import read_answers as read_all
+from pipeline.progress.parts import AnswerParts, Digests, is_in
 from pipeline.storage import Storage
+from pipeline.storage.copies import home_of
 from tango_core.benchmarks import facts_of
+from tango_core.errors import MissingFileError
 
 SUMMARY_FILE = "summary.json"
 
@@ -54,7 +66,8 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
 def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
     """`summarize` of answers that were read before."""
     cells = tuple(_summarize_cell(reduction, cell, facts) for cell in facts.cells)
-    total, counts = reduction.measurements.totals(None), _run_counts(reduction)
+    measured, counts = reduction.measurements, _run_counts(reduction)
+    total = measured.totals(None)
     about: RunSummary | CellSummary | None = main_cell(cells, facts.kind)
     whole = RunSummary(
         run_id=facts.run_id,
@@ -64,13 +77,13 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         note=facts.note,
         skipped=facts.skipped,
         counts=counts,
-        latency_ms=total.latency_ms,
-        cache=total.cache,
-        throughput=total.throughput(counts.num_clips, counts.num_questions, facts.wall_s),
+        latency_ms=total["latency_ms"],
+        cache=total["cache"],
+        throughput=measured.throughput(None, counts, facts.wall_s),
         work=facts.work,
-        peak_gib=facts.peak_gib if total.peak_gib is None else total.peak_gib,
-        peak_of=total.peak_of,
-        failures=FailureList.of(reduction.measurements.failures()),
+        peak_gib=facts.peak_gib if total["peak_gib"] is None else total["peak_gib"],
+        peak_of=total["peak_of"],
+        failures=FailureList.of(measured.failures()),
         cells=cells,
     )
     if about is None or len(cells) == 1:
@@ -114,16 +127,15 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     """The summary of one cell."""
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
     key = (cell.benchmark, cell.name)
-    totals, headline = reduction.measurements.totals(key), outcomes.metrics[0]
+    measured, headline = reduction.measurements, outcomes.metrics[0]
+    totals = measured.totals(key)
+    if totals["peak_gib"] is None:
+        totals["peak_gib"] = facts.peak_gib
     counted = {metric: outcomes.count(metric, cell.name) for metric in outcomes.metrics}
     estimates = {metric.name: outcomes.estimate(metric, own) for metric, own in counted.items()}
     scores_by = {metric.name: outcomes.by_group(metric, own) for metric, own in counted.items()}
-    total, kept, newlines = (
-        totals.tokens_total,
-        totals.tokens_kept,
-        totals.tokens_with_newlines,
-    )
-    actual = kept / total if total else None
+    total, newlines = totals["tokens_total"], totals["tokens_with_newlines"]
+    actual = totals["tokens_kept"] / total if total else None
     full = [c.name for c in facts.cells if (c.benchmark, c.method) == (cell.benchmark, BASELINE)]
     versus_full = None
     if full and full[-1] in outcomes.cells and cell.method != BASELINE:
@@ -131,16 +143,16 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
             outcomes, cell.name, outcomes, full[-1], profile=reduction.profile
         )
     bits = outcomes.bits(cell.name)
-    counts = _counts(bits, outcomes)
     # Averaged so by the benchmark's authors, e.g. accuracy over the tasks of MLVU.
     averaged = scores_by[headline.name].get(facts_of(cell.benchmark).macro_group or "", {})
     read = counted[headline].counts & ((bits & OK) > 0)
     is_answered = headline.unit == "question" and read.any()
+    of_cell = ("name", "benchmark", "protocol", "method")
+    of_run = ("run_id", "model", "num_frames", "input_size", "checkpoint")
     return CellSummary(
-        name=cell.name,
-        benchmark=cell.benchmark,
-        protocol=cell.protocol,
-        method=cell.method,
+        **{name: getattr(cell, name) for name in of_cell},
+        **{name: getattr(facts, name) for name in of_run},
+        **totals,
         options=dict(cell.options),
         metric=headline.name,
         scores={name: one for name, one in estimates.items() if one is not None},
@@ -149,30 +161,17 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         harness=outcomes.harness_value(cell.name, cell.protocol),
         scores_by=scores_by,
         cross=outcomes.cross(headline, counted[headline]),
-        counts=counts,
-        readings=reduction.measurements.readings(key),
+        counts=_counts(bits, outcomes),
+        readings=measured.readings(key),
         retention_requested=cell.retention,
         retention_actual=actual,
         retention_with_newlines=newlines / total if total and newlines else None,
         equivalent_retention=None if actual is None else actual * cell.mean_layer_share,
-        tokens_total=total,
-        tokens_kept=kept,
-        tokens_with_newlines=newlines,
-        clip_text_tokens=totals.clip_text_tokens,
-        latency_ms=totals.latency_ms,
-        cache=totals.cache,
-        throughput=totals.throughput(counts.num_clips, counts.num_questions, None),
-        prefill_tflops=totals.prefill_tflops(cell, facts.llm),
-        peak_gib=facts.peak_gib if totals.peak_gib is None else totals.peak_gib,
-        peak_of=totals.peak_of,
+        throughput=measured.throughput(key),
+        prefill_tflops=measured.prefill_tflops(cell, facts.llm),
         versus_full=versus_full,
         questions_digest=outcomes.digest(cell.name),
-        run_id=facts.run_id,
-        model=facts.model,
-        num_frames=facts.num_frames,
-        input_size=facts.input_size,
         llm_shape=(facts.llm.num_layers, facts.llm.hidden_size) if facts.llm else None,
-        checkpoint=facts.checkpoint,
     )
 
 
@@ -208,3 +207,107 @@ def _run_counts(reduction: Reduction) -> QuestionCounts:
         ),
         num_different=sum(one.num_questions for one in every),
     )
+
+
+class Reduction:
+    """What is kept of answers: outcomes per question, and sums per cell.
+
+    Args:
+        mode: `"throughput"` or `"profile"`; decides what counts as a measurement.
+        confusion: Group of the questions by which right and chosen options are counted; "" for
+            none.
+
+    Attributes:
+        outcomes: Benchmark -> right and wrong.
+        measurements: Everything else.
+    """
+
+    def __init__(self, mode: str, confusion: str = "") -> None:
+        self.profile = mode == "profile"
+        self.outcomes: dict[str, Outcomes] = {}
+        self.measurements = Measurements(profile=self.profile, confusion=confusion)
+
+    def add(self, table: pa.Table) -> None:
+        """Take the answers about some clips, which come in no other table."""
+        benchmarks = table["benchmark"].unique().to_pylist()
+        for name in benchmarks:
+            answers = AnswerColumns(table if len(benchmarks) == 1 else _of(table, name))
+            if name not in self.outcomes:
+                self.outcomes[name] = Outcomes(
+                    name, profile=self.profile, measurements=self.measurements
+                )
+            self.outcomes[name].add(answers)
+
+
+def reduce_table(answers: pd.DataFrame, mode: str, confusion: str = "") -> Reduction:
+    """Reduce answers that are in memory."""
+    reduction = Reduction(mode, confusion)
+    reduction.add(pa.Table.from_pandas(answers, preserve_index=False))
+    return reduction
+
+
+def reduce_runs(
+    folders: Sequence[Path],
+    mode: str,
+    *,
+    only: Mapping[str, Digests] | None = None,
+    confusion: str = "",
+) -> Reduction:
+    """Read and check the answers of a run, or of several runs that have no clip in common.
+
+    Args:
+        folders: Run directories.
+        mode: `"throughput"` or `"profile"`.
+        only: Benchmark -> sorted digests of the questions that count; benchmarks that are not
+            named count as a whole.
+        confusion: As `Reduction`.
+
+    Raises:
+        DamagedFileError: If a file is damaged.
+        FileNotFoundError: If a run has no answers.
+    """
+    reduction = Reduction(mode, confusion)
+    for folder in folders:
+        for table in parts_of(folder).whole_clips():
+            table = table if only is None else _chosen(table, only)
+            if len(table):
+                reduction.add(table)
+    return reduction
+
+
+def parts_of(run_dir: Path) -> AnswerParts:
+    """The answers of a run.
+
+    Raises:
+        FileNotFoundError: If there are none.
+    """
+    parts = AnswerParts(run_dir / "answers")
+    if not parts.overview.names:
+        raise MissingFileError(
+            f"{home_of(run_dir)} holds no answers/*.parquet; "
+            f"continue the run with --resume {resumed_as(run_dir)}"
+        )
+    return parts
+
+
+def questions_asked(run_dir: Path) -> dict[str, Digests]:
+    """Benchmark -> sorted digests of the questions of a run, from the names of its answers."""
+    found: dict[str, list[Digests]] = {}
+    for table in parts_of(run_dir).names():
+        for benchmark in table["benchmark"].unique().to_pylist():
+            keys = question_keys(AnswerColumns(_of(table, benchmark)))
+            found.setdefault(benchmark, []).append(keys)
+    return {name: np.unique(np.concatenate(keys)) for name, keys in found.items()}
+
+
+def _chosen(table: pa.Table, only: Mapping[str, Digests]) -> pa.Table:
+    """The rows of a table whose question counts."""
+    answers = AnswerColumns(table)
+    keys, stays = question_keys(answers)[answers.questions[0]], np.ones(len(answers), dtype=bool)
+    for benchmark, chosen in only.items():
+        stays &= ~answers.equals("benchmark", benchmark) | is_in(keys, chosen)
+    return answers.table.filter(pa.array(stays))
+
+
+def _of(table: pa.Table, benchmark: str) -> pa.Table:
+    return table.filter(pc.equal(table["benchmark"], benchmark))

@@ -18,8 +18,7 @@ from jobs.results.facts import ShardSize, SkippedMethod
 from pipeline.cache.features import open_store
 from pipeline.clips import Pools
 from pipeline.executors.choice import Choice, choose
-from pipeline.methods import plan_methods, raise_if_not_served
-from pipeline.plan import Plan, plan_clips
+from pipeline.plan import Plan, plan_clips, plan_methods, raise_if_not_served
 from pipeline.progress.resume import Continued
 from pipeline.redaction import redacted
 from pipeline.resources.devices import reserves_gpus
@@ -28,7 +27,7 @@ from pipeline.settings import Executor, Settings
 from pipeline.sizing import AutoPools
 from pipeline.sources import Sources
 from pipeline.storage import Storage
-from pipeline.storage.mirror import Mirror, mirrored
+from pipeline.storage.copies import Mirror, mirrored
 from pipeline.storage.urls import Place, Url, place
 from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark, build_benchmark
@@ -412,7 +411,10 @@ def make_plan(
         features = None
         if not profile:
             stored = (wanted.features, wanted.feature_dtype)
-            features = open_store(cache_root, built.model, *stored, fill=not answer, clock=clock)
+            needs = frozenset(name for _, one in built.methods for name in one.compressor.needs)
+            features = open_store(
+                cache_root, built.model, *stored, needs=needs, fill=not answer, clock=clock
+            )
         methods, compressors, caches = plan_methods(
             built.methods, built.model, cache_root, clock, features.cache if features else None
         )
@@ -425,7 +427,7 @@ def make_plan(
             recompute=profile,
             identify=identify if generate else WithoutFiles(identify, built.benchmarks.values()),
             features=features,
-            needs={name: compressor.needs for name, compressor in compressors.items()},
+            compressors=compressors,
         )
     except (UserError, OSError) as error:
         raise RecipeError(" ".join(str(error).split())) from error

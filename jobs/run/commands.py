@@ -14,8 +14,9 @@ from rich.console import Console
 from jobs import exit_codes
 from jobs.config.bounded_yaml import load_yaml
 from jobs.config.recipe import Job, RecipeError
+from jobs.extras import raise_if_missing
+from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.build import BuiltJob, build
 from jobs.run.driver import execute
@@ -58,6 +59,7 @@ def run_jobs(
     Raises:
         RecipeError: If several jobs are to continue one run, or a job is invalid.
     """
+    raise_if_missing("jobs")
     several, fills = len(jobs) > 1, kind == "precompute"
     if several and locations.resume:
         raise RecipeError(
@@ -154,13 +156,11 @@ def _finish_answers(
 ) -> tuple[RunSummary, list[str]]:
     """Write summary and report of a run; returns the summary and the lines to show."""
     # Imported here so that the job does not wait for the imports of plots and tables.
-    from jobs.report.page import write_report
+    from jobs.report.compare import REPORT_FILE, write_report
     from jobs.report.tables.cells import render_profile, render_table
-    from jobs.results.replies import unread_notes
-    from jobs.results.summary import write_summary
+    from jobs.results.quantities import unread_notes
 
-    summary = write_summary(folder)
-    report = write_report(folder, summary).name
+    summary = write_report(folder)
     facts, cells = done.facts, summary.cells
     note = f" ({facts.note})" if facts.note else ""
     benchmarks = ", ".join(dict.fromkeys(cell.benchmark for cell in facts.cells))
@@ -172,7 +172,7 @@ def _finish_answers(
         *(f"skipped: {entry.name} ({entry.reason})" for entry in facts.skipped),
         f"clips:   {counted(done)}",
         f"answers: {run_dir / 'answers'}",
-        f"report:  {run_dir / report}",
+        f"report:  {run_dir / REPORT_FILE}",
     ]
 
 

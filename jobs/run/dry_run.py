@@ -16,12 +16,7 @@ import yaml
 from rich.console import Console
 
 from jobs.config.recipe import Job
-from jobs.estimate.memory import (
-    ActorMemory,
-    Questions,
-    encoder_memory,
-    language_memory,
-)
+from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
 from jobs.estimate.work import (
     CellTokens,
     Counts,
@@ -123,9 +118,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> dic
     num_cpus = sum(node.get("CPU", 0) for node in nodes)
 
     def time(pools: Pools | None) -> dict[str, Any]:
-        timing = time_job(seconds, pools, num_cpus, price_per_hour=how.price_per_hour)
-        stages = [{**asdict(stage), "wall_s": stage.wall_s} for stage in timing.stages]
-        return {**asdict(timing), "stages": stages}
+        return time_job(seconds, pools, num_cpus, price_per_hour=how.price_per_hour)
 
     return {
         "model": plan.model.name,
@@ -185,7 +178,7 @@ def _memory(
     settings: Settings,
     encoder: VisionEncoder | None,
     language: LayoutAndEngine | None,
-    questions: Questions,
+    questions: Mapping[str, Any],
 ) -> dict[str, ActorMemory]:
     """Stage -> estimated memory of one of its actors, for stages where it is known."""
     found: dict[str, ActorMemory] = {}
@@ -196,23 +189,23 @@ def _memory(
         engine = language.engine if language is not None else None
         model = engine.model if isinstance(engine, NativeEngine) else None
         device = placed(plan.model, settings, "answer").device
-        found["answer"] = language_memory(model, plan.model, questions, device)
+        found["answer"] = language_memory(model, plan.model, device, **questions)
     return found
 
 
-def _questions(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> Questions:
-    """Describe the questions of an answer actor, which determine its memory."""
+def _questions(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> dict[str, Any]:
+    """Describe the questions of an answer actor as arguments of `language_memory`."""
     alone = job.mode == "profile"
     shares = not alone and any(one.method.pruner is None for one in plan.methods)
     num_clips = max(1, counts.clips - counts.without_file)
     batch_tokens = job.answer.batch_tokens
-    return Questions(
-        longest=max((one.longest for one in cells), default=0),
-        reply=max((one.max_new_tokens for one in plan.protocols.values()), default=16),
-        together=max(1, -(-counts.questions // num_clips)) if shares else 1,
-        prompts=max(1, counts.answers),
-        batch_tokens=1 if alone else None if batch_tokens == "auto" else batch_tokens,
-    )
+    return {
+        "longest": max((one.longest for one in cells), default=0),
+        "reply": max((one.max_new_tokens for one in plan.protocols.values()), default=16),
+        "together": max(1, -(-counts.questions // num_clips)) if shares else 1,
+        "prompts": max(1, counts.answers),
+        "batch_tokens": 1 if alone else None if batch_tokens == "auto" else batch_tokens,
+    }
 
 
 def _nodes(address: str | None) -> list[dict[str, float]]:

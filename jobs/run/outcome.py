@@ -19,8 +19,7 @@ from jobs.results.facts import CellFacts, JobFacts, ShardSize, WorkCounts
 from jobs.run.build import BuiltJob, device_name, items_of
 from jobs.run.progress import is_decoded
 from pipeline.clips import FAILED
-from pipeline.methods import PlannedMethod
-from pipeline.plan import Plan
+from pipeline.plan import Plan, PlannedMethod
 from pipeline.progress.answers import AnswerWriter
 from pipeline.redaction import redacted
 from pipeline.rows import AnswerRow, Result

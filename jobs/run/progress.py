@@ -20,7 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from jobs.results.run_summary import RunSummary
+from jobs.results.cell_summary import RunSummary
 from pipeline.clips import DECODE_VIDEO
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan

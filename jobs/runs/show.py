@@ -14,14 +14,13 @@ from jobs.report.formatting import DASH, Table, shortened
 from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import render_table
+from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, RunState, find_run, find_runs, state_of
 from jobs.units import human_age, human_bytes
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
-from tango_core.errors import InputError
 
 _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "size", "age")
 _RIGHT = {"cells", "score %", "size", "age"}
@@ -54,7 +53,7 @@ def runs_table(states: Sequence[RunState], max_width: int | None = None) -> str:
     """
     rows = [_row(one) for one in states]
     header, shrink = list(_HEADER), _SHRINK
-    if max_width is not None and max(map(len, Table(_HEADER, rows).plain())) > max_width:
+    if max_width is not None and Table(_HEADER, rows).width > max_width:
         header = ["bench" if name == "benchmark" else name for name in header]
         stamps = {row[0][:_STAMP] for row in rows}
         if len(stamps) == len(rows):
@@ -151,14 +150,9 @@ def _summary(run: FoundRun) -> RunSummary | None:
     """The numbers of a run; `None` without any, and for a comparison of runs."""
     if SUMMARY_FILE not in run.files:
         return None
-    try:
-        data = json.loads(run.storage.read(SUMMARY_FILE))
-        return None if data.get("kind") == "comparison" else RunSummary.from_json(data)
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{run.place}/{SUMMARY_FILE} is damaged ({type(error).__name__}); "
-            f"`tango report {run.place}` writes it again"
-        ) from error
+    if (run.json(SUMMARY_FILE) or {}).get("kind") == "comparison":
+        return None
+    return parse_summary(run.storage.read(SUMMARY_FILE), run.place)
 
 
 def _failures(summary: RunSummary, max_width: int | None) -> Iterator[str]:
@@ -224,8 +218,8 @@ def replicated(
     with ExitStack() as copies:
         folders = [copies.enter_context(local_copy(one)) for one in places]
         into = copies.enter_context(local_copy(target, lambda name: False))
-        report = report_replicates(folders, into)
+        page, sentences = report_replicates(folders, into)
     lines = []
-    for text in report.sentences:
+    for text in sentences:
         lines += textwrap.wrap(text, max_width or 100, subsequent_indent="  ")
-    return "\n".join([*lines, "", f"table: {target / report.page.name}"])
+    return "\n".join([*lines, "", f"table: {target / page.name}"])

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jobs.report.formatting import Table, estimate_percent, interval, percent
-from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
+from jobs.results.cell_summary import (
+    CellSummary,
+    RunSummary,
+    have_one_headline,
+    headline_title,
+    metric_title,
+)
 from jobs.results.facts import CellFacts, JobFacts
 from jobs.results.quantities import Comparison, to_plain
-from jobs.results.run_summary import RunSummary
 from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
 from pipeline.runtime import process
@@ -156,7 +161,7 @@ def _known(metrics: Mapping[str, float | None]) -> dict[str, float]:
 
 def flatten(tree: object, prefix: str = "") -> dict[str, str]:
     """Flatten nested settings to dotted keys: `{"method": {"name": "tango"}}` -> `method.name`."""
-    if isinstance(tree, Mapping) and tree:
+    if isinstance(tree, Mapping) and (tree or not prefix):
         items: Iterator[tuple[object, object]] = iter(tree.items())
     elif isinstance(tree, Sequence) and not isinstance(tree, str) and tree:
         items = iter(enumerate(tree))
@@ -185,77 +190,65 @@ def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
     )
 
 
-def tags_of(facts: JobFacts) -> dict[str, str]:
-    """Tags of a run. Code and machine may differ between attempts, so they are not parameters."""
-    return _filled(
-        {
-            **_subject(facts, facts.cells),
-            "mlflow.source.git.commit": facts.git_commit,
-            "git_commit": facts.git_commit,
-            "mode": facts.mode,
-            "cache": ", ".join(facts.caches),
-            "device": facts.device,
-            "left_out": ", ".join(entry.name for entry in facts.skipped),
-            **{f"version.{name}": version for name, version in facts.versions.items()},
-            **{f"float32.{name}": value for name, value in facts.float32_products.items()},
-        }
-    )
+def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
+    """Tags of a run, or of one cell of a sweep.
+
+    Code and machine may differ between attempts, so they are not parameters.
+    """
+    cells = facts.cells if cell is None else (cell,)
+    tags = {
+        **_common_tags(facts.kind, facts.model, facts.num_frames, facts.mode),
+        "benchmark": _listed(one.benchmark for one in cells),
+        "method": _listed(one.method for one in cells),
+        "protocol": _listed(one.protocol for one in cells if one.protocol),
+        "mlflow.source.git.commit": facts.git_commit,
+        "git_commit": facts.git_commit,
+        "cache": ", ".join(facts.caches),
+        "device": facts.device,
+        "left_out": ", ".join(entry.name for entry in facts.skipped),
+        **{f"version.{name}": version for name, version in facts.versions.items()},
+        **{f"float32.{name}": value for name, value in facts.float32_products.items()},
+    }
+    if cell is not None:
+        tags |= {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
+    return _filled(tags)
 
 
-def cell_tags(cell: CellFacts, facts: JobFacts) -> dict[str, str]:
-    """Tags of one cell of a sweep: those of the run, with the cell's retention and cache."""
-    of_cell = {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
-    return _filled({**tags_of(facts), **_subject(facts, [cell]), **of_cell})
-
-
-def job_tags(job: object, kind: str) -> dict[str, str]:
-    """Tags of a running job, from its recipe.
+def job_tags(recipe: Mapping[str, Any], kind: str) -> dict[str, str]:
+    """Tags of a running job.
 
     Args:
-        job: Parsed content of `job.yaml`.
+        recipe: Parsed content of `job.yaml`.
         kind: The command.
     """
-    recipe = job if isinstance(job, Mapping) else {}
     methods = [recipe.get("method"), *(recipe.get("methods") or ())]
     model = recipe.get("model") or {}
     return _filled(
         {
-            **_source_tags(kind),
-            "model": str(model.get("name", "")),
-            "benchmark": _listed(str(own["name"]) for own in _benchmarks_of(recipe)),
-            "method": _listed(str(own["name"]) for own in methods if own),
-            "num_frames": str(model.get("num_frames") or ""),
-            "mode": str(recipe.get("mode", "")),
+            **_common_tags(kind, model.get("name"), model.get("num_frames"), recipe.get("mode")),
+            "benchmark": _listed(str(one["name"]) for one in _benchmarks_of(recipe)),
+            "method": _listed(str(one["name"]) for one in methods if one),
         }
     )
+
+
+def _common_tags(kind: str, model: object, num_frames: object, mode: object) -> dict[str, str]:
+    """Tags for searching, for the user, and for the UI's columns "Source" and "Type"."""
+    return {
+        "kind": kind,
+        "mlflow.source.name": f"tango {kind}",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.user": process.user(),
+        "model": str(model or ""),
+        "num_frames": str(num_frames or ""),
+        "mode": str(mode or ""),
+    }
 
 
 def _benchmarks_of(recipe: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The benchmark sections of a recipe."""
     sections = [recipe.get("benchmark"), *(recipe.get("benchmarks") or ())]
     return [section for section in sections if isinstance(section, Mapping) and section]
-
-
-def _source_tags(kind: str) -> dict[str, str]:
-    """Tags for the UI's columns "Source" and "Type", and for the user."""
-    return {
-        "kind": kind,
-        "mlflow.source.name": f"tango {kind}",
-        "mlflow.source.type": "LOCAL",
-        "mlflow.user": process.user(),
-    }
-
-
-def _subject(facts: JobFacts, cells: Sequence[CellFacts]) -> dict[str, str]:
-    """Tags for searching and grouping: command, model, benchmarks, methods."""
-    return {
-        **_source_tags(facts.kind),
-        "model": facts.model,
-        "benchmark": _listed(cell.benchmark for cell in cells),
-        "method": _listed(cell.method for cell in cells),
-        "protocol": _listed(cell.protocol for cell in cells if cell.protocol),
-        "num_frames": str(facts.num_frames or ""),
-    }
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -266,19 +259,18 @@ def _filled(values: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in values.items() if value}
 
 
-def datasets_of(job: object, benchmark: str | None = None) -> list[DatasetInput]:
+def datasets_of(recipe: Mapping[str, Any], benchmark: str | None = None) -> list[DatasetInput]:
     """One MLflow dataset input per benchmark of a recipe.
 
     The digest depends only on the recipe (benchmark, split, seed, protocol, limit, shard), so runs
     with the same questions have the same digest; the files are not read.
 
     Args:
-        job: Parsed content of `job.yaml`.
+        recipe: Parsed content of `job.yaml`; empty for an imported run.
         benchmark: Name of a single benchmark; `None` for all.
     """
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    recipe = job if isinstance(job, Mapping) else {}
     inputs = []
     for section in _benchmarks_of(recipe):
         name = str(section["name"])

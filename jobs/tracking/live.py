@@ -148,7 +148,7 @@ class LiveRun:
             self._points += [(name, value, *when) for name, value in metrics.items()]
 
     def end(self, status: Status, reason: str = "") -> None:
-        """Mark the run as ended without results, if the store responds within seconds.
+        """Mark the run as ended without results; waits some seconds if the store has responded.
 
         Args:
             status: `KILLED` if it was interrupted, else `FAILED`.
@@ -157,7 +157,7 @@ class LiveRun:
         if self._thread.is_alive() and not self._reason:
             self._reason = redacted(reason or status)
             self._commands.put(status)
-            self._thread.join(_END_WITHIN_S[status] if self._runs else 0)
+            self._thread.join(_END_WITHIN_S[status] if self._progress_at else 0)
 
     def finish(self, results: Path, idle_s: float = IDLE_S) -> str | None:
         """Upload the results; logs a warning instead of failing.

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.config.bounded_yaml import load_yaml
+from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import SUMMARY_FILE
 from jobs.tracking import contents
 from jobs.tracking.runs import (
@@ -36,8 +36,8 @@ from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from pipeline.storage.leases import Lease
-from tango_core.errors import InputError, MissingFileError
-from tango_core.local_files import parse_json, read_text
+from tango_core.errors import MissingFileError
+from tango_core.local_files import parse_json
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -119,11 +119,16 @@ class Results:
     """
 
     def __init__(self, run_dir: Path) -> None:
-        self.run_dir, self.facts, self.job = run_dir, JobFacts.load(run_dir), read_job(run_dir)
-        # A job that only fills caches has counts instead of cells.
-        fills = self.facts.kind == "precompute"
-        self.counts = _summary_file(run_dir) if fills else {}
-        self.summary = None if fills else read_summary(run_dir)
+        self.run_dir, self.facts = run_dir, JobFacts.load(run_dir)
+        path = run_dir / JOB_FILE
+        self.recipe = load_yaml(path.read_bytes()) if path.is_file() else {}  # {} if imported
+        content = _read(run_dir, SUMMARY_FILE)
+        self.summary: RunSummary | None = None
+        if self.facts.kind == "precompute":  # it has counts instead of cells
+            self.metrics = contents.precompute_metrics(parse_json(content.decode(), SUMMARY_FILE))
+        else:
+            self.summary = parse_summary(content, run_dir)
+            self.metrics = contents.parent_metrics(self.summary)
         self._now_ms = self._ended_ms = int(1000 * time.time())
         self._started_ms = None
         if started := self.facts.started_at:
@@ -133,23 +138,20 @@ class Results:
 
     def upload(self, runs: MlflowRuns) -> str:
         """Upload metrics, then files; returns the id of the parent run."""
-        facts, summary, job = self.facts, self.summary, self.job
-        tags = contents.tags_of(facts)
-        params = {} if job is None else contents.flatten(job)
-        metrics = contents.precompute_metrics(self.counts)
+        facts, summary = self.facts, self.summary
+        tags, params = contents.tags_of(facts), contents.flatten(self.recipe)
         if summary is not None:
             tags |= {NOTE_TAG: contents.describe(facts, summary)}
-            metrics = contents.parent_metrics(summary)
             if len(summary.cells) == 1:
                 tags |= {"retention": f"{facts.cells[0].retention:g}"}
-            if job is None or len(summary.cells) == 1:
+            if not self.recipe or len(summary.cells) == 1:
                 params = {**contents.cell_params(summary.cells[0], facts), **params}
         run = runs.start(tags, self._started_ms)
         parent = str(run.info.run_id)
         # At the last live step, because the UI shows the value with the largest step.
         step = int(run.data.tags.get("num_clips") or 0)
-        points = [(name, value, self._now_ms, step) for name, value in metrics.items()]
-        runs.settings(run, params, contents.datasets_of(job), points)
+        points = [(name, value, self._now_ms, step) for name, value in self.metrics.items()]
+        runs.settings(run, params, contents.datasets_of(self.recipe), points)
         if summary is not None:
             self._upload_cells(runs, summary, run)
         self._upload_files(runs, parent)
@@ -166,7 +168,7 @@ class Results:
             if several:
                 name = f"{cell.benchmark}: {cell.name}"
                 tags = {
-                    **contents.cell_tags(facts, self.facts),
+                    **contents.tags_of(self.facts, facts),
                     CELL_TAG: name,
                     PARENT_TAG: str(parent.info.run_id),
                     NOTE_TAG: contents.describe_cell(cell, self.facts),
@@ -174,7 +176,7 @@ class Results:
                 run = runs.start(tags, self._started_ms, name, existing)
                 metrics = contents.cell_metrics(cell)
                 points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]
-                datasets = contents.datasets_of(self.job, cell.benchmark)
+                datasets = contents.datasets_of(self.recipe, cell.benchmark)
                 runs.settings(run, contents.cell_params(cell, self.facts), datasets, points)
                 content = redacted_inside(cell.to_json())
                 runs.client.log_dict(run.info.run_id, content, SUMMARY_FILE)
@@ -215,34 +217,11 @@ class Results:
             runs.log(parent, tags={NOTE_TAG: note})
 
 
-def read_job(run_dir: Path) -> object | None:
-    """Parse the resolved recipe of a run; `None` for an imported run."""
-    path = run_dir / JOB_FILE
-    return load_yaml(path.read_bytes()) if path.is_file() else None
-
-
-def read_summary(run_dir: Path) -> RunSummary:
-    """Load the summary of a run.
-
-    Raises:
-        MissingFileError: If the run has no summary.
-        InputError: If its summary is damaged.
-    """
-    try:
-        return RunSummary.from_json(_summary_file(run_dir))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{run_dir / SUMMARY_FILE} is damaged ({type(error).__name__}: {error}); "
-            f"write it again with `tango report {run_dir}`"
-        ) from error
-
-
-def _summary_file(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / SUMMARY_FILE
+def _read(run_dir: Path, name: str) -> bytes:
+    path = run_dir / name
     if not path.is_file():
         raise MissingFileError(
-            f"{run_dir} has no {SUMMARY_FILE}; write it with `tango report {run_dir}`, "
+            f"{run_dir} has no {name}; write it with `tango report {run_dir}`, "
             "or run `tango precompute` again if it only filled caches"
         )
-    found: dict[str, Any] = parse_json(read_text(path), path.name)
-    return found
+    return path.read_bytes()

@@ -14,7 +14,6 @@ from typing import Any
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jobs.results.answer_columns import (
@@ -76,7 +75,6 @@ _TABLES = {
     "texts": pa.schema(
         [("clip", _NUMBER), ("question_id", _TEXT), ("text", _TEXT), ("options", _TEXT)]
     ),
-    "kinds": pa.schema([("kind", _NUMBER), ("name", _TEXT), ("value", _TEXT)]),
 }
 # Clips, questions and sets of groups are numbered in order of first occurrence.
 _NUMBERED = """
@@ -121,6 +119,9 @@ class QuestionIndex:
         runs: The runs to index.
         folder: An empty directory for the database.
 
+    Attributes:
+        kinds: Groups of every kind of question, as name -> value.
+
     Raises:
         DamagedFileError: If a part of a run is damaged.
         ValueError: If two shards of a job contain the same question.
@@ -144,9 +145,9 @@ class QuestionIndex:
             self._connection.register("incoming", schema.empty_table())
             self._connection.execute(f"CREATE TABLE {name} AS SELECT * FROM incoming")
         self._fill()
-        self.num_questions, self.num_clips, self.num_kinds = (
+        self.num_questions, self.num_clips = (
             int(self.rows(f"SELECT count(*) AS n FROM {table}")[0]["n"])
-            for table in ("questions", "clips", "groupings")
+            for table in ("questions", "clips")
         )
         self.has_words = bool(self.rows("SELECT 1 FROM questions WHERE text <> '' LIMIT 1"))
 
@@ -184,10 +185,12 @@ class QuestionIndex:
         clips = {(row["benchmark"], row["video_id"]): row["clip"] for row in names}
         for number, group in enumerate(self.runs.groups):
             self._add_asked(number, group, clips)
-        for row in self.rows("SELECT kind, groups FROM groupings"):
-            groups = {printable(k): printable(v) for k, v in read_groups(row["groups"]).items()}
-            kinds = [row["kind"]] * len(groups)
-            self._insert("kinds", kind=kinds, name=[*groups], value=[*groups.values()])
+        self.kinds = [
+            {printable(name): printable(value) for name, value in read_groups(groups).items()}
+            for (groups,) in self._connection.execute(
+                "SELECT groups FROM groupings ORDER BY kind"
+            ).fetchall()
+        ]
         self._connection.execute(_JOINED)
 
     def _stage(self, answers: AnswerColumns, columns: dict[str, int], run: int) -> None:
@@ -202,7 +205,7 @@ class QuestionIndex:
             question_id=answers.table["question_id"],
             groups=[texts[code] for code in codes.tolist()],
             col=own.astype(np.int32),
-            letter=list(letters_of(answers).tobytes().decode("ascii")),
+            letter=letters_of(answers),
             run=np.full(len(own), run, np.int32),
             **{name: _column(answers.table, name) for name in SHOWN},
         )
@@ -240,26 +243,20 @@ class QuestionIndex:
         self._connection.execute(f"INSERT INTO {target} SELECT * FROM incoming")
 
 
-def letters_of(columns: AnswerColumns) -> npt.NDArray[np.uint8]:
-    """(n,) outcome letter of every answer as a byte.
+def letters_of(columns: AnswerColumns) -> list[str]:
+    """Outcome letter of every answer.
 
     Lower-case r, w, u, n mark answers about damaged clips that were kept.
     """
-    bits = columns.bits
-    known = (bits & SCORED) > 0
-    letters = np.full(len(bits), ord("N"), np.uint8)
-    letters[known & ((bits & OK) > 0)] = ord("W")
-    letters[(bits & RIGHT) > 0] = ord("R")
-    letters[known & ((bits & UNPARSED) > 0)] = ord("U")
-    answered = (bits & (OK | UNPARSED)) > 0
-    letters[answered & ((bits & DAMAGED_BIT) > 0)] += ord("r") - ord("R")
-    failed = (bits & FAILED_BIT) > 0
-    letters[failed | ~answered] = ord("x")
+    known, right, ok, unparsed, failed, damaged = (
+        (columns.bits & bit) > 0 for bit in (SCORED, RIGHT, OK, UNPARSED, FAILED_BIT, DAMAGED_BIT)
+    )
     codes, names = columns.texts("status")
-    for code, name in enumerate(names):
-        if name in STATUSES:
-            letters[failed & (codes == code)] = ord(STATUSES[name][0])
-    return letters
+    reasons = np.array([*(STATUSES.get(name, "x")[0] for name in names), "x"])[codes]
+    letters = np.select([known & unparsed, right, known & ok], ["U", "R", "W"], "N")
+    letters = np.where(damaged, np.char.lower(letters), letters)
+    letters = np.where(ok | unparsed, letters, "x")
+    return [str(letter) for letter in np.where(failed, reasons, letters)]
 
 
 def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:

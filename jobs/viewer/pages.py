@@ -111,8 +111,8 @@ class Pages:
         """Data loaded at the start of a session: runs, columns, benchmarks, groups."""
         index = self.index
         groups: dict[str, list[str]] = {}
-        for row in index.rows("SELECT DISTINCT name, value FROM kinds ORDER BY name, value"):
-            groups.setdefault(row["name"], []).append(row["value"])
+        for name, value in sorted({pair for kind in index.kinds for pair in kind.items()}):
+            groups.setdefault(name, []).append(value)
         benchmarks = index.rows(
             "SELECT benchmark, count(*) AS n FROM questions GROUP BY benchmark "
             "ORDER BY min(question)"
@@ -141,7 +141,7 @@ class Pages:
             "groups": {
                 name: values for name, values in groups.items() if len(values) <= _MOST_VALUES
             },
-            "kinds": [self._groups(kind) for kind in range(index.num_kinds)],
+            "kinds": [list(kind.items()) for kind in index.kinds],
             "outcomes": OUTCOMES,
             "statuses": STATUSES,
             "sorts": list(SORTS),
@@ -157,11 +157,6 @@ class Pages:
             [column],
         )
         return {"right": row["num_right"], "asked": row["asked"]}
-
-    def _groups(self, kind: int) -> list[list[str]]:
-        """The groups of a kind of question."""
-        rows = self.index.rows("SELECT name, value FROM kinds WHERE kind = ?", [kind])
-        return [[row["name"], row["value"]] for row in rows]
 
     def _replies(self, start: int) -> Json:
         """Replies to some questions: the distinct texts, and the index of each column's text."""
@@ -207,7 +202,7 @@ class Pages:
             ],
             "missing": [] if words else [NO_WORDS],
             "questions": [
-                _question(row, words.get(row["id"], {}), self._groups(row["kind"]), answers)
+                _question(row, words.get(row["id"], {}), self.index.kinds[row["kind"]], answers)
                 for row in questions
             ],
         }
@@ -250,7 +245,7 @@ class Pages:
 def _question(
     row: dict[str, Any],
     words: dict[str, Any],
-    groups: list[list[str]],
+    groups: dict[str, str],
     answers: Sequence[dict[str, Any]],
 ) -> Json:
     """One question with its answers by column."""
@@ -264,7 +259,7 @@ def _question(
         "answer": words.get("answer", right),
         "accepted": [printable(one) for one in words.get("accepted", [])],
         "span": span_text((span[0], span[1])) if (span := words.get("span")) else None,
-        "groups": groups,
+        "groups": list(groups.items()),
         "outcomes": row["outcomes"],
         "answers": {
             str(answer["col"]): {

@@ -107,6 +107,8 @@ def _write_shard(
         for entry, table in zip(entries, _ahead(read, entries, storage), strict=True):
             if isinstance(table, CacheError):
                 yield file_of(entry), brief(table, folder)
+            elif table is not None and set(table.schema.names) > set(cache.schema.names):
+                continue  # large signals stay in files of their own
             elif table is not None and not table.schema.equals(cache.schema):
                 yield file_of(entry), "another program has written it, with other columns"
             elif table is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -18,26 +18,54 @@ from tango_core.compressors import METHODS
 from tango_core.compressors.base import Compressor
 from tango_core.errors import MissingFileError
 from tango_core.ops.transfer import download_together, upload
-from tango_core.types import CompressedVideo, NotFiniteError
+from tango_core.types import CompressedVideo, NotFiniteError, VisualFeatures
 
 T = TypeVar("T", CompressedVideo, Combination)
 
 
 def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
-    """The token set of a method, in host memory.
+    """The token set of a method that does not read the question; see `derived_for`."""
+    (entry,) = derived_for(compressor, found, [found.features])
+    return entry
+
+
+def derived_for(
+    compressor: Compressor, found: ReadFeatures, asked: Sequence[VisualFeatures]
+) -> list[Entry]:
+    """The token sets of a method, one per question, in host memory.
 
     Args:
         compressor: Compressor of the method.
         found: Features of the clip, on any device.
+        asked: The same features with each question.
 
     Raises:
         NotFiniteError: If merging finite tokens gave NaN or infinity.
     """
     started = time.perf_counter()
-    video = compressor.compress(found.features)
-    if video.tokens.is_cuda:
-        torch.cuda.synchronize(video.tokens.device)
-    ms = (time.perf_counter() - started) * 1000
+    return finished(compressor.compress_for(asked), found, started)
+
+
+def finished(videos: Sequence[CompressedVideo], found: ReadFeatures, started: float) -> list[Entry]:
+    """The token sets that a method made of features, in host memory.
+
+    Args:
+        videos: Results of the method, on any device.
+        found: Features of the clip.
+        started: `time.perf_counter()` when the method was called.
+
+    Raises:
+        NotFiniteError: If merging finite tokens gave NaN or infinity.
+    """
+    if videos[-1].tokens.is_cuda:
+        torch.cuda.synchronize(videos[-1].tokens.device)
+    ms = (time.perf_counter() - started) * 1000 / len(videos)
+    for video in videos:
+        _raise_if_not_finite(video)
+    return [Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms) for video in videos]
+
+
+def _raise_if_not_finite(video: CompressedVideo) -> None:
     # A finite sum shows at once that all tokens are finite; else it may have overflowed itself.
     is_finite = bool(video.tokens.sum(dtype=torch.float32).isfinite())
     if not is_finite and not bool(video.tokens.isfinite().all()):
@@ -46,7 +74,6 @@ def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
             f"tokens that this method merged are NaN or infinite in {dtype}; set model.dtype to "
             "float32 or bfloat16"
         )
-    return Entry(on_cpu(video), found.decode_video_ms, found.encode_ms, ms)
 
 
 def serves(compressor: Compressor, stored: frozenset[str] | set[str]) -> bool:
@@ -110,6 +137,8 @@ def materialise(cache: TokenCache, report: Callable[[str, str | None], None]) ->
     compressor = compressor_of(cache.settings)
     if compressor is None:
         raise CacheError("its method does not come with this version of tango-video")
+    if compressor.question_field is not None:
+        raise CacheError("its method reads the questions, which are not stored")
     read = features_with(cache, compressor)
     for key in sorted(lacking):
         problem = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -23,19 +23,6 @@ from tango_core.errors import InputError
 PART_BYTES = 256 * 10**6
 # Columns about the cache's own storage format, which an export does not use.
 _INNER_COLUMNS = ["dtype", "shape", "checksum", "format_version"]
-
-
-def saved(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> bytes:
-    """A safetensors file; equal content gives equal bytes.
-
-    The library (0.8) writes the metadata in an order that differs from process to process.
-    """
-    data = save(dict(tensors))
-    length = int.from_bytes(data[:8], "little")
-    header = {"__metadata__": dict(sorted(metadata.items())), **json.loads(data[8 : 8 + length])}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + data[8 + length :]
 
 
 def export_cache(
@@ -109,7 +96,7 @@ def write_safetensors(target: Storage, clips: Iterable[ClipFile]) -> None:
             name, about = f"{clip.key}.safetensors", clip_columns(clip)
             # The format accepts only strings.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
-            target.write(name, saved(tensors, metadata))
+            target.write(name, save(tensors, metadata))
             line = {"file": name, **about, **more}
             index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 

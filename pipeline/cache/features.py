@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from pipeline.cache.directory import KIND, MANIFEST, CacheDirectory
 from pipeline.cache.names import (
+    LARGE_SIGNALS,
     SIGNALS,
     TOKENS,
     entry_name,
     file_of,
     held_by,
-    signals_part,
+    signals_parts,
     split,
 )
 from pipeline.cache.rows import (
@@ -119,9 +120,10 @@ class FeatureCache(CacheDirectory):
         if not signals_alone:
             table = tokens_table(clip, features, ms, stored_as=self.dtype, rounded=rounded, **made)
             entries.append((clip.key, table))
-        if found := {name: getattr(features, name) for name in signals}:
+        for part in signals_parts(signals):
+            found = {name: getattr(features, name) for name in held_by([part])}
             table = signals_table(clip, features, found, ms, **made)
-            entries.append((entry_name(clip.key, signals_part(found)), table))
+            entries.append((entry_name(clip.key, part), table))
 
         def put() -> None:
             for entry, table in entries:
@@ -159,7 +161,8 @@ class FeatureCache(CacheDirectory):
                 content = {**self._row(entry_name(key, part), remove_damaged).content, **content}
         if absent := sorted(needs - content.keys()):
             raise CacheError(f"{self.storage.path(file_of(key))} has no {', '.join(absent)}")
-        content = {name: one for name, one in content.items() if name not in set(SIGNALS) - needs}
+        unread = {*SIGNALS, *LARGE_SIGNALS} - needs
+        content = {name: one for name, one in content.items() if name not in unread}
         model: Any = self.settings.get("model")
         anchored = isinstance(model, dict) and model.get("companions") == "anchor"
         features = VisualFeatures(**content, anchored=anchored)
@@ -218,6 +221,7 @@ def open_store(
     stored: Stored,
     dtype: FeatureDtype = "auto",
     *,
+    needs: frozenset[str] = frozenset(),
     fill: bool = False,
     clock: Clock = SYSTEM_CLOCK,
 ) -> FeatureStore | None:
@@ -231,6 +235,7 @@ def open_store(
         model: The model.
         stored: What the job stores.
         dtype: How tokens are stored.
+        needs: Signals that the job's methods read.
         fill: See `FeatureStore`.
         clock: Clock for the dates of entries.
     """
@@ -238,7 +243,7 @@ def open_store(
         cache = open_features(root, model.identity(), "auto", clock)
         exists = cache.storage.exists(MANIFEST)
         return FeatureStore(cache, frozenset(), writes=False) if exists else None
-    signals = model.provides if stored == "all" else frozenset[str]()
+    signals = model.provides & {*SIGNALS, *needs} if stored == "all" else frozenset[str]()
     return FeatureStore(open_features(root, model.identity(), dtype, clock), signals, fill=fill)
 
 

@@ -16,7 +16,14 @@ from collections.abc import Iterable
 TOKENS = "tokens"
 PLAN = "plan"
 SIGNALS = ("attention", "frame_embeddings", "keys", "saliency")
-"""The optional fields of `VisualFeatures`."""
+"""The fields of `VisualFeatures` that `cache.features: all` stores of every clip."""
+LARGE_SIGNALS = (
+    *("deep_attention", "merged_attention", "shallow_attention"),
+    *("text_aligned", "tower_tokens", "unpooled_tokens"),
+)
+"""Fields of `VisualFeatures` that are stored only for jobs with a method that reads them."""
+FRAME_MAP = ("frame_map", "source_timestamps")
+"""Fields that are stored with the tokens of an encoder that merges frames."""
 
 _FILE = re.compile(r"[0-9a-f]{20}(?:-[a-z_]+)*\.parquet")
 _SUFFIX = ".parquet"
@@ -38,7 +45,7 @@ def is_entry_file(name: str) -> bool:
 
 
 def entry_name(key: str, part: str) -> str:
-    """Name of the entry of a part of a clip: `TOKENS`, or a result of `signals_part`."""
+    """Name of the entry of a part of a clip: `TOKENS`, or one of `signals_parts`."""
     return key if part == TOKENS else f"{key}-{part}"
 
 
@@ -48,9 +55,13 @@ def split(entry: str) -> tuple[str, str]:
     return key, part or TOKENS
 
 
-def signals_part(names: Iterable[str]) -> str:
-    """Name of the part that holds these signals."""
-    return "-".join(sorted(names))
+def signals_parts(names: Iterable[str]) -> list[str]:
+    """Names of the parts that hold these signals: one for all of `SIGNALS`, one for large ones."""
+    signals = sorted(names)
+    groups = [
+        [one for one in signals if (one in LARGE_SIGNALS) == large] for large in (False, True)
+    ]
+    return ["-".join(group) for group in groups if group]
 
 
 def held_by(parts: Iterable[str]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from zlib_ng.zlib_ng import crc32
 
-from pipeline.cache.names import SIGNALS, TOKENS
+from pipeline.cache.names import FRAME_MAP, LARGE_SIGNALS, SIGNALS, TOKENS
 from pipeline.clips import bounds
 from pipeline.rows import source_columns, source_of
 from pipeline.storage.seal import digest_of
@@ -73,6 +73,16 @@ SCHEMA = pa.schema(
         ("format_version", pa.int32()),
     ]
 )
+
+
+def _signal_columns(name: str) -> list[tuple[str, pa.DataType]]:
+    return [
+        (name, pa.large_binary()),
+        (f"{name}_dtype", pa.string()),
+        (f"{name}_shape", pa.list_(pa.int32())),
+    ]
+
+
 FEATURES_SCHEMA = pa.schema(
     [
         (TOKENS, pa.large_binary()),
@@ -88,15 +98,7 @@ FEATURES_SCHEMA = pa.schema(
         ("sinks", pa.list_(pa.int32())),
         ("duration_s", pa.float64()),
         ("frame_height", pa.int32()),
-        *(
-            column
-            for name in SIGNALS
-            for column in (
-                (name, pa.large_binary()),
-                (f"{name}_dtype", pa.string()),
-                (f"{name}_shape", pa.list_(pa.int32())),
-            )
-        ),
+        *(column for name in SIGNALS for column in _signal_columns(name)),
         ("checksum", pa.string()),
         ("decode_ms", pa.float64()),
         ("encode_ms", pa.float64()),
@@ -277,7 +279,9 @@ def tokens_table(
         "token_crcs": crcs,
         "tokens_digest": hashlib.sha256(crcs).hexdigest()[:32],
     }
-    table = _sealed_table(row, FEATURES_SCHEMA, cache, without=(TOKENS,))
+    merged = {name: one for name in FRAME_MAP if (one := getattr(features, name)) is not None}
+    row |= _tensor_columns(merged)
+    table = _sealed_table(row, _schema_with(merged), cache, without=(TOKENS,))
     # Not through Python objects, which would copy all tokens twice.
     offsets = pa.py_buffer(np.array([0, data.size], np.int64))
     buffers = [None, offsets, pa.py_buffer(data.reshape(-1))]
@@ -294,13 +298,29 @@ def signals_table(
     created_at: datetime,
     cache: str,
 ) -> pa.Table:
-    """The row with some signals of a clip; for the arguments see `tokens_table`."""
+    """The row with some signals of a clip; for the arguments see `tokens_table`.
+
+    Large signals have columns in the rows that hold them alone.
+    """
     row = {**_common(clip, features, ms, created_at), "sinks": list(features.sinks)}
-    for name, value in signals.items():
+    row |= _tensor_columns(signals)
+    return _sealed_table(row, _schema_with(signals), cache, without=(TOKENS,))
+
+
+def _tensor_columns(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for name, value in tensors.items():
         row[name] = _bytes_of(value).tobytes()
         row[f"{name}_dtype"] = _dtype_name(value)
         row[f"{name}_shape"] = list(value.shape)
-    return _sealed_table(row, FEATURES_SCHEMA, cache, without=(TOKENS,))
+    return row
+
+
+def _schema_with(tensors: Iterable[str]) -> pa.Schema:
+    """The schema of a row that holds these tensors."""
+    names = [name for name in tensors if name not in SIGNALS]
+    columns = [pa.field(*column) for name in names for column in _signal_columns(name)]
+    return pa.schema([*FEATURES_SCHEMA, *columns])
 
 
 def checked_tokens(table: pa.Table, key: str, cache: str) -> StoredClip:
@@ -356,8 +376,8 @@ def checked_features(table: pa.Table, key: str, cache: str) -> FeatureRow:
         "sinks": tuple(row["sinks"]),
         "source": source_of(row),
     }
-    for name in SIGNALS:
-        if row[name] is not None:
+    for name in (*SIGNALS, *LARGE_SIGNALS, *FRAME_MAP):
+        if row.get(name) is not None:
             content[name] = _tensor(row[name], row[f"{name}_dtype"], row[f"{name}_shape"])
     if row["shape"] is not None:
         tokens, companions = _parted(_feature_tokens(table, row), axes=2)

@@ -61,6 +61,7 @@ class _Stages:
         self.last = ("", "")
         self.is_warm = False
         self._started: dict[str, Callable[[Clip], Any]] = {}
+        self._began: dict[str, float] = {}
 
     def single(self, clips: Iterable[Clip]) -> Iterator[list[Clip]]:
         """Yield clips one by one, and the clip of the warm-up once more."""
@@ -75,7 +76,10 @@ class _Stages:
         decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
 
         def decoded(clip: Clip) -> Clip:
-            return self._run(decode, clip) if decode.takes(clip) else clip
+            if not decode.takes(clip):
+                return clip
+            done: Clip = self._begin(decode)(clip)
+            return self._end(decode, clip, done)
 
         with closing(done_ahead(clips, decoded, 1, lambda clip: 1)) as coming:
             for clip, decoding in coming:
@@ -85,7 +89,7 @@ class _Stages:
                     self._start(stage)  # while the first clip is decoded
                 done = decoding.result()
                 for stage in stages:
-                    done = self._run(stage, done)
+                    done = self._end(stage, done, self._begin(stage)(done))
                 yield done
 
     def answer(self, clips: Iterable[Clip]) -> Iterator[Result]:
@@ -94,14 +98,18 @@ class _Stages:
         run = Metered(stream_of(self._start(stage)), stage.name, self.board)
         return cast("Iterator[Result]", run(clips))
 
-    def _run(self, stage: Stage, clip: Clip) -> Clip:
-        """Run one clip through a stage and report it."""
+    def _begin(self, stage: Stage) -> Callable[[Clip], Any]:
+        """Report that a stage takes a clip; returns the stage."""
         run = self._start(stage)
         self.board.started(stage.name)
-        began = SYSTEM_CLOCK.monotonic()
-        done: Clip = run(clip)
+        self._began[stage.name] = SYSTEM_CLOCK.monotonic()
+        return run
+
+    def _end(self, stage: Stage, clip: Clip, done: Clip) -> Clip:
+        """Report that a stage has finished a clip; returns the finished clip."""
         status = done.status if clip.status == "ok" else SKIPPED
-        self.board.finished(stage.name, SYSTEM_CLOCK.monotonic() - began, status)
+        seconds = SYSTEM_CLOCK.monotonic() - self._began[stage.name]
+        self.board.finished(stage.name, seconds, status)
         return done
 
     def _start(self, stage: Stage) -> Callable[[Clip], Any]:

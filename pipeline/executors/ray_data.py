@@ -31,8 +31,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from pipeline.clips import Stage, stages_of
 from pipeline.errors import WorkerError
 from pipeline.executors.attempts import JobLedger
-from pipeline.executors.cluster import living_nodes
-from pipeline.executors.lost_nodes import RoomWatch
+from pipeline.executors.cluster import RoomWatch, living_nodes
 from pipeline.executors.ray_reports import DriverReport, mirrored, slots_of
 from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard

@@ -5,7 +5,6 @@ Every worker imports this module, so it must not import torch.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from pipeline.metrics import (
 from pipeline.resources.node_usage import UsageReader
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import Result
+from pipeline.runtime.clock import Ticker
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
@@ -158,15 +158,13 @@ def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None
 
     The gauges of the job's size are set again as well.
     """
-    end = threading.Event()
 
     def copy() -> None:
-        while not end.wait(_COPY_EVERY_S):
-            _copy(actor, board)
-            report.sizes()
+        _copy(actor, board)
+        report.sizes()
 
-    thread = threading.Thread(target=copy, name="tango-board", daemon=True)
-    thread.start()
+    copies = Ticker(copy, _COPY_EVERY_S, "tango-board")
+    copies.start()
     try:
         yield
         for _ in range(_LAST_LOOKS):
@@ -175,8 +173,7 @@ def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None
                 break
             time.sleep(_LAST_LOOK_EVERY_S)
     finally:
-        end.set()
-        thread.join()
+        copies.stop()
 
 
 def _copy(actor: Any, board: JobBoard) -> None:

@@ -18,11 +18,12 @@ from pipeline.errors import DeviceError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.executors.ray_reports import WorkerReport, usage_reader
 from pipeline.metrics import Metered, stream_of
+from pipeline.resources.devices import room_for
 from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import clips_in, output_of, to_table
+from pipeline.runtime import stopping
 from pipeline.runtime.clock import Ticker
-from pipeline.runtime.process import leave_at_once
 
 LOST_GPU = 70
 """Exit code of a worker that can no longer use its GPU."""
@@ -65,10 +66,6 @@ class StageActor:
     def __init__(
         self, stage: Stage, arguments: dict[str, Any], ledger: Any, pool: ActorPool
     ) -> None:
-        from pipeline.resources.gpu_memory import (
-            room_for,  # needs torch, which a decode worker lacks
-        )
-
         with room_for(stage.name, pool, arguments.get("model")):
             run = stream_of(stage.load()(**arguments))
         attempts = cast("AttemptLedger", _RemoteLedger(ledger))
@@ -88,7 +85,7 @@ class StageActor:
         try:
             done = to_table(self._run(clips_in(block)), self._schema)
         except DeviceError:
-            leave_at_once(LOST_GPU)  # a normal exit would wait for the GPU
+            stopping.leave(LOST_GPU)  # a normal exit would wait for the GPU
         self._report.flush()
         return done
 

@@ -8,11 +8,12 @@ sets `model.device: cuda`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pipeline.resources.pools import ActorPool
+from pipeline.resources.pools import ActorPool, PoolError
 
 if TYPE_CHECKING:
     from pipeline.clips import Pools
@@ -98,3 +99,45 @@ def doubts(
                 f"{setting} is 0: the {HALVES[stage]} runs on the CPU, though {found}; "
                 f"set {setting} above 0, or pools to auto"
             )
+
+
+# Memory that CUDA itself uses per process, outside of PyTorch's allocator.
+_CONTEXT = 2**29
+
+
+@contextmanager
+def room_for(stage: str, pool: ActorPool, model: ModelSpec | None) -> Iterator[None]:
+    """Context manager for loading a half of the model into the GPU memory that a pool reserves.
+
+    A process that reserves a fraction of a GPU cannot allocate more than that share from then on,
+    so workers that share a GPU do not use each other's memory.
+
+    Args:
+        stage: Name of the actor's stage.
+        pool: Pool of the actor.
+        model: The model that the actor loads; `None` for a stage without one.
+
+    Raises:
+        PoolError: If the weights do not fit; the message names the setting.
+    """
+    if stage not in HALVES or model is None or not model.device.startswith("cuda"):
+        yield
+        return
+    import torch
+
+    from tango_core.models.placement import resolve_devices
+
+    for device in resolve_devices(model.device) if 0 < pool.num_gpus < 1 else ():
+        _, total = torch.cuda.mem_get_info(device)
+        share = max(0.0, pool.num_gpus - _CONTEXT / total)
+        torch.cuda.set_per_process_memory_fraction(share, device.index)
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        reason = " ".join(str(error).split())[:200]
+        setting = f"pools.{stage}.num_gpus"
+        raise PoolError(
+            f"{setting} is {pool.num_gpus:g}, and the {HALVES[stage]} does not fit into that much "
+            f"GPU memory ({reason}); raise {setting}, set model.dtype to bfloat16, end what else "
+            "is on the GPU, or use a larger one"
+        ) from None

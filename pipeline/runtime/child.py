@@ -95,14 +95,8 @@ class Child:
             MemoryError: If the call needed more than the memory limit; the child was replaced.
             CrashError: If the child died.
             ChildStartError: If no child can be started here.
-            ValueError: If `function` cannot be imported by name.
             Exception: Any error of the function.
         """
-        if function.__module__ == "__main__" or "<" in function.__qualname__:
-            raise ValueError(
-                f"{function.__qualname__} cannot run in a child process; "
-                "define it at the top level of an importable module"
-            )
         request = pickle.dumps((function, args, timeout_s), protocol=5)
         with self._lock:
             self._ensure_running()

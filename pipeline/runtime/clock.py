@@ -6,66 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Protocol
-
-
-class Repeated(Protocol):
-    """A function that is called at intervals from a background thread."""
-
-    def start(self) -> None:
-        """Start calling; the first call is after one interval."""
-        ...
-
-    def stop(self, *, wait: bool = True) -> None:
-        """Stop calling.
-
-        Args:
-            wait: Whether to wait for a running call.
-        """
-        ...
-
-
-class Clock(Protocol):
-    """Interface of clocks."""
-
-    def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never decreases."""
-        ...
-
-    def now(self) -> datetime:
-        """Date and time in UTC, with the time zone."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-    def repeat(self, call: Callable[[], object], every_s: float, name: str) -> Repeated:
-        """Create a repeated call, which must be started; see `Ticker`."""
-        ...
-
-
-class SystemClock:
-    """The clock of this machine."""
-
-    def monotonic(self) -> float:
-        """See `Clock`."""
-        return time.monotonic()
-
-    def now(self) -> datetime:
-        """See `Clock`."""
-        return datetime.now(UTC)
-
-    def sleep(self, seconds: float) -> None:
-        """See `Clock`."""
-        time.sleep(seconds)
-
-    def repeat(self, call: Callable[[], object], every_s: float, name: str) -> Repeated:
-        """See `Clock`."""
-        return Ticker(call, every_s, name)
-
-
-SYSTEM_CLOCK: Clock = SystemClock()
 
 
 class Ticker:
@@ -84,11 +24,15 @@ class Ticker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """See `Repeated`."""
+        """Start calling; the first call is after one interval."""
         self._thread.start()
 
     def stop(self, *, wait: bool = True) -> None:
-        """See `Repeated`."""
+        """Stop calling.
+
+        Args:
+            wait: Whether to wait for a running call.
+        """
         self._end.set()
         if wait and self._thread.is_alive():
             self._thread.join()
@@ -96,3 +40,26 @@ class Ticker:
     def _run(self) -> None:
         while not self._end.wait(self._every_s):
             self._call()
+
+
+class Clock:
+    """The clock of this machine; tests pass subclasses that simulate time."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary moment; never decreases."""
+        return time.monotonic()
+
+    def now(self) -> datetime:
+        """Date and time in UTC, with the time zone."""
+        return datetime.now(UTC)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def repeat(self, call: Callable[[], object], every_s: float, name: str) -> Ticker:
+        """Create a repeated call, which must be started; see `Ticker`."""
+        return Ticker(call, every_s, name)
+
+
+SYSTEM_CLOCK = Clock()

@@ -8,7 +8,6 @@ import signal
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 
 def host() -> str:
@@ -17,7 +16,7 @@ def host() -> str:
 
 
 def user() -> str:
-    """Name of who runs this; empty for a user id without a name, as containers have."""
+    """Name of the user; empty for a user id without a name, as in containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -30,9 +29,9 @@ def pid() -> int:
 
 
 def machine() -> str:
-    """This start of this machine and this container; empty where the system does not say.
+    """Id of this boot of the machine or container; empty if unknown.
 
-    Process ids may be compared only where it is the same.
+    Process ids may be compared only if it is the same.
     """
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -42,16 +41,12 @@ def machine() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine is there and is not only waiting to be collected."""
-    return _stat(pid, 0) not in ("", "Z", "X")
-
-
-def _stat(pid: int, field: int) -> str:
-    """A field behind the name of a process in its `/proc` entry; empty if there is none."""
+    """Whether a process of this machine exists and is no zombie."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
-    except (OSError, IndexError):
-        return ""
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
 def end_descendants() -> None:
@@ -70,14 +65,9 @@ def end_descendants() -> None:
 
 
 def _parents() -> dict[int, int]:
-    """Process id -> that of its parent; empty where the system does not say."""
+    """Process id -> id of its parent; empty if unknown."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, IndexError, ValueError):
             found[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     return found
-
-
-def leave_at_once(code: int) -> NoReturn:
-    """End this process without another step of its own, buffers and threads included."""
-    os._exit(code)

@@ -16,14 +16,15 @@ from functools import partial
 
 import torch
 
-from pipeline.cache.derived import derived, on_device, serves
+from pipeline.cache.derived import derived_for, on_device, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
-from pipeline.methods import PlannedMethod
+from pipeline.plan import PlannedMethod
+from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
 from pipeline.rows import AnswerRow, Result, result_of
 from pipeline.stages.answer_rows import (
     DIGEST_LENGTH,
@@ -34,9 +35,8 @@ from pipeline.stages.answer_rows import (
     kept_digest,
     of_damaged,
 )
-from pipeline.stages.compress import root_of
+from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
-from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.threads import done_ahead
 from pipeline.storage.faults import store_fault
 from tango_core.benchmarks.base import Protocol
@@ -60,8 +60,9 @@ class ClipState:
         questions: The clip's questions.
         protocol: Builds the prompts and reads the replies.
         times: Cache name -> milliseconds that its method took to compress the clip.
-        answers: Answer rows of every method; `None` while a method's answers are missing.
-        entries: Cache name -> tokens, for the caches read so far.
+        requests: Every method with each group of questions that share its token set.
+        answers: Answer rows of every request; `None` while its answers are missing.
+        entries: Cache name and key -> tokens, for the token sets read so far.
         features: The clip's features on the device, until the last method's tokens are computed.
         fault: Storage error; remaining methods fail at once instead of waiting for it again.
         done: The result, once all methods are done.
@@ -71,8 +72,9 @@ class ClipState:
     questions: tuple[Question, ...]
     protocol: Protocol
     times: Mapping[str, float | None]
+    requests: list[tuple[PlannedMethod, QuestionGroup]]
     answers: list[list[AnswerRow] | None]
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[tuple[str, str], Entry] = field(default_factory=dict)
     features: ReadFeatures | None = None
     fault: Exception | None = None
     done: Result | None = None
@@ -80,11 +82,11 @@ class ClipState:
 
 @dataclass(eq=False)
 class MethodRequest:
-    """All questions about a clip, asked with one method.
+    """Questions about a clip that are asked with one method and one token set.
 
     Attributes:
         work: State of the clip.
-        index: Index of the method.
+        index: Index in `ClipState.requests`.
         facts: Columns that have the same value in all answer rows.
         prompts: The protocol's prompts, one per question.
         failure: Status of the answers if the request fails.
@@ -95,6 +97,12 @@ class MethodRequest:
     facts: AnswerRow
     prompts: list[Prompt] = field(default_factory=list)
     failure: str = ANSWER_QUESTIONS.failure
+
+    @property
+    def questions(self) -> list[Question]:
+        """The questions."""
+        _, group = self.work.requests[self.index]
+        return [self.work.questions[index] for index in group.questions]
 
 
 class LostEntryError(CacheError):
@@ -141,6 +149,7 @@ class AnswerQuestions:
         self.language_model = load_language_model(model)
         # Read ahead only with a GPU: on a CPU the reading thread would slow the model down.
         self.read_ahead = _READ_AHEAD if self.device.type == "cuda" else 0
+        self._question_reader = QuestionReader(model)
         self._num_frames = model.frames.num_frames
         self._needs = frozenset[str]().union(*(one.method.compressor.needs for one in self.methods))
         self._session: AnswerSession[ClipPrompts] | None = None
@@ -199,18 +208,24 @@ class AnswerQuestions:
     def _requests(self, clips: Iterable[Clip], states: deque[ClipState]) -> Iterator[MethodRequest]:
         """Yield every clip with every method; append the state of each clip to `states`."""
         for clip in clips:
+            units = [
+                (planned, group)
+                for planned in self.methods
+                for group in groups_of(clip, planned.method.compressor)
+            ]
             work = ClipState(
                 clip,
                 questions_of(clip),
                 self.protocols[clip.benchmark],
                 json.loads(clip.compress_ms or "{}"),
-                [None] * len(self.methods),
+                units,
+                [None] * len(units),
             )
             states.append(work)
-            if not self.methods:
+            if not units:
                 self._close(work)
             errors = json.loads(clip.compress_errors or "{}")
-            for index, planned in enumerate(self.methods):
+            for index, (planned, _) in enumerate(units):
                 if clip.status != "ok":
                     self._fail(work, index, clip.status, str(clip.error))
                 elif planned.cache in errors:
@@ -227,15 +242,17 @@ class AnswerQuestions:
         Called for one request at a time, possibly in the read-ahead thread.
         """
         self._tidy()
-        work, planned = request.work, self.methods[request.index]
+        work = request.work
+        planned, group = work.requests[request.index]
         if work.answers[request.index] is not None:
             return None
         if work.fault is not None:
             raise work.fault
-        if planned.cache not in work.entries:
+        name = planned.cache, group.key
+        if name not in work.entries:
             started = time.perf_counter()
             try:
-                work.entries[planned.cache] = self._entry(request, planned)
+                self._read(request, planned)
             except Exception as error:
                 work.fault = error if store_fault(error, root_of(self.caches)) else None
                 raise
@@ -243,9 +260,11 @@ class AnswerQuestions:
                 work.features = None
             ms = (time.perf_counter() - started) * 1000
             request.facts = replace(request.facts, cache_read_ms=ms)
-        entry = work.entries[planned.cache]
+        entry = work.entries[name]
+        if group.text is not None:
+            request.facts = replace(request.facts, compress_ms=entry.compress_ms)
         video, bounds = entry.video, work.clip.bounds
-        request.prompts += self._prompts(work, entry)
+        request.prompts += self._prompts(request, entry)
         request.facts = replace(
             request.facts,
             tokens_total=video.num_total,
@@ -263,8 +282,8 @@ class AnswerQuestions:
         )
         return session.prepared(clip_prompts)
 
-    def _entry(self, request: MethodRequest, planned: PlannedMethod) -> Entry:
-        """The clip's tokens, computed from its stored features or read from the method's cache.
+    def _read(self, request: MethodRequest, planned: PlannedMethod) -> None:
+        """Add the token sets of a method, computed from stored features or read from its cache.
 
         Raises:
             LostEntryError: If an entry that the plan relies on is gone or damaged; damaged entries
@@ -272,36 +291,44 @@ class AnswerQuestions:
         """
         work, compressor = request.work, planned.method.compressor
         key, stored = work.clip.clip_key, work.clip.stored or ()
+        groups = [group for method, group in work.requests if method is planned]
         try:
             if self.features is None or not serves(compressor, held_by(stored)):
-                return self.caches[planned.cache].read(key)
+                for group in groups:
+                    entry = self.caches[planned.cache].read(group.key)
+                    work.entries[planned.cache, group.key] = entry
+                return
             if work.features is None:
                 needs = self._needs & held_by(stored)
                 found = self.features.cache.read(key, stored, needs, remove_damaged=True)
                 work.features = with_second_try(partial(on_device, found, self.device))
             request.failure = COMPRESS_VIDEO.failure
-            entry = with_second_try(partial(derived, compressor, work.features))
+            asked = self._question_reader.asked(work.features.features, groups)
+            entries = with_second_try(partial(derived_for, compressor, work.features, asked))
             request.failure = ANSWER_QUESTIONS.failure
-            request.facts = replace(request.facts, compress_ms=entry.compress_ms)
-            return entry
+            request.facts = replace(request.facts, compress_ms=entries[0].compress_ms)
+            for group, entry in zip(groups, entries, strict=True):
+                work.entries[planned.cache, group.key] = entry
         except (CacheError, FileNotFoundError) as error:
             # Remove all damaged token sets now, so that one retry computes all of them.
-            for cache in self.caches.values():
+            for method, group in work.requests:
+                cache = self.caches[method.cache]
                 try:
-                    cache.read(key)
+                    cache.read(group.key)
                 except FileNotFoundError:
                     continue
                 except CacheError:
-                    cache.discard(key)
+                    cache.discard(group.key)
             raise LostEntryError(f"{error}; --resume computes it again") from error
 
-    def _prompts(self, work: ClipState, entry: Entry) -> list[Prompt]:
-        """The prompts of all questions, with the video's subtitles if the protocol shows them."""
+    def _prompts(self, request: MethodRequest, entry: Entry) -> list[Prompt]:
+        """The prompts of the questions, with the video's subtitles if the protocol shows them."""
+        work = request.work
         subtitles, video = subtitles_of(work.clip), entry.video
         times = tuple(video.timestamps.tolist())
         length_s = video.source.duration_s if video.source else times[-1]
         watched = replace(Watched.of(self._num_frames, length_s, times[-1]), times=times)
-        return [work.protocol.prompt(one, subtitles, watched) for one in work.questions]
+        return [work.protocol.prompt(one, subtitles, watched) for one in request.questions]
 
     def _tidy(self) -> None:
         """Remove the token sets of damaged clips; must not run at the same time as `_request`."""
@@ -329,7 +356,7 @@ class AnswerQuestions:
         # a lost entry is retried with all methods: both end the whole clip.
         if fault or lost:
             status = ANSWER_QUESTIONS.failure
-            every = range(len(self.methods))
+            every = range(len(work.requests))
             work.answers = [self._failed_rows(work, index, status, reason) for index in every]
             work.done = result_of(work.clip, _all(work), store_fault=fault, lost_entry=lost)
         else:
@@ -343,26 +370,26 @@ class AnswerQuestions:
                 answer_row(request.facts, q, a, protocol),
                 prompt_digest=digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
             )
-            for q, a, prompt in zip(request.work.questions, answers, request.prompts, strict=True)
+            for q, a, prompt in zip(request.questions, answers, request.prompts, strict=True)
         ]
 
     def _fail(self, work: ClipState, index: int, status: str, reason: str) -> None:
-        """Store a failed answer for every question of a clip with one method."""
+        """Store a failed answer for every question of a request."""
         self._put(work, index, self._failed_rows(work, index, status, reason))
 
     def _failed_rows(
         self, work: ClipState, index: int, status: str, reason: str
     ) -> list[AnswerRow]:
         """Rows of failed answers, one per question."""
-        planned = self.methods[index]
+        planned, group = work.requests[index]
         facts = facts_of(work.clip, planned, work.times.get(planned.cache))
         return [
-            answer_row(facts, question, failure(status), work.protocol, reason)
-            for question in work.questions
+            answer_row(facts, work.questions[one], failure(status), work.protocol, reason)
+            for one in group.questions
         ]
 
     def _put(self, work: ClipState, index: int, rows: list[AnswerRow]) -> None:
-        """Store the rows of a method; close the clip if it was the last one."""
+        """Store the rows of a request; close the clip if it was the last one."""
         work.answers[index] = rows
         if all(rows is not None for rows in work.answers):
             self._close(work)
@@ -371,7 +398,7 @@ class AnswerQuestions:
         """Build the clip's result and free its tokens once all methods are done."""
         answers, clip = _all(work), work.clip
         if clip.damage:
-            self._unwanted.extend((name, clip.clip_key) for name in list(work.entries))
+            self._unwanted.extend(work.entries)
             answers = [of_damaged(answer, clip.damage) for answer in answers]
         work.entries.clear()
         work.features = None

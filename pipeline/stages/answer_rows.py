@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.rows import Entry
 from pipeline.clips import ANSWER_QUESTIONS, DAMAGED, Clip
-from pipeline.methods import PlannedMethod
+from pipeline.plan import PlannedMethod
 from pipeline.rows import AnswerRow
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.judge import judge

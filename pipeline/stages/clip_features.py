@@ -6,20 +6,20 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
 from pipeline.cache.derived import on_device
 from pipeline.cache.features import FeatureStore, ReadFeatures
-from pipeline.cache.names import TOKENS, signals_part
+from pipeline.cache.names import TOKENS, signals_parts
 from pipeline.cache.rows import INT8, ClipIdentity, rounded
 from pipeline.clips import one_line
 from pipeline.resources.pools import PoolError
 from pipeline.stages.device_faults import with_second_try
 from pipeline.stages.threads import Writers
 from tango_core.models.base import VisionEncoder
-from tango_core.models.memory_faults import free_memory, is_out_of_memory
+from tango_core.models.memory_faults import is_out_of_memory
 from tango_core.ops.finite import raise_for_values, raise_if_not_finite
 from tango_core.types import VideoFrames, VisualFeatures
 
@@ -61,33 +61,24 @@ class FeatureSource:
         self.store, self.device = store, device
         self.writers = writers or Writers(0)
         self._load = load
-        self._encoder: VisionEncoder | None = None
-        self._no_room: str | None = None
 
-    @property
+    @cached_property
     def encoder(self) -> VisionEncoder:
         """The vision encoder.
 
         Raises:
-            PoolError: If it does not fit into the device's memory; it is not loaded again then.
+            PoolError: If it does not fit into the device's memory.
         """
-        if self._no_room is not None:
-            raise PoolError(self._no_room)
-        if self._encoder is not None:
-            return self._encoder
         try:
-            self._encoder = with_second_try(self._load)
-            return self._encoder
+            return with_second_try(self._load)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            self._no_room = (
-                "the vision encoder does not fit into the free memory of its device "
-                f"({one_line(str(error))[:200]}); raise pools.compress.num_gpus, or use a "
-                "larger GPU"
-            )
-        free_memory()  # outside of `except`, where the error still references loaded weights
-        raise PoolError(self._no_room)
+            reason = one_line(str(error))[:200]
+        raise PoolError(
+            f"the vision encoder does not fit into the free memory of its device ({reason}); raise "
+            "pools.compress.num_gpus, or use a larger GPU"
+        )
 
     def encoded(self, frames: VideoFrames, needs: frozenset[str]) -> ClipFeatures:
         """Encode a clip without storing its features.
@@ -127,7 +118,7 @@ class FeatureSource:
         assert self.store is not None
         cache, signals = self.store.cache, frozenset(to_encode) - {TOKENS}
         kept = sorted(signals & self.store.signals) if self.store.writes else []
-        parts = [signals_part(kept)] if kept else []
+        parts = signals_parts(kept)
         if TOKENS in to_encode:
             features, ms = self._encode(frames, signals)
             raise_if_not_finite(features, signals)

@@ -7,26 +7,30 @@ the next clip is encoded. A clip is returned when all its token sets are written
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
-from pipeline.cache.derived import derived, serves
+from pipeline.cache.derived import finished, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
+from pipeline.cache.fingerprint import canonical_json
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry, identity_of
 from pipeline.clips import COMPRESS_VIDEO, Clip
-from pipeline.errors import DeviceError
+from pipeline.errors import DeviceError, WorkerError
+from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
 from pipeline.rows import source_of
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of
-from pipeline.stages.same_code import raise_if_other_code
 from pipeline.stages.threads import Writers
 from pipeline.storage.faults import store_fault
 from tango_core.compressors.base import Compressor
@@ -95,6 +99,7 @@ class CompressVideo:
         # Without a GPU or a store, writing threads would only slow the encoder down.
         waits = device.type == "cuda" or any(c.storage.store for c in self.caches.values())
         self.writers = Writers(_WRITERS if waits else 0)
+        self.questions = QuestionReader(model)
         self.source = FeatureSource(partial(load_encoder, model), features, device, self.writers)
         self.source.encoder  # noqa: B018  (load now, because every clip needs it)
 
@@ -198,9 +203,18 @@ class CompressVideo:
                 times[name] = None
                 return
             found = ReadFeatures(source.features, identity, decode_video_ms, source.encode_ms)
-            entry = derived(self.compressors[name], found)
-            writings[name] = self.writers.begin(partial(self.caches[name].write, identity, entry))
-            times[name] = entry.compress_ms
+            groups = [
+                group
+                for group in groups_of(clip, self.compressors[name])
+                if damaged or group.text is None or not self.caches[name].holds_file(group.key)
+            ]
+            if not groups:
+                return
+            asked = self.questions.asked(found.features, groups)
+            started = time.perf_counter()
+            entries = finished(self.compressors[name].compress_for(asked), found, started)
+            writings[name] = self.writers.begin(partial(self._write, name, clip, groups, entries))
+            times[name] = entries[0].compress_ms
 
         errors = each_on_its_own(missing, compress, root_of(self.caches))
         clip = replace(
@@ -212,13 +226,23 @@ class CompressVideo:
         return Compressed(clip.without_frames(), times, errors, writings, source.writing)
 
     def _written_before(self, name: str, clip: Clip) -> Entry | None:
-        """Token set written by an earlier attempt whose worker died; `None` for none."""
+        """A token set, if an earlier attempt whose worker died wrote all; else `None`."""
         cache = self.caches[name]
-        if not cache.holds_file(clip.clip_key):
+        keys = [group.key for group in groups_of(clip, self.compressors[name])]
+        if not keys or not all(cache.holds_file(key) for key in keys):
             return None
         with suppress(FileNotFoundError, CacheError):
-            return cache.read(clip.clip_key)
+            entries = [cache.read(key) for key in keys]
+            return entries[0]
         return None
+
+    def _write(
+        self, name: str, clip: Clip, groups: Sequence[QuestionGroup], entries: Sequence[Entry]
+    ) -> None:
+        """Write the token sets of one method."""
+        identity = identity_of(vars(clip))
+        for group, entry in zip(groups, entries, strict=True):
+            self.caches[name].write(replace(identity, key=group.key), entry)
 
 
 def each_on_its_own(
@@ -284,3 +308,29 @@ def frames_of(clip: Clip) -> VideoFrames:
 def root_of(caches: Mapping[str, TokenCache]) -> str:
     """The directory or bucket of all caches of a job, for messages."""
     return next((c.storage.root.rpartition("/")[0] for c in caches.values()), "the token cache")
+
+
+def raise_if_other_code(
+    compressors: Mapping[str, Compressor], caches: Mapping[str, TokenCache]
+) -> None:
+    """Refuse to fill a cache if this process has other code of the method than the driver.
+
+    Args:
+        compressors: Cache name -> compressor.
+        caches: Cache name -> cache, from the driver.
+
+    Raises:
+        WorkerError: If the code differs; the message names the host and the method.
+    """
+    for name, compressor in compressors.items():
+        wanted: Mapping[str, Any] = caches[name].settings["compressor"]
+        found = json.loads(canonical_json(compressor.identity()))  # as in a manifest
+        if found != wanted:
+            differs = sorted(
+                key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)
+            )
+            raise WorkerError(
+                f"the code of method {wanted['name']!r} on {socket.gethostname()} is not the "
+                f"driver's ({', '.join(differs)}): install the same code on every node, and "
+                "restart its workers"
+            )

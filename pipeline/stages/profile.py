@@ -14,6 +14,7 @@ from typing import Any
 from pipeline.cache.derived import on_cpu
 from pipeline.cache.rows import Entry, identity_of
 from pipeline.clips import Clip
+from pipeline.question_groups import groups_of
 from pipeline.rows import AnswerRow, Result
 from pipeline.stages.answer import AnswerQuestions
 from pipeline.stages.compress import Compressed, CompressVideo, each_on_its_own, frames_of, root_of
@@ -42,15 +43,18 @@ class ProfileCompression(CompressVideo):
 
         def measure(name: str) -> None:
             compressor = self.compressors[name]
-            with profile.clip() as latency:
-                with profile.stage("vision"):
-                    features = self.source.encoder.encode(frames, compressor.needs)
-                with profile.stage("compress"):
-                    video = compressor.compress(features, clock=profile)
-            ms = latency.stage_ms
-            entry = Entry(on_cpu(video), clip.decode_video_ms or 0.0, ms["vision"], ms["compress"])
-            self.caches[name].write(identity, entry)
-            measured[name] = {**ms, "peak_gib": latency.peak_gib}
+            for group in groups_of(clip, compressor):
+                with profile.clip() as latency:
+                    with profile.stage("vision"):
+                        features = self.source.encoder.encode(frames, compressor.needs)
+                    (features,) = self.questions.asked(features, [group])
+                    with profile.stage("compress"):
+                        video = compressor.compress(features, clock=profile)
+                ms = latency.stage_ms
+                times = clip.decode_video_ms or 0.0, ms["vision"], ms["compress"]
+                entry = Entry(on_cpu(video), *times)
+                self.caches[name].write(replace(identity, key=group.key), entry)
+                measured[name] = {**ms, "peak_gib": latency.peak_gib}
 
         # `LatencyProfile.clip` resets the peak memory before every method.
         errors = each_on_its_own(clip.missing, measure, root_of(self.caches))

@@ -3,7 +3,7 @@
 All file access goes through `Storage` in `files.py`, for object stores with retries in
 `objects.py`. `seal.py` writes and checks files with a digest, `leases.py` ensures one driver per
 run, `faults.py` recognises storage errors, `urls.py` checks URLs. Local copies are made of videos
-(`videos.py`), annotations (`mirror.py`) and whole runs (`copies.py`).
+(`videos.py`), and of annotations and whole runs (`copies.py`).
 """
 
 from pipeline.storage.files import Storage

@@ -1,15 +1,30 @@
-"""Local copies of directories in an object store; changed files are uploaded again."""
+"""Local copies of directories in an object store.
+
+`local_copy` copies a run, and uploads changed files again. `mirrored` copies the annotations of a
+benchmark, which reads its files from a disk: annotation files are downloaded, all other files are
+empty. The local path that a benchmark returns for a video is translated back into the object's URL.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+import uuid
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from pipeline.storage.objects import ObjectStore
+from pipeline.storage.objects import ObjectStore, Stored
 from pipeline.storage.urls import Place, Url
+from pipeline.storage.videos import fingerprint_of
+from tango_core.errors import MissingFileError
 
 _HOME_FILE = ".home"
 
@@ -79,3 +94,124 @@ def _states(folder: Path) -> dict[Path, tuple[int, int, int]]:
             status = path.stat()
             found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return found
+
+
+_ANNOTATIONS = frozenset(
+    (".csv", ".json", ".jsonl", ".parquet", ".srt", ".tsv", ".txt", ".vtt", ".yaml", ".yml")
+)
+_STALE_S = 7 * 86_400
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Local copy of a directory in an object store, which a benchmark can open.
+
+    Attributes:
+        root: Local path to pass to the benchmark: `folder`, or a table in it.
+        folder: The local directory.
+        url: The URL of which `folder` is the copy.
+        objects: Path relative to `folder` -> object in the store.
+    """
+
+    root: Path
+    folder: Path
+    url: Url
+    objects: Mapping[str, Stored]
+
+    def url_of(self, path: str) -> str:
+        """The URL for a local path in the mirror; other paths are returned unchanged."""
+        inside = self._inside(path)
+        return path if inside is None else str(self.url / inside)
+
+    def fingerprint(self, url: str) -> str | None:
+        """Fingerprint of a video or frame directory from the listing; `None` if not listed."""
+        if not url.startswith(f"{self.url}/"):
+            return None
+        inside = url[len(str(self.url)) + 1 :]
+        if inside in self.objects:
+            return fingerprint_of(Url(url), [self.objects[inside]])
+        start, end = (bisect_left(self._names, f"{inside}{mark}") for mark in ("/", "0"))
+        frames = [self.objects[name] for name in self._names[start:end]]
+        return fingerprint_of(Url(url), frames) if frames else None
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """Sorted paths; those below a directory `d` lie between `d/` and `d0` (`0` follows `/`)."""
+        return sorted(self.objects)
+
+    def _inside(self, path: str) -> str | None:
+        """Path relative to `folder`; `None` if it is outside."""
+        start = f"{self.folder}/"
+        return path[len(start) :] if path.startswith(start) else None
+
+
+def mirrored(url: Url, root: Path) -> Mirror:
+    """Download the annotations at a URL unless an up-to-date local copy exists.
+
+    Args:
+        url: URL of a directory, or of a table, whose directory is then mirrored.
+        root: Local directory of all mirrors.
+
+    Raises:
+        MissingFileError: If no objects are found at the URL.
+    """
+    store = ObjectStore(url.scheme)
+    table = store.stat(url.path) if "." in url.name else None
+    folder_url = url.parent if table else url
+    entries = store.tree(folder_url.path)
+    if not entries:
+        raise MissingFileError(f"benchmark.root {url}: no files found; check the URL")
+    start = len(folder_url.path) + 1
+    objects = {entry.path[start:]: entry for entry in entries if _is_safe(entry.path[start:])}
+    state = json.dumps([(name, e.size, e.version) for name, e in objects.items()])
+    home = Path(os.path.expanduser(root)).absolute() / "mirrors" / _digest(str(folder_url))
+    version = home / _digest(state)
+    # Keep the last part of the URL: some benchmarks use the name of their folder.
+    folder = version / (folder_url.name or "root")
+    if not version.is_dir():
+        _fill(store, version, folder.name, objects)
+        _forget_old(home, version)
+    return Mirror(folder / url.name if table else folder, folder, folder_url, objects)
+
+
+def _fill(store: ObjectStore, version: Path, name: str, objects: dict[str, Stored]) -> None:
+    """Write a temporary directory and rename it; if two processes do so, the first one wins."""
+    aside = version.with_name(f".{uuid.uuid4().hex}")
+    try:
+        fetched = []
+        # A store may hold an object `a` and objects below `a/`; a disk cannot. In reverse order the
+        # directory is made first, and the object of the same name is skipped.
+        for inside, entry in reversed(objects.items()):
+            target = aside / name / inside
+            if target.is_dir():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.suffix.lower() in _ANNOTATIONS and entry.size:
+                fetched.append((entry.path, target))
+            else:
+                target.touch()
+        store.download_all(fetched)
+        try:
+            aside.rename(version)
+        except OSError:
+            if not version.is_dir():
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _forget_old(home: Path, version: Path) -> None:
+    """Remove versions older than a week; running jobs may still read newer ones."""
+    for other in home.iterdir():
+        if other != version and time.time() - other.stat().st_mtime > _STALE_S:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _is_safe(inside: str) -> bool:
+    """Whether an object name is a valid relative path on a disk; stores allow any name."""
+    parts = inside.split("/")
+    return bool(inside) and not any(part in ("", ".", "..") for part in parts)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -5,5 +5,5 @@ methods, clip by clip, and returns a report of plain numbers. `sinks.py` ranks p
 `attention.py` sorts and averages signals, `activations.py` measures a tower's layers, `clusters.py`
 counts connected pieces of clusters, `coverage.py` measures how well kept tokens represent all
 tokens, `evidence.py` how much of an object is kept; `correlation.py` has shared statistics. Imports
-torch alone; `jobs/analysis` decodes, encodes, draws and writes the files.
+torch and scipy; `jobs/analysis` decodes, encodes, draws and writes the files.
 """

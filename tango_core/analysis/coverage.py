@@ -9,8 +9,6 @@ how well it predicts accuracy is measured in
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -46,31 +44,22 @@ def nearest_kept(tokens: Tensor, video: CompressedVideo) -> Tensor:
     return torch.cat(found).clamp(-1, 1).view(tokens.shape[:2])
 
 
-@dataclass
 class CoverageTotals:
     """Sums over clips of one method.
 
     Attributes:
-        num_clips: Number of added clips.
         kept: Number of kept tokens of all clips.
         total: Number of tokens of all clips.
-        means: Mean cosine of every clip.
-        tails: Mean cosine of the worst `TAIL` of every clip's tokens.
-        worsts: Lowest cosine of every clip.
-        places: Per grid, (L,) sums over frames and clips, (L,) lowest cosines, number of frames.
-        times: (TIME_PARTS,) sums and numbers of the frames' mean cosines by part of the clip.
-        worst_times: (TIME_PARTS,) lowest cosine by part of the clip.
     """
 
-    num_clips: int = 0
-    kept: int = 0
-    total: int = 0
-    means: list[float] = field(default_factory=list)
-    tails: list[float] = field(default_factory=list)
-    worsts: list[float] = field(default_factory=list)
-    places: dict[tuple[int, int], tuple[Tensor, Tensor, int]] = field(default_factory=dict)
-    times: Tensor = field(default_factory=lambda: torch.zeros(2, TIME_PARTS, dtype=torch.float64))
-    worst_times: Tensor = field(default_factory=lambda: torch.ones(TIME_PARTS))
+    def __init__(self) -> None:
+        self.kept = self.total = 0
+        # Mean, mean of the worst `TAIL`, and lowest cosine per clip.
+        self._clips: list[tuple[float, float, float]] = []
+        # (frames, 3) part of the clip, mean and lowest cosine per clip.
+        self._frames: list[Tensor] = []
+        # Per grid (L,) sums over frames, (L,) lowest cosines, number of frames.
+        self._places: dict[tuple[int, int], tuple[Tensor, Tensor, int]] = {}
 
     def add(self, cosines: Tensor, num_kept: int, grid: tuple[int, int]) -> None:
         """Add one clip.
@@ -80,27 +69,18 @@ class CoverageTotals:
             num_kept: Number of kept tokens of the clip.
             grid: (H, W) with H * W = L.
         """
-        cosines = cosines.cpu()
+        cosines = cosines.cpu().double()
         num_frames = len(cosines)
-        self.num_clips += 1
         self.kept += num_kept
         self.total += cosines.numel()
-        tail = max(1, round(TAIL * cosines.numel()))
-        self.means.append(float(cosines.mean(dtype=torch.float64)))
-        self.tails.append(float(cosines.flatten().topk(tail, largest=False).values.mean()))
-        self.worsts.append(float(cosines.min()))
-        sums, worst, frames = self.places.get(
-            grid, (torch.zeros(cosines.shape[1], dtype=torch.float64), cosines[0], 0)
-        )
-        self.places[grid] = (
-            sums + cosines.sum(dim=0, dtype=torch.float64),
-            torch.minimum(worst, cosines.amin(dim=0)),
-            frames + num_frames,
-        )
+        tail = cosines.flatten().topk(max(1, round(TAIL * cosines.numel())), largest=False).values
+        self._clips.append((float(cosines.mean()), float(tail.mean()), float(cosines.min())))
         part = torch.arange(num_frames) * TIME_PARTS // num_frames
-        self.times[0].index_add_(0, part, cosines.mean(dim=1, dtype=torch.float64))
-        self.times[1].index_add_(0, part, torch.ones(num_frames, dtype=torch.float64))
-        self.worst_times.scatter_reduce_(0, part, cosines.amin(dim=1), reduce="amin")
+        self._frames.append(torch.stack([part, cosines.mean(dim=1), cosines.amin(dim=1)], dim=1))
+        worst = cosines.amin(dim=0)
+        sums, lowest, frames = self._places.get(grid, (torch.zeros_like(worst), worst, 0))
+        lowest = torch.minimum(lowest, worst)
+        self._places[grid] = sums + cosines.sum(dim=0), lowest, frames + num_frames
 
     @property
     def retention(self) -> float:
@@ -108,33 +88,25 @@ class CoverageTotals:
         return self.kept / self.total
 
     @property
-    def mean(self) -> float:
-        """Mean cosine of a token to the nearest kept token, averaged over clips."""
-        return sum(self.means) / self.num_clips
-
-    @property
-    def tail(self) -> float:
-        """Mean over clips of the mean cosine of their worst tokens (`TAIL`)."""
-        return sum(self.tails) / self.num_clips
-
-    @property
-    def worst(self) -> float:
-        """Mean over clips of the cosine of their worst token."""
-        return sum(self.worsts) / self.num_clips
+    def means(self) -> tuple[float, float, float]:
+        """Means over clips of the mean cosine, of its worst tokens (`TAIL`), of its worst token."""
+        mean, tail, worst = torch.tensor(self._clips, dtype=torch.float64).mean(dim=0).tolist()
+        return mean, tail, worst
 
     @property
     def by_time(self) -> list[tuple[int, float, float]]:
         """(part of the clip, mean cosine, worst cosine) per part that has frames."""
-        sums, numbers = self.times
+        frames = torch.cat(self._frames)
+        parts = [frames[frames[:, 0] == part] for part in range(TIME_PARTS)]
         return [
-            (part, float(sums[part] / numbers[part]), float(self.worst_times[part]))
-            for part in range(TIME_PARTS)
-            if numbers[part]
+            (part, float(own[:, 1].mean()), float(own[:, 2].min()))
+            for part, own in enumerate(parts)
+            if len(own)
         ]
 
     @property
     def by_place(self) -> tuple[tuple[int, int], Tensor, Tensor]:
         """The most frequent grid, and its (H, W) mean and worst cosines."""
-        grid = max(self.places, key=lambda one: self.places[one][2])
-        sums, worst, frames = self.places[grid]
+        grid = max(self._places, key=lambda one: self._places[one][2])
+        sums, worst, frames = self._places[grid]
         return grid, (sums / frames).view(grid), worst.view(grid)

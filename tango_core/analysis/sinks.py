@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from scipy.stats import rankdata
 from torch import Tensor
 
 from tango_core.errors import InputError
@@ -167,8 +168,4 @@ def frame_ranks(scores: Tensor) -> Tensor:
 
     A frame with equal scores thus has no influence on the ranking of positions.
     """
-    ordered, order = scores.sort(dim=1, descending=True)
-    first = torch.searchsorted(-ordered, -ordered, side="left")
-    last = torch.searchsorted(-ordered, -ordered, side="right")
-    shared = (first + 1 + last).to(torch.float32) / 2
-    return torch.empty_like(shared).scatter_(1, order, shared)
+    return torch.from_numpy(rankdata(-scores.float().cpu().numpy(), axis=1)).float()

@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from tango_core.code_identity import is_outside, source_digest
+from tango_core.compressors.aot import AOT
 from tango_core.compressors.base import Compressor, LayerPruner
 from tango_core.compressors.baselines import (
     Block,
@@ -32,6 +33,7 @@ from tango_core.compressors.baselines import (
     Uniform,
 )
 from tango_core.compressors.divprune import DivPrune
+from tango_core.compressors.earlytom import EarlyTom
 from tango_core.compressors.evs import EVS
 from tango_core.compressors.fastvid import FastVID
 from tango_core.compressors.flashvid.method import FlashVID
@@ -44,6 +46,9 @@ from tango_core.compressors.in_llm.pyramiddrop import PyramidDrop
 from tango_core.compressors.in_llm.sparsevlm import SparseVLM
 from tango_core.compressors.options import checked_options, option_names
 from tango_core.compressors.prunevid import PruneVid
+from tango_core.compressors.query_aware.cdpruner import CDPruner
+from tango_core.compressors.query_aware.rediprune import ReDiPrune
+from tango_core.compressors.query_aware.semvid import SemVID
 from tango_core.compressors.tango.method import Tango
 from tango_core.compressors.vcast import VCast
 from tango_core.compressors.vidcom2 import VidCom2
@@ -64,10 +69,15 @@ METHODS: dict[str, type[Compressor] | type[LayerPruner]] = {
     "fastvid": FastVID,
     "holitom": HoliTom,
     "divprune": DivPrune,
+    "earlytom": EarlyTom,
+    "cdpruner": CDPruner,
+    "semvid": SemVID,
+    "rediprune": ReDiPrune,
     "prunevid": PruneVid,
     "evs": EVS,
     "flashvid": FlashVID,
     "vcast": VCast,
+    "aot": AOT,
     "fewer_frames": FewerFrames,
     "pool_space": PoolSpace,
     "pool_time": PoolTime,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
@@ -20,7 +20,7 @@ from tango_core.latency import NO_TIMER, StepTimer
 from tango_core.ops.finite import raise_if_missing, raise_if_not_finite, read_checked
 from tango_core.ops.precision import full_precision
 from tango_core.ops.saliency import positions_of
-from tango_core.types import CompressedVideo, Positions, VisualFeatures
+from tango_core.types import CompressedVideo, Positions, Question, VisualFeatures
 
 __all__ = [
     "Combination",
@@ -28,11 +28,14 @@ __all__ = [
     "LayerContext",
     "LayerPruner",
     "Pruned",
+    "QuestionField",
     "keep",
     "num_kept",
     "read_checked",
     "select",
 ]
+
+QuestionField = Literal["question", "aligned_question"]
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,22 @@ class Compressor(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the optional fields of `VisualFeatures` that this method reads."""
         return frozenset()
+
+    @property
+    def question_field(self) -> QuestionField | None:
+        """The field of `VisualFeatures` with the question that this method reads.
+
+        `None` for methods whose result does not depend on the question. `"question"` and
+        `"aligned_question"` are described in `VisualFeatures`.
+        """
+        return None
+
+    def question_text(self, question: Question) -> str:
+        """The text that this method compares with the clip.
+
+        Questions about a clip with equal texts share a plan.
+        """
+        return question.text
 
     @property
     def checks_in_plan(self) -> bool:
@@ -198,7 +217,7 @@ class Compressor(ABC):
                 # positions.
                 own = features.companions.flatten(0, 1).index_select(0, video.indices)
                 video = replace(video, companions=own)
-        return video if features.source is None else replace(video, source=features.source)
+        return _of_clip(video, features)
 
     @torch.no_grad()
     @full_precision()
@@ -224,7 +243,34 @@ class Compressor(ABC):
             )
         self._check(features)
         plan = self._checked_plan(features, clock)
-        return replace(plan, drawing=self._drawing(features, plan.drawing), means=None)
+        return replace(plan, drawing=self._drawing(features, plan.drawing))
+
+    @torch.no_grad()
+    @full_precision()
+    def compress_for(self, asked: Sequence[VisualFeatures]) -> list[CompressedVideo]:
+        """Compress one clip for several questions; work that they share is done once.
+
+        Args:
+            asked: As for `compress`: the features of one clip, each with another question.
+
+        Returns:
+            One result per question, equal to that of `compress`.
+
+        Raises:
+            ValueError: As `compress`.
+        """
+        if len(asked) == 1 or not self.has_plan or self.outer_retention >= 1:
+            return [self.compress(one) for one in asked]
+        for one in asked:
+            self._check(one)
+        return [
+            _of_clip(plan.apply(one.tokens, one.companions, anchored=one.anchored), one)
+            for plan, one in zip(self._plans(asked), asked, strict=True)
+        ]
+
+    def _plans(self, asked: Sequence[VisualFeatures]) -> list[Combination]:
+        """Plans for several questions about one clip; all but the question is equal."""
+        return [self._plan(one) for one in asked]
 
     def _checked_plan(self, features: VisualFeatures, clock: StepTimer) -> Combination:
         """The plan for features that can be compressed."""
@@ -240,7 +286,8 @@ class Compressor(ABC):
 
     def _check(self, features: VisualFeatures) -> None:
         """Raise `ValueError` for features that cannot be compressed."""
-        raise_if_missing(features, self.needs)
+        question = self.question_field
+        raise_if_missing(features, self.needs | ({question} if question else frozenset()))
         if self.outer_retention >= 1 or not self.checks_in_plan:
             raise_if_not_finite(features, self.needs)
 
@@ -259,6 +306,20 @@ class Compressor(ABC):
     def _compress_in_steps(self, features: VisualFeatures, clock: StepTimer) -> CompressedVideo:
         """Like `_compress`; methods with several steps override it and report them to the clock."""
         return self._compress(features)
+
+
+def _of_clip(video: CompressedVideo, features: VisualFeatures) -> CompressedVideo:
+    """The kept tokens with the clip's source, and at positions among all frames of the clip."""
+    if features.frame_map is not None and features.source_timestamps is not None:
+        length = features.tokens.shape[1]
+        frames = features.frame_map[:, 0].to(video.indices.device)[video.indices // length]
+        video = replace(
+            video,
+            indices=frames * length + video.indices % length,
+            grid=(len(features.source_timestamps), *features.grid),
+            timestamps=features.source_timestamps,
+        )
+    return video if features.source is None else replace(video, source=features.source)
 
 
 def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:

@@ -37,7 +37,7 @@ from tango_core.compressors.stop import ANCHOR_PENALTY, Stop, checked_stop, stop
 from tango_core.ops.budgets import apportion, ceil_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
 from tango_core.ops.finite import read_checked
-from tango_core.ops.frame_runs import FrameMeans, frame_means
+from tango_core.ops.frame_runs import frame_means
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.saliency import rank_descending, take_ranked
 from tango_core.ops.segmentation import adjacent_products, cosines, static_cells, static_segments
@@ -142,11 +142,11 @@ class HoliTom(OuterStep):
         first = 0
         for start, length, at, num_clusters in zip(starts, lengths, spots, clusters, strict=True):
             if num_clusters:
-                points = means.rows[first : first + len(at)]
+                points = means[first : first + len(at)]
                 terms = self._cluster(points, at, start * tokens_per_frame, num_clusters, penalties)
                 parts.append(over_frames(terms, length, tokens_per_frame))
                 first += len(at)
-        return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)), means)
+        return in_order(features, parts, Drawing(tuple(lengths), torch.from_numpy(cells)))
 
     def _budgets(
         self,
@@ -225,7 +225,7 @@ def _averages(
     lengths: list[int],
     still: list[np.ndarray],
     clusters: list[int],
-) -> FrameMeans:
+) -> Tensor:
     """Averages of static positions, for all segments with clusters, in segment order."""
     tokens_per_frame, dim = tokens.shape[1:]
     used = [at if count else at[:0] for at, count in zip(still, clusters, strict=True)]

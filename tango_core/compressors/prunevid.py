@@ -30,7 +30,7 @@ from tango_core.compressors.options import raise_if_no_share, raise_if_outside
 from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, floor_share
 from tango_core.ops.clustering import assign_to_centers, density_peaks, squared_distances
-from tango_core.ops.frame_runs import FrameMeans, frame_means
+from tango_core.ops.frame_runs import frame_means
 from tango_core.ops.merging import mean_weights
 from tango_core.ops.transfer import upload_together
 from tango_core.types import VisualFeatures
@@ -72,16 +72,11 @@ class PruneVid(Compressor):
         tokens = features.tokens
         num_frames, tokens_per_frame, _ = tokens.shape
         labels = self._frame_clusters(tokens)
-        if tokens.device.type == "cpu":
-            (found,) = read_checked(features, self.needs, labels)
-            lengths = contiguous_scenes(found.tolist())
-            means = np.stack([_mean_cosine(tokens[span]).numpy() for span in _spans(lengths)])
-        else:
-            # The host computes scenes from all cosines, which takes a single read.
-            found, cosines = read_checked(features, self.needs, labels, _all_cosines(tokens))
-            lengths = contiguous_scenes(found.tolist())
-            means = np.stack([_mean_of_pairs(cosines[:, s, s]) for s in _spans(lengths)])
-        spans, static = _spans(lengths), means > self.tau
+        # The host computes scenes from all cosines, which takes a single read.
+        found, cosines = read_checked(features, self.needs, labels, _all_cosines(tokens))
+        lengths = contiguous_scenes(found.tolist())
+        spans = _spans(lengths)
+        static = np.stack([_mean_of_pairs(cosines[:, s, s]) for s in spans]) > self.tau
         sizes = np.concatenate(
             [
                 [still, *[tokens_per_frame - still] * length]
@@ -108,7 +103,7 @@ class PruneVid(Compressor):
             scene, first = tokens[span], span.start * tokens_per_frame
             points: Iterable[Tensor]
             if is_still:
-                points = [averages.rows[None, used : used + len(at)]]
+                points = [averages[None, used : used + len(at)]]
                 used += len(at)
             else:
                 # Frame by frame, to avoid a copy of all tokens.
@@ -120,7 +115,7 @@ class PruneVid(Compressor):
             parts.append(over_frames(terms, len(scene) if is_still else 1, tokens_per_frame))
         cells = np.repeat(static, lengths, axis=0)
         drawing = Drawing(tuple(lengths), torch.from_numpy(cells))
-        return in_order(features, parts, drawing, averages)
+        return in_order(features, parts, drawing)
 
     def _frame_clusters(self, tokens: Tensor) -> Tensor:
         """(T,) int64 cluster of every frame, by its mean token."""
@@ -136,21 +131,6 @@ def _spans(lengths: list[int]) -> list[slice]:
     """Frame ranges of the scenes."""
     stops = accumulate(lengths)
     return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
-
-
-def _mean_cosine(scene: Tensor) -> Tensor:
-    """(L,) float32 mean cosine between the frames of a scene; -1 for a scene of one frame."""
-    length = len(scene)
-    if length == 1:
-        return torch.full(scene.shape[1:2], -1.0)
-    # The sum of all pairwise cosines is the squared length of the sum of unit vectors.
-    total = torch.zeros(scene.shape[1:])
-    for frame in scene:
-        tokens = frame.float()
-        lengths = torch.linalg.vector_norm(tokens, dim=-1, keepdim=True).clamp_(min=1e-12)
-        total.addcmul_(tokens, 1 / lengths)
-    pairs: Tensor = torch.linalg.vector_norm(total, dim=-1).square() - length
-    return pairs / (length * (length - 1))
 
 
 def _all_cosines(tokens: Tensor) -> Tensor:
@@ -209,7 +189,7 @@ def _run_length(labels: list[int]) -> int:
     return next((len(list(group)) for _, group in groupby(labels)), 0)
 
 
-def _averages(tokens: Tensor, still: list[tuple[slice, NDArray[np.int64]]]) -> FrameMeans:
+def _averages(tokens: Tensor, still: list[tuple[slice, NDArray[np.int64]]]) -> Tensor:
     """Averages of static positions over the frames of their scene, in scene order."""
     tokens_per_frame, dim = tokens.shape[1:]
     none = np.empty(0, dtype=np.int64)

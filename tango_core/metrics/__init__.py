@@ -1,18 +1,12 @@
 """Scores and comparisons with confidence intervals clustered by clip.
 
-`metric.py` defines metrics, `intervals.py` computes means with intervals,
-`comparison.py` two runs on the same questions, `paired_tests.py` p values and Holm's correction.
-Imports numpy only.
+`metric.py` defines metrics, `intervals.py` computes means with intervals, `comparison.py` compares
+two runs on the same questions: difference, interval, p values with Holm's correction. Imports numpy
+and scipy only.
 """
 
 from tango_core.metrics.comparison import Comparison, compare_clips, compare_paired
-from tango_core.metrics.intervals import (
-    Estimate,
-    RunningEstimate,
-    accuracy_of_clips,
-    clustered_accuracy,
-    mean_of_clips,
-)
+from tango_core.metrics.intervals import Estimate, RunningEstimate, clustered_accuracy
 from tango_core.metrics.metric import (
     ACCURACY,
     GROUP_SCORE,
@@ -24,7 +18,6 @@ from tango_core.metrics.metric import (
     Metric,
     Questions,
 )
-from tango_core.metrics.paired_tests import mcnemar_p_value, sign_flip_p_value
 
 __all__ = [
     "ACCURACY",
@@ -39,11 +32,7 @@ __all__ = [
     "Metric",
     "Questions",
     "RunningEstimate",
-    "accuracy_of_clips",
     "clustered_accuracy",
     "compare_clips",
     "compare_paired",
-    "mcnemar_p_value",
-    "mean_of_clips",
-    "sign_flip_p_value",
 ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
-from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 
 @dataclass(frozen=True)
@@ -84,24 +83,12 @@ def clustered_variance(
 
 def z_quantile(level: float) -> float:
     """How many standard errors a two-sided normal interval of this coverage reaches."""
-    return NormalDist().inv_cdf((1 + level) / 2)
+    return float(special.ndtri((1 + level) / 2))
 
 
-@lru_cache(maxsize=1024)
 def t_quantile(probability: float, degrees: float) -> float:
-    """Quantile of Student's t above its median; t = sqrt(df) tan(theta) has a simple density.
-
-    Args:
-        probability: In (0.5, 1).
-        degrees: Degrees of freedom, at least 1; need not be whole.
-    """
-    if degrees > 10_000:
-        return NormalDist().inv_cdf(probability)
-    theta = np.linspace(0.0, np.pi / 2, 100_001)
-    density = np.cos(theta) ** (degrees - 1)
-    mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    angle = np.interp((2 * probability - 1) * mass[-1], mass, theta)
-    return float(degrees**0.5 * np.tan(angle))
+    """Quantile of Student's t."""
+    return float(special.stdtrit(degrees, probability))
 
 
 def clustered_accuracy(
@@ -283,7 +270,7 @@ def mean_of_clips(
     if num_clips > _MAX_DRAWN_CLIPS:
         low, high = value - spread * drawn, value + spread * drawn
     else:
-        tail = NormalDist().cdf(-spread)
+        tail = special.ndtr(-spread)
         low, high = np.quantile(_drawn_means(totals, sizes), [tail, 1 - tail]).tolist()
     low, high = min(value, max(0.0, low)), max(value, min(1.0, high))
     return Estimate(value, low, high, num_questions, num_clips, num_clips)

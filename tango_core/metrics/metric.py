@@ -95,8 +95,6 @@ class Metric:
         return interval(sums, counted)
 
 
-Ints = npt.NDArray[np.int64]
-
 GROUP_SIZE = 4
 # Groups of a question that the score reads; `group_position` counts from 1.
 TYPE, STRUCTURE, POSITION = "group_type", "group_structure", "group_position"
@@ -153,7 +151,9 @@ def count_groups(questions: Questions) -> Counted:
 
     The last question is where the release states level and categories of a group.
     """
-    places, structures = _places_and_structures(questions)
+    sets, codes = questions.group_sets, questions.group_codes
+    # Place of every question in its group from 0, -1 for none.
+    places = np.array([int(groups.get(POSITION, 0)) - 1 for groups in sets] or [-1])[codes]
     known = questions.scored & (places >= 0)
     size = int(questions.clips.max(initial=-1)) + 1
     there = np.zeros((size, GROUP_SIZE), dtype=bool)
@@ -167,22 +167,10 @@ def count_groups(questions: Questions) -> Counted:
     )
     values = np.zeros(len(counts))
     at = counts.nonzero()[0]
-    tables = np.array([_table(*structure) for structure in structures] or [(0.0,) * 16])
-    values[at] = tables[_codes_of(questions)[at], patterns[questions.clips[at]]]
+    tables = [_table(groups.get(TYPE, RELEVANCE), groups.get(STRUCTURE, "")) for groups in sets]
+    if len(at):
+        values[at] = np.array(tables)[codes[at], patterns[questions.clips[at]]]
     return Counted(counts, values)
-
-
-def _places_and_structures(questions: Questions) -> tuple[Ints, list[tuple[str, str]]]:
-    """(q,) place in the group from 0, -1 for none; and kind and structure of every set."""
-    sets = questions.group_sets
-    places = np.array([int(groups.get(POSITION, 0)) - 1 for groups in sets] or [-1])
-    structures = [(groups.get(TYPE, RELEVANCE), groups.get(STRUCTURE, "")) for groups in sets]
-    return places[_codes_of(questions)], structures
-
-
-def _codes_of(questions: Questions) -> Ints:
-    """(q,) number of every question's set of groups."""
-    return np.asarray(questions.group_codes, dtype=np.int64)
 
 
 @cache

@@ -5,9 +5,8 @@ add a model, here or in another package.
 
 Packages and modules, each importing only from those before it:
 
-    options, sinks, session, base, family      interfaces: no family, no transformers
-    placement, memory_faults, compiling,
-    fused_attention                            devices and kernels
+    options, sinks, base, family               interfaces: no family, no transformers
+    placement, memory_faults, kernels          devices and kernels
     checkpoints/                               directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine
     files, towers/, language_half              shared parts of all families' halves
@@ -18,10 +17,10 @@ Packages and modules, each importing only from those before it:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension
@@ -44,6 +43,9 @@ from tango_core.models.options import (
 from tango_core.models.sinks import SinkList, read_sinks
 from tango_core.video import DecoderName
 from tango_core.video.sampling import SAMPLINGS, Sampling
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -265,26 +267,34 @@ def load_language_model(
     return model_entry(spec.name).load_family().load_language_model(spec)
 
 
+def load_question_embedder(model: ModelSpec) -> Callable[[str], Tensor]:
+    """Load what turns a question into (M, D) input embeddings; no layer is loaded.
+
+    Args:
+        model: From `describe_model`.
+
+    Raises:
+        ValueError: If the family does not support it.
+    """
+    return model_entry(model.name).load_family().load_question_embedder(model)
+
+
 def _placed(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """Describe the model to load, and check that its device supports its dtype."""
+    """Describe the model to load, and check that its device supports its dtype.
+
+    Of a given description only `device` can be changed. With the device `meta`, the checkpoint is
+    checked against its configuration without reading weights.
+    """
     from tango_core.models.placement import raise_if_not_computed  # imports torch
 
-    spec = _spec(model, path, options)
+    if isinstance(model, str):
+        spec = describe_model(model, path, **options)
+    elif path is not None or set(options) - {"device"}:
+        raise TypeError("a ModelSpec is complete: pass a model's name to choose path and options")
+    else:
+        spec = replace(model, **options)
     raise_if_not_computed(spec.dtype, spec.device)
     return spec
-
-
-def _spec(model: ModelSpec | str, path: str | None, options: dict[str, Any]) -> ModelSpec:
-    """Turn a name into a description; of a given description only `device` can be changed.
-
-    With the device `meta`, the checkpoint is checked against its configuration without reading
-    weights.
-    """
-    if isinstance(model, str):
-        return describe_model(model, path, **options)
-    if path is not None or set(options) - {"device"}:
-        raise TypeError("a ModelSpec is complete: pass a model's name to choose path and options")
-    return replace(model, **options)
 
 
 def _sinks_for(spec: ModelSpec, path: str) -> SinkList:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib import import_module
@@ -18,6 +18,8 @@ from tango_core.models.options import EngineName, FamilyOptions
 from tango_core.video import DecoderName
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from tango_core.models.checkpoints.directory import Checkpoint
     from tango_core.models.files import FamilyFiles
 
@@ -92,6 +94,17 @@ class ModelFamily(ABC):
     def load_language_model(self, spec: ModelSpec) -> LanguageModel:
         """Load the language half; no weight of the vision tower is read."""
 
+    def load_question_embedder(self, spec: ModelSpec) -> Callable[[str], Tensor]:
+        """Load what turns a question into (M, D) input embeddings, for query-aware methods.
+
+        Raises:
+            ValueError: If the family does not support it.
+        """
+        raise InputError(
+            f"model {spec.name} does not offer the embeddings of a question; implement "
+            "ModelFamily.load_question_embedder, or use a method that does not read the question"
+        )
+
     def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
         """Names of the weight files that one half is loaded from; here all of them.
 
@@ -150,6 +163,12 @@ class CheckpointFamily(ModelFamily):
 
         layout = import_module(f"{self.package}.layout").Layout
         return load_language_half(spec, self.files(), layout)
+
+    def load_question_embedder(self, spec: ModelSpec) -> Callable[[str], Tensor]:
+        """Open the embedding matrix; no other weight is read."""
+        from tango_core.models.question import QuestionEmbedder
+
+        return QuestionEmbedder(spec, self.files())
 
     def half_files(self, checkpoint: Checkpoint, half: Half) -> tuple[str, ...]:
         """Weight files of one half; see `ModelFamily.half_files`."""

@@ -75,7 +75,7 @@ def load_language_half(
 
         is_tied = config.tie_word_embeddings and _is_tied(checkpoint, rename)
         tensors = partial(read_tensors, checkpoint, rename)
-        weights = LanguageWeights(config.text_config, is_tied, tensors)
+        weights = LanguageWeights(config, is_tied, tensors)
         engine = VllmEngine(spec, weights, layout.decode, eos_ids)
     else:
         engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)

@@ -167,15 +167,6 @@ def bytes_of(modules: Iterable[nn.Module]) -> int:
     return sum(tensors.values())
 
 
-def bytes_by_name(modules: Iterable[nn.Module]) -> dict[str, int]:
-    """Bytes of every tensor by name; a shared tensor has only one of its names."""
-    found: dict[int, tuple[str, Tensor]] = {}
-    for module in modules:
-        for name, value in (*module.named_parameters(), *module.named_buffers()):
-            found.setdefault(id(value), (name, value))
-    return {name: value.nbytes for name, value in found.values()}
-
-
 def follow_weights(modules: Iterable[nn.Module], home: torch.device) -> list[torch.device]:
     """Let modules on other devices than the home move their arguments to their weights.
 

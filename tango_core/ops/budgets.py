@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 # Larger than the rounding error of a product, smaller than any fraction of a token that matters.
 _ROUNDING = 1e-9
@@ -80,3 +83,24 @@ def evenly(total: int, parts: int) -> list[int]:
     """
     bounds = [index * total // parts for index in range(parts + 1)]
     return [stop - start for start, stop in pairwise(bounds)]
+
+
+def group_counts(num_groups: int, size: int, retention: float, budget: str) -> list[int]:
+    """Number of items to keep of every group.
+
+    Args:
+        num_groups: Number of groups.
+        size: Items per group.
+        retention: Share to keep, in (0, 1].
+        budget: `"official"`: round(retention * size), at least 1, of every group. `"exact"`:
+            round(retention * num_groups * size), at least 1, in all, spread evenly.
+    """
+    if budget == "official":
+        return [min(size, max(1, round(retention * size)))] * num_groups
+    return evenly(max(1, round(retention * (num_groups * size))), num_groups)
+
+
+def first_of_groups(chosen: Tensor, counts: Sequence[int]) -> Tensor:
+    """The first `counts[g]` entries of every group g of (..., G, K) values, as (..., n) values."""
+    wanted = torch.arange(chosen.shape[-1]) < torch.tensor(counts)[:, None]
+    return chosen[..., wanted.to(chosen.device)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NoReturn
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -13,10 +12,6 @@ from torch import Tensor
 
 from tango_core.errors import InputError
 from tango_core.types import NotFiniteError, VisualFeatures
-
-# Clip -> names of its tensors known to be finite, each with the version checked (autograd's count
-# of writes). A sweep compresses one clip with many methods; the check is needed once.
-_FINITE: WeakKeyDictionary[VisualFeatures, dict[str, int]] = WeakKeyDictionary()
 
 
 def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
@@ -29,15 +24,10 @@ def raise_if_missing(features: VisualFeatures, needs: frozenset[str]) -> None:
 
 
 def raise_if_not_finite(features: VisualFeatures, needs: frozenset[str]) -> None:
-    """Raise `NotFiniteError` if the tokens or a needed signal hold NaN or infinity.
-
-    A tensor found finite is checked again only after PyTorch has written to it. A tensor made in
-    inference mode has no count of writes and is checked every time.
-    """
-    names = _unseen(features, needs)
-    if names and not bool(_sums(features, names).isfinite().all()):
+    """Raise `NotFiniteError` if the tokens or a needed signal hold NaN or infinity."""
+    names = ["tokens", *sorted(needs)]
+    if not bool(_sums(features, names).isfinite().all()):
         raise_for_values(features, names)
-    _note(features, names)
 
 
 def read_checked(
@@ -60,7 +50,7 @@ def read_checked(
     Raises:
         NotFiniteError: If tokens, needed signals or squares hold NaN or infinity.
     """
-    names = [name for name in _unseen(features, needs) if squares is None or name != "tokens"]
+    names = [*(["tokens"] if squares is None else []), *sorted(needs)]
     sums = [_sums(features, names)] if names else []
     if squares is not None:
         sums.append(squares.sum()[None])
@@ -71,7 +61,6 @@ def read_checked(
         raise_for_values(features, names)
         if squares is not None and not bool(squares.isfinite().all()):
             refuse_norms(features, needs)
-    _note(features, names)
     return [
         part.reshape(value.shape).astype(_numpy_type(value))
         for part, value in zip(parts, values, strict=True)
@@ -85,29 +74,6 @@ def refuse_norms(features: VisualFeatures, needs: frozenset[str]) -> NoReturn:
     """
     raise_if_not_finite(features, needs)
     raise InputError("tokens of this clip are so large that their norms overflow float32")
-
-
-def _unseen(features: VisualFeatures, needs: frozenset[str]) -> list[str]:
-    """Names of tensors not yet found finite in their current version."""
-    found = _FINITE.get(features, {})
-    return [
-        name
-        for name in ("tokens", *sorted(needs))
-        if (version := _version(features, name)) is None or found.get(name) != version
-    ]
-
-
-def _note(features: VisualFeatures, names: list[str]) -> None:
-    """Record that these tensors were found finite."""
-    versions = {name: _version(features, name) for name in names}
-    known = {name: version for name, version in versions.items() if version is not None}
-    _FINITE.setdefault(features, {}).update(known)
-
-
-def _version(features: VisualFeatures, name: str) -> int | None:
-    """Number of writes to a tensor so far; `None` if PyTorch does not count them."""
-    value: Tensor = getattr(features, name)
-    return None if value.is_inference() else value._version
 
 
 def _sums(features: VisualFeatures, names: list[str]) -> Tensor:

@@ -1,9 +1,8 @@
 """Weighted sums of tokens at one position over consecutive frames.
 
 Methods that merge static regions weight one grid position equally in all frames of a segment. On a
-CPU such a run is averaged first, and kept tokens are weighted sums of these averages. If a method
-has already computed the averages while planning (`FrameMeans`), they are reused. Runs depend only
-on the map, so equal maps and tokens give equal bytes with and without precomputed averages.
+CPU such a run is averaged first, and kept tokens are weighted sums of these averages. Runs depend
+only on the map, so equal maps and tokens give equal bytes.
 """
 
 from __future__ import annotations
@@ -25,27 +24,6 @@ CELLS = 49  # grid positions per pass over a block's frames: more exceed the cac
 
 
 @dataclass(frozen=True, eq=False)
-class FrameMeans:
-    """Averages of grid positions over runs of consecutive frames.
-
-    Attributes:
-        starts: (R,) int64 ascending flat position of every run's first token.
-        lengths: (R,) int64 number of frames of every run.
-        rows: (R, D) float32 averages.
-    """
-
-    starts: Numbers
-    lengths: Numbers
-    rows: Tensor
-
-    def rows_of(self, starts: Numbers, lengths: Numbers) -> Tensor | None:
-        """(r,) int64 row indices of these runs; `None` if one of them is missing."""
-        at = np.searchsorted(self.starts, starts).clip(max=len(self.starts) - 1)
-        is_here = len(self.starts) and (self.starts[at] == starts) & (self.lengths[at] == lengths)
-        return torch.from_numpy(at) if np.all(is_here) else None
-
-
-@dataclass(frozen=True, eq=False)
 class FrameRuns:
     """The runs of a sparse map, in the map's order; a single token is a run of length 1.
 
@@ -63,12 +41,11 @@ class FrameRuns:
     offsets: Numbers
     step: int
 
-    def combine(self, tokens: Tensor, known: FrameMeans | None = None) -> Tensor:
+    def combine(self, tokens: Tensor) -> Tensor:
         """Compute the kept tokens as weighted sums over the runs.
 
         Args:
             tokens: (T * L, D) on a CPU, any float dtype.
-            known: Averages computed earlier; used if they cover all runs.
 
         Returns:
             (K, D) float32.
@@ -81,15 +58,13 @@ class FrameRuns:
         single = torch.from_numpy(self.starts[~is_long])
         own = torch.from_numpy(weights[~is_long])
         sums = gather_weighted(tokens, single, torch.from_numpy(self.offsets - before), own)
-        rows = None if known is None else known.rows_of(starts, lengths)
-        if known is None or rows is None:
-            order = np.argsort(starts)
-            rows = torch.from_numpy(np.argsort(order))
-            known = frame_means(tokens, starts[order], lengths[order], self.step)
+        order = np.argsort(starts)
+        rows = torch.from_numpy(np.argsort(order))
+        means = frame_means(tokens, starts[order], lengths[order], self.step)
         kept = np.flatnonzero(np.diff(before))
         offsets = torch.from_numpy(np.append(before[kept], len(rows)))
         shares = torch.from_numpy(weights[is_long] * lengths.astype(np.float32))
-        merged = gather_weighted(known.rows, rows, offsets, shares)
+        merged = gather_weighted(means, rows, offsets, shares)
         return sums.index_add_(0, torch.from_numpy(kept), merged)
 
     def _averages(self, tokens: Tensor) -> Tensor:
@@ -143,14 +118,17 @@ def find_runs(sources: Tensor, offsets: Tensor, weights: Tensor, step: int) -> F
     )
 
 
-def frame_means(tokens: Tensor, starts: Numbers, lengths: Numbers, step: int) -> FrameMeans:
+def frame_means(tokens: Tensor, starts: Numbers, lengths: Numbers, step: int) -> Tensor:
     """Average grid positions over frames without copying the tokens first.
 
     Args:
         tokens: (T * L, D), any float dtype, on any device.
-        starts: See `FrameMeans`.
-        lengths: See `FrameMeans`.
+        starts: (R,) int64 flat position of every run's first token.
+        lengths: (R,) int64 number of frames of every run.
         step: L.
+
+    Returns:
+        (R, D) float32.
     """
     offsets = np.append(0, lengths.cumsum())
     within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
@@ -158,4 +136,4 @@ def frame_means(tokens: Tensor, starts: Numbers, lengths: Numbers, step: int) ->
     places, ends, counts = upload_together(
         [sources, offsets, np.repeat(lengths, lengths)], tokens.device
     )
-    return FrameMeans(starts, lengths, gather_weighted(tokens, places, ends, 1 / counts))
+    return gather_weighted(tokens, places, ends, 1 / counts)

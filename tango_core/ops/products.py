@@ -32,13 +32,6 @@ def write_products(points: Tensor, out: Tensor) -> None:
         _write_batched(points, out)
 
 
-def cross_products(rows: Tensor, columns: Tensor) -> Tensor:
-    """(M, N) float32 inner products of (M, D) with (N, D) float32 points."""
-    if _onednn_pays(rows):
-        return F.linear(rows.to_mkldnn(), columns).to_dense()
-    return rows @ columns.mT
-
-
 def _onednn_pays(points: Tensor) -> bool:
     """Whether products of these points are faster with oneDNN.
 

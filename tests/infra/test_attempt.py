@@ -1,4 +1,4 @@
-"""A RayJob is not tried again where it would end the same way: its jobs on a real Ray."""
+"""The retry wrapper of RayJobs, on a real Ray: only failures of the cluster are retried."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(cluster):
         ("kill -KILL $$", "FAILED", 137),
     ],
 )
-def test_only_what_another_cluster_may_change_counts_as_failed(run, shell, status, code):
+def test_only_failures_of_the_cluster_count_as_failed(run, shell, status, code):
     found, exit_code, log = run(shell)
     assert found == status, log
     assert ("this job is stopped, not retried" in log) == (status == "STOPPED")
@@ -58,7 +58,7 @@ def test_only_what_another_cluster_may_change_counts_as_failed(run, shell, statu
         assert exit_code == code
 
 
-def test_a_lost_node_is_a_reason_for_another_cluster(cluster, run):
+def test_a_lost_node_counts_as_failed(cluster, run):
     """The last test here: the cluster has one node less afterwards."""
     from ray.util.state import list_nodes
 

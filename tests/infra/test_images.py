@@ -1,4 +1,4 @@
-"""What the images promise: no root, a small context, a health check that can fail."""
+"""Images: no root, a minimal build context, and a working health check."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def instructions(path):
 
 
 @pytest.mark.parametrize("path", dockerfiles(), ids=name_of)
-def test_images_run_without_root_and_say_whether_they_are_well(path):
+def test_images_run_without_root_and_have_a_health_check(path):
     found = dict(instructions(path))
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", found["USER"])
     assert "CMD" in found["HEALTHCHECK"]
@@ -30,7 +30,7 @@ def test_images_run_without_root_and_say_whether_they_are_well(path):
 
 
 @pytest.mark.parametrize("path", dockerfiles(), ids=name_of)
-def test_the_context_lets_in_what_is_copied_and_nothing_else(path):
+def test_the_build_context_only_contains_copied_files(path):
     ignore = path.with_name("Dockerfile.dockerignore").read_text().splitlines()
     rules = [line for line in ignore if line and not line.startswith("#")]
     assert rules[0] == "*"
@@ -45,7 +45,7 @@ def test_the_context_lets_in_what_is_copied_and_nothing_else(path):
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_the_image_of_the_project_has_a_build_for_cpus_and_one_for_gpus():
+def test_the_image_has_stages_for_cpus_and_gpus():
     found = instructions(INFRA / "docker/Dockerfile")
     stages = [rest.split(" AS ")[1] for name, rest in found if name == "FROM"]
     assert len(stages) >= 5  # what builds stays behind
@@ -56,7 +56,7 @@ def test_the_image_of_the_project_has_a_build_for_cpus_and_one_for_gpus():
 
 
 @pytest.mark.parametrize("index", ["", "https://example.org/whl/cpu"])
-def test_an_index_of_pytorch_is_asked_for_pytorch_alone(tmp_path, index):
+def test_only_pytorch_is_installed_from_its_index(tmp_path, index):
     """Exact versions of what torch needs are on few of them; the next step installs those."""
     done = subprocess.run(
         ["make", "--dry-run", "setup", f"VENV={tmp_path}/venv", f"TORCH_INDEX={index}"],
@@ -74,7 +74,7 @@ def test_an_index_of_pytorch_is_asked_for_pytorch_alone(tmp_path, index):
 
 
 @pytest.mark.parametrize("path", compose_files(), ids=name_of)
-def test_stacks_are_local_and_hold_no_secret(path):
+def test_compose_files_are_local_and_contain_no_secrets(path):
     services = yaml.safe_load(path.read_text())["services"]
     for service in services.values():
         for port in service.get("ports", ()):
@@ -124,7 +124,7 @@ def healthy(folder, *flags, **environment):
     return done.returncode, done.stderr
 
 
-def test_a_container_without_ray_is_well_if_the_project_can_be_imported(tmp_path):
+def test_a_container_without_ray_is_healthy_if_the_project_can_be_imported(tmp_path):
     assert healthy(tmp_path) == (0, "")
     code, said = healthy(tmp_path, "-S")  # without installed packages, so without torch
     assert code == 1
@@ -132,14 +132,14 @@ def test_a_container_without_ray_is_well_if_the_project_can_be_imported(tmp_path
 
 
 @pytest.mark.parametrize(("text", "code"), [(b"success", 0), (b"no", 1)])
-def test_a_container_with_ray_is_well_if_its_raylet_is(tmp_path, raylet, text, code):
+def test_a_container_with_ray_is_healthy_if_its_raylet_is(tmp_path, raylet, text, code):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray/ray_current_cluster").write_text("10.0.0.1:6379")
     port = raylet(text)
     assert healthy(tmp_path, RAY_DASHBOARD_AGENT_PORT=str(port))[0] == code
 
 
-def test_a_raylet_that_is_gone_is_said(tmp_path):
+def test_a_missing_raylet_is_reported(tmp_path):
     (tmp_path / "ray").mkdir()
     (tmp_path / "ray/ray_current_cluster").write_text("10.0.0.1:6379")
     code, said = healthy(tmp_path, RAY_DASHBOARD_AGENT_PORT="1")

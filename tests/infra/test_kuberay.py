@@ -1,4 +1,4 @@
-"""The manifests for KubeRay: its own schema, our versions, and pools that fit the groups."""
+"""The manifests for KubeRay: schema, versions, and pools that fit the groups."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_versions_are_those_of_the_project(name):
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_every_pod_is_bounded_probed_and_not_root(name):
+def test_every_pod_has_limits_and_probes_and_is_not_root(name):
     for group, pod in pods_of(cluster_of(loaded(name))).items():
         assert pod["securityContext"]["runAsNonRoot"], group
         (container,) = pod["containers"]
@@ -89,7 +89,7 @@ def test_every_pod_is_bounded_probed_and_not_root(name):
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_no_secret_is_written_down(name):
+def test_secrets_are_references(name):
     for pod in pods_of(cluster_of(loaded(name))).values():
         for variable in pod["containers"][0]["env"]:
             is_secret = re.search("KEY|PASSWORD|USERNAME|TOKEN", variable["name"])
@@ -147,7 +147,7 @@ def test_the_object_store_of_every_group_is_in_memory(name, monkeypatch):
         assert room < memory
 
 
-def test_the_pools_of_the_recipe_land_on_their_groups():
+def test_the_pools_of_the_recipe_fit_their_groups():
     """Every actor has room on one group only, and all of them have room at the start."""
     pools = yaml.safe_load((FOLDER / "recipe.yaml").read_text())["pools"]
     nodes = nodes_of(cluster_of(loaded("rayjob.yaml")))
@@ -185,7 +185,7 @@ def test_prometheus_finds_the_metrics_of_every_pod_of_ray(name):
         assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_the_job_runs_a_recipe_that_is_one():
+def test_the_entrypoint_runs_a_valid_recipe():
     entrypoint = loaded("rayjob.yaml")["spec"]["entrypoint"].split()
     # test_attempt.py says what this program does; the image has it there.
     assert entrypoint[:3] == ["exec", "python", "/opt/attempt.py"]

@@ -1,4 +1,4 @@
-"""Every file of infra/ is what its own checker calls right: shells, images, compose, workflows."""
+"""Linters and schemas for the files of infra/ and the workflows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check(*command):
 
 
 @pytest.mark.parametrize("path", shell_scripts(), ids=name_of)
-def test_shell_scripts_parse_and_have_no_known_mistake(path):
+def test_shell_scripts_pass_shellcheck(path):
     check("bash", "-n", path)
     check(program("shellcheck"), path)
 

@@ -1,4 +1,4 @@
-"""The MLflow stack without containers: PostgreSQL of Debian, a server that asks for a password."""
+"""The MLflow stack without containers: a PostgreSQL from Debian and a server with a password."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 from free_ports import free_port
 from infra_files import INFRA
 
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 
 # Of a server that starts beside many other processes.
 START_S = 240
@@ -122,7 +122,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.mark.system
 @pytest.mark.parametrize("password", ["", "wrong-password"])
-def test_nothing_is_shown_or_taken_without_the_password(stack, password):
+def test_requests_without_the_password_are_refused(stack, password):
     for path, body in (
         ("api/2.0/mlflow/experiments/search", {"max_results": 1}),
         ("api/2.0/mlflow/experiments/create", {"name": "intruder"}),
@@ -191,7 +191,7 @@ def test_no_secret_is_in_an_argument_or_in_a_file_that_others_can_read(stack):
 
 
 @pytest.mark.system
-def test_it_ends_with_its_database_and_starts_again_with_what_it_knew(stack, logged):
+def test_the_stack_stops_and_restarts_with_its_data(stack, logged):
     """The last test of the file: it stops the stack of the others."""
     assert stack.stop() == 143
     assert not (stack.folder / "database/postmaster.pid").exists()
@@ -216,7 +216,7 @@ def test_the_server_does_not_start_without_its_settings():
     assert "TANGO_MLFLOW_ARTIFACTS, MLFLOW_AUTH_ADMIN_PASSWORD" in line
 
 
-def test_a_name_of_the_server_is_let_in_beside_mlflows_own(tmp_path):
+def test_configured_host_names_are_allowed(tmp_path):
     from mlflow.server.security_utils import is_allowed_host_header
 
     serve = runpy.run_path(str(INFRA / "mlflow/serve.py"))
@@ -229,7 +229,7 @@ def test_a_name_of_the_server_is_let_in_beside_mlflows_own(tmp_path):
     assert not is_allowed_host_header(found, "evil.example.com")
 
 
-def test_new_secrets_are_for_their_owner_and_never_replace_old_ones(tmp_path):
+def test_new_secrets_are_private_and_replace_none(tmp_path):
     file = tmp_path / "env"
     for code in (0, 1):
         done = subprocess.run([INFRA / "mlflow/new_env.sh", file], capture_output=True, timeout=60)

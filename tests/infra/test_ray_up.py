@@ -1,4 +1,4 @@
-"""The files for `ray up`: Ray's own validator, our versions, and pools that fit the machines."""
+"""The files for `ray up`: Ray's validator, versions, and pools that fit the machines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def repository(monkeypatch):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_ray_accepts_it(path):
+def test_ray_accepts_the_configuration(path):
     complete = prepared(yaml.safe_load(path.read_text()))
     assert complete["cluster_name"] == "tango"
     assert len(complete["available_node_types"]) >= 1
@@ -43,12 +43,12 @@ def test_versions_are_those_of_the_project():
     assert re.findall(r"tango-video\[all\]==([\w.]+)", texts) == [VERSION]
 
 
-def test_local_files_that_are_sent_exist():
+def test_mounted_local_files_exist():
     content = yaml.safe_load((ROOT / "infra/ray/machines.yaml").read_text())
     assert all((ROOT / path).is_file() for path in content["file_mounts"].values())
 
 
-def test_own_machines_all_join_and_ray_down_finds_ray():
+def test_start_commands_of_own_machines():
     """Tried on three hosts: without the variable one never joins, without the link Ray goes on."""
     content = yaml.safe_load((ROOT / "infra/ray/machines.yaml").read_text())
     (start,) = (line for line in content["head_start_ray_commands"] if "ray start" in line)
@@ -79,7 +79,7 @@ def test_the_head_on_aws_uses_the_boto3_of_the_image():
     assert any(one.startswith("boto3") for one in project["optional-dependencies"]["s3"])
 
 
-def test_the_machines_hold_the_pools_of_the_recipe_at_the_start():
+def test_the_initial_machines_fit_the_pools_of_the_recipe():
     types = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())["available_node_types"]
     pools = yaml.safe_load((ROOT / "infra/kuberay/recipe.yaml").read_text())["pools"]
     for pool, node in (("compress", "encode"), ("answer", "answer")):

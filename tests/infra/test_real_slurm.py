@@ -1,4 +1,4 @@
-"""The Slurm scripts on a real Slurm of one node, which the test starts as the user who runs it."""
+"""The Slurm scripts on a real one-node Slurm, which the tests start as the current user."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def array(tasks, *options):
 
 
 @pytest.mark.parametrize("kind", ["cluster", "array"])
-def test_a_job_that_runs_out_of_time_goes_on_where_it_was(slurm, kind, tmp_path):
+def test_a_job_out_of_time_is_requeued_and_continued(slurm, kind, tmp_path):
     output, clips = tmp_path / "runs", 120
     script = one_node("--time=4") if kind == "cluster" else array(1, "--time=4")
     job = slurm.submit(script, recipe(slurm, "goes-on", clips), "--output", output)
@@ -209,7 +209,7 @@ def test_a_job_that_runs_out_of_time_goes_on_where_it_was(slurm, kind, tmp_path)
     assert json.loads(summary.read_text())["num_clips"] == clips
 
 
-def test_a_job_that_is_cancelled_stays_over(slurm):
+def test_a_cancelled_job_is_not_requeued(slurm):
     job = slurm.submit(
         one_node("--time=60"),
         recipe(slurm, "cancelled", 60),
@@ -225,7 +225,7 @@ def test_a_job_that_is_cancelled_stays_over(slurm):
     slurm.wait("the node", lambda: slurm.say("sinfo", "--noheader", "--format=%T") == "idle")
 
 
-def test_every_task_of_an_array_does_its_shard(slurm):
+def test_every_array_task_runs_its_shard(slurm):
     output = slurm.folder / "shards"
     job = slurm.submit(array(2), recipe(slurm, "shards", 6), "--output", output)
     for index in range(2):

@@ -1,4 +1,4 @@
-"""The Slurm scripts: checked as shell, and run with stand-ins for what only a cluster has."""
+"""The Slurm scripts, run with stand-ins for the commands of a cluster."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def wait_until(tmp_path, beginning):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_slurm_warns_before_the_limit_and_may_queue_it_again(script):
+def test_scripts_request_a_signal_before_the_limit_and_allow_requeueing(script):
     options = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
     assert "#SBATCH --signal=B:TERM@120" in options
     assert "#SBATCH --requeue" in options
     assert "#SBATCH --open-mode=append" in options
 
 
-def test_a_job_starts_a_head_and_workers_runs_and_ends_them(slurm, tmp_path):
+def test_a_job_starts_and_stops_a_head_and_workers(slurm, tmp_path):
     process = slurm("tango.sbatch", "my recipe.yaml", "--output", "/shared/runs")
     output, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 7, output
@@ -134,7 +134,7 @@ def test_a_job_starts_a_head_and_workers_runs_and_ends_them(slurm, tmp_path):
     assert lines.count("ray ended") == 2
 
 
-def test_several_nodes_need_a_network(slurm, tmp_path):
+def test_several_nodes_need_an_ipv4_address(slurm, tmp_path):
     process = slurm("tango.sbatch", "recipe.yaml", ADDRESSES="127.0.1.1 fd00::2")
     output, _ = process.communicate(timeout=WAIT_S)
     assert process.returncode == 2
@@ -152,9 +152,7 @@ def in_seconds(seconds):
 @pytest.mark.parametrize(
     ("script", "name"), [("tango.sbatch", "77"), ("tango_array.sbatch", "70_1")]
 )
-def test_a_job_that_runs_out_of_time_ends_cleanly_and_is_queued_again(
-    slurm, tmp_path, script, name, told
-):
+def test_a_job_out_of_time_is_requeued(slurm, tmp_path, script, name, told):
     (tmp_path / "hold").touch()
     process = slurm(script, "recipe.yaml", **{"SLURM_JOB_END_TIME": "", told: in_seconds(100)})
     wait_until(tmp_path, "tango sweep")
@@ -172,7 +170,7 @@ def test_a_job_that_runs_out_of_time_ends_cleanly_and_is_queued_again(
     [{"SLURM_JOB_END_TIME": in_seconds(5000)}, {"ENDS_AT": in_seconds(5000)}, {"ENDS_AT": "NONE"}],
 )
 @pytest.mark.parametrize("script", ["tango.sbatch", "tango_array.sbatch"])
-def test_a_job_that_is_cancelled_is_not_queued_again(slurm, tmp_path, script, told):
+def test_a_cancelled_job_is_not_queued_again(slurm, tmp_path, script, told):
     (tmp_path / "hold").touch()
     process = slurm(script, "recipe.yaml", **{"SLURM_JOB_END_TIME": "", **told})
     wait_until(tmp_path, "tango sweep")
@@ -182,14 +180,14 @@ def test_a_job_that_is_cancelled_is_not_queued_again(slurm, tmp_path, script, to
     assert not [line for line in said(tmp_path) if line.startswith("scontrol requeue")]
 
 
-def test_a_task_of_an_array_has_its_shard(slurm, tmp_path):
+def test_an_array_task_has_its_shard(slurm, tmp_path):
     process = slurm("tango_array.sbatch", "recipe.yaml", "--limit", "8")
     process.communicate(timeout=WAIT_S)
     assert process.returncode == 7
     assert said(tmp_path) == ["tango sweep recipe.yaml --shard 1/4 --continue --limit 8"]
 
 
-def test_a_part_of_an_array_needs_the_number_of_shards(slurm, tmp_path):
+def test_a_partial_array_needs_the_number_of_shards(slurm, tmp_path):
     part = {
         "SLURM_ARRAY_TASK_ID": "5",
         "SLURM_ARRAY_TASK_MIN": "3",

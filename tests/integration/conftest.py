@@ -1,4 +1,4 @@
-"""Commands of which a test needs nothing but that they end well."""
+"""A fixture for the output of successful commands."""
 
 import pytest
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from functools import partial
 
 import pytest
 from internvl_checkpoints import build_internvl, save_internvl
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from jobs.analysis.activations import analyze_activations
 from jobs.analysis.attention import analyze_attention, analyze_sinks
+from jobs.analysis.page import analyze
 from tango_core import decode_frames, load_encoder
 from tango_core.analysis.sinks import SinkRule
 from tango_core.benchmarks import build_benchmark
@@ -72,7 +74,7 @@ def rows_of(path):
 
 
 def test_attention(recipe, places):
-    assert analyze_attention(recipe, *places, QUIET) == 0
+    assert analyze(analyze_attention, recipe, *places, QUIET) == 0
     num_tokens = MODELS[recipe.model.name][4]
     rows = rows_of(places[0] / "positions.csv")
     for signal in ("p-attn", "attn"):
@@ -87,7 +89,7 @@ def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_pat
     file = tmp_path / "sinks.json"
     # With rules that every position meets, so that there are some.
     options = {"score": "attention", "rule": SinkRule(max_mean_rank=0.5, max_spread=1)}
-    assert analyze_sinks(recipe, *places, QUIET, output=file, **options) == 0
+    assert analyze(partial(analyze_sinks, output=file, **options), recipe, *places, QUIET) == 0
     found = json.loads(file.read_text())
     _, _, settings, _, num_tokens, *_ = MODELS[folder.name]
     assert math.prod(found["grid"]) == num_tokens
@@ -102,7 +104,7 @@ def test_sinks_are_a_file_that_a_recipe_can_name(recipe, places, folder, tmp_pat
 def test_activations(recipe, places):
     *_, side, num_layers = MODELS[recipe.model.name]
     layers = (0, num_layers)
-    assert analyze_activations(recipe, *places, QUIET, layers=layers) == 0
+    assert analyze(partial(analyze_activations, layers=layers), recipe, *places, QUIET) == 0
     rows = rows_of(places[0] / "activations.csv")
     assert {int(row["layer"]) for row in rows} == set(layers)
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Jobs on a cluster of two nodes that somebody else started: sent to its dashboard, or joining it.
+"""Jobs on a running cluster of two nodes: submitted to its dashboard, or joining it.
 
 A client that sends jobs gets nothing but a copied recipe and four variables. The job's method waits
 for a file, so that every test decides itself how far the job is.
@@ -86,7 +86,7 @@ def read_until(process, text):
     pytest.fail(f"no {text!r} in {seen} {process.stderr.read()}")
 
 
-def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
+def test_a_job_survives_its_client_and_is_found_stopped_and_continued(client):
     # A client that is killed takes nothing with it; `test_follow.py` has the one with Ctrl-C.
     with client.start(*client.submit) as process:
         read_until(process, "3 clips to decode and encode")
@@ -116,7 +116,7 @@ def test_a_job_outlives_its_clients_and_is_found_stopped_and_continued(client):
     assert f"{second['id']}: SUCCEEDED, exit code 0" in err
 
 
-def test_the_exit_code_is_the_jobs_own_and_code_can_be_sent_along(client):
+def test_the_exit_code_of_the_job_is_returned_and_code_is_sent(client):
     code, out, err = client.run(
         *client.submit, "--with-code", "--command", "sweep", "--env", "SOME=1",
         "--entrypoint-num-cpus", "1", "--",
@@ -162,9 +162,7 @@ def python(tmp_path):
     return environment / "bin/python"
 
 
-def test_nothing_of_the_client_reaches_the_job_on_the_older_of_two_clusters(
-    tmp_path, python, cluster
-):
+def test_the_job_uses_nothing_of_the_client_environment(tmp_path, python, cluster):
     """The client has the extras `pipeline` and `jobs`, in an environment that it sends along."""
     dashboard, drivers = cluster
     there, told = tmp_path / "cluster", tmp_path / "told.json"
@@ -209,7 +207,7 @@ def test_nothing_of_the_client_reaches_the_job_on_the_older_of_two_clusters(
     assert str(client.folder) not in facts.read_text()
 
 
-def test_a_sweep_joins_the_cluster_and_leaves_it_running(cluster, tmp_path):
+def test_a_sweep_joins_a_running_cluster(cluster, tmp_path):
     recipe = {
         "benchmark": {"name": "shapes", "root": str(tmp_path / "shapes")},
         "model": {"name": "tiny"},

@@ -1,4 +1,4 @@
-"""Caches, features and an interrupted run that an earlier version wrote: read and continued."""
+"""Caches, features and an interrupted run of an earlier version are read and continued."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def work_of(folder):
     return json.loads(summary.read_text())["work"]
 
 
-def test_token_caches_in_files_and_in_shards_are_hits(tango, earlier):
+def test_token_caches_of_an_earlier_version_are_hits(tango, earlier):
     arguments = ("--output", "out", "--cache", "tokens", *NO_SERVER)
     assert tango("sweep", "recipe.yaml", *arguments)[0] == 0
     assert work_of(earlier / "out") == {
@@ -40,7 +40,7 @@ def test_token_caches_in_files_and_in_shards_are_hits(tango, earlier):
 
 
 @pytest.mark.parametrize("stored", ["all", "none"])
-def test_features_are_hits_and_plans_beside_them_are_not_read(tango, earlier, stored):
+def test_features_of_an_earlier_version_are_hits(tango, earlier, stored):
     arguments = ("--output", "out", "--cache", "features", "--limit", "1", *NO_SERVER)
     setting = f"cache.features={stored}"
     assert tango("sweep", "recipe.yaml", *arguments, "--set", setting)[0] == 0
@@ -48,7 +48,7 @@ def test_features_are_hits_and_plans_beside_them_are_not_read(tango, earlier, st
     assert (work["decoded"], work["encoded"]) == (0, 0)
 
 
-def test_features_give_the_token_sets_that_the_earlier_version_stored(earlier):
+def test_features_reproduce_the_stored_token_sets(earlier):
     checked = 0
     for folder in find_caches(earlier / "tokens"):
         assert [problem for _, problem in check_entries(folder)] == [None] * CLIPS
@@ -68,7 +68,7 @@ def test_features_give_the_token_sets_that_the_earlier_version_stored(earlier):
     assert checked == 2
 
 
-def test_an_interrupted_run_is_continued(tango, earlier):
+def test_an_interrupted_run_of_an_earlier_version_is_continued(tango, earlier):
     (run,) = (earlier / "runs").iterdir()
     before = read_answers(run / "answers").to_pylist()
     arguments = ("--output", "runs", "--cache", "tokens", *NO_SERVER)

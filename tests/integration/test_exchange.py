@@ -1,4 +1,4 @@
-"""A real run on a public benchmark's layout, through a harness's file and back into a report."""
+"""Export of a real run to a harness's file, import, and a report of both."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.results.summary import read_answers
 COMPARED = ["video_id", "status", "text", "choice", "correct", "harness_score"]
 
 
-def test_a_run_goes_out_and_comes_back_as_the_reference_of_another(output_of, tmp_path):
+def test_an_exported_run_is_imported_as_the_reference_of_another(output_of, tmp_path):
     root = videomme_release(tmp_path / "release")
     (root / "video").mkdir()
     for video in sorted({row["videoID"] for row in VIDEOMME_ROWS}):

@@ -1,4 +1,4 @@
-"""The pipeline on Ray and in a loop: equal results, one encode for all, nothing done twice."""
+"""The pipeline on Ray and locally: equal results, and no repeated work."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def sweeps(shapes, tmp_path_factory, local_ray):
     }
 
 
-def test_five_methods_cost_one_decode_and_one_encode_per_clip(sweeps):
+def test_every_clip_is_decoded_and_encoded_once_for_all_methods(sweeps):
     outcome, _ = sweeps["cold"]
     assert (outcome.num_clips, outcome.num_decoded, outcome.num_encoded) == (6, 6, 6)
     assert (outcome.num_computed, outcome.num_hits) == (30, 0)
 
 
-def test_a_second_run_decodes_and_encodes_nothing_and_says_the_same(sweeps):
+def test_a_second_run_uses_the_cache_and_gives_the_same_answers(sweeps):
     outcome, run_dir = sweeps["warm"]
     assert (outcome.num_decoded, outcome.num_encoded, outcome.num_computed) == (0, 0, 0)
     assert outcome.num_hits == 30
@@ -50,7 +50,7 @@ def test_a_second_run_decodes_and_encodes_nothing_and_says_the_same(sweeps):
     assert set(answers_of(run_dir)["cache"]) == {"hit"}
 
 
-def test_ray_and_the_loop_give_identical_answers(sweeps):
+def test_ray_and_local_execution_give_identical_answers(sweeps):
     pd.testing.assert_frame_equal(
         what_was_said(sweeps["local"][1]), what_was_said(sweeps["cold"][1])
     )
@@ -66,7 +66,7 @@ def test_every_question_appears_once_per_method(sweeps):
     assert set(answers["status"]) <= {"ok", "unparsed"}
 
 
-def test_a_method_added_later_is_the_only_one_computed(shapes, tmp_path):
+def test_only_an_added_method_is_computed(shapes, tmp_path):
     small = job(shapes, executor="local", methods=FIVE[:2], limit=2)
     run(small, tmp_path)
     outcome, _ = run(job(shapes, executor="local", methods=FIVE[:3], limit=2), tmp_path)
@@ -74,7 +74,7 @@ def test_a_method_added_later_is_the_only_one_computed(shapes, tmp_path):
 
 
 @pytest.mark.slow
-def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, local_ray):
+def test_decoding_is_not_fused_into_model_actors(shapes, tmp_path, local_ray):
     from pipeline.executors import ray_data
 
     plan = plan_of(job(shapes, limit=2), tmp_path)
@@ -88,7 +88,7 @@ def test_decoding_stays_out_of_the_actors_that_hold_a_model(shapes, tmp_path, lo
 
 
 @pytest.mark.slow
-def test_a_manifest_in_several_parts_is_one_job(shapes, tmp_path, local_ray, monkeypatch):
+def test_a_job_with_several_batches_of_clips(shapes, tmp_path, local_ray, monkeypatch):
     """As of a million clips: a cluster is handed so many at a time; here four, hits and misses."""
     from pipeline.executors import ray_data
 

@@ -1,4 +1,4 @@
-"""A failure is a row: good clips are answered, each bad one has a status and a reason."""
+"""Failed clips: each has a status and a reason, and good clips are answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs_for_tests import answers_of, job, run
 from numbered_videos import write_clip
 
 from jobs.config.recipe import RecipeError
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 from jobs.results.summary import write_summary
 from jobs.run.run_dirs import find_run
 
@@ -42,7 +42,7 @@ def recipe(folder, **changes):
 @pytest.mark.parametrize(
     "executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])]
 )
-def test_bad_clips_are_listed_and_the_good_one_is_answered(folder, tmp_path, executor, request):
+def test_bad_clips_are_listed_and_good_ones_answered(folder, tmp_path, executor, request):
     if executor == "ray":
         request.getfixturevalue("local_ray")
     outcome, run_dir = run(recipe(folder, executor=executor), tmp_path / "runs")
@@ -118,7 +118,9 @@ def damaged_folder(tmp_path):
 @pytest.mark.parametrize(
     "executor", ["local", pytest.param("ray", marks=[pytest.mark.ray, pytest.mark.slow])]
 )
-def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, executor, request):
+def test_a_damaged_clip_fails_unless_the_recipe_keeps_it(
+    damaged_folder, tmp_path, executor, request
+):
     if executor == "ray":
         request.getfixturevalue("local_ray")
     shared = {"executor": executor, "decode": {"damaged": "fail"}}
@@ -144,13 +146,12 @@ def test_a_damaged_clip_fails_unless_it_is_kept(damaged_folder, tmp_path, execut
         counts = write_summary(kept_dir).counts
         assert (counts.num_failed, counts.num_damaged) == (0, 1)
         assert counts.num_answered + counts.num_unparsed == 2
-        page = write_report(kept_dir).read_text()
+        write_report(kept_dir)
+        page = (kept_dir / "report.html").read_text()
         assert "answers on damaged clips" in page
 
 
-def test_a_run_that_goes_on_with_fail_keeps_no_answer_about_a_damaged_clip(
-    damaged_folder, tmp_path
-):
+def test_resuming_with_fail_drops_answers_about_damaged_clips(damaged_folder, tmp_path):
     changes = {"executor": "local", "decode": {"damaged": "keep"}}
     outcome, run_dir = run(recipe(damaged_folder, **changes), tmp_path / "runs")
     assert outcome.facts.work.answered == 2

@@ -1,4 +1,4 @@
-"""Jobs on checkpoints of every other family: real files, tokens through caches, answers."""
+"""Jobs on small checkpoints of every model family, from files to answers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def recipe_of(made, name, methods=None, **changes):
         ("internvl-chat", {}, 80, None),
     ],
 )
-def test_a_job_answers_as_the_two_halves_called_by_hand(made, tmp_path, name, options, total, text):
+def test_a_job_equals_direct_calls_of_encoder_and_language_model(
+    made, tmp_path, name, options, total, text
+):
     family, _, usual, _, num_layers = CHECKPOINTS[name]
     recipe = recipe_of(made, name, model=options)
     outcome, run_dir = run(recipe, tmp_path)
@@ -168,14 +170,14 @@ def check_frames(name, encoder, frames, features):
         ("internvl-saved", "frame_label", ("vlmevalkit", "lmms_eval")),
     ],
 )
-def test_settings_of_the_prompt_are_no_part_of_cached_tokens(made, tmp_path, name, option, values):
+def test_prompt_settings_do_not_change_cached_tokens(made, tmp_path, name, option, values):
     for value, misses in zip(values, (NUM_CLIPS, 0), strict=True):
         _, run_dir = run(recipe_of(made, name, [TANGO], model={option: value}), tmp_path)
         cached = answers_of(run_dir).groupby("video_id")["cache"].first()
         assert (cached == "miss").sum() == misses
 
 
-def test_the_protocol_decides_which_frames_a_job_shows(made, tmp_path):
+def test_the_protocol_selects_the_frames(made, tmp_path):
     """Two frames per second of 8 s, thinned to five: three pairs; VLMEvalKit takes two pairs."""
     for protocol, total in (("vlmevalkit", 50), ("lmms_eval", 75)):
         section = {"name": "shapes", "root": str(made.shapes), "protocol": protocol}
@@ -185,7 +187,7 @@ def test_the_protocol_decides_which_frames_a_job_shows(made, tmp_path):
         assert set(answers["tokens_total"]) == {total}
 
 
-def test_a_run_with_fewer_pixels_is_a_control_of_a_run_with_more(made, tmp_path):
+def test_a_run_with_fewer_pixels_is_a_control(made, tmp_path):
     """24 x 24 pixels of 40 x 40: 9 of 25 tokens per pair of frames."""
     runs = [
         run(recipe_of(made, "qwen", [method], model={"max_pixels": pixels}), tmp_path)[1]
@@ -217,7 +219,7 @@ def test_stored_features_and_plans_give_the_same_answers(made, tmp_path, compani
         assert other.equals(replies[0])
 
 
-def test_empty_blocks_are_another_prompt_of_the_same_tokens(made, tmp_path):
+def test_empty_blocks_change_the_prompt_but_not_the_tokens(made, tmp_path):
     """Two of a hundred tokens: most pairs of frames keep none."""
     methods = [{"name": "topk", "retention": 0.02, "score": "attention"}]
     prompts, caches = {}, {}
@@ -234,7 +236,7 @@ def test_empty_blocks_are_another_prompt_of_the_same_tokens(made, tmp_path):
     assert set(prompts["keep"]["clip_text_tokens"]) == {4 * (13 + 2)}
 
 
-def test_times_of_a_bounded_clip_count_from_its_beginning(made, tmp_path):
+def test_times_of_a_bounded_clip_start_at_its_beginning(made, tmp_path):
     """As in the harnesses, which cut it out first: 0.1 seconds, not the longer 10.1 seconds."""
     write_clip(tmp_path / "long.mp4", 288)  # 12 s
     table = tmp_path / "questions.csv"
@@ -250,7 +252,7 @@ def test_times_of_a_bounded_clip_count_from_its_beginning(made, tmp_path):
     assert sorted(answers["clip_text_tokens"]) == [4 * 15, 4 * 15, 4 * 15 + 1]
 
 
-def test_subtitles_of_longvideobench_stand_behind_the_frames(made, tmp_path):
+def test_subtitles_of_longvideobench_follow_their_frames(made, tmp_path):
     """Of the words that are spoken those at the frames shown; no token changes."""
     root = longvideobench_release(tmp_path / "root")
     (root / "subtitles").mkdir()

@@ -1,4 +1,4 @@
-"""Jobs with a feature store: a new method costs no decoding and no encoding, and says the same."""
+"""Jobs with a feature store: new methods need no decoding or encoding and give the same answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def work_of(run_dir):
     return json.loads((run_dir / "summary.json").read_text())["work"]
 
 
-def test_all_methods_answer_the_same_from_features_and_nothing_is_encoded(shapes, tmp_path):
+def test_stored_features_give_the_same_answers_without_encoding(shapes, tmp_path):
     recipe = {"executor": "local", "limit": 1}
     first, first_dir = run(job(shapes, **recipe, cache=STORE, methods=METHODS[:1]), tmp_path / "on")
     assert (first.num_decoded, first.num_encoded) == (1, 1)
@@ -91,7 +91,7 @@ run(job(Path(sys.argv[2]), executor="local", limit=4, cache={"features": "all"})
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("writes", "when"), [(3, "before"), (4, "inside")])
-def test_a_killed_writer_loses_the_clip_in_flight_alone(shapes, tmp_path, writes, when):
+def test_a_killed_writer_only_loses_the_clip_in_flight(shapes, tmp_path, writes, when):
     fixtures = os.path.join(os.path.dirname(__file__), "..", "fixtures")
     command = [sys.executable, "-c", KILLED, fixtures, shapes, tmp_path, str(writes), when]
     done = subprocess.run([str(part) for part in command], check=False, timeout=300)
@@ -108,7 +108,7 @@ def test_a_killed_writer_loses_the_clip_in_flight_alone(shapes, tmp_path, writes
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_ray_answers_stored_clips_beside_those_it_decodes(shapes, tmp_path, local_ray):
+def test_ray_combines_stored_and_decoded_clips(shapes, tmp_path, local_ray):
     methods = [METHODS[0], METHODS[7]]
     run(job(shapes, executor="local", limit=2, cache=STORE, methods=methods[:1]), tmp_path)
     outcome, on_ray = run(job(shapes, limit=3, cache=STORE, methods=methods), tmp_path)

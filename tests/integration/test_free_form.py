@@ -1,4 +1,4 @@
-"""Free-form questions about one's own videos: recorded, and scored where the table says how."""
+"""Free-form questions about custom videos, scored if the table has a match."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ask(tmp_path):
     return measure
 
 
-def test_a_match_scores_what_is_only_recorded_without_one(ask):
+def test_free_form_answers_are_scored_if_a_match_is_given(ask):
     recorded, summary = ask(CHOICE + "a.mp4,What is shown?,,red,,free\n")
     reply = recorded.loc["free", "text"]
     assert reply.split()

@@ -1,4 +1,4 @@
-"""TempCompass, LVBench and Video-MME with subtitles, from a release to a summary."""
+"""TempCompass, LVBench and subtitles of Video-MME, from a release to a summary."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def measure(tmp_path):
     return start
 
 
-def test_tempcompass_scores_all_forms_but_captions(measure, tmp_path):
+def test_tempcompass_scores_all_forms_except_captions(measure, tmp_path):
     _, answers, summary = measure("tempcompass", tempcompass_release(tmp_path / "root"))
     assert len(answers) == 2 * 9
     groups = answers["groups"].map(json.loads)
@@ -85,7 +85,7 @@ def test_lvbench(measure, write, tmp_path):
 
 
 @pytest.mark.parametrize("protocol", ["vlmevalkit", "lmms_eval"])
-def test_subtitles_change_the_prompts_and_no_token(measure, protocol, tmp_path):
+def test_subtitles_change_prompts_but_not_tokens(measure, protocol, tmp_path):
     root = videomme_release(tmp_path / "root")
     (root / "subtitle").mkdir()
     (root / "subtitle" / "aAaAaAaAaA0.srt").write_text(SRT)
@@ -103,7 +103,7 @@ def test_subtitles_change_the_prompts_and_no_token(measure, protocol, tmp_path):
     assert all(cell["harness_accuracy"] is not None for cell in summary["cells"])
 
 
-def test_video_mme_v2_shows_every_word(measure, tmp_path):
+def test_subtitles_of_video_mme_v2(measure, tmp_path):
     root = videomme_v2_release(tmp_path / "root")
     (root / "subtitle").mkdir()
     words = [{"text": word, "start_time": 0.0, "end_time": 1.0} for word in ("hello", "there")]

@@ -1,4 +1,4 @@
-"""A method from a user's own file, on Ray and in a loop, without touching the package."""
+"""A user-defined method on Ray and locally."""
 
 import importlib
 
@@ -30,7 +30,7 @@ HELPER = "import torch\n\ndef first(count):\n    return torch.arange(count)\n"
 pytestmark = pytest.mark.ray
 
 
-def test_workers_run_a_method_that_only_the_driver_can_import(tmp_path, local_ray, monkeypatch):
+def test_workers_run_a_method_imported_by_the_driver(tmp_path, local_ray, monkeypatch):
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "first_method.py").write_text(METHOD.format(helper="first_helper"))
     (tmp_path / "code" / "first_helper.py").write_text(HELPER)

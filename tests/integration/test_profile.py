@@ -1,4 +1,4 @@
-"""Profile mode on the embedded model: every stage of every method, measured on all clips alike."""
+"""Profile mode on the built-in model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def profile(shapes, throughput):
     return outcome, run_dir, write_summary(run_dir).to_json()
 
 
-def test_a_filled_cache_saves_a_profile_nothing_and_the_warm_up_is_not_counted(profile):
+def test_a_profile_ignores_the_cache_and_does_not_count_the_warm_up(profile):
     outcome, _, summary = profile
     assert (outcome.num_clips, outcome.num_decoded) == (NUM_CLIPS, NUM_CLIPS)
     assert (outcome.num_computed, outcome.num_hits) == (2 * NUM_CLIPS, 0)
@@ -67,7 +67,7 @@ def test_every_stage_is_measured_on_every_clip_or_question(profile):
         assert all(times["p50"] > 0 for times in latency.values())
 
 
-def test_a_whole_answer_waits_for_all_that_comes_before_it(profile):
+def test_the_latency_of_an_answer_includes_all_earlier_stages(profile):
     tango = answers_of(profile[1]).query("method == 'tango'")
     read = tango.groupby("video_id")["cache_read_ms"].transform("max")
     from_cache = read + tango["ttft_ms"] + tango["decode_ms"]
@@ -77,7 +77,7 @@ def test_a_whole_answer_waits_for_all_that_comes_before_it(profile):
     assert latency["answer_from_file"]["mean"] == pytest.approx(tango[made].sum(axis=1).mean())
 
 
-def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):
+def test_the_speed_up_is_the_ratio_of_median_first_token_times(profile):
     answers = answers_of(profile[1])
     waits = answers[["encode_ms", "compress_ms", "ttft_ms"]].sum(axis=1)
     by_method = answers.assign(first_token_ms=waits).groupby("method")
@@ -88,7 +88,7 @@ def test_the_speed_up_is_the_ratio_of_median_times_to_the_first_token(profile):
     assert versus["speedup_to_first_token"] == pytest.approx(ratio["first_token_ms"])
 
 
-def test_measuring_changes_no_answer_and_throughput_measures_no_step(profile, throughput):
+def test_profiling_changes_no_answer_and_throughput_measures_no_steps(profile, throughput):
     (_, run_dir), _ = throughput
     columns = ["peak_gib", "peak_of"]
     pd.testing.assert_frame_equal(
@@ -113,7 +113,7 @@ def test_answers_of_earlier_versions_can_still_be_summarised(profile):
 
 
 @pytest.mark.slow
-def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
+def test_evaluate_also_measures_the_unpruned_baseline(shapes, tmp_path):
     recipe = job(
         shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"
     )
@@ -125,10 +125,10 @@ def test_evaluate_measures_all_tokens_beside_the_method(shapes, tmp_path):
     assert (summary["method"], summary["retention_requested"]) == ("tango", 0.2)
     assert summary["latency_ms"] == summary["cells"][1]["latency_ms"]
     assert summary["versus_full"]["speedup_to_first_token"] > 0
-    assert "1st token" in console.file.getvalue()
+    assert "first token" in console.file.getvalue()
 
 
-def test_the_first_clip_that_works_is_done_twice_and_no_other(tmp_path, monkeypatch):
+def test_only_the_first_good_clip_is_run_twice(tmp_path, monkeypatch):
     videos = tmp_path / "videos"
     videos.mkdir()
     (videos / "a.mp4").write_text("no video")

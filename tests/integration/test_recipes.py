@@ -1,4 +1,4 @@
-"""The commands of `jobs/recipes/README.md` do what it says, on the embedded model and world."""
+"""The commands of `jobs/recipes/README.md` on the built-in model and benchmark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ COMMANDS = {
     Path(shlex.split(line)[2]).stem: shlex.split(line)[3:]
     for line in re.search(r"```console\n(.*?)```", README, re.S)[1].splitlines()
 }
-NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table"}
+NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table", "shapes_questions"}
+# The tower of the embedded model has too few blocks for them.
+NEED_MORE_BLOCKS = {"aot_llava_onevision", "earlytom_llava_onevision"}
 # Dozens of cells, or many frames.
 LARGE = {
     "frames_scaling",
@@ -56,9 +58,9 @@ def overrides_of(arguments):
     return [value for flag, value in itertools.pairwise(arguments) if flag == "--set"]
 
 
-def test_every_recipe_is_explained_and_has_a_command_for_a_laptop():
+def test_every_recipe_is_documented_with_a_command():
     names = {path.stem for path in RECIPES.glob("*.yaml")}
-    assert set(COMMANDS) == names - NEED_NOTHING_ELSE
+    assert set(COMMANDS) == names - NEED_NOTHING_ELSE - NEED_MORE_BLOCKS
     assert set(re.findall(r"^\| `(\w+)\.yaml` \|", README, re.M)) == names
 
 
@@ -66,7 +68,7 @@ def test_every_recipe_is_explained_and_has_a_command_for_a_laptop():
     "name",
     [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in COMMANDS],
 )
-def test_a_recipe_runs_on_the_embedded_model_and_world(name, shapes, tmp_path):
+def test_a_recipe_runs_on_the_built_in_model_and_benchmark(name, shapes, tmp_path):
     arguments = COMMANDS[name]
     changes = [*overrides_of(arguments), f"benchmark.root={shapes}", "executor=local", "limit=1"]
     assert overrides_of(arguments) == ["model.name=tiny", "benchmark.name=shapes"]

@@ -60,9 +60,7 @@ def objects(bucket: str, folder: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_sweep_lives_in_a_store_from_videos_to_report(
-    tango, recipe, bucket, server, tmp_path, monkeypatch
-):
+def test_a_sweep_with_all_files_in_a_store(tango, recipe, bucket, server, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", server.endpoint)
     output = f"s3://{bucket}/runs"
     code, out, err = tango("sweep", recipe, "--output", output)
@@ -104,7 +102,7 @@ def test_a_sweep_lives_in_a_store_from_videos_to_report(
 
 
 @pytest.mark.slow
-def test_a_question_about_a_url_is_answered(tango, bucket, monkeypatch, tmp_path):
+def test_ask_about_the_url_of_a_video(tango, bucket, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     code, out, err = tango("ask", f"s3://{bucket}/release/videos/0.mp4", "What color is the cross?")
     assert code == 0, err

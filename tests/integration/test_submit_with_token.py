@@ -1,4 +1,4 @@
-"""A cluster that demands a token (`RAY_AUTH_MODE=token`) of everybody, and shows it to nobody."""
+"""A cluster with token authentication (`RAY_AUTH_MODE=token`); the token is never printed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SUBMIT = ("submit", "recipe.yaml", "--no-wait")
         ("another token", ("jobs", "logs", "-f", "tango-1")),
     ],
 )
-def test_without_the_token_everything_is_refused_in_one_line(tango, cluster, name, arguments):
+def test_commands_without_the_token_are_refused(tango, cluster, name, arguments):
     url, _ = cluster
     code, out, err = tango(WRONG[name], *arguments, "--address", url)
     assert (code, out) == (2, "")
@@ -63,7 +63,7 @@ def test_without_the_token_everything_is_refused_in_one_line(tango, cluster, nam
 
 
 @pytest.mark.parametrize("name", ["no token", "another token"])
-def test_without_the_token_no_driver_joins(tango, cluster, name):
+def test_drivers_without_the_token_are_refused(tango, cluster, name):
     code, out, err = tango(WRONG[name], "evaluate", "recipe.yaml", "--address", cluster[1])
     assert (code, out) == (2, "")
     (line,) = (line for line in err.splitlines() if line.startswith("tango: "))
@@ -72,7 +72,7 @@ def test_without_the_token_no_driver_joins(tango, cluster, name):
     assert "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" in line
 
 
-def test_with_the_token_jobs_are_sent_followed_and_run(tango, tmp_path, cluster):
+def test_jobs_with_the_token_run(tango, tmp_path, cluster):
     """In the environment, and in a file; what a run leaves has no token in it, either."""
     url, drivers = cluster
     (tmp_path / "token").write_text(TOKEN + "\n")

@@ -1,4 +1,4 @@
-"""The viewer on runs of the other families, whose grids need not be square."""
+"""The viewer on runs of other model families, with grids that are not square."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def finished_run(name, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tokens_lie_over_the_frames_that_the_model_saw(name, tmp_path):
+def test_tokens_are_drawn_over_the_frames_of_the_model(name, tmp_path):
     folder = finished_run(name, tmp_path)
     kept = {row["cell"]: row for row in answers_of(folder).to_dict("records")}
     decoder = FrameDecoder(pixels=20_000)

@@ -8,7 +8,8 @@ from jobs_for_tests import job, run
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.load import Load
+from jobs.load import Load, LoadRow, load_plot
+from jobs.report.theme import LIGHT
 
 METHODS = [
     {"name": "full"},
@@ -59,6 +60,10 @@ def test_every_cell_is_measured_under_every_load(recipe, tmp_path):
     assert all(row["speedup"] == 1 for row in rows if row["cell"] == "full")
     assert "requests/s at equal accuracy" in (tmp_path / "load.md").read_text()
     assert (tmp_path / "load.png").stat().st_size > 10_000
+    figure = load_plot([LoadRow(**row) for row in rows], LIGHT)
+    figure.draw_without_rendering()
+    (panel,) = figure.axes
+    assert all(float(label.get_text()) > 0 for label in panel.get_yticklabels())
 
 
 def test_another_measurement_is_added_and_an_equal_one_replaced(recipe, tmp_path):
@@ -70,6 +75,9 @@ def test_another_measurement_is_added_and_an_equal_one_replaced(recipe, tmp_path
     for row in both[len(first) :]:
         assert row["accuracy"] is None
         assert row["tokens_per_s"] == pytest.approx(5 * row["requests_per_s"])
+    text = (tmp_path / "load.md").read_text()
+    assert "native, 1 at once: " in text
+    assert "native, 8 at once: " not in text  # replies of a fixed length have no accuracy
     _, again = measured(recipe, tmp_path, *one)
     assert len(again) == len(both)
 

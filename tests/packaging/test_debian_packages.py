@@ -1,4 +1,4 @@
-"""The Debian packages that tests marked `system` need: named when missing, installed in CI."""
+"""The script that checks and installs the Debian packages of tests marked `system`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def machine(tmp_path):
     return run
 
 
-def test_missing_packages_are_named_and_nothing_is_installed(machine, tmp_path):
+def test_check_names_missing_packages(machine, tmp_path):
     done = machine("check", NAMES[1:], **{"apt-get": f"touch {tmp_path}/called"})
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -47,7 +47,7 @@ def test_missing_packages_are_named_and_nothing_is_installed(machine, tmp_path):
 
 
 @pytest.mark.parametrize("user", [0, 1000])
-def test_only_what_is_missing_is_installed(machine, tmp_path, user):
+def test_only_missing_packages_are_installed(machine, tmp_path, user):
     log = tmp_path / "log"
     apt = (
         f'echo "apt-get $* $DEBIAN_FRONTEND" >>{log}\n'
@@ -62,13 +62,13 @@ def test_only_what_is_missing_is_installed(machine, tmp_path, user):
     assert any(line.startswith("sudo") for line in lines) == (user != 0)
 
 
-def test_a_package_that_apt_does_not_install_is_an_error(machine):
+def test_a_failed_installation_is_an_error(machine):
     done = machine("install", [], **{"apt-get": "exit 0", "sudo": 'exec "$@"'})
     assert done.returncode == 1
     assert f"apt-get installed all but: {' '.join(NAMES)}" in done.stderr
 
 
 @pytest.mark.system
-def test_the_packages_are_here_where_their_tests_run():
+def test_the_packages_are_installed():
     done = subprocess.run([SCRIPT, "check"], env=dict(os.environ), timeout=60)
     assert done.returncode == 0

@@ -1,4 +1,4 @@
-"""What works with which extras installed, and what is said where one is missing."""
+"""Which commands work with which extras, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_compressors_run_with_numpy_and_torch_alone(run_with):
         (("models", "pipeline", "jobs"), ["cache", "ls", "--cache", "gs://bucket/cache"], "gcs"),
     ],
 )
-def test_a_command_without_its_extra_ends_in_one_line(run_with, installed, command, missing):
+def test_a_missing_extra_is_a_one_line_error(run_with, installed, command, missing):
     done = run_with(installed, "-m", "jobs.cli.entry", *command)
     assert done.returncode == 2
     *said, line = done.stderr.splitlines()

@@ -1,4 +1,4 @@
-"""The dashboard asks for metrics that there are, and its queries give numbers."""
+"""The Grafana dashboard: its metrics exist, and its queries have results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from recorded_prometheus import GRAFANA, RECORDING, as_grafana_asks, recorded_job
+from recorded_prometheus import GRAFANA, RECORDING, recorded_job
 
 from pipeline.metrics import METRICS
 
@@ -25,7 +25,7 @@ def recorded():
     return {line.partition("{")[0] for line in RECORDING.read_text().splitlines()}
 
 
-def test_every_metric_of_the_dashboard_is_one_that_is_emitted():
+def test_every_metric_of_the_dashboard_is_emitted():
     asked = {name for query in QUERIES.values() for name in METRIC.findall(query)}
     assert {name for name in asked if name.startswith("ray_tango_")} <= OURS
     assert {name for name in asked if not name.startswith("ray_tango_")} <= recorded(), "Ray's own"
@@ -35,7 +35,7 @@ def test_every_metric_is_in_the_recording():
     assert recorded() >= OURS
 
 
-def test_panels_do_not_overlap_and_have_numbers_of_their_own():
+def test_panels_do_not_overlap_and_have_unique_ids():
     cells = [
         (x, y)
         for panel in DASHBOARD["panels"]
@@ -62,17 +62,17 @@ def values(series):
 
 @pytest.mark.system
 @pytest.mark.parametrize("panel", QUERIES)
-def test_every_query_gives_numbers_over_a_recorded_job(prometheus, panel):
-    result = prometheus.over_time(as_grafana_asks(QUERIES[panel]))
+def test_every_query_has_results_for_a_recorded_job(prometheus, panel):
+    result = prometheus.over_time(QUERIES[panel])
     assert any(values(series) for series in result), QUERIES[panel]
 
 
 @pytest.mark.system
-def test_the_panels_tell_what_the_recorded_job_did(prometheus):
+def test_panels_show_the_counts_of_the_recorded_job(prometheus):
     def last(panel):
         return {
             series["metric"].get("stage", ""): values(series)[-1]
-            for series in prometheus.over_time(as_grafana_asks(QUERIES[panel]))
+            for series in prometheus.over_time(QUERIES[panel])
         }
 
     assert last("Clips done/A") == {"": 1}
@@ -80,5 +80,5 @@ def test_the_panels_tell_what_the_recorded_job_did(prometheus):
     assert last("Failures/A") == {"decode": 2}
     assert set(last("Slots/A")) == {"decode", "compress", "answer"}
     assert 0 < last("Tokens kept/A")[""] < 1
-    for series in prometheus.over_time(as_grafana_asks(QUERIES["Busy share/A"])):
+    for series in prometheus.over_time(QUERIES["Busy share/A"]):
         assert all(0 <= value <= 1.5 for value in values(series))

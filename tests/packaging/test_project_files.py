@@ -1,4 +1,4 @@
-"""What several files say about versions is the same in all of them."""
+"""Versions, workflows and forms are consistent across the project's files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_version_is_the_same_everywhere():
     assert f"## {PROJECT['version']}\n" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_every_python_that_is_promised_is_allowed_and_tested():
+def test_every_declared_python_version_is_tested():
     assert promised() == ["3.11", "3.12", "3.13", "3.14"]
     allowed = SpecifierSet(PROJECT["requires-python"])
     assert all(allowed.contains(version) for version in promised())
@@ -60,7 +60,7 @@ def _plain(name):
 
 
 @pytest.mark.parametrize("path", YAML_FILES, ids=lambda path: path.name)
-def test_workflows_and_forms_are_yaml_with_their_required_keys(path):
+def test_workflows_and_forms_have_their_required_keys(path):
     content = yaml.safe_load(path.read_text())
     required = {
         "workflows": {"name", "permissions", "jobs"},

@@ -205,10 +205,9 @@ def markdown(results: dict[str, Any]) -> str:
         "then minimum / median / maximum of pairs; with check: as if the reference looked for "
         "non-finite values too, as `compress` does; median. Two reads: ours as a multiple, median.",
         "",
-        "`compress` looks for non-finite values once per clip, not once per method; the look takes "
-        "half of two reads and is in no row of `full`, `random`, `uniform`, `topk` and the "
-        "controls. Rows of other methods that look at nothing but sums were measured before that, "
-        "with a look in each of them.",
+        "`compress` looks for non-finite values in every method; the look takes half of two reads. "
+        "Rows of 2026-11 of `full`, `random`, `uniform`, `topk` and the controls are without it, "
+        "because a clip was then looked at once for all methods.",
         "",
     ]
     for title, inside in (("Before", False), ("One step inside", True)):

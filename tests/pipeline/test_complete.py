@@ -59,11 +59,6 @@ def test_other_errors_are_not(error):
     assert store_fault(error, "s3://bucket/cache") is None
 
 
-def test_a_path_that_the_error_names_is_not_named_twice():
-    error = OSError(errno.ENOSPC, "No space left on device", "/data/cache/a.parquet")
-    assert store_fault(error, "/data/cache").count("/data/cache") == 1
-
-
 @dataclass(frozen=True)
 class FakePlan:
     """As much of a plan as is looked at."""
@@ -108,12 +103,6 @@ def run(executor, count, clock=None):
     found = {row.video_id: row.status for row in rows}
     assert len(found) == len(rows)
     return found
-
-
-def test_without_a_fault_there_is_one_attempt():
-    executor = Executor(lambda name, attempt: False)
-    assert run(executor, 5) == {f"v{number}": "ok" for number in range(5)}
-    assert len(executor.attempts) == 1
 
 
 @pytest.mark.parametrize("away_for", [1, 2, 3])
@@ -184,15 +173,6 @@ def test_clips_that_an_executor_keeps_to_itself_are_not_waited_for():
     assert clock.slept_s == []
 
 
-def test_an_error_of_the_executor_is_its_own():
-    def broken(plan, settings):
-        yield Result(benchmark="b", video_id="v0")
-        raise ConnectionResetError("the cluster is gone")
-
-    with pytest.raises(ConnectionError):
-        run(broken, 3)
-
-
 def test_a_store_that_is_dead_when_the_next_attempt_begins_is_waited_for():
     """An attempt begins with the manifests of the caches."""
     good = Executor(lambda name, attempt: attempt == 0)
@@ -220,14 +200,6 @@ def test_what_the_driver_writes_is_insisted_on(away_for):
 
     assert insist(write, "/data/run", clock) == "written"
     assert clock.slept_s == list(PAUSES_S[:away_for])
-
-
-def test_a_write_that_cannot_be_done_stops_the_job():
-    def write():
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    with pytest.raises(StoreError, match=r"^/data/run: .*Read-only"):
-        insist(write, "/data/run", FakeClock())
 
 
 def test_another_error_is_not_waited_for():

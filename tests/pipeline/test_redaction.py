@@ -122,12 +122,6 @@ def test_a_name_that_only_looks_like_one_is_shown(text):
     assert redacted(text, {}) == text
 
 
-def test_keys_of_well_known_services_are_hidden():
-    for token in ("AIza" + "x" * 35, "ghp_" + "a" * 36, "sk-" + "b" * 40, "glpat-" + "c" * 20):
-        assert redacted(f"https://host/?key={token} is wrong", {}).endswith("?key=*** is wrong")
-        assert redacted(f"{token} is wrong", {}) == "*** is wrong"
-
-
 @pytest.mark.parametrize(
     "repeated", ["token_", "token=", "a.a:", "a://", "?token_", "x@", "--token ", '"token": ']
 )

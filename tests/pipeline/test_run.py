@@ -31,14 +31,6 @@ def test_a_plan_without_clips_touches_nothing(plan, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_loop_fills_a_cache_that_says_what_is_in_it(plan):
-    (result,) = run(plan, Settings("local"))
-    (cache,) = plan.caches.values()
-    assert (result.status, result.num_computed) == ("ok", 1)
-    assert cache.storage.read("manifest.json").decode() == cache.manifest
-    assert cache.keys() == set(plan.clips["clip_key"].to_pylist())
-
-
 def test_on_ray_a_user_is_told_of_gpus_that_no_pool_reserves(plan, monkeypatch, caplog):
     """Ray itself is left out: what is said comes before anything runs."""
     nodes = [{"CPU": 8.0}, {"CPU": 8.0, "GPU": 2.0}]

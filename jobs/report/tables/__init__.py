@@ -1,7 +1,7 @@
 """Tables as text, Markdown, CSV and LaTeX.
 
 What lives here: `cells` (tables per cell, method and stage, and the names of cells in all tables),
-`breakdowns` (scores and differences by group, all metrics), `confusion`, `paper`.
+`breakdowns` (scores and differences by group, all metrics, confusion of options), `paper`.
 
 May import: `jobs.report.formatting` and `jobs.results`, not the page or the plots.
 

@@ -19,11 +19,15 @@ from jobs.report.tables.cells import labels
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import families_of
 from jobs.results.quantities import Comparison
+from jobs.results.summary import Reduction
 from tango_core.benchmarks import facts_of
+from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
 
 # (name, value) pairs of the groups of questions.
 Groups = tuple[tuple[str, str], ...]
+# Metric of a cell, groups that all questions have, a further group, and its values.
+_Part = tuple[str, Groups, str, Mapping[str, Estimate]]
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,6 @@ class Breakdown:
     rows: Sequence[tuple[CellSummary, str, Sequence[Estimate | None]]]
     mean: str = ""
 
-    def heat(self, estimate: Estimate) -> int:
-        """Strength of a value's background colour in percent, relative to the table's range."""
-        shares = [one.value for _, _, estimates in self.rows for one in estimates if one]
-        return round(4 + 36 * (estimate.value - min(shares)) / max(max(shares) - min(shares), 0.01))
-
     def groups_of(self, value: str) -> Groups:
         """(name, value) pairs that the questions of one column have in common."""
         return (*self.outer, (self.group, value))
@@ -61,58 +60,60 @@ class Breakdown:
         return max(cell.counts.num_scored for cell, _, _ in self.rows)
 
 
+def _parts(cell: CellSummary) -> Iterator[_Part]:
+    """All scores by group; nested groups give one part per value of the outer group."""
+    for metric, groups in cell.scores_by.items():
+        for group, values in sorted(groups.items()):
+            yield metric, (), group, values
+        for outer, by_value in (cell.cross if metric == cell.metric else {}).items():
+            for value, inner in by_value.items():
+                for group, values in inner.items():
+                    yield metric, ((outer, value),), group, values
+
+
 def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
-    """One table per benchmark, metric and group, then tables nested in a group."""
+    """One table per benchmark, metric and group, and tables nested in a group."""
     alone = all(set(cell.scores_by) <= {ACCURACY.name} for cell in cells)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     tables = []
     for benchmark in benchmarks:
         own = [cell for cell in cells if cell.benchmark == benchmark]
-        for metric in dict.fromkeys(metric for cell in own for metric in cell.scores_by):
-            parts = [_by_table(cell, metric) for cell in own]
-            for outer, group in dict.fromkeys(place for part in parts for place in part):
-                found = [part.get((outer, group), {}) for part in parts]
-                counts: dict[str, int] = {}
-                for value, one in (entry for by_value in found for entry in by_value.items()):
-                    counts[value] = max(counts.get(value, 0), one.num_questions)
-                name = ", ".join([*(f"{key} {value}" for key, value in outer), group])
-                averaged = not outer and _is_averaged(own[0], metric, group)
-                name = f"{benchmark}: {name}" if len(benchmarks) > 1 else name
-                columns = sorted(counts.items())
-                rows = [
-                    (cell, label, [by_value.get(value) for value, _ in columns])
-                    for cell, label, by_value in zip(own, labels(own), found, strict=True)
-                ]
-                tables.append(
-                    Breakdown(
-                        name if alone else f"{name}, {metric_title(own[0], metric)}",
-                        *(outer, group, columns, rows),
-                        mean=_mean_name(benchmark) if averaged else "",
-                    )
-                )
+        parts = [{part[:3]: part[3] for part in _parts(cell)} for cell in own]
+        for place in dict.fromkeys(place for part in parts for place in part):
+            metric, outer, group = place
+            found = [part.get(place, {}) for part in parts]
+            counts: dict[str, int] = {}
+            for value, one in (entry for by_value in found for entry in by_value.items()):
+                counts[value] = max(counts.get(value, 0), one.num_questions)
+            columns = sorted(counts.items())
+            name = ", ".join([*(f"{key} {value}" for key, value in outer), group])
+            name = f"{benchmark}: {name}" if len(benchmarks) > 1 else name
+            rows = [
+                (cell, label, [by_value.get(value) for value, _ in columns])
+                for cell, label, by_value in zip(own, labels(own), found, strict=True)
+            ]
+            name = name if alone else f"{name}, {metric_title(own[0], metric)}"
+            mean = _mean_name(own[0], metric, outer, group)
+            tables.append(Breakdown(name, outer, group, columns, rows, mean))
     return tables
 
 
-def _by_table(cell: CellSummary, metric: str) -> dict[tuple[Groups, str], Mapping[str, Estimate]]:
-    """Estimates by value, per outer groups and group; nested groups give one table per value."""
-    crossed: dict[tuple[Groups, str], Mapping[str, Estimate]] = {
-        (((outer, value),), inner): found
-        for outer, values in (cell.cross if metric == cell.metric else {}).items()
-        for value, groups in values.items()
-        for inner, found in groups.items()
-    }
-    found_by = sorted(cell.scores_by.get(metric, {}).items())
-    return {**{((), name): found for name, found in found_by}, **crossed}
+def breakdown_files(cells: Sequence[CellSummary]) -> dict[str, str]:
+    """Names and contents of the files with scores and differences by group."""
+    files = {"breakdowns.md": breakdowns_markdown(cells), "breakdowns.csv": breakdowns_csv(cells)}
+    if any(len(cell.scores) > 1 for cell in cells):
+        files |= {"scores.md": all_scores(cells).markdown(), "scores.csv": scores_csv(cells)}
+    if differences := differences_csv(cells):
+        files["differences_by_group.csv"] = differences
+    return files
 
 
-def _is_averaged(cell: CellSummary, metric: str, group: str) -> bool:
-    return metric == cell.metric and group == facts_of(cell.benchmark).macro_group
-
-
-def _mean_name(benchmark: str) -> str:
-    """`mean`, with its name in the benchmark's publication."""
-    title = facts_of(benchmark).macro_title
-    return f"mean ({title})" if title else "mean"
+def _mean_name(cell: CellSummary, metric: str, outer: Groups, group: str) -> str:
+    """Title of the mean over a group's values, with its name in papers; "" if not averaged."""
+    facts = facts_of(cell.benchmark)
+    if outer or metric != cell.metric or group != facts.macro_group:
+        return ""
+    return f"mean ({facts.macro_title})" if facts.macro_title else "mean"
 
 
 def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
@@ -123,31 +124,20 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
     """
     rows = []
     for cell in cells:
-        for place, metric, (count, *found) in _long_form(cell):
-            accuracy = found if metric == ACCURACY.name else [None] * 3
-            rows.append([*_place_of(cell).values(), *place, count, *accuracy, metric, *found])
+        for metric, outer, group, values in _parts(cell):
+            found = {value: _figures(one) for value, one in values.items()}
+            if mean := _mean_name(cell, metric, outer, group):
+                found[mean] = (cell.counts.num_scored, cell.macro, None, None)
+            for value, (count, *figures) in found.items():
+                place = (*outer[0], group, value) if outer else (group, value, "", "")
+                accuracy = figures if metric == ACCURACY.name else [None] * 3
+                rows.append([*_place_of(cell).values(), *place, count, *accuracy, metric, *figures])
     header = (
         *("run_id", "model", "benchmark", "cell", "group", "value", "inner_group", "inner_value"),
         *("num_questions", "accuracy", "accuracy_low", "accuracy_high"),
         *("metric", "score", "score_low", "score_high"),
     )
     return Table(header, rows).csv()
-
-
-def _long_form(
-    cell: CellSummary,
-) -> Iterator[tuple[tuple[str, ...], str, tuple[float | None, ...]]]:
-    """Group, value, inner group and inner value; metric; number of questions, value, interval."""
-    for metric, groups in cell.scores_by.items():
-        for group, values in groups.items():
-            for value, one in values.items():
-                yield (group, value, "", ""), metric, _figures(one)
-            if _is_averaged(cell, metric, group) and cell.macro is not None:
-                figures = (cell.counts.num_scored, cell.macro, None, None)
-                yield (group, _mean_name(cell.benchmark), "", ""), metric, figures
-    for (outer, inner), values in _by_table(cell, cell.metric).items():
-        for inner_value, one in values.items() if outer else ():
-            yield (*outer[0], inner, inner_value), cell.metric, _figures(one)
 
 
 def _figures(estimate: Estimate) -> tuple[float | None, ...]:
@@ -260,3 +250,73 @@ def _metrics(cell: CellSummary) -> Iterator[tuple[str, Estimate, Comparison | No
             yield name, found, versus
         else:
             yield name, found, Comparison(versus.also.get(name))
+
+
+NO_OPTION = "no option"
+_SHOWN = 3
+
+
+def confusion_table(
+    cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str
+) -> Table:
+    """Count every pair of correct option and reply, including correct replies.
+
+    A failed answer, or a reply without an option, counts as `no option`.
+
+    Args:
+        cells: Cells of one run or of several.
+        reductions: Per cell, the answers of its run, reduced with this group as `confusion`.
+        group: Group of the questions, e.g. `"type"`.
+
+    Returns:
+        Columns `cell`, `value` (of the group), `right`, `reply` and `count`; in the order of
+        `cells`, then by value and decreasing count.
+
+    Raises:
+        ValueError: If no question has the group, or a run has not recorded option texts.
+    """
+    known: set[str] = set()
+    rows: list[tuple[str, str, str, str, int]] = []
+    for label, cell, reduction in zip(labels(cells), cells, reductions, strict=True):
+        if cell.benchmark not in reduction.outcomes:
+            continue
+        if not reduction.measurements.has_option_texts:
+            raise InputError(
+                f"the answers of {cell.name!r} hold no texts of options: they were written by an "
+                "earlier version; run it again for --confusion"
+            )
+        known.update(name for one in reduction.outcomes[cell.benchmark].groups for name in one)
+        found = reduction.measurements.confusions[cell.benchmark, cell.name]
+        own = [(v, right, reply or NO_OPTION, n) for (v, right, reply), n in found.items()]
+        rows += [(label, *one) for one in sorted(own, key=lambda it: (it[0], -it[3], it[1:3]))]
+    if group not in known:
+        raise InputError(
+            f"--confusion {group!r} is no group of these questions; choose one of: "
+            f"{', '.join(sorted(known)) or 'none'}"
+        )
+    return Table(("cell", "value", "right", "reply", "count"), rows)
+
+
+def confusion_markdown(table: Table, group: str) -> str:
+    """One row per cell, one column per value: number wrong, and the most frequent mistakes.
+
+    Args:
+        table: Result of `confusion_table`.
+        group: Name of the group for the heading.
+    """
+    values = sorted({row[1] for row in table.rows})
+    entries: dict[str, dict[str, list[tuple[str, str, int]]]] = {}
+    for cell, value, *pair in table.rows:
+        entries.setdefault(cell, {}).setdefault(value, []).append(tuple(pair))
+    rows = [[cell, *(_entry(own.get(v, [])) for v in values)] for cell, own in entries.items()]
+    title = markdown_text(group)
+    text = f"Wrong of asked by `{title}`; the {_SHOWN} most frequent mistakes, right → reply."
+    return f"{text}\n\n{Table(['cell', *values], rows).markdown()}"
+
+
+def _entry(pairs: Sequence[tuple[str, str, int]]) -> str:
+    """A cell's mistakes on the questions with one value."""
+    wrong = [(right, reply, count) for right, reply, count in pairs if right != reply]
+    counts = f"{sum(count for *_, count in wrong)} of {sum(count for *_, count in pairs)}"
+    mistakes = [f"{right} → {reply} {count}" for right, reply, count in wrong[:_SHOWN]]
+    return f"{counts}: {', '.join(mistakes)}" if mistakes else counts

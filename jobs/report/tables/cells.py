@@ -13,21 +13,16 @@ from jobs.report.formatting import (
     difference_with_interval,
     estimate_percent,
     interval,
+    latex_notes,
+    markdown_notes,
     markdown_text,
     milliseconds,
     p_value,
     percent,
     times,
 )
-from jobs.results.cell_summary import (
-    BASELINE,
-    CellSummary,
-    have_one_headline,
-    headline_title,
-    metric_title,
-)
-from jobs.results.quantities import Comparison
-from jobs.results.replies import SHOWN_FROM
+from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
+from jobs.results.quantities import SHOWN_FROM, Comparison
 from tango_core.metrics import ACCURACY
 
 MAX_WIDTH = 100
@@ -35,40 +30,18 @@ MAX_WIDTH = 100
 _NARROWEST = 80
 # Names of cells are not shortened below this length, to remain distinguishable.
 _SHORTEST_NAME = 16
-_COMPACT = {
-    "accuracy %": "acc %",
-    "harness %": "harn %",
-    "95 % interval": "95 %",
-    "tokens %": "tok %",
-    "prefill ms": "ms",
-    "cache hits": "hits",
-    "unread %": "unread",
-}
 # Columns that every baseline has are called by it in a row.
 _REPEATED = re.compile("^(p|detectable) .*")
 # Columns to omit in a narrow terminal, in this order.
-_LEAST_WANTED = ("hits", "ms", "95 %", "unread")
+_LEAST_WANTED = ("cache hits", "prefill ms", "95 % interval", "unread %", "vs full")
 
 # Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
-    "benchmark",
-    "protocol",
-    "cell",
-    "method",
-    "num_questions",
-    "num_answered",
-    "num_unparsed",
-    "num_failed",
-    "retention_requested",
-    "retention_actual",
-    "retention_with_newlines",
-    "clip_text_tokens",
-    "equivalent_retention",
-    "accuracy",
-    "accuracy_answered",
-    "accuracy_macro",
-    "harness_accuracy",
-    "prefill_tflops",
+    *("benchmark", "protocol", "cell", "method"),
+    *("num_questions", "num_answered", "num_unparsed", "num_failed"),
+    *("retention_requested", "retention_actual", "retention_with_newlines", "clip_text_tokens"),
+    *("equivalent_retention", "accuracy", "accuracy_answered", "accuracy_macro"),
+    *("harness_accuracy", "prefill_tflops"),
 )
 # End of a column about a comparison -> figure.
 _CSV_ENDS = {
@@ -88,13 +61,18 @@ def table_width(is_terminal: bool, width: int) -> int | None:
 def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH) -> str:
     """Aligned plain text that fits `max_width`, without a trailing newline.
 
-    If it does not fit, headers are shortened, then the columns of cache hits, times and intervals
-    are omitted, and then names are shortened in their middle.
+    If it does not fit, the columns of cache hits, times and intervals are omitted, and then names
+    are shortened in their middle.
     """
-    table = _table(cells, [cell.name for cell in cells], brief=True)
-    if max_width is not None and table.width > max_width:
-        table = _compact(table, max_width)
-    head, rule, *texts = table.aligned(max_width)
+    table = cells_table(cells, [cell.name for cell in cells], brief=True)
+    for name in _LEAST_WANTED if max_width is not None else ():
+        short = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in table.rows]
+        if Table(table.header, short).width <= (max_width or 0):
+            break
+        kept = [at for at, column in enumerate(table.header) if column != name]
+        header, *rows = ([row[at] for at in kept] for row in (table.header, *table.rows))
+        table = Table(header, rows)
+    head, rule, *texts = table.plain(max_width=max_width, rule=True)
     rendered = [head, rule]
     parts = shared_parts(cells)
     for index, text in enumerate(texts):
@@ -104,28 +82,15 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
     return "\n".join(rendered)
 
 
-def _compact(table: Table, max_width: int) -> Table:
-    """The table with short headers and as many columns as fit beside short names."""
-    header = [_COMPACT.get(name, name) for name in table.header]
-    rows = [[row[0], *(text.replace(" to ", "-") for text in row[1:])] for row in table.rows]
-    for name in _LEAST_WANTED:
-        cut = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in rows]
-        if Table(header, cut).width <= max_width:
-            break
-        if name in header:
-            at = header.index(name)
-            header, *rows = (own[:at] + own[at + 1 :] for own in (header, *rows))
-    return Table(header, rows)
-
-
-def cells_markdown(cells: Sequence[CellSummary]) -> str:
-    """A GitHub-flavoured Markdown table."""
-    return _table(cells, labels(cells)).markdown()
-
-
-def cells_latex(cells: Sequence[CellSummary]) -> str:
-    """A LaTeX `tabular` with the rules of the booktabs package."""
-    return _table(cells, labels(cells)).latex()
+def cell_files(cells: Sequence[CellSummary], notes: Sequence[str]) -> dict[str, str]:
+    """Names and contents of the files with a row per cell, and of the grid."""
+    table = cells_table(cells)
+    return {
+        "table.md": "\n\n".join([table.markdown(), *markdown_notes(notes)]),
+        "table.csv": cells_csv(cells),
+        "table.tex": "\n".join([table.latex(), *latex_notes(notes)]),
+        "grid.md": grid_markdown(cells),
+    }
 
 
 def cells_csv(cells: Sequence[CellSummary]) -> str:
@@ -139,8 +104,7 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         row |= {f"accuracy_{end}": getattr(cell.accuracy, end, None) for end in ("low", "high")}
         row |= {"metric": cell.metric, "score": getattr(cell.headline, "value", None)}
         row |= {f"score_{end}": getattr(cell.headline, end, None) for end in ("low", "high")}
-        for name in ("full", *baseline_names(cells)):
-            versus = cell.versus_full if name == "full" else cell.versus[name]
+        for name, versus in cell.baselines.items():
             paired = versus.paired if versus else None
             row |= {f"versus_{name}{end}": getattr(paired, f, None) for end, f in _CSV_ENDS.items()}
             few = f"versus_{name}_too_few_clips"
@@ -150,15 +114,20 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
     return Table.of(rows).csv()
 
 
-def _table(cells: Sequence[CellSummary], names: Sequence[str], *, brief: bool = False) -> Table:
+def cells_table(
+    cells: Sequence[CellSummary], names: Sequence[str] = (), *, brief: bool = False
+) -> Table:
     """Formatted table, with a column of harness scores if there are any.
 
-    A brief table has only differences to `full`, without interval and p.
+    Args:
+        cells: One row each.
+        names: Names of the rows; empty for `labels`.
+        brief: Whether only differences to `full` are shown, without interval and p.
     """
     with_harness = any(cell.harness is not None for cell in cells)
     with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
     rows = []
-    for name, cell in zip(names, cells, strict=True):
+    for name, cell in zip(names or labels(cells), cells, strict=True):
         row = {"cell": name, f"{headline_title(cells)} %": estimate_percent(cell.headline)}
         if with_harness:
             row["harness %"] = percent(cell.harness)
@@ -167,8 +136,7 @@ def _table(cells: Sequence[CellSummary], names: Sequence[str], *, brief: bool = 
             row |= {"vs full": difference(cell.versus_full)}
             row["tokens %"] = percent(cell.equivalent_retention)
         else:
-            for key in ("full", *baseline_names(cells)):
-                versus = cell.versus_full if key == "full" else cell.versus[key]
+            for key, versus in cell.baselines.items():
                 row[f"vs {key}"] = difference_with_interval(versus)
                 row |= {f"p {key}": p_value(versus), f"detectable {key}": detectable(versus)}
             row["asked %"] = f"{100 * cell.retention_requested:g}"
@@ -201,8 +169,8 @@ def _section(title: str, cells: Sequence[CellSummary]) -> str:
     texts.append(f"### {headline} %, in brackets % of the tokens really kept")
     values = [f"{estimate_percent(c.headline)} ({percent(c.equivalent_retention)})" for c in cells]
     texts.append(_grid(cells, values))
-    for name in (BASELINE, *baseline_names(cells)):
-        versus = [{BASELINE: cell.versus_full, **cell.versus}.get(name) for cell in cells]
+    for name in cells[0].baselines:
+        versus = [cell.baselines.get(name) for cell in cells]
         if any(versus):
             title = markdown_text(name)
             texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
@@ -231,17 +199,7 @@ def _difference(versus: Comparison | None) -> str:
     return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"
 
 
-# Header of every stage's column.
-_HEADS = {
-    "vision": "vision",
-    "segment": "segment",
-    "select": "select",
-    "merge": "merge",
-    "compress": "compress",
-    "prefill": "prefill",
-    "first_token": "1st token",
-    "decode": "decode",
-}
+_STAGES = ("vision", "segment", "select", "merge", "compress", "prefill", "first_token", "decode")
 
 
 def render_profile(cells: Sequence[CellSummary]) -> str:
@@ -250,10 +208,10 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
     Args:
         cells: Cells measured in profile mode.
     """
-    header = ["ms: p50, p90", *_HEADS.values(), "speed-up", "GiB"]
+    header = ["ms: p50, p90", *(one.replace("_", " ") for one in _STAGES), "speed-up", "GiB"]
     rows = []
     for name, cell in zip(labels(cells), cells, strict=True):
-        stats = [cell.latency_ms.get(stage) for stage in _HEADS]
+        stats = [cell.latency_ms.get(stage) for stage in _STAGES]
         medians, upper = (
             [milliseconds(getattr(s, at, None)) for s in stats] for at in ("p50", "p90")
         )
@@ -262,11 +220,11 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
         rows += [[name, *medians, speed_up, peak], ["", *upper, "", ""]]
     owners = {cell.peak_of for cell in cells if cell.peak_of}
     notes = [
-        "segment, select and merge are steps of compress. 1st token: vision, compress, prefill and",
-        "output projection; speed-up: full's median over this one's.",
+        "segment, select and merge are steps of compress. First token: vision, compress, prefill",
+        "and output projection; speed-up: full's median over this one's.",
         *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
     ]
-    return "\n".join([*(text.rstrip() for text in Table(header, rows).aligned()), *notes])
+    return "\n".join([*Table(header, rows).plain(rule=True), *notes])
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:
@@ -308,8 +266,3 @@ def tables_of_cells(cells: Sequence[CellSummary]) -> list[tuple[str, list[CellSu
     for title, cell in zip(titles, cells, strict=True):
         tables.setdefault(title, []).append(cell)
     return list(tables.items())
-
-
-def baseline_names(cells: Sequence[CellSummary]) -> list[str]:
-    """Names of the baselines besides `full` that the cells were compared with, in order."""
-    return list(dict.fromkeys(name for cell in cells for name in cell.versus))

@@ -8,19 +8,12 @@ headline metrics, Avg. covers those with accuracy, and a note says so.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, NamedTuple
 
-from jobs.report.formatting import (
-    Table,
-    latex_notes,
-    latex_text,
-    markdown_notes,
-    percent,
-)
+from jobs.report.formatting import Table, latex_notes, latex_text, markdown_notes, percent
 from jobs.results.baselines import weights_names
 from jobs.results.cell_summary import CellSummary, have_one_headline, metric_title
 from jobs.results.published import caveats, published_scores, source
@@ -187,12 +180,10 @@ class _Setup(NamedTuple):
     input_size: str
 
 
-class _Key(NamedTuple):
-    """Identifies a row; `copy` counts earlier cells of the same setup and name."""
-
-    setup: _Setup
-    copy: int
-    name: str
+# Setup, number of earlier cells of the same setup and name, name.
+_Key = tuple[_Setup, int, str]
+# Cells of a row by benchmark.
+_Own = Mapping[str, CellSummary]
 
 
 def paper_table(
@@ -210,68 +201,45 @@ def paper_table(
         notes: Sentences to print below the table.
     """
     setups = _setups(cells)
-    cells = [
-        replace(cell, num_frames=setup.num_frames)
-        for cell, setup in zip(cells, setups, strict=True)
-    ]
-    columns = _columns(cells)
-    headlines = {cell.benchmark: cell for cell in cells}
-    mixed = not have_one_headline(cells)
-    overall = [
-        (name, column)
-        for name, column in columns
-        if column == "overall" and (not mixed or headlines[name].metric == ACCURACY.name)
-    ]
-    several = len({cell.num_frames for cell in cells}) > 1
-    # Cells by row and benchmark.
-    keys: dict[_Key, dict[str, CellSummary]] = {}
+    cells = [replace(c, num_frames=one.num_frames) for c, one in zip(cells, setups, strict=True)]
+    members: dict[_Key, dict[str, CellSummary]] = {}
     for cell, setup in zip(cells, setups, strict=True):
-        copy = 0
-        while cell.benchmark in keys.get(_Key(setup, copy, cell.name), {}):
-            copy += 1
-        keys.setdefault(_Key(setup, copy, cell.name), {})[cell.benchmark] = cell
-    rows = {
-        key: _row(key, list(own.values()), overall, several, published) for key, own in keys.items()
-    }
-    full_keys = {(key.setup, key.copy): key for key in reversed(rows) if _is_full(keys[key])}
+        keys = ((setup, copy, cell.name) for copy in count())
+        key = next(one for one in keys if cell.benchmark not in members.get(one, ()))
+        members.setdefault(key, {})[cell.benchmark] = cell
+    by_benchmark = {cell.benchmark: cell for cell in cells}
+    benchmarks = sorted(by_benchmark, key=lambda name: (paper_column(name).order, name))
+    mixed = not have_one_headline(cells)
+    averaged = [n for n in benchmarks if not mixed or by_benchmark[n].metric == ACCURACY.name]
+    several = len({setup.num_frames for setup in setups}) > 1
+    rows = {key: _row(key, own, averaged, several, published) for key, own in members.items()}
+    fulls = {key[:2]: key for key in reversed(rows) if _is_full(members[key])}
     for key, row in rows.items():
-        full_key = full_keys.get((key.setup, key.copy)) or full_keys.get((key.setup, 0))
-        full = rows[full_key] if full_key else PaperRow("", "", 1.0)
-        alike = full_key is not None and _same_questions(keys[key], keys[full_key])
-        row.values[SHARE] = _share(row.values, full.values) if alike else None
-        row.published[SHARE] = _share(row.published, full.published)
-    order = list(dict.fromkeys(key.setup for key in rows))
-    ranked = sorted(
-        rows,
-        key=lambda key: (order.index(key.setup), not _is_full(keys[key]), rows[key].retention),
-    )
+        full = fulls.get(key[:2]) or fulls.get((key[0], 0))
+        if full and _same_questions(members[key], members[full]):
+            row.values[SHARE] = _share(row.values, rows[full].values)
+        row.published[SHARE] = _share(row.published, rows[full].published) if full else None
     for row in rows.values():
+        row.values.setdefault(SHARE, None)
         row.published = {key: value for key, value in row.published.items() if value is not None}
+    order = list(dict.fromkeys(setups))
+    ranked = sorted(
+        rows, key=lambda key: (order.index(key[0]), not _is_full(members[key]), rows[key].retention)
+    )
+    if mixed:
+        others = [one for one in by_benchmark.values() if one.metric != ACCURACY.name]
+        listed = ", ".join(f"{metric_title(one)} of {title_of(one.benchmark)}" for one in others)
+        within = ", ".join(map(title_of, averaged))
+        what = f"are of {within}" if within else "are left out"
+        notes = [*notes, f"Avg. and Perf. % {what}; {listed} is in no mean with accuracies."]
+    columns = [(n, part) for n in benchmarks for part in (*paper_column(n).values, "overall")]
     return PaperTable(
         (*columns, AVERAGE, SHARE),
         tuple(rows[key] for key in ranked),
         with_published=published,
-        headlines={name: metric_title(cell) for name, cell in headlines.items()},
-        notes=(
-            *notes,
-            *(_mean_notes(overall, headlines) if mixed else ()),
-            *(caveats(cells) if published else ()),
-        ),
+        headlines={name: metric_title(cell) for name, cell in by_benchmark.items()},
+        notes=(*notes, *(caveats(cells) if published else ())),
     )
-
-
-def _mean_notes(
-    averaged: Sequence[tuple[str, str]], headlines: Mapping[str, CellSummary]
-) -> list[str]:
-    """Note about Avg. and Perf. % if benchmarks have different headline metrics."""
-    within = [title_of(name) for name, _ in averaged]
-    others = [
-        f"{metric_title(cell)} of {title_of(name)}"
-        for name, cell in headlines.items()
-        if cell.metric != ACCURACY.name
-    ]
-    what = f"are of {', '.join(within)}" if within else "are left out"
-    return [f"Avg. and Perf. % {what}; {', '.join(others)} is in no mean with accuracies."]
 
 
 def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
@@ -279,76 +247,57 @@ def _setups(cells: Sequence[CellSummary]) -> list[_Setup]:
 
     Imported answers have no number of frames, and this project's own benchmarks have no harness.
     """
-    known: defaultdict[tuple[str, str], set[object]] = defaultdict(set)
-    for cell in cells:
-        known["frames", cell.model].add(cell.num_frames)
-        known["harness", cell.model].add(_harness(cell))
 
-    def only(what: str, cell: CellSummary) -> Any:
-        found = known[what, cell.model] - {None}
-        return found.pop() if len(found) == 1 else None
+    def known(cell: CellSummary, value: Callable[[CellSummary], Any]) -> Any:
+        own = value(cell)
+        found = {value(other) for other in cells if other.model == cell.model} - {None}
+        return found.pop() if own is None and len(found) == 1 else own
+
+    def harness(cell: CellSummary) -> str | None:
+        return next((name for name in HARNESSES if cell.protocol.startswith(name)), None)
 
     return [
         _Setup(
             cell.model,
             weights,
-            cell.num_frames or only("frames", cell),
-            _harness(cell) or only("harness", cell),
+            known(cell, lambda one: one.num_frames),
+            known(cell, harness),
             cell.input_size,
         )
         for cell, weights in zip(cells, weights_names(cells), strict=True)
     ]
 
 
-def _harness(cell: CellSummary) -> str | None:
-    """Harness whose prompts, frames and scores a cell uses; `None` if none or unknown."""
-    return next((name for name in HARNESSES if cell.protocol.startswith(name)), None)
-
-
-def _columns(cells: Sequence[CellSummary]) -> tuple[tuple[str, str], ...]:
-    """All columns: benchmarks printed in papers first."""
-    found = {cell.benchmark for cell in cells}
-    ordered = sorted(found, key=lambda name: (paper_column(name).order, name))
-    return tuple(
-        (name, column) for name in ordered for column in (*paper_column(name).values, "overall")
-    )
-
-
-def _row(
-    key: _Key,
-    own: Sequence[CellSummary],
-    overall: Sequence[tuple[str, str]],
-    several: bool,
-    published: bool,
-) -> PaperRow:
+def _row(key: _Key, own: _Own, averaged: Sequence[str], several: bool, published: bool) -> PaperRow:
     """Build one row from the cells of a method; Avg. requires all benchmarks of the table."""
-    first, setup = own[0], key.setup
-    shares = [c.equivalent_retention for c in own if c.equivalent_retention is not None]
+    setup, copy, _ = key
+    first = next(iter(own.values()))
+    shares = [c.equivalent_retention for c in own.values() if c.equivalent_retention is not None]
     frames = f"{setup.num_frames} frames" if several and setup.num_frames else ""
     named = (setup.model, setup.weights, frames, setup.input_size)
     row = PaperRow(
         model=", ".join(word for word in named if word),
         protocol=setup.harness or "",
-        method=first.series + (f" ({first.run_id})" if key.copy else ""),
+        method=first.series + (f" ({first.run_id})" if copy else ""),
         retention=first.retention_requested,
         kept=sum(shares) / len(shares) if shares else None,
     )
-    for cell in own:
-        name = cell.benchmark
-        row.values[name, "overall"] = cell.headline.value if cell.headline else None
-        own_columns = paper_column(name)
-        for part in own_columns.values:
-            found = cell.headline_by.get(own_columns.group, {}).get(part)
-            row.values[name, part] = found.value if found else None
+    for name, cell in own.items():
+        column = paper_column(name)
+        parts = cell.headline_by.get(column.group, {})
+        found = {part: parts.get(part) for part in column.values} | {"overall": cell.headline}
+        row.values |= {(name, part): one.value if one else None for part, one in found.items()}
     if published:
         for name, columns in published_scores(first).items():
             row.published |= {(name, column): score for column, score in columns.items()}
-    row.values[AVERAGE] = _mean(row.values, overall)
-    row.published[AVERAGE] = _mean(row.published, overall)
+    for values in (row.values, row.published):
+        known = [value for n in averaged if (value := values.get((n, "overall"))) is not None]
+        whole = known and len(known) == len(averaged)
+        values[AVERAGE] = sum(known) / len(known) if whole else None
     return row
 
 
-def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSummary]) -> bool:
+def _same_questions(own: _Own, full: _Own) -> bool:
     """Whether two rows have the same questions, as far as recorded."""
     return all(
         one.questions_digest == full[name].questions_digest
@@ -358,15 +307,9 @@ def _same_questions(own: Mapping[str, CellSummary], full: Mapping[str, CellSumma
     )
 
 
-def _is_full(own: Mapping[str, CellSummary]) -> bool:
+def _is_full(own: _Own) -> bool:
     """Whether the cells of a row are `full`."""
     return next(iter(own.values())).is_baseline
-
-
-def _mean(values: Values, columns: Sequence[tuple[str, str]]) -> float | None:
-    """Mean of the columns; `None` unless all are known."""
-    known = [value for value in map(values.get, columns) if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(columns) else None
 
 
 def _share(values: Values, full: Values) -> float | None:

@@ -13,11 +13,11 @@ May import: `tango_core.compressors` and what that imports; torch and numpy alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tango_core.compressors import build_method, method_class
-from tango_core.compressors.base import Compressor, LayerPruner
+from tango_core.compressors.base import Compressor
 from tango_core.compressors.contract.checks import (
     CheckResult,
     Report,
@@ -29,7 +29,7 @@ from tango_core.compressors.contract.checks import (
 from tango_core.compressors.contract.inputs import ContractError
 from tango_core.compressors.options import option_names
 
-__all__ = ["CheckResult", "ContractError", "check_method", "check_pruner"]
+__all__ = ["CheckResult", "ContractError", "check_method"]
 
 RETENTIONS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.9, 1.0)
 # Retentions of a quick run.
@@ -84,19 +84,4 @@ def check_method(
         check_pruner_cases(report, build, retentions, quick=quick, is_step=False)
     if takes_retention:
         check_wrong_retentions(report, build)
-    return report.results()
-
-
-def check_pruner(
-    build: Callable[[float], LayerPruner], *, quick: bool = False
-) -> list[CheckResult]:
-    """Check the step inside the language model of a hybrid method.
-
-    Args:
-        build: Retention -> pruner.
-        quick: As in `check_method`.
-    """
-    report = Report()
-    retentions = FEW_RETENTIONS if quick else RETENTIONS
-    check_pruner_cases(report, build, retentions, quick=quick, is_step=True)
     return report.results()

@@ -89,6 +89,12 @@ def make_clip(
         keys=normal(num_frames, tokens_per_frame, 8),
         frame_embeddings=tokens.mean(dim=1),
         sinks=(0, tokens_per_frame - 1) if tokens_per_frame > 4 else (),
+        question=normal(5, dim),
+        tower_tokens=normal(num_frames, tokens_per_frame, 12),
+        unpooled_tokens=normal(num_frames, 4 * tokens_per_frame, dim).to(dtype),
+        shallow_attention=normal(num_frames, 4 * tokens_per_frame).softmax(dim=-1),
+        deep_attention=normal(num_frames, 4 * tokens_per_frame).softmax(dim=-1),
+        merged_attention=normal(num_frames, tokens_per_frame).softmax(dim=-1),
     )
 
 

@@ -27,7 +27,7 @@ from tango_core.ops.blocks import row_blocks
 from tango_core.ops.budgets import apportion, ceil_share, evenly, fill
 from tango_core.ops.clustering import assign_to_centers, density_peaks, products_to_distances
 from tango_core.ops.merging import cluster_sums, mean_weights
-from tango_core.ops.products import cross_products, write_products
+from tango_core.ops.products import write_products
 from tango_core.ops.saliency import rank_descending
 from tango_core.ops.transfer import upload, upload_together
 
@@ -216,32 +216,17 @@ def best_links(
     best = torch.full_like(norms, NEVER)
     parents = torch.zeros(chosen.shape, dtype=torch.int64, device=chosen.device)
     inverse = norms.clamp(min=1e-12).reciprocal()
-    if tokens.device.type != "cpu":
-        # All pairs of frames, because reading the cuts from the device takes longer.
-        for pairs in row_blocks(len(tokens) - 1, tokens[0].numel(), tokens.device):
-            both = tokens[pairs.start : pairs.stop + 1].float()
-            lengths = inverse[pairs.start : pairs.stop + 1]
-            similarity = both[1:] @ both[:-1].mT
-            similarity *= lengths[:-1, None]
-            similarity *= lengths[1:, :, None]
-            similarity.masked_fill_(chosen[pairs, None], NEVER)
-            own = slice(pairs.start + 1, pairs.stop + 1)
-            best[own], parents[own] = similarity.max(dim=2)
-        best[1:].masked_fill_(cuts[:, None], NEVER)
-        return best.masked_fill_(chosen, NEVER), parents
-    before = None
-    firsts = {0, *(frame + 1 for frame, cut in enumerate(cuts.tolist()) if cut), len(tokens)}
-    for frame in range(len(tokens)):
-        if frame in firsts and frame + 1 in firsts:
-            continue  # a scene of one frame
-        current = tokens[frame].float()
-        if before is not None and frame not in firsts:
-            similarity = cross_products(current, before)
-            similarity *= inverse[frame - 1]
-            similarity *= inverse[frame, :, None]
-            similarity.masked_fill_(chosen[frame - 1], NEVER)
-            torch.max(similarity, dim=1, out=(best[frame], parents[frame]))
-        before = current
+    # All pairs of frames, because reading the cuts from a device takes longer.
+    for pairs in row_blocks(len(tokens) - 1, tokens[0].numel(), tokens.device):
+        both = tokens[pairs.start : pairs.stop + 1].float()
+        lengths = inverse[pairs.start : pairs.stop + 1]
+        similarity = both[1:] @ both[:-1].mT
+        similarity *= lengths[:-1, None]
+        similarity *= lengths[1:, :, None]
+        similarity.masked_fill_(chosen[pairs, None], NEVER)
+        own = slice(pairs.start + 1, pairs.stop + 1)
+        best[own], parents[own] = similarity.max(dim=2)
+    best[1:].masked_fill_(cuts[:, None], NEVER)
     return best.masked_fill_(chosen, NEVER), parents
 
 

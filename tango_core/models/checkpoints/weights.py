@@ -111,6 +111,18 @@ def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
     return tuple(sorted(_files_of_tensors(checkpoint)))
 
 
+def file_of_tensor(checkpoint: Checkpoint, wanted: Callable[[str], bool]) -> tuple[str, str] | None:
+    """Local path and stored name of the first tensor with a wanted name; `None` if there is none.
+
+    Of a hub checkpoint only the file with this tensor is downloaded.
+    """
+    for name, file in sorted(_files_of_tensors(checkpoint).items()):
+        if wanted(name):
+            (path,) = checkpoint.fetch([file])
+            return str(path), name
+    return None
+
+
 def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
     """Names of the files that `load_module` opens with this `rename`, without network access.
 

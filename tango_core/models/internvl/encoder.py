@@ -32,6 +32,8 @@ class VisionHalf(nn.Module):
 class Encoder(FrameEncoder):
     """Tower, pixel shuffle and projector of InternVL; a frame is one tile."""
 
+    class_tokens = 1
+
     def build(self) -> nn.Module:
         """Tower and projector."""
         return VisionHalf(self.config)
@@ -49,7 +51,9 @@ class Encoder(FrameEncoder):
         """See `TowerEncoder.patch_grid`."""
         return tower_grid(self.config)
 
-    def run(self, pixels: Tensor, *observe: Observer) -> FrameTowerOutput:
+    def run(
+        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+    ) -> FrameTowerOutput:
         """Run all blocks; observers receive every layer's output, (F, 1 + P, Dv), CLS first."""
         stock = self.model.vision_tower
         hidden = stock.embeddings(pixels)
@@ -96,14 +100,3 @@ class Encoder(FrameEncoder):
     def of_patches(self, hidden: Tensor) -> Tensor:
         """States without CLS."""
         return hidden[:, 1:]
-
-    def frame_bytes(self, height: int, width: int) -> int:
-        """Memory of one frame; see `VisionEncoder.frame_bytes`.
-
-        Residual stream, normalised input, queries, keys, values, their attention and both sides of
-        the activation of the MLP.
-        """
-        config, (rows, columns) = self.config.vision_config, tower_grid(self.config)
-        block: int = 8 * config.hidden_size + 2 * config.intermediate_size
-        signals: int = 8 * config.hidden_size * 4
-        return (1 + rows * columns) * (block * self._dtype.itemsize + signals)

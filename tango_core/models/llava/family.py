@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -29,30 +30,76 @@ class LlavaOptions(FamilyOptions):
             question (`layout.time_instruction`). Cached tokens do not depend on it.
         pooling_step: Number of tower positions per token along each axis, 2 as published. A larger
             step gives fewer tokens from the same pixels, as the tower's input size is fixed.
+        merge_layers: 0-based blocks of the tower behind which similar frames are merged (EarlyTom,
+            `towers/frame_merging.py`), e.g. `"6,21,23"`; `None` for none.
+        merge_threshold: Similarity in [-1, 1] below which a group of frames ends.
+        merge_momentum: Weight in (0, 1] of the newest frame in the average of similarities.
+        merge_window: Most frames of a group, 2 or more.
     """
 
     newlines: Newlines = field(default="one_token", init=False)
     pooling: Literal["average", "bilinear"] = field(default="bilinear", init=False)
     time_instruction: TimeInstruction = field(default="none", init=False)
     pooling_step: int = PUBLISHED_STEP
+    merge_layers: str | None = None
+    merge_threshold: float = 0.6
+    merge_momentum: float = 0.9
+    merge_window: int = 8
 
     def __post_init__(self) -> None:
-        """Check the range; the grid's size is checked against the checkpoint later."""
+        """Check ranges; the grid and the blocks are checked against the checkpoint later."""
+        self._raise_if_wrong_merging()
         if self.pooling_step < PUBLISHED_STEP:
             raise InputError(
                 f"model.pooling_step must be {PUBLISHED_STEP} or larger, got {self.pooling_step}"
             )
 
+    def _raise_if_wrong_merging(self) -> None:
+        if self.merge_layers is not None and not re.fullmatch(r"\d+(,\d+)*", self.merge_layers):
+            raise InputError(
+                "model.merge_layers must be numbers of blocks with commas, e.g. '6,21,23', "
+                f"got {self.merge_layers!r}"
+            )
+        if self.merge_layers is not None and sorted(set(self.merging_blocks)) != list(
+            self.merging_blocks
+        ):
+            raise InputError(f"model.merge_layers must ascend, got {self.merge_layers!r}")
+        for name, value, is_inside, allowed in (
+            ("threshold", self.merge_threshold, -1 <= self.merge_threshold <= 1, "in [-1, 1]"),
+            ("momentum", self.merge_momentum, 0 < self.merge_momentum <= 1, "in (0, 1]"),
+            ("window", self.merge_window, self.merge_window >= 2, "2 or larger"),
+        ):
+            if not is_inside:
+                raise InputError(f"model.merge_{name} must be {allowed}, got {value}")
+
+    @property
+    def merging_blocks(self) -> tuple[int, ...]:
+        """The blocks of `merge_layers`."""
+        return tuple(int(layer) for layer in (self.merge_layers or "").split(",") if layer)
+
+    @property
+    def merging(self) -> dict[str, Any]:
+        """Arguments of `merge_frames`."""
+        return {
+            "threshold": self.merge_threshold,
+            "momentum": self.merge_momentum,
+            "window": self.merge_window,
+        }
+
     def identity(self) -> dict[str, Any]:
-        """The pooling, and its step unless it is the published one."""
-        if self.pooling_step == PUBLISHED_STEP:
-            return {"pooling": self.pooling}
-        return {"pooling": self.pooling, "pooling_step": self.pooling_step}
+        """The pooling, its step unless it is the published one, and the merging if there is any."""
+        step = {} if self.pooling_step == PUBLISHED_STEP else {"pooling_step": self.pooling_step}
+        blocks = list(self.merging_blocks)
+        merged = {"merging": {"blocks": blocks, **self.merging}} if blocks else {}
+        return {"pooling": self.pooling, **step, **merged}
 
     def input_size(self) -> str:
-        """The pooling step, if it is not the published one."""
+        """The pooling step, if it is not the published one, and the merging of frames."""
         step = self.pooling_step
-        return "" if step == PUBLISHED_STEP else f"pooling_step={step}"
+        sizes = [] if step == PUBLISHED_STEP else [f"pooling_step={step}"]
+        if self.merge_layers is not None:
+            sizes.append(f"merge_layers={self.merge_layers}")
+        return " ".join(sizes)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ configuration is taken from the first of these:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
@@ -38,6 +38,9 @@ from tango_core.ops.saliency import pooled_grid
 from tango_core.video import FrameSpec
 
 SIGLIP_OF_LLAVA = "google/siglip-so400m-patch14-384"
+# AOT ranks by the attention of this block (from 0) and of the second-last one that is run.
+SHALLOW_BLOCK = 5
+BLOCK_SIGNALS = frozenset({"shallow_attention", "deep_attention"})
 ORIGINAL_ARCHITECTURE = "LlavaQwenForCausalLM"
 _ORIGINAL_MODEL_TYPE = "llava_qwen"
 
@@ -114,7 +117,13 @@ class LlavaFiles(FamilyFiles):
     ) -> dict[str, Any]:
         """Frames of a fixed size, and signals of a pooling head; see `FamilyFiles.facts`."""
         vision, source = config.vision_config, request.saliency_from
-        digest, provides = weights_digest(checkpoint), {"attention", "keys"}
+        digest = weights_digest(checkpoint)
+        provides = {"attention", "keys", "tower_tokens", "unpooled_tokens"}
+        if options.merging_blocks:
+            provides.add("merged_attention")
+            _raise_if_no_block(config, options)
+        elif vision.num_hidden_layers > SHALLOW_BLOCK + 2:
+            provides |= BLOCK_SIGNALS
         if source is not None:
             head = resolve_checkpoint(source, setting="model.saliency_from")
             digest = f"{digest}+{weights_digest(head)}"
@@ -208,3 +217,34 @@ def _vision_config(checkpoint: Checkpoint, content: dict[str, Any]) -> SiglipVis
             "vision_use_head": False,
         }
     )
+
+
+def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list[int]:
+    """Indices of the selected hidden states, 0 for the embeddings; the deepest one ends the tower.
+
+    Args:
+        feature_layer: As `run_tower`.
+        num_blocks: Of the tower.
+
+    Raises:
+        ValueError: If no block is selected.
+    """
+    selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
+    states = [index if index >= 0 else num_blocks + 1 + index for index in selected]
+    if not states or not 1 <= max(states) <= num_blocks:
+        raise InputError(
+            f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
+            f"{num_blocks} blocks; use a checkpoint of a LLaVA model"
+        )
+    return states
+
+
+def _raise_if_no_block(config: Any, options: LlavaOptions) -> None:
+    """Raise unless the tower runs a block behind every one that frames are merged behind."""
+    number = config.vision_config.num_hidden_layers
+    states = selected_states(config.vision_feature_layer, number)
+    if len(states) > 1 or options.merging_blocks[-1] > states[0] - 2:
+        raise InputError(
+            f"model.merge_layers must be blocks of 0 to {max(states) - 2}, of a tower whose last "
+            f"block alone is used, got {options.merge_layers!r}"
+        )

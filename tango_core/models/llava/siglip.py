@@ -7,7 +7,7 @@ can be computed beside the fused kernel instead of switching the whole tower to 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -18,30 +18,10 @@ from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionP
 from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module, tensor_names
-from tango_core.models.llava.files import SIGLIP_OF_LLAVA, siglip_config
+from tango_core.models.llava.files import SIGLIP_OF_LLAVA, selected_states, siglip_config
 from tango_core.models.towers.encoder import FrameTowerOutput
 from tango_core.models.towers.trace import Observer
 from tango_core.ops.saliency import pooling_head_attention
-
-
-def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list[int]:
-    """Indices of the selected hidden states, 0 for the embeddings; the deepest one ends the tower.
-
-    Args:
-        feature_layer: As `run_tower`.
-        num_blocks: Of the tower.
-
-    Raises:
-        ValueError: If no block is selected.
-    """
-    selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
-    states = [index if index >= 0 else num_blocks + 1 + index for index in selected]
-    if not states or not 1 <= max(states) <= num_blocks:
-        raise InputError(
-            f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
-            f"{num_blocks} blocks; use a checkpoint of a LLaVA model"
-        )
-    return states
 
 
 def run_tower(
@@ -49,28 +29,36 @@ def run_tower(
     pixels: Tensor,
     feature_layer: int | Sequence[int],
     observe: Observer = lambda layer, hidden: None,
+    *,
+    earlier: Collection[int] = (),
+    start: int = 0,
 ) -> FrameTowerOutput:
     """Run the tower up to the deepest selected block.
 
     Args:
         tower: Stock SigLIP vision model.
-        pixels: (F, 3, h, w) normalised.
+        pixels: (F, 3, h, w) normalised; with a `start`, (F, N, Dv) input of that block.
         feature_layer: As `vision_feature_layer` of the configuration: index into [embeddings,
             output of block 1, ...], or several. LLaVA removes SigLIP's last block and takes -1: the
             output of block 26 of 27.
         observe: Called with every layer's output.
+        earlier: Blocks whose input is returned.
+        start: Index of the first block that is run.
 
     Raises:
         ValueError: If no block is selected.
     """
     blocks = tower.encoder.layers
     states = selected_states(feature_layer, len(blocks))
-    hidden = tower.embeddings(pixels)
-    observe(0, hidden)
+    hidden = pixels if start else tower.embeddings(pixels)
+    observe(start, hidden)
     # All 27 hidden states would be 91 MB a frame in float32; only the selected ones are kept.
     kept = {0: hidden} if 0 in states else {}
-    for index, block in enumerate(blocks[: max(states)], start=1):
+    inputs = {}
+    for index, block in enumerate(blocks[start : max(states)], start=start + 1):
         block_input = hidden
+        if index - 1 in earlier:
+            inputs[index - 1] = hidden
         hidden = block(hidden, attention_mask=None)
         observe(index, hidden)
         if index in states:
@@ -83,23 +71,8 @@ def run_tower(
         block_input,
         last.self_attn,
         last.layer_norm1,
+        inputs,
     )
-
-
-def activation_bytes(config: SiglipVisionConfig, itemsize: int) -> int:
-    """Memory that one frame takes in the tower, the projector and the signals, rounded up.
-
-    Residual stream, normalised input, queries, keys, values, their attention and both sides of the
-    activation of the MLP; the head's signals and the projector need about as much in float32.
-
-    Args:
-        config: Of the tower.
-        itemsize: Bytes of a number.
-    """
-    tokens: int = (config.image_size // config.patch_size) ** 2
-    block: int = 8 * config.hidden_size + 2 * config.intermediate_size
-    signals: int = 8 * config.hidden_size * 4
-    return tokens * (block * itemsize + signals)
 
 
 class PoolingHead(nn.Module):

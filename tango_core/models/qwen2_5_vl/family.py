@@ -57,4 +57,5 @@ FAMILY = CheckpointFamily(
     "tango_core.models.qwen2_5_vl",
     QwenOptions,
     harness={"lmms_eval": {"sampling": "thinned"}},  # `qwen2_5_vl` of lmms-eval, by its defaults
+    engines=("native", "vllm"),
 )

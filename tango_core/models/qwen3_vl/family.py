@@ -71,4 +71,5 @@ FAMILY = CheckpointFamily(
     Qwen3Options,
     # `qwen3_vl` of lmms-eval, by its defaults; its frames are those of VLMEvalKit.
     harness={"lmms_eval": {"system_turn": True, "min_pixels": 200_704}},
+    engines=("native", "vllm"),
 )

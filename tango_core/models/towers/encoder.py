@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -175,6 +175,7 @@ class FrameTowerOutput:
         block_input: (F, N, Dv) input of that block.
         attention: Attention module of that block.
         norm: Norm in front of it.
+        earlier: Index of a block -> (F, N, Dv) its input, for the blocks asked for.
     """
 
     features: Tensor
@@ -182,6 +183,7 @@ class FrameTowerOutput:
     block_input: Tensor
     attention: Any
     norm: Any
+    earlier: Mapping[int, Tensor] = field(default_factory=dict)
 
     def heads(self, kind: str, states: Tensor) -> Tensor:
         """Queries ("q") or keys ("k") of (F, n, Dv) normed states: (F, heads, n, head_dim)."""
@@ -218,7 +220,13 @@ class FrameTowerOutput:
 
 
 class FrameEncoder(TowerEncoder):
-    """A tower that encodes every frame independently, at a fixed size."""
+    """A tower that encodes every frame independently, at a fixed size.
+
+    Attributes:
+        class_tokens: Number of rows of a frame besides its patches.
+    """
+
+    class_tokens = 0
 
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         super().__init__(spec, files)
@@ -236,8 +244,10 @@ class FrameEncoder(TowerEncoder):
         """Blocks of the tower."""
 
     @abstractmethod
-    def run(self, pixels: Tensor, *observe: Observer) -> FrameTowerOutput:
-        """Run the tower on normalised (f, 3, h, w) pixels."""
+    def run(
+        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+    ) -> FrameTowerOutput:
+        """Run the tower on normalised (f, 3, h, w) pixels; `needs` names signals wanted after."""
 
     @abstractmethod
     def signal(self, name: str, output: FrameTowerOutput) -> Tensor:
@@ -251,6 +261,17 @@ class FrameEncoder(TowerEncoder):
         """The patch rows of a layer's output."""
         return hidden
 
+    def frame_bytes(self, height: int, width: int) -> int:
+        """Memory of one frame; see `VisionEncoder.frame_bytes`.
+
+        Residual stream, normalised input, queries, keys, values, their attention and both sides of
+        the activation of the MLP; signals and projector need about as much in float32.
+        """
+        config = self.config.vision_config
+        rows = self.class_tokens + math.prod(self.patch_grid((0, 0)))
+        numbers = 8 * config.hidden_size + 2 * config.intermediate_size
+        return int(rows * (numbers * self._dtype.itemsize + 8 * config.hidden_size * 4))
+
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The model's fixed grid."""
         raise_if_wrong_size(self.spec, frames)
@@ -261,13 +282,18 @@ class FrameEncoder(TowerEncoder):
         self, rows: Tensor, grid: Grid, needs: frozenset[str], tokens: bool
     ) -> dict[str, Tensor]:
         """If tokens are not requested they have width 0; see `TowerEncoder.encode_rows`."""
-        output = self.run(self._normalise(rows))
+        output = self.run(self._normalise(rows), needs=needs)
+        return self.maps_of(output, (len(rows), math.prod(grid)), needs, tokens)
+
+    def maps_of(
+        self, output: Any, shape: tuple[int, int], needs: frozenset[str], tokens: bool
+    ) -> dict[str, Tensor]:
+        """Signals and optionally (f, L) tokens from the result of `run`."""
         maps = {name: self.signal(name, output) for name in sorted(needs)}
-        empty = (len(rows), math.prod(grid), 0)
         maps["tokens"] = (
             self.project(output)
             if tokens
-            else torch.empty(empty, dtype=self._dtype, device=rows.device)
+            else torch.empty(*shape, 0, dtype=self._dtype, device=self.device)
         )
         return maps
 

@@ -15,8 +15,7 @@ from typing import Literal
 from rich.console import Console
 
 from jobs.results.facts import FACTS_FILE, JobFacts
-from jobs.results.reduction import reduce_runs
-from jobs.results.summary import save_summary, summarize_reduced
+from jobs.results.summary import reduce_runs, save_summary, summarize_reduced
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult

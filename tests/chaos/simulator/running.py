@@ -217,9 +217,6 @@ class ProcessTable:
     def pid(self) -> int:
         return self._process().pid
 
-    def started(self, pid: int) -> str:
-        return str(pid)
-
     def is_running(self, pid: int) -> bool:
         return any(
             one.pid == pid and not one.dead and not one.ended for one in self._world.processes

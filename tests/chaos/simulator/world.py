@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pipeline.runtime.clock import Clock, Ticker
 from tests.chaos.simulator.faults import Fault, Schedule
 
 START = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -183,8 +184,8 @@ class Process:
         self.world.back.release()
 
 
-class Repeated:
-    """A function that a process calls at intervals; see `pipeline.runtime.clock.Repeated`."""
+class Repeated(Ticker):
+    """A function that a process calls at intervals; see `pipeline.runtime.clock.Ticker`."""
 
     def __init__(self, process: Process, call: Callable[[], object], every_s: float) -> None:
         self.process, self.call, self.every_s, self.due = process, call, every_s, NEVER
@@ -201,8 +202,8 @@ class Repeated:
 
 
 @dataclass(frozen=True)
-class ClockOf:
-    """The clock of a process: `pipeline.runtime.clock.Clock`."""
+class ClockOf(Clock):
+    """The clock of a process."""
 
     process: Process
 
@@ -227,7 +228,7 @@ class ClockOf:
         self.process.wait(seconds)
 
     def repeat(self, call: Callable[[], object], every_s: float, name: str) -> Repeated:
-        """See `Repeated`."""
+        """See `Clock`."""
         return Repeated(self.process, call, every_s)
 
 

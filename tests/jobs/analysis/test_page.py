@@ -25,14 +25,13 @@ def test_figures_tables_and_page_are_written_and_names_are_only_names(tmp_path):
     table = as_text(pd.DataFrame(rows, columns=["clip", "pieces"]), pieces=".1f")
     page = Page(
         "clusters",
-        HOSTILE,
         [HOSTILE],
         ["a note"],
         {"maps_1": drawn},
         {"fragmentation": table},
         titles={"maps_1": HOSTILE},
     )
-    path = write_page(page, tmp_path / "out")
+    path = write_page(page, tmp_path / "out", HOSTILE)
     names = ["fragmentation.csv", "index.html", "maps_1.png", "maps_1.svg"]
     assert sorted(file.name for file in path.parent.iterdir()) == names
     text = path.read_text()
@@ -50,7 +49,7 @@ def test_figures_tables_and_page_are_written_and_names_are_only_names(tmp_path):
 
 def test_a_long_table_is_cut_on_the_page_alone(tmp_path):
     frame = pd.DataFrame({"clip": [f"row-{number}" for number in range(23)]})
-    path = write_page(Page("clusters", "", tables={"fragmentation": frame}), tmp_path)
+    path = write_page(Page("clusters", tables={"fragmentation": frame}), tmp_path, "")
     assert "with all 23 rows" in path.read_text()
     assert "row-22" not in path.read_text()
     assert "row-22" in (tmp_path / "fragmentation.csv").read_text()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from qwen3_checkpoints import build_qwen3, frames_of, save_qwen3
 
-from jobs.estimate.memory import Questions, encoder_memory, language_memory
+from jobs.estimate.memory import encoder_memory, language_memory
 from jobs.estimate.work import grid_of
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.models.base import ClipPrompts
@@ -17,7 +17,7 @@ from tango_core.models.language.batching import bytes_per_token
 from tango_core.models.language.engine import auto_batch_tokens
 from tango_core.types import CompressedVideo, Prompt
 
-ONE = Questions(longest=100, reply=1, batch_tokens=1)
+ONE = {"longest": 100, "reply": 1, "batch_tokens": 1}
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +40,14 @@ def test_weights_are_those_that_an_actor_loads(tiny, language):
     found = encoder_memory(load_encoder(tiny, device="meta"), "cpu")
     assert found.weights == loaded_bytes(encoder.model, encoder.pooling_head)
     model = load_language_model(tiny, device="meta").engine.model
-    found = language_memory(model, tiny, ONE, "cpu")
+    found = language_memory(model, tiny, "cpu", **ONE)
     assert found.weights == loaded_bytes(language.engine.model)
 
 
 def test_without_a_checkpoint_the_weights_follow_from_the_shape(tiny):
     model = load_language_model(tiny, device="meta").engine.model
-    exact = language_memory(model, tiny, ONE, "cpu").weights
-    assert language_memory(None, tiny, ONE, "cpu").weights == pytest.approx(exact, rel=0.05)
+    exact = language_memory(model, tiny, "cpu", **ONE).weights
+    assert language_memory(None, tiny, "cpu", **ONE).weights == pytest.approx(exact, rel=0.05)
 
 
 def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
@@ -58,11 +58,11 @@ def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
     for layer in range(tiny.llm.num_layers):
         cache.update(torch.zeros(shape), torch.zeros(shape), layer)
     held = sum(t.numel() * t.element_size() for one in cache.layers for t in (one.keys, one.values))
-    asked = Questions(longest=98, reply=2, batch_tokens=1)
-    assert language_memory(None, tiny, asked, "cpu").kv == held
+    asked = {"longest": 98, "reply": 2, "batch_tokens": 1}
+    assert language_memory(None, tiny, "cpu", **asked).kv == held
     # Each question about a clip has a copy of what they share; one of eight is answered later.
-    asked = Questions(longest=98, reply=2, together=9, prompts=9, batch_tokens=1)
-    assert language_memory(None, tiny, asked, "cpu").kv == 8 * held
+    asked = {**asked, "together": 9, "prompts": 9}
+    assert language_memory(None, tiny, "cpu", **asked).kv == 8 * held
 
 
 @pytest.mark.parametrize(("together", "batch_tokens"), [(1, None), (1, 300), (3, 300), (3, 1)])
@@ -88,18 +88,19 @@ def test_keys_and_values_are_those_that_a_session_holds(
     length = len(language.layout.lay_out(video, prompts[0]))
     while session.busy:
         session.step()
-    asked = Questions(length, 4, together, 12 * together, batch_tokens)
-    promised = language_memory(None, tiny, asked, "cpu").kv
+    asked = {"longest": length, "reply": 4, "together": together, "prompts": 12 * together}
+    asked["batch_tokens"] = batch_tokens
+    promised = language_memory(None, tiny, "cpu", **asked).kv
     most = max(held) * bytes_per_token(language.engine.layers)
     assert 0.6 * promised <= most <= promised
 
 
 def test_an_automatic_budget_is_that_of_the_session(tiny, language):
-    many = Questions(longest=100, reply=1, prompts=10_000)
-    of_auto = language_memory(None, tiny, many, "cpu").kv
-    told = Questions(100, 1, 1, 10_000, auto_batch_tokens(language.engine.layer_loop))
-    assert of_auto == language_memory(None, tiny, told, "cpu").kv
-    assert language_memory(None, tiny, many, "cuda").kv > of_auto
+    many = {"longest": 100, "reply": 1, "prompts": 10_000}
+    of_auto = language_memory(None, tiny, "cpu", **many).kv
+    told = {**many, "batch_tokens": auto_batch_tokens(language.engine.layer_loop)}
+    assert of_auto == language_memory(None, tiny, "cpu", **told).kv
+    assert language_memory(None, tiny, "cuda", **many).kv > of_auto
 
 
 def test_frames_at_once_are_those_of_the_job_s_device(tiny):

@@ -1,4 +1,4 @@
-"""`tango explain` at a terminal: runs, harness files, printed numbers, older runs."""
+"""`tango explain`: runs, harness files, published scores and older runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def explained(tango, *arguments):
     return json.loads(out)
 
 
-def test_points_of_all_cells_add_up_to_the_difference_of_the_summaries(tango, runs):
+def test_points_sum_to_the_difference_of_the_summaries(tango, runs):
     found = explained(tango, *runs)
     assert [one["a"]["cell"] for one in found] == [entry.name for entry in CELLS]
     answers = [pd.read_parquet(run / "answers") for run in runs]
@@ -56,7 +56,7 @@ def test_points_of_all_cells_add_up_to_the_difference_of_the_summaries(tango, ru
         assert points == pytest.approx(100 * (means[1] - means[0]))
 
 
-def test_what_older_runs_did_not_record_is_listed(tango, runs):
+def test_missing_records_of_older_runs_are_listed(tango, runs):
     (one,) = explained(tango, *runs, "--cell", "tango r=0.1")
     shares = {share["cause"]: share for share in one["causes"]}
     assert shares["questions that only A has"]["questions"] == 6
@@ -69,7 +69,7 @@ def test_what_older_runs_did_not_record_is_listed(tango, runs):
     assert "of A and B" in listed
 
 
-def test_lines_fit_eighty_columns_and_examples_are_shown(tango, runs):
+def test_output_has_examples_and_fits_80_columns(tango, runs):
     code, out, _ = tango("explain", *runs, "--cell", "tango r=0.1")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
@@ -80,7 +80,7 @@ def test_lines_fit_eighty_columns_and_examples_are_shown(tango, runs):
     assert "largest cause" in overview
 
 
-def test_two_cells_of_one_run_differ_by_their_tokens(tango, runs):
+def test_two_cells_of_one_run_differ_in_tokens(tango, runs):
     (one,) = explained(tango, runs[0], runs[0], "--cell", "full", "--other-cell", "random r=0.1")
     moved = {share["cause"] for share in one["causes"] if share["better"] or share["worse"]}
     assert moved == {"other tokens or budgets"}
@@ -110,7 +110,7 @@ def videomme(tmp_path):
     return folder, root, replies
 
 
-def test_a_harness_file_is_read_under_the_benchmark_of_the_run(tango, videomme, tmp_path):
+def test_a_harness_file_uses_the_benchmark_of_the_run(tango, videomme, tmp_path):
     folder, _, _ = videomme
     code, _, err = tango("export", folder, "--format", "vlmevalkit", "--output", tmp_path / "out")
     assert code == 0, err
@@ -130,7 +130,7 @@ def test_a_harness_file_is_read_under_the_benchmark_of_the_run(tango, videomme, 
     assert back["difference_points"] == pytest.approx(-one["difference_points"])
 
 
-def test_a_printed_number_is_explained_by_the_harness_rule_and_what_is_left(tango, videomme):
+def test_a_published_score_is_explained_by_the_harness_rule_and_a_remainder(tango, videomme):
     folder, _, _ = videomme
     (one,) = explained(tango, folder, "published")
     rows = pd.read_parquet(folder / "answers")
@@ -150,7 +150,7 @@ def test_a_printed_number_is_explained_by_the_harness_rule_and_what_is_left(tang
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_mistakes_end_in_one_line(tango, runs, tmp_path):
+def test_user_errors_are_one_line(tango, runs, tmp_path):
     for arguments, said in (
         ((tmp_path, runs[0]), "is not a finished run"),
         (("published", runs[0]), "nothing is printed for"),

@@ -1,4 +1,4 @@
-"""`tango explain` finds what was planted: every deviation alone, and every two of them together."""
+"""`tango explain` finds planted deviations, alone and in pairs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check(*deviations: Deviation) -> None:
 
 
 @pytest.mark.parametrize("deviation", DEVIATIONS, ids=lambda one: one.name)
-def test_a_deviation_is_found_and_nothing_else(deviation):
+def test_a_single_deviation_is_found(deviation):
     check(deviation)
     explanation = plant(deviation).explanation
     assert set(by_cause(explanation)) == {deviation.cause}
@@ -49,38 +49,38 @@ def test_a_deviation_is_found_and_nothing_else(deviation):
 
 
 @pytest.mark.parametrize("names", MEETING, ids=" and ".join)
-def test_two_deviations_that_meet_are_found(names):
+def test_overlapping_deviations_are_found(names):
     by_name = {one.name: one for one in DEVIATIONS}
     check(*(by_name[name] for name in names))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", range(len(DEVIATIONS) - 1))
-def test_every_two_deviations_are_found(at):
+def test_all_pairs_of_deviations_are_found(at):
     for other in DEVIATIONS[at + 1 :]:
         check(DEVIATIONS[at], other)
 
 
-def test_the_committed_table_is_what_is_found():
+def test_the_committed_table_is_current():
     committed = Path(__file__).parent / "results" / "planted.md"
     lines = committed.read_text(encoding="utf-8").splitlines()
     assert lines[: len(singles())] == singles()
 
 
-def test_equal_results_have_no_difference_to_explain():
+def test_equal_results_have_no_causes():
     result = plant()
     assert result.total == 0
     assert not by_cause(result.explanation)
     assert NOTHING not in {share.cause for share in result.explanation.shares}
 
 
-def test_points_are_rounded_together():
+def test_rounded_points_keep_their_sum():
     thirds = [Fraction(1, 30_000)] * 3
     assert sum(rounded_points(thirds)) == 1
     assert rounded_points([Fraction(-1, 3), Fraction(1, 3)]) in ([-3334, 3334], [-3333, 3333])
 
 
-def test_a_score_between_wrong_and_right_is_explained_as_it_is():
+def test_partial_scores_are_explained():
     """Partial scores count as they are, or by the headline's threshold; no score is no question."""
     a, b = base_run(), base_run()
     names = list(b.rows)

@@ -73,7 +73,9 @@ class TestRoundTrip:
         back = read_answers(tmp_path / folder_of(out))
         sent = read_answers(run)
         sent = sent[sent["cell"] == "tango r=0.1"].reset_index(drop=True)
-        pd.testing.assert_frame_equal(back[COMPARED], sent[COMPARED])
+        # The run was scored by VLMEvalKit's rules, and lmms-eval has others.
+        compared = [one for one in COMPARED if one != "harness_score" or harness == "vlmevalkit"]
+        pd.testing.assert_frame_equal(back[compared], sent[compared])
         assert set(back["cell"]) == {"tango r=0.1"}
         assert pq.read_schema(tmp_path / folder_of(out) / "answers" / "part-00000.parquet").equals(
             ANSWER, check_metadata=False

@@ -69,12 +69,6 @@ def test_on_all_says_that_questions_differ_and_prints_no_share_between_them(run,
     assert " - |" not in table
 
 
-def test_runs_of_the_same_questions_need_no_word(run, tmp_path):
-    _, words, _ = report([run("a", range(8)), run("b", range(8))], tmp_path / "out")
-    assert "Compared on" not in words
-    assert "different questions" not in words
-
-
 def test_runs_without_a_common_question_are_refused_in_one_line(run, tmp_path):
     runs = [run("a", range(8)), run("b", range(8, 16))]
     with pytest.raises(ValueError, match="a, b have no question of shapes in common") as error:

@@ -62,13 +62,6 @@ def test_every_difference_is_drawn_in_its_row_and_filled_if_it_survives(cells, t
         )
 
 
-def test_the_caption_counts_comparisons_and_what_survives(cells):
-    family = families_of(cells)[0]
-    assert caption_of(family) == (
-        f"duration: 12 comparisons, {family.num_surviving} survive Holm's correction (filled)"
-    )
-
-
 def test_of_many_values_those_with_most_questions_are_drawn_and_the_rest_is_counted(cells):
     family = families_of(cells)[0]
     first = family.members[0]
@@ -91,10 +84,15 @@ def test_intervals_of_too_few_clips_are_dotted_and_do_not_set_the_scale(cells):
     panel = forest_plot(odd, lambda one: one.method, LIGHT).axes[0]
     assert np.abs(panel.get_xlim()).max() < 90
     lines = [one for one in panel.collections if isinstance(one, LineCollection)]
-    dotted = [one for one in lines if one.get_linestyles()[0][1] is not None]
+    dotted = [
+        segment[:, 0].tolist()
+        for one in lines
+        for segment, style in zip(one.get_segments(), one.get_linestyles(), strict=True)
+        if style[1] is not None
+    ]
     own = [m.paired for m in odd.members if m.cell.method == first.cell.method]
     own += [one.versus_full.paired for one in cells if one.method == first.cell.method]
-    assert sorted(part[:, 0].tolist() for one in dotted for part in one.get_segments()) == sorted(
+    assert sorted(dotted) == sorted(
         [100 * paired.low, 100 * paired.high] for paired in own if paired.too_few_clips
     )
     assert [-1.0, 1.0] in [[paired.low, paired.high] for paired in own]

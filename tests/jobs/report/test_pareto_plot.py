@@ -1,7 +1,5 @@
 """Which cells are the best trade-offs, and that the figure shows them."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -27,15 +25,6 @@ def test_the_front_is_all_points_that_none_beats(seed):
         points[index] for index in range(12) if not beaten(points, index)
     }
     assert [points[index] for index in front] == sorted(points[index] for index in front)
-
-
-def test_costs_are_what_a_method_changes(sweep):
-    for cell in sweep[0].cells:
-        compress = cell.p50("compress") or 0.0
-        assert milliseconds_of(cell) == compress + cell.p50("prefill")
-        assert percent_of_tokens(cell) == 100 * cell.equivalent_retention
-    bare = replace(sweep[0].cells[0], latency_ms={}, equivalent_retention=None)
-    assert milliseconds_of(bare) is percent_of_tokens(bare) is None
 
 
 def test_the_figure_numbers_the_front_and_says_what_it_is(sweep):

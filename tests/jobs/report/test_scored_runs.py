@@ -1,4 +1,4 @@
-"""Headlines that are not accuracy in shards, comparisons, explanations, viewer and analyses."""
+"""Headlines that are not accuracy in shards of one job."""
 
 from __future__ import annotations
 
@@ -8,22 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from merged_runs import assert_alike, report
-from scored_answers import (
-    answers_of,
-    grounding,
-    group_scores,
-    grouping,
-    iou,
-    spans,
-    write_scored_run,
-)
+from scored_answers import grounding, group_scores, grouping, iou, spans, write_scored_run
 
-from jobs.analysis.coverage import cell_scores
-from jobs.explain.command import explanations
-from jobs.notebook import load_run
 from jobs.report.compare import report_runs
-from jobs.runs.show import compared
-from jobs.viewer.command import opened
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -80,71 +67,3 @@ def test_all_shards_together_are_the_whole_run(made, shards, tmp_path):
     assert paired["difference"] == pytest.approx(expected[CELLS[1]] - expected[CELLS[0]], abs=4e-3)
     assert paired["num_questions"] == len(made.scores["full"])
     assert paired["p_value"] < 0.05
-
-
-def test_one_shard_alone_is_its_part(made, tmp_path):
-    summary, words, _ = report([run_of(made, tmp_path / "a", "1/3")], tmp_path / "out")
-    for one in summary["cells"]:
-        whole = len(made.scores["full"])
-        assert one["scores"][one["metric"]]["n"] == whole // 3
-    assert "incomplete" not in words
-
-
-def test_runs_of_one_cell_each_are_compared_and_explained(made, tmp_path):
-    full = run_of(made, tmp_path / "first", cells=CELLS[:1])
-    tango = run_of(made, tmp_path / "second", cells=CELLS[1:])
-    title = "mIoU %" if made.name == "charades_sta" else "group score %"
-    text = compared([str(full), str(tango)], str(tmp_path))
-    assert title in text
-    (found,) = explanations(str(full), str(tango), cell=CELLS[0], other_cell=CELLS[1])
-    answers = answers_of(made.benchmark, made.replies).set_index("cell")
-    column = "score" if made.name == "charades_sta" else "correct"
-    means = [answers.loc[name, column].astype(float).mean() for name in CELLS]
-    assert float(found.difference) == pytest.approx(means[1] - means[0], abs=1e-9)
-    assert sum(one.points for one in found.shares) == found.difference
-    if made.name == "charades_sta":
-        assert found.metric == "mIoU"
-    else:
-        assert found.metric == "accuracy"
-        assert "The headline metric of videomme_v2, the group score" in " ".join(found.notes)
-
-
-def test_a_run_opens_in_a_notebook_and_in_analyses(made, tmp_path):
-    folder = run_of(made, tmp_path / "run")
-    run = load_run(folder)
-    frame = run.cells.set_index("cell")
-    assert set(frame["metric"]) == {HEADLINES[made.name]}
-    clips = {made.name: {item.video_id for item in made.benchmark.items()}}
-    found = cell_scores(folder, clips)
-    answers = answers_of(made.benchmark, made.replies)
-    for name in CELLS:
-        own = answers[answers["cell"] == name]
-        assert frame.loc[name, "score"] == pytest.approx(np.mean(made.scores[name]), abs=2e-3)
-        assert frame.loc[name, "score_low"] < frame.loc[name, "score"]
-        column = "score" if made.name == "charades_sta" else "correct"
-        assert found.by_cell[name] == pytest.approx(own[column].astype(float).mean())
-    assert found.title == ("mIoU" if made.name == "charades_sta" else "accuracy")
-    part = {made.name: set(list(clips[made.name])[:4])}
-    assert cell_scores(folder, part).by_cell != found.by_cell
-
-
-def test_the_viewer_counts_right_ones_and_shows_spans_and_scores(made, tmp_path):
-    folder = run_of(made, tmp_path / "run")
-    answers = answers_of(made.benchmark, made.replies)
-    right = answers[answers["correct"].fillna(False).astype(bool)]
-    with opened([folder]) as pages:
-        for number, name in enumerate(CELLS):
-            found = pages.contents()["columns"][number]
-            assert found["right"] == (right["cell"] == name).sum()
-        page = pages.clip(0)
-    for question in page["questions"]:
-        of_question = answers[answers["question_id"] == question["id"]].set_index("cell")
-        for number, name in enumerate(CELLS):
-            said, row = question["answers"][str(number)], of_question.loc[name]
-            assert said.get("text", "") == row["text"]
-            if made.name == "charades_sta":
-                assert question["span"] == "5 to 15 s"
-                assert said["score"] == pytest.approx(row["score"], abs=1e-3)
-            else:
-                assert question["span"] is None
-                assert "score" not in said

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jobs.report.theme import DARK, LIGHT, legend_above, new_figure, png
+from jobs.report.theme import DARK, LIGHT, handles_of, legend, new_figure, png
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda theme: theme.name)
@@ -18,7 +18,7 @@ def test_a_png_has_the_pixels_that_matplotlib_would_save(theme):
         for panel in panels:
             panel.plot([0, 1, 2], [3, 1, 2], label="a method with a long name")
             panel.set_ylabel("accuracy (%)")
-        legend_above(figure, panels[0], theme)
+        legend(figure, handles_of(panels[:1]), theme)
         return figure
 
     ours = np.asarray(Image.open(io.BytesIO(png(figure()))))

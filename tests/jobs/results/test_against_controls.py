@@ -55,11 +55,7 @@ def test_the_control_is_the_best_one_at_that_retention():
 
 
 def test_verdicts_are_of_corrected_p_values():
-    methods = [
-        _cell("tango", _right(140)),
-        _cell("evs", _right(20)),
-        _cell("topk", _right(81)),
-    ]
+    methods = [_cell("tango", _right(140)), _cell("evs", _right(20)), _cell("topk", _right(81))]
     (found,) = _controlled(FULL, _cell("random", _right(80)), *methods)
     assert [method.verdict for method in found.methods] == ["better", "worse", "open"]
     plain = [method.versus.p_value for method in found.methods]
@@ -112,15 +108,6 @@ def test_questions_are_matched_by_name_where_cells_were_asked_others():
 def test_without_a_control_or_without_a_method_there_is_nothing_to_say():
     assert _controlled(FULL, _cell("tango", _right(80))) == ()
     assert _controlled(FULL, _cell("random", _right(80))) == ()
-
-
-def test_other_models_and_benchmarks_are_other_groups():
-    pairs = [
-        _cell("random", _right(80)),
-        _cell("tango", _right(80), model="other"),
-        _cell("tango", _right(80), benchmark="mlvu"),
-    ]
-    assert _controlled(*pairs) == ()
 
 
 def test_other_checkpoints_are_other_groups_even_beside_one_that_is_not_known():

@@ -9,10 +9,9 @@ from fake_answers import cell, facts_of, fake_answers
 
 from jobs.report.tables.breakdowns import differences_csv
 from jobs.results.comparisons import families_of
-from jobs.results.run_summary import RunSummary
 from jobs.results.summary import summarize
 from tango_core.metrics import compare_paired
-from tango_core.metrics.paired_tests import holm_adjusted
+from tango_core.metrics.comparison import holm_adjusted
 
 CELLS = (cell("full"), *(cell(name, share) for name in ("tango", "random") for share in (0.1, 0.2)))
 
@@ -66,16 +65,6 @@ def test_cells_without_a_comparison_are_left_out(cells):
     }
     assert families_of([replace(one, versus_full=None) for one in cells]) == []
     assert differences_csv(cells[:1]) == ""
-
-
-def test_they_are_in_the_summary_and_come_back(cells, answers):
-    summary = summarize(answers, facts_of(*CELLS))
-    data = json.loads(json.dumps(summary.to_json()))
-    by = data["cells"][1]["versus_full"]["difference_by"]["accuracy"]["duration"]
-    assert by["short"]["difference"] == families_of(cells)[0].members[2].paired.difference
-    assert families_of(RunSummary.from_json(data).cells)[0].members[2].paired == (
-        families_of(cells)[0].members[2].paired
-    )
 
 
 def test_the_table_has_a_row_each(cells):

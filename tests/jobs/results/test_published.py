@@ -64,15 +64,6 @@ def test_only_the_published_setting_gets_them(change, found):
     assert bool(published_scores(entry)) is found
 
 
-def test_llava_video_is_published_with_and_without_the_step_inside():
-    inner = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
-    about = {"model": "llava-video-7b", "num_frames": 64}
-    (hybrid,) = cells_of(("tango", 0.1, {"inner": inner}), benchmarks=["mlvu"], **about)
-    (plain,) = cells_of(TANGO, benchmarks=["mlvu"], **about)
-    assert published_scores(hybrid)["mlvu"] == {"overall": pytest.approx(0.676)}
-    assert published_scores(plain)["mlvu"] == {"overall": pytest.approx(0.667)}
-
-
 MODEL_OF = {
     "LLaVA-OneVision-7B": ("llava-onevision-7b", 32),
     "LLaVA-Video-7B": ("llava-video-7b", 64),

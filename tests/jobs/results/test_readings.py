@@ -5,12 +5,10 @@ import json
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 
-from jobs.report.page import render_html
-from jobs.report.tables.cells import cells_csv, render_table
-from jobs.results.replies import are_ranked, rule_notes, unread_notes
-from jobs.results.run_summary import RunSummary
+from jobs.report.tables.cells import render_table
+from jobs.results.cell_summary import RunSummary
+from jobs.results.quantities import are_ranked, rule_notes, unread_notes
 from jobs.results.summary import summarize
-from jobs.tracking.contents import run_metrics
 
 FACTS = facts_of(cell("full"), cell("tango", 0.1))
 
@@ -50,23 +48,9 @@ def test_summary_json_has_the_share_and_the_rules(tmp_path):
     assert RunSummary.from_json(data).cells[0].readings.rules == {}
 
 
-def test_mlflow_gets_the_share_of_the_run_and_of_every_cell():
-    summary = summary_with(0.5)
-    for part in (summary, *summary.cells):
-        assert run_metrics(part)["unread_share"] == part.counts.unread_share > 0.4
-
-
 def test_the_report_names_the_rules_where_there_are_several():
     one, other = summary_with(0), summary_with(0, rule="mention")
     assert rule_notes(one.cells) == []
     (note,) = rule_notes([*one.cells, *other.cells])
     assert "by letter" in note
     assert "by mention" in note
-
-
-def test_the_page_has_the_share_and_draws_no_front_of_unread_replies():
-    many, few = summary_with(0.6), summary_with(0)
-    page = render_html(many, FACTS, jobs={}, notes=unread_notes(many.cells))
-    assert "unread<br>%" in page
-    assert "Methods are not ranked" in page
-    assert cells_csv(few.cells) != cells_csv(many.cells)

@@ -9,15 +9,20 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 
 from jobs.results.facts import JobFacts
-from jobs.results.reduction import Reduction, parts_of, questions_asked, reduce_runs
-from jobs.results.summary import summarize, summarize_reduced
+from jobs.results.summary import (
+    Reduction,
+    parts_of,
+    questions_asked,
+    reduce_runs,
+    summarize,
+    summarize_reduced,
+)
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import ANSWER, to_table
 from pipeline.storage import Storage
 from pipeline.storage.copies import local_copy
 from pipeline.storage.seal import write_sealed
 from pipeline.storage.urls import Url
-from tango_core.metrics import mcnemar_p_value
 
 SWEEP = (cell("full"), cell("tango", 0.1), cell("tango", 0.2, inner={"layer": 1}))
 TWO = (cell("full", 1.0, "mlvu"), cell("tango", 0.1, "mlvu"), cell("full", 1.0, "videomme"))
@@ -113,16 +118,6 @@ def test_groups_of_a_categorical_column_are_read(tmp_path):
     names = ["benchmark", "video_id", "cell", "status", "groups", "cache"]
     frame = answers.astype(dict.fromkeys(names, "category"))
     assert_alike(plain(summarize(frame, facts)), plain(summarize(answers, facts)))
-
-
-@pytest.mark.parametrize(
-    ("gained", "lost"), [(990, 1_020), (1_000, 1_001), (1_200, 1_000), (3_000, 2), (1_500, 1_500)]
-)
-def test_many_discordant_questions_have_the_exact_p_value(gained, lost):
-    from scipy import stats
-
-    expected = stats.binomtest(gained, gained + lost).pvalue
-    assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-7, abs=1e-300)
 
 
 def test_a_run_of_a_store_without_answers_is_named_by_its_url():

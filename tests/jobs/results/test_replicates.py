@@ -7,7 +7,7 @@ import pytest
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import RightWrong
-from jobs.results.replicates import agreements, replicated_cells
+from jobs.results.replicates import agreement, levels_of, replicated_cells
 from tango_core.metrics import clustered_accuracy, compare_paired
 
 CLIPS = np.repeat(np.arange(40), 4)
@@ -59,20 +59,20 @@ def test_the_difference_is_that_of_scores_averaged_by_question():
     topk = replicated_cells(runs)[1]
     truth = compare_paired(np.mean(ours, axis=0), np.mean(theirs, axis=0), CLIPS)
     assert topk.control == "random"
-    assert topk.versus_control == truth
-    assert topk.p_value == truth.p_value  # one method, so nothing to correct
+    assert topk.against.versus == truth
+    assert topk.against.p_value == truth.p_value  # one method, so nothing to correct
     one = compare_paired(ours[0], theirs[0], CLIPS)
-    assert topk.versus_control.high - topk.versus_control.low < one.high - one.low
+    assert topk.against.versus.high - topk.against.versus.low < one.high - one.low
 
 
 def test_p_values_are_corrected_for_the_methods_of_the_retention():
     rights = {"random": _right(80), "topk": _right(96, 1), "tango": _right(120, 2)}
     runs = [_run(rights), _run(rights)]
     _, topk, tango = replicated_cells(runs)
-    raw = [one.versus_control.p_value for one in (topk, tango)]
-    assert tango.p_value == pytest.approx(2 * min(raw))
-    assert topk.p_value == pytest.approx(max(raw))
-    assert tango.verdict == "better"
+    raw = [one.against.versus.p_value for one in (topk, tango)]
+    assert tango.against.p_value == pytest.approx(2 * min(raw))
+    assert topk.against.p_value == pytest.approx(max(raw))
+    assert tango.against.verdict == "better"
 
 
 def test_verdicts_are_counted_by_training():
@@ -81,7 +81,7 @@ def test_verdicts_are_counted_by_training():
     random, topk = replicated_cells(runs)
     assert topk.verdicts == ("better", "better", "worse")
     assert random.verdicts == ("", "", "")
-    assert topk.verdict == "better"
+    assert topk.against.verdict == "better"
 
 
 def test_the_control_is_the_best_on_average_and_not_the_best_of_one_training():
@@ -96,20 +96,20 @@ def test_questions_that_not_all_were_asked_do_not_count_whatever_their_order():
     found = replicated_cells([_run(whole), part])[1]
     kept = np.arange(60, 160)
     truth = compare_paired(whole["topk"][kept], whole["random"][kept], CLIPS[kept])
-    assert found.versus_control.difference == pytest.approx(truth.difference)
-    assert found.versus_control.p_value == pytest.approx(truth.p_value)
+    assert found.against.versus.difference == pytest.approx(truth.difference)
+    assert found.against.versus.p_value == pytest.approx(truth.p_value)
 
 
 def test_agreement_says_whether_the_order_of_methods_is_that_of_every_training():
     names = ("random", "uniform", "topk", "tango")
     upwards = _run({name: _right(40 * (at + 1)) for at, name in enumerate(names)})
     downwards = _run({name: _right(160 - 40 * at) for at, name in enumerate(names)})
-    (same,) = agreements(replicated_cells([upwards, upwards]))
-    assert same.correlations == pytest.approx((1.0,))
-    assert same.firsts == ("tango", "tango")
-    (other,) = agreements(replicated_cells([upwards, downwards]))
-    assert other.correlations == pytest.approx((-1.0,))
-    assert other.firsts == ("tango", "random")
+    for runs, rho, firsts in (
+        ([upwards, upwards], 1, ["tango", "tango"]),
+        ([upwards, downwards], -1, ["tango", "random"]),
+    ):
+        (level,) = levels_of(replicated_cells(runs))
+        assert agreement(level) == ([pytest.approx(rho)], firsts)
 
 
 def test_cells_of_one_run_alone_are_left_out():

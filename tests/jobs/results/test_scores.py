@@ -9,13 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json
-from scipy import stats
 
 from jobs.report.page import render_html
 from jobs.report.tables.breakdowns import breakdowns, breakdowns_csv, breakdowns_markdown
-from jobs.report.tables.cells import cells_csv, cells_markdown, render_table
+from jobs.report.tables.cells import cells_csv, cells_table, render_table
 from jobs.results.summary import summarize
-from tango_core.metrics import sign_flip_p_value
 
 
 def run_of(benchmark, protocol, **options):
@@ -82,23 +80,12 @@ class TestHarness:
         assert (line["group"], float(line["accuracy"])) == ("task", pytest.approx(mean))
         assert line["accuracy_low"] == line["inner_group"] == ""
 
-    def test_only_mlvu_is_averaged_over_tasks(self):
-        (entry,) = summarize(*run_of("mvbench", "vlmevalkit")).cells
-        assert "M-Avg" not in breakdowns_markdown([entry])
-        assert "M-Avg" not in breakdowns_csv([entry])
-
-    def test_runs_without_scores_have_no_such_accuracy_and_no_column(self):
-        facts = facts_of(cell("tango", 0.1))
-        cells = summarize(fake_answers(facts), facts).cells
-        assert cells[0].harness is None
-        assert "harness" not in cells_markdown(cells)
-
     def test_is_shown_in_every_table(self):
         answers, facts = run_of("mlvu", "vlmevalkit")
         summary = summarize(answers, facts)
         (entry,) = summary.cells
         shown = f"{100 * entry.harness:.1f}"
-        for text in (render_table(summary.cells), cells_markdown(summary.cells)):
+        for text in (render_table(summary.cells), cells_table(summary.cells).markdown()):
             assert "harness %" in text
             assert shown in text
         assert str(entry.harness) in cells_csv(summary.cells)
@@ -131,57 +118,6 @@ class TestCrossTables:
                 assert (entry["accuracy"], entry["n"]) == (pytest.approx(mean), size)
                 assert entry["ci95"][0] <= entry["accuracy"] <= entry["ci95"][1]
 
-    def test_intervals_regard_questions_of_a_clip_as_dependent(self, videomme):
-        """Wider than Wilson's interval for as many independent questions."""
-        answers, facts, _ = videomme
-        answers = answers.assign(correct=(answers["video_id"].str[-1].astype(int) % 2).astype(bool))
-        answers["status"] = "ok"
-        table = summary_json(answers, facts)["accuracy_cross"]["duration"]
-        for values in table.values():
-            for entry in values["domain"].values():
-                right = round(entry["accuracy"] * entry["n"])
-                alone = stats.binomtest(right, entry["n"]).proportion_ci(method="wilson")
-                width = entry["ci95"][1] - entry["ci95"][0]
-                assert width > 1.2 * (alone.high - alone.low)
-
-    def test_the_page_shows_them(self, videomme):
-        answers, facts, _ = videomme
-        page = render_html(summarize(answers, facts), facts, jobs={})
-        assert "duration short, domain" in page
-
     def test_other_benchmarks_have_none(self):
         facts = facts_of(cell("full"))
         assert summary_json(fake_answers(facts), facts)["accuracy_cross"] == {}
-
-
-class TestPairedAgainstScipy:
-    """The paired statistics of a summary against scipy's on the same answers."""
-
-    @pytest.fixture
-    def pair(self):
-        facts = facts_of(cell("full"), cell("random", 0.1))
-        answers = fake_answers(facts, num_clips=50, failed_clips=(1, 2))
-        versus = summary_json(answers, facts)["cells"][1]["versus_full"]
-        right = answers.assign(right=answers["correct"].fillna(False) & (answers["status"] == "ok"))
-        table = right.pivot(index=["video_id", "question_id"], columns="cell", values="right")
-        return versus, table["random r=0.1"].astype(int), table["full"].astype(int)
-
-    def test_the_p_value_exchanges_whole_clips(self, pair):
-        versus, ours, theirs = pair
-        gained, lost = int((ours > theirs).sum()), int((ours < theirs).sum())
-        assert (versus["num_gained"], versus["num_lost"]) == (gained, lost)
-        per_clip = (ours - theirs).groupby("video_id").sum()
-        assert versus["p_value"] == sign_flip_p_value(per_clip.to_numpy())
-        assert versus["p_value"] > stats.binomtest(gained, gained + lost).pvalue
-
-    def test_the_interval_is_the_t_interval_of_the_clips(self, pair):
-        versus, ours, theirs = pair
-        per_clip = (ours - theirs).groupby("video_id").agg(["mean", "size"])
-        assert per_clip["size"].nunique() == 1
-        assert versus["difference"] == pytest.approx((ours - theirs).mean())
-        interval = stats.ttest_1samp(per_clip["mean"], 0).confidence_interval()
-        assert versus["difference_ci95"] == pytest.approx([interval.low, interval.high], abs=1e-6)
-        assert (versus["num_clips"], versus["too_few_clips"]) == (50, False)
-        error = per_clip["mean"].sem()
-        reach = stats.t.ppf(0.975, 49) + stats.t.ppf(0.8, 49)
-        assert versus["detectable_difference"] == pytest.approx(reach * error, abs=1e-6)

@@ -7,19 +7,14 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
 
 from jobs.results.answer_columns import read_groups
-from jobs.results.facts import CellFacts, JobFacts, SkippedMethod
-from jobs.results.run_summary import RunSummary
+from jobs.results.cell_summary import RunSummary
+from jobs.results.facts import JobFacts, SkippedMethod
 from jobs.results.summary import read_answers
 
 TANGO = cell("tango", 0.1)
 
 
 class TestFiles:
-    def test_facts_survive_the_round_trip(self, tmp_path):
-        facts = facts_of(cell("full"), cell("tango", 0.1, inner={"layer": 18}), note="untrained")
-        facts.save(tmp_path)
-        assert JobFacts.load(tmp_path) == facts
-
     def test_a_directory_that_is_no_run_is_refused(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"no facts\.json"):
             JobFacts.load(tmp_path)
@@ -53,10 +48,6 @@ class TestFiles:
         with pytest.raises(ValueError, match=remedy) as error:
             read_answers(run)
         assert "\n" not in str(error.value)
-
-    def test_shares_outside_0_and_1_are_refused(self):
-        with pytest.raises(ValueError, match=r"in \(0, 1\], got 1.5"):
-            CellFacts("x", "shapes", "tango", 1.5)
 
 
 @pytest.mark.parametrize(

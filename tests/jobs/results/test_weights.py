@@ -66,11 +66,6 @@ def test_a_baseline_is_of_the_same_checkpoint_the_known_one_first():
     assert found[1].versus == {"topk": None}
 
 
-def test_one_checkpoint_has_no_note():
-    cells = [*of(cell("full"), checkpoint=FIRST), *of(TANGO, checkpoint=FIRST)]
-    assert unpaired_notes(cells) == []
-
-
 @pytest.mark.parametrize(("second", "paired"), [(SECOND, False), (FIRST, True), ("", True)])
 def test_full_of_another_checkpoint_is_no_reference(second, paired, tmp_path):
     runs = []

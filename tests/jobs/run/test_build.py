@@ -230,10 +230,3 @@ def test_a_method_that_only_the_native_engine_runs_is_refused_on_vllm(name, opti
     on_four_layers(FITS, method)
     with pytest.raises(RecipeError, match=rf"method '{name}.*set engine to native"):
         on_four_layers(FITS, method, engine="vllm")
-
-
-def test_a_model_that_vllm_cannot_serve_exactly_is_refused(checkpoints, releases):
-    for name in ("qwen2.5-vl-7b", "qwen3-vl-8b"):
-        model = {"name": name, "path": checkpoints[name]}
-        with pytest.raises(RecipeError, match=rf"does not serve model {name}; set engine to nati"):
-            on_four_layers(FITS, model=model, engine="vllm")

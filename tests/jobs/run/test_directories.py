@@ -15,36 +15,28 @@ def recipe(tmp_path):
     return job(tmp_path / "shapes")
 
 
-def test_a_directory_is_named_by_time_and_content(recipe, tmp_path):
+THREE = {"methods": [{"name": "uniform", "retention": [0.1, 0.2, 0.3]}]}
+POOLED = {"model": {"name": "tiny", "num_frames": 8, "pooling_step": 4}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "methods", "name"),
+    [
+        ({}, None, "shapes-tiny-full"),
+        ({"model": {"name": "tiny", "num_frames": 4}}, None, "shapes-tiny-4f-full"),
+        (POOLED, None, "shapes-tiny-8f-pooling_step4-full"),
+        (THREE, None, "shapes-tiny-3-methods"),
+        (THREE, ["uniform r=0.1", "uniform r=0.2"], "shapes-tiny-2-methods"),
+        (THREE, ["uniform r=0.1"], "shapes-tiny-uniform-r0.1"),
+    ],
+)
+def test_a_directory_is_named_by_time_and_content(tmp_path, changes, methods, name):
     clock = FakeClock()
     stamp = f"{clock.now().astimezone():%Y%m%d-%H%M%S}"
-    run_dir = new_run_dir(recipe, tmp_path, clock=clock)
-    assert run_dir == tmp_path / f"{stamp}-shapes-tiny-full"
+    recipe = job(tmp_path / "shapes", **changes)
+    run_dir = new_run_dir(recipe, tmp_path, methods=methods, clock=clock)
+    assert run_dir == tmp_path / f"{stamp}-{name}"
     assert run_dir.is_dir()
-
-
-def test_the_name_says_the_frames_that_the_recipe_sets(tmp_path):
-    recipe = job(tmp_path / "shapes", model={"name": "tiny", "num_frames": 4})
-    assert new_run_dir(recipe, tmp_path).name.endswith("-shapes-tiny-4f-full")
-
-
-def test_the_name_counts_the_methods_that_run(tmp_path):
-    methods = [{"name": "uniform", "retention": [0.1, 0.2, 0.3]}]
-    recipe = job(tmp_path / "shapes", methods=methods)
-    assert new_run_dir(recipe, tmp_path).name.endswith("-shapes-tiny-3-methods")
-    two = new_run_dir(recipe, tmp_path, methods=["uniform r=0.1", "uniform r=0.2"])
-    assert two.name.endswith("-shapes-tiny-2-methods")
-    one = new_run_dir(recipe, tmp_path, methods=["uniform r=0.1"])
-    assert one.name.endswith("-shapes-tiny-uniform-r0.1")
-
-
-def test_the_name_tells_runs_of_other_input_sizes_apart(tmp_path):
-    names = [
-        new_run_dir(job(tmp_path, model={"name": "tiny", **options}), tmp_path).name
-        for options in ({"num_frames": 8}, {"num_frames": 8, "pooling_step": 4})
-    ]
-    assert "-shapes-tiny-8f-" in names[0]
-    assert "-shapes-tiny-8f-pooling_step4-" in names[1]
 
 
 def test_two_runs_of_one_second_have_two_directories(recipe, tmp_path):

@@ -1,4 +1,4 @@
-"""The line of a command that a signal ended names what continues it."""
+"""Last lines of a command: how to continue it, and where to view its run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.run import interrupt_message as module
+from jobs.run.commands import where
 from jobs.run.interrupt_message import all_answers_are_in, interrupt_message, works_on
 from pipeline.runtime.stopping import Stopped
 
@@ -54,3 +55,15 @@ def test_the_command_that_goes_on_is_ready_to_be_pasted(monkeypatch, arguments, 
     record()
     assert interrupt_message(Stopped(signal.SIGINT)) == f"tango: interrupted; {said}"
     assert interrupt_message(Stopped(signal.SIGTERM)) == f"tango: stopped by SIGTERM; {said}"
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000/#/runs/12ab"),
+        ("https://me:word@host/mlflow/", "https://***@host/mlflow/#/runs/12ab"),
+        ("sqlite:///runs/mlflow.db", "mlflow ui --backend-store-uri sqlite:///runs/mlflow.db"),
+    ],
+)
+def test_a_run_on_a_server_has_a_page_and_a_store_a_command(uri, said):
+    assert where(uri, "12ab") == said

@@ -35,27 +35,18 @@ def test_a_log_gets_a_line_every_fifteen_seconds_and_one_at_the_end(lines):
     clock = FakeClock()
     progress = JobProgress(Console(file=io.StringIO()), clock)
     progress.begin(10)
-    for _ in range(10):
-        clock.sleep(6)
-        progress.result(result())
-    progress.stopped()
-    assert lines() == [
-        "3 of 10 clips, encoded 3 · cached 0 · answers 3 · failed 0, 42 s left",
-        "6 of 10 clips, encoded 6 · cached 0 · answers 6 · failed 0, 24 s left",
-        "9 of 10 clips, encoded 9 · cached 0 · answers 9 · failed 0, 6 s left",
-        "10 of 10 clips, encoded 10 · cached 0 · answers 10 · failed 0",
-    ]
-
-
-def test_cached_and_failed_clips_are_counted(lines):
     failed = result(status="decode_failed", error="cut", encode_ms=None, answers=[])
     unanswered = result(answers=[answer(status="answer_failed")])
-    progress = JobProgress(Console(file=io.StringIO()), FakeClock())
-    progress.begin(3)
-    for row in (result(num_misses=0, encode_ms=None), failed, unanswered):
+    for row in (*[result()] * 7, result(num_misses=0, encode_ms=None), failed, unanswered):
+        clock.sleep(6)
         progress.result(row)
     progress.stopped()
-    assert lines()[-1] == "3 of 3 clips, encoded 1 · cached 1 · answers 2 · failed 2"
+    assert [line for line in lines() if "clips" in line] == [
+        "3 of 10 clips, encoded 3 · cached 0 · answers 3 · failed 0, 42 s left",
+        "6 of 10 clips, encoded 6 · cached 0 · answers 6 · failed 0, 24 s left",
+        "9 of 10 clips, encoded 7 · cached 1 · answers 8 · failed 1, 6 s left",
+        "10 of 10 clips, encoded 8 · cached 1 · answers 9 · failed 2",
+    ]
 
 
 def board_of(**stages):
@@ -91,14 +82,6 @@ def test_a_log_names_the_busiest_stage(lines):
     clock.sleep(10)
     progress.result(result())
     assert lines()[-1].endswith("failed 0 · busiest: answer 80 %")
-
-
-def test_a_quiet_console_gets_nothing_but_failures(lines):
-    progress = JobProgress(Console(quiet=True), FakeClock())
-    progress.begin(1)
-    progress.result(result(video_id="a", status="decode_failed", error="cut", answers=[]))
-    progress.stopped()
-    assert lines() == ["a failed: decode_failed: cut"]
 
 
 def test_ten_failed_clips_are_named_and_the_others_counted(lines):

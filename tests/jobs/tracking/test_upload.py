@@ -19,7 +19,7 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from PIL import Image
 
-from jobs.report.page import write_report
+from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
 from jobs.tracking.contents import MAX_TAG, cell_metrics, flatten, with_pictures
 from jobs.tracking.server import TrackingError, default_tracking_uri, raise_if_unreachable

@@ -1,4 +1,4 @@
-"""A whole training of a few steps."""
+"""A complete training with few steps."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def output(tmp_path_factory):
     return output
 
 
-def test_a_training_writes_a_checkpoint_of_the_built_in_model(output):
+def test_training_writes_a_checkpoint(output):
     assert {"saliency", "frame_embeddings"} <= describe_model("tiny", str(output)).provides
 
 
-def test_the_shipped_card_states_the_full_recipe():
+def test_the_model_card_states_the_full_recipe():
     card = (Path(describe_model("tiny").path) / "README.md").read_text()
     for stage in FULL.stages:
         assert re.search(rf"\| {stage.name} \|.*\| {stage.steps} \| {stage.rate:g} \|", card)
 
 
-def test_a_training_is_not_overwritten_and_not_continued_with_other_options(output):
+def test_a_training_is_only_resumed_with_the_same_options(output):
     with pytest.raises(ValueError, match="--resume"):
         train_tiny(output, recipe=SHORT)
     with pytest.raises(ValueError, match="seed"):
         train_tiny(output, recipe=SHORT, seed=1, resume=True)
 
 
-def test_the_saved_model_makes_the_tokens_that_were_trained_with(output):
+def test_the_saved_model_reproduces_the_trained_tokens(output):
     finished = training(output / "training")
     vision = finished.vision()
     joint = finished.joint(vision, finished.language())

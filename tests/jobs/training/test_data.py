@@ -30,7 +30,7 @@ from tango_core.benchmarks.shapes.world import SCENES, clip_at
 from tango_core.models.language.layer_loop import LayerLoop
 
 
-def test_patches_inside_a_box_say_what_is_there_and_far_ones_say_nothing():
+def test_patches_are_labelled_with_the_covering_object():
     clip = clip_at("train", 0, 3, num_moments=1)
     labels = label_patches(clip, 0)
     grid = labels["kind"].reshape(SIDE, SIDE)
@@ -46,7 +46,7 @@ def test_patches_inside_a_box_say_what_is_there_and_far_ones_say_nothing():
     assert labels["scene"] == SCENES.index(clip.scenes[0].kind)
 
 
-def test_replies_are_text_then_letter_then_the_end():
+def test_replies_are_text_letter_and_end_token():
     clip = clip_at("train", 0, 0)
     for question in questions(clip):
         one = tokenize_question(question)
@@ -55,7 +55,7 @@ def test_replies_are_text_then_letter_then_the_end():
         assert (question.groups["type"] == "object") == (not one.open_prompts)
 
 
-def test_targets_name_the_objects_where_they_are():
+def test_targets_name_objects_at_their_positions():
     clip, moments = training_clip(0, 1, 2)
     weights = token_targets(clip, moments).reshape(2, TOKEN_SIDE, TOKEN_SIDE, len(TARGET_WORDS))
     for row, moment in enumerate(moments):
@@ -76,7 +76,7 @@ def language():
     return LanguageTrainer(architecture()).eval()
 
 
-def test_packed_questions_get_the_logits_that_they_get_alone(language):
+def test_packed_questions_have_the_logits_of_single_questions(language):
     sample = synthetic_sample(0, 2, 2)
     visual = synthetic_tokens(
         language.meaning, [torch.from_numpy(sample.visual)], torch.Generator().manual_seed(0)
@@ -98,7 +98,7 @@ def test_packed_questions_get_the_logits_that_they_get_alone(language):
             )
 
 
-def test_the_increment_sets_the_distance_of_visual_tokens_alone(language):
+def test_the_increment_only_affects_visual_tokens(language):
     sample = synthetic_sample(0, 2, 2)
     chosen = [(one.kind, one.prompt, one.reply) for one in sample.questions[:2]]
     wide, narrow = pack([chosen], 2 * TOKENS_PER_FRAME), pack([chosen], 2 * TOKENS_PER_FRAME, 1 / 4)
@@ -113,7 +113,7 @@ def test_the_increment_sets_the_distance_of_visual_tokens_alone(language):
 
 
 @pytest.mark.parametrize("phases", [LANGUAGE_PHASES, JOINT_PHASES], ids=["language", "joint"])
-def test_samples_are_the_training_split_and_depend_on_the_step_alone(phases, monkeypatch):
+def test_samples_are_deterministic_and_of_the_training_split(phases, monkeypatch):
     splits = []
     real = clip_at
 

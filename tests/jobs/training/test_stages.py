@@ -12,7 +12,7 @@ from jobs.training.model import VisionTrainer
 from jobs.training.stages import FULL, MINUTES, architecture, recipe_for
 
 
-def test_less_time_shortens_every_stage():
+def test_less_time_shortens_all_stages():
     half = recipe_for(MINUTES / 2)
     assert [one.steps for one in half.stages] == [one.steps // 2 for one in FULL.stages]
     assert recipe_for(10 * MINUTES) == FULL
@@ -30,7 +30,7 @@ def _one_thread():
         yield
 
 
-def test_an_interrupted_stage_ends_where_an_uninterrupted_one_does(tmp_path):
+def test_a_resumed_stage_gives_the_same_weights(tmp_path):
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
     whole = training(tmp_path / "whole").language()

@@ -138,7 +138,7 @@ def tango_plan(number=0):
     return build_method("tango", retention=0.25).compressor.plan(features_of(number))
 
 
-def test_filters_by_clicks_are_in_the_address_and_back_undoes_them(tab, pages, asked):
+def test_filters_change_the_address_and_back_undoes_them(tab, pages, asked):
     page = tab()
     assert total(page) == 120
     page.select_option("select[name=column]", "tango r=0.25")
@@ -161,7 +161,7 @@ def test_filters_by_clicks_are_in_the_address_and_back_undoes_them(tab, pages, a
     settled(page, 2)
 
 
-def test_keys_alone_lead_from_the_list_to_a_token_and_back(tab):
+def test_keyboard_navigation_from_the_list_to_a_token_and_back(tab):
     page = tab()
     page.keyboard.press("/")
     page.keyboard.type("0000 question")
@@ -189,7 +189,7 @@ def test_keys_alone_lead_from_the_list_to_a_token_and_back(tab):
     expect(page.locator("dialog")).not_to_be_visible()
 
 
-def test_a_quick_second_key_means_what_the_page_shows(tab):
+def test_a_key_pressed_before_the_next_paint_uses_the_current_page(tab):
     page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
     drawn(page)
     page.locator(".picture canvas").first.focus()
@@ -211,7 +211,7 @@ def test_a_quick_second_key_means_what_the_page_shows(tab):
     settled(page, 120)
 
 
-def test_panels_are_in_sync_and_layers_change_all_of_them(tab):
+def test_panels_share_time_and_layers(tab):
     page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
     assert drawn(page) == 4
     before = [pixels(page, at) for at in range(4)]
@@ -227,7 +227,7 @@ def test_panels_are_in_sync_and_layers_change_all_of_them(tab):
     assert "layers=ms" in page.url
 
 
-def test_kept_tokens_are_clear_and_dropped_ones_veiled(tab):
+def test_dropped_tokens_are_darkened_and_kept_ones_are_not(tab):
     link = deep_link("run", ("shapes", video_id(0)), ["full", "uniform r=0.25"])
     page = tab(f"{link}&layers=k")
     drawn(page)
@@ -239,7 +239,7 @@ def test_kept_tokens_are_clear_and_dropped_ones_veiled(tab):
         assert (abs(own - full) < 0.5) is (cell in first), cell
 
 
-def test_a_click_says_what_a_token_is_made_of(tab):
+def test_a_click_describes_the_sources_of_a_token(tab):
     page = tab(deep_link("run", ("shapes", video_id(0)), ["tango r=0.25"]))
     drawn(page)
     plan = tango_plan()
@@ -266,7 +266,7 @@ def test_a_click_says_what_a_token_is_made_of(tab):
     )
 
 
-def test_cells_are_added_and_removed_and_clips_follow_the_filter(tab):
+def test_cells_are_added_and_removed_and_clip_navigation_uses_the_filter(tab):
     page = tab("#/list?group=half%3Db")
     page.locator("a.question").first.click()
     assert drawn(page) == 4
@@ -283,7 +283,7 @@ def test_cells_are_added_and_removed_and_clips_follow_the_filter(tab):
     settled(page, 60)
 
 
-def test_hostile_texts_are_shown_as_they_are(tab):
+def test_hostile_strings_are_shown_as_text(tab):
     page = tab("#/list?q=onerror")
     settled(page, 2)
     assert shown_ids(page)[0] == f"What is it, {HOSTILE}?"
@@ -299,7 +299,7 @@ def test_hostile_texts_are_shown_as_they_are(tab):
 
 @pytest.mark.parametrize("fragment", ["", deep_link("run", ("shapes", video_id(1)), CELLS)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_all_of_it_in_either_theme(tab, fragment, scheme):
+def test_narrow_screens_and_both_themes(tab, fragment, scheme):
     page = tab(fragment, width=360, scheme=scheme)
     page.wait_for_selector("a.question, .picture canvas")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
@@ -313,7 +313,7 @@ def test_a_phone_shows_all_of_it_in_either_theme(tab, fragment, scheme):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
 
 
-def test_an_export_shows_frames_and_tokens_from_a_disk(tab, pages, tmp_path):
+def test_an_export_works_from_a_local_disk(tab, pages, tmp_path):
     decoder = FrameDecoder(pixels=20_000)
     export_site(pages, decoder, tmp_path / "site")
     decoder.close()

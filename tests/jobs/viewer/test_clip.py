@@ -1,4 +1,4 @@
-"""A clip's page: its token sets as they are in the caches, its frames, and what is missing."""
+"""Data of a clip: token sets, frames, and reasons for missing ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def unpacked(text, kind):
     return None if text is None else np.frombuffer(base64.b64decode(text), kind)
 
 
-def test_the_page_has_questions_options_answers_and_times(pages):
+def test_a_clip_has_questions_options_answers_and_times(pages):
     page = pages.clip(1)
     first = page["questions"][0]
     assert first["text"] == f"What is it, {HOSTILE}?"
@@ -61,7 +61,7 @@ def test_the_page_has_questions_options_answers_and_times(pages):
     assert (failed["status"], failed["error"]) == ("decode_failed", "decode: it is broken")
 
 
-def test_drawings_are_the_plans_that_methods_made(pages):
+def test_drawings_equal_the_plans_of_the_methods(pages):
     drawn = pages.tokens(0, 1).drawing
     plan = build_method("tango", retention=0.25).compressor.plan(features_of(0))
     assert drawn.missing == ()
@@ -75,21 +75,21 @@ def test_drawings_are_the_plans_that_methods_made(pages):
     assert packed["grid"] == [FRAMES, *GRID]
 
 
-def test_tokens_of_a_method_from_elsewhere_say_what_is_missing_and_how_to_get_it(pages):
+def test_tokens_of_an_unknown_method_name_the_missing_setting(pages):
     old = pages.tokens(0, CELLS.index(OLD)).drawing
     assert old.missing == (ONLY_POSITIONS,)
     assert "cache.features: all" in ONLY_POSITIONS
     assert old.plan.num_kept == 12
 
 
-def test_a_clip_that_is_not_in_a_cache_and_a_cache_that_is_gone_are_told_apart(run, tmp_path):
+def test_missing_clips_and_missing_caches_have_different_reasons(run, tmp_path):
     with opened([run]) as pages:
         assert "does not hold this clip" in pages.tokens(3, 0)
     with opened([run], cache=str(tmp_path)) as pages:
         assert f"is not in {tmp_path}. Name its directory with --cache" in pages.tokens(0, 0)
 
 
-def test_caches_that_were_moved_with_their_run_are_found_beside_it(run, tmp_path):
+def test_caches_are_found_next_to_a_moved_run(run, tmp_path):
     moved = tmp_path / "moved"
     shutil.copytree(run.parent, moved)
     shutil.move(run.parent / "cache", tmp_path / "away")
@@ -100,7 +100,7 @@ def test_caches_that_were_moved_with_their_run_are_found_beside_it(run, tmp_path
         shutil.move(tmp_path / "away", run.parent / "cache")
 
 
-def test_a_damaged_entry_is_a_sentence(run, tmp_path):
+def test_a_damaged_cache_entry_is_reported_and_kept(run, tmp_path):
     shutil.copytree(run.parent, tmp_path / "copy")
     (cache,) = (tmp_path / "copy/cache").glob("*features*")
     for entry in cache.glob("*.parquet"):
@@ -112,7 +112,7 @@ def test_a_damaged_entry_is_a_sentence(run, tmp_path):
     assert len(list(cache.glob("*.parquet"))) == 4, "who looks on removes nothing"
 
 
-def test_frames_are_those_of_the_video(pages, decoder):
+def test_pictures_show_the_frames_of_the_video(pages, decoder):
     views = {pages.tokens(0, column).view for column in range(len(CELLS))}
     assert len(views) == 1
     (picture,) = decoder.sprites(views.pop())
@@ -124,7 +124,7 @@ def test_frames_are_those_of_the_video(pages, decoder):
     assert all(abs(frames[at] - frames[at + 1]).mean() > 1 for at in range(FRAMES - 1))
 
 
-def test_many_frames_are_several_pictures(video):
+def test_many_frames_are_split_into_pictures(video):
     decoder = FrameDecoder(pixels=2_000)
     try:
         times = [at / 10 for at in range(PER_SPRITE + 3)]
@@ -137,18 +137,18 @@ def test_many_frames_are_several_pictures(video):
         decoder.close()
 
 
-def test_pairs_of_frames_show_the_nearest_one():
+def test_the_nearest_frame_is_chosen_for_every_time():
     assert nearest_to(np.arange(8.0), np.array([0.2, 2.6, 6.9])).tolist() == [0, 3, 7]
     repeated = np.array([0.0, 0.0, 1.0])
     assert nearest_to(repeated, repeated).tolist() == [0, 1, 2]
 
 
-def test_a_video_that_is_gone_is_a_sentence_with_its_name(decoder):
+def test_a_missing_video_is_named(decoder):
     with pytest.raises(FramesMissingError, match=r"cannot be decoded: .*nowhere/x\.mp4"):
         decoder.sprites(View("/nowhere/x.mp4", None, "", '{"num_frames": 4}', (0.0,)))
 
 
-def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
+def test_figures_are_self_contained_and_escape_names(run):
     with ClipPanels(run) as panels:
         html = panels.figure(
             ("shapes", video_id(1)),
@@ -169,7 +169,7 @@ def test_a_clip_for_other_pages_needs_nothing_else_and_escapes_names(run):
     assert unknown.startswith("<p>The run has no record of the file")
 
 
-def test_positions_belong_to_the_token_with_their_largest_weight(pages):
+def test_positions_are_assigned_to_the_token_with_the_largest_weight(pages):
     plan = pages.tokens(0, 1).drawing.plan
     ends = plan.offsets.tolist()
     merged = [

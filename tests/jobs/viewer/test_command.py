@@ -1,4 +1,4 @@
-"""`tango view` from the command line, on a run that the project made."""
+"""`tango view` from the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.viewer.command import newest_run, opened
 from jobs.viewer.links import deep_link
 
 
-def test_links_hold_every_name():
+def test_links_quote_all_names():
     link = deep_link(
         "run 1", ("my/bench", "a&b=c#d e"), ["tango r=0.1", "x<y"], position=3, base="v/"
     )
@@ -36,7 +36,7 @@ def test_an_export_from_the_command_line(tango, tmp_path):
     assert (code, out.split()) == (0, ["viewer:", "site/index.html"])
 
 
-def test_the_newest_run_is_shown_where_none_is_named(tmp_path):
+def test_the_newest_run_is_the_default(tmp_path):
     first = write_viewed_run(tmp_path, clips=1, name="b")
     second = write_viewed_run(tmp_path, clips=1, name="a")
     os.utime(first / "facts.json", (1, 1))
@@ -44,7 +44,7 @@ def test_the_newest_run_is_shown_where_none_is_named(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path):
+def test_a_run_with_features_is_complete_without_its_benchmark(tmp_path):
     changes = {"cache": {"features": "all"}, "executor": "local", "limit": 2}
     methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
     recipe = job(tmp_path / "shapes", methods=methods, **changes)
@@ -63,7 +63,7 @@ def test_a_run_with_features_is_shown_whole_after_its_benchmark_is_gone(tmp_path
 
 
 @pytest.mark.slow
-def test_it_serves_until_it_is_interrupted(tmp_path):
+def test_the_server_stops_on_sigint(tmp_path):
     run = write_viewed_run(tmp_path, clips=3)
     process = subprocess.Popen(
         [sys.executable, "-m", "jobs.cli.entry", "view", str(run)],

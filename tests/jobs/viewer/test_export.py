@@ -1,4 +1,4 @@
-"""The viewer as files: what is in them, and that no text of the data becomes a page's own."""
+"""Export of the viewer: its data, escaping, and replacement of earlier exports."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def piece(folder, name):
     return json.loads(found[2])
 
 
-def test_everything_of_the_runs_is_there(folder):
+def test_an_export_contains_all_data_of_the_runs(folder):
     contents = piece(folder, "start/0")
     assert contents["questions"] == 12
     assert len(piece(folder, "list/0")["outcomes"]) == 12
@@ -51,7 +51,7 @@ def test_everything_of_the_runs_is_there(folder):
     assert (folder / urls[0]).read_bytes()[:2] == b"\xff\xd8"
 
 
-def test_hostile_texts_end_no_script(folder):
+def test_hostile_strings_cannot_end_a_script(folder):
     texts = [path.read_text() for path in (folder / "data").rglob("*.js")]
     assert any("onerror" in text for text in texts)
     for text in texts:
@@ -60,7 +60,7 @@ def test_hostile_texts_end_no_script(folder):
         assert text.count("\n") == 1
 
 
-def test_the_page_says_what_a_server_would_and_that_there_is_none(folder):
+def test_the_exported_page_has_the_security_policy_and_its_files(folder):
     html = (folder / "index.html").read_text()
     assert 'data-export="1"' in html
     assert "Content-Security-Policy\" content=\"default-src 'none'" in html
@@ -69,7 +69,7 @@ def test_the_page_says_what_a_server_would_and_that_there_is_none(folder):
         assert (folder / name).is_file(), name
 
 
-def test_an_export_is_replaced_and_other_files_are_not(run, folder, tmp_path):
+def test_only_an_earlier_export_is_replaced(run, folder, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with opened([run]) as pages:
         with pytest.raises(ValueError, match="holds other files"):
@@ -86,7 +86,7 @@ def test_an_export_is_replaced_and_other_files_are_not(run, folder, tmp_path):
     assert "without frames" in view["missing"]
 
 
-def test_an_export_that_was_cut_off_has_no_page(run, tmp_path, monkeypatch):
+def test_an_interrupted_export_has_no_page(run, tmp_path, monkeypatch):
     with opened([run]) as pages:
         export_site(pages, None, tmp_path / "cut")
 

@@ -1,4 +1,4 @@
-"""The list of questions: what is in the index, and what filters find."""
+"""The list of questions: index, filters, search and orders."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ FULL, PRUNED = RIGHT["full"], RIGHT[TANGO]
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_filters_find_the_questions_with_such_answers(run, find, given, expected):
+def test_filters_by_outcome_and_status(run, find, given, expected):
     wanted = [question for question, by in answers_of(run).items() if expected(by)]
     assert find(**given) == (wanted[:PAGE], len(wanted))
     assert find(**given, page="1")[0] == wanted[PAGE : 2 * PAGE]
 
 
-def test_groups_are_alternatives_within_a_name_and_conditions_between_names(find):
+def test_groups_are_joined_by_or_within_a_name_and_by_and_between_names(find):
     _, color = find(group=["type=color"])
     _, both = find(group=["type=color", "type=shape"])
     _, narrow = find(group=["type=color", "half=a"])
@@ -84,7 +84,7 @@ def test_groups_are_alternatives_within_a_name_and_conditions_between_names(find
     assert hostile == 40
 
 
-def test_words_are_found_in_questions_options_ids_and_videos_whatever_their_case(find):
+def test_search_covers_questions_options_ids_and_videos(find):
     assert find(q="QUESTION 7-1? 0007") == (["q7-1"], 1)
     assert find(q="q11-0")[0] == ["q11-0"]
     assert find(q="0011 video")[1] == 2
@@ -93,7 +93,7 @@ def test_words_are_found_in_questions_options_ids_and_videos_whatever_their_case
     assert find(q="100%_'; DROP TABLE questions") == ([], 0)
 
 
-def test_words_of_a_reply_are_found_in_one_reply_of_the_cell_or_of_any(run, find):
+def test_search_in_replies_of_one_or_all_cells(run, find):
     answers = answers_of(run)
     for column in ("", "tango r=0.25"):
         wanted = {
@@ -110,7 +110,7 @@ def test_words_of_a_reply_are_found_in_one_reply_of_the_cell_or_of_any(run, find
     assert find(reply="'; DROP TABLE answers") == ([], 0)
 
 
-def test_orders(find, listed):
+def test_sort_orders(find, listed):
     ids, _ = find(sort="id")
     assert ids[:3] == ["q0-0", "q0-1", "q1-0"]
     assert ids[4:6] == ["q10-0", "q10-1"]
@@ -121,7 +121,7 @@ def test_orders(find, listed):
     assert rights == sorted(rights)
 
 
-def test_contents_say_what_there_is(pages, find):
+def test_contents_list_columns_groups_and_counts(pages, find):
     found = pages.contents()
     assert (found["questions"], found["clips"]) == (120, 60)
     assert [column["label"] for column in found["columns"]] == list(CELLS)
@@ -132,7 +132,7 @@ def test_contents_say_what_there_is(pages, find):
     assert (first["asked"], first["right"]) == (120, find(column="full", outcome="right")[1])
 
 
-def test_two_runs_are_paired_question_by_question(tmp_path):
+def test_two_runs_share_questions(tmp_path):
     one = write_viewed_run(tmp_path, clips=4, name="one")
     two = write_viewed_run(tmp_path / "other", clips=6, name="two", seed=5, first_clip=2)
     with opened([one, two]) as pages:
@@ -149,7 +149,7 @@ def test_two_runs_are_paired_question_by_question(tmp_path):
         assert "." not in rows["q3-0"]
 
 
-def test_shards_of_a_job_are_one_column_each(tmp_path):
+def test_shards_of_a_job_share_columns(tmp_path):
     recipe = "benchmark: {{name: shapes}}\nshard: {}/2\n"
     shards = [
         write_viewed_run(
@@ -168,7 +168,7 @@ def test_shards_of_a_job_are_one_column_each(tmp_path):
         pass
 
 
-def test_a_run_that_does_not_say_what_it_was_asked_is_shown_without_words(tmp_path, caplog):
+def test_a_run_without_recorded_questions_is_shown_without_their_text(tmp_path, caplog):
     run = write_viewed_run(tmp_path, clips=3, words=False)
     with opened([run]) as pages:
         found = pages.contents()

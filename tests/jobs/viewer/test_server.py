@@ -1,4 +1,4 @@
-"""The viewer's server: what it answers, and whom."""
+"""The viewer's server: responses, security headers and refused requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def client(tmp_path_factory):
     decoder.close()
 
 
-def test_the_page_and_all_that_it_names_are_served(client):
+def test_the_page_and_its_files_are_served(client):
     page = client.get("/")
     assert page.status_code == 200
     for name in ("vendor/preact.js", "app.js", "style.css"):
@@ -29,7 +29,7 @@ def test_the_page_and_all_that_it_names_are_served(client):
         assert client.get(f"/{name}").status_code == 200
 
 
-def test_nothing_of_the_page_comes_from_elsewhere(client):
+def test_the_page_loads_nothing_from_other_hosts(client):
     for path in SITE.rglob("*.*"):
         if path.suffix in (".html", ".css", ".js") and path.parent.name != "vendor":
             text = path.read_text()
@@ -45,7 +45,7 @@ def test_nothing_of_the_page_comes_from_elsewhere(client):
 @pytest.mark.parametrize(
     "path", ["/", "/data/start/0", "/frames/0/0/0.jpg", "/nope", "/data/clips/999"]
 )
-def test_every_answer_has_the_headers(client, path):
+def test_every_response_has_the_security_headers(client, path):
     headers = client.get(path).headers
     assert "script-src 'self'" in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
@@ -54,7 +54,7 @@ def test_every_answer_has_the_headers(client, path):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:8000", ""])
-def test_another_name_for_this_machine_is_refused(client, host):
+def test_other_host_names_are_refused(client, host):
     assert client.get("/data/start/0", headers={"host": host}).status_code == 400
 
 
@@ -71,13 +71,13 @@ def test_another_name_for_this_machine_is_refused(client, host):
         "/data/..%2f..%2fserver.py",
     ],
 )
-def test_no_path_leads_out_of_the_page(client, path):
+def test_paths_cannot_leave_the_site(client, path):
     answer = client.get(f"http://127.0.0.1:8000{path}")
     assert answer.status_code == 404
     assert "starlette" not in answer.text
 
 
-def test_a_wrong_request_is_one_line(client):
+def test_errors_are_one_line(client):
     for path, status in (
         ("/data/list/1", 404),
         ("/data/nope/0", 404),
@@ -95,7 +95,7 @@ def test_a_wrong_request_is_one_line(client):
         assert len(answer.text.splitlines()) == 1
 
 
-def test_a_clip_with_its_tokens_and_frames(client):
+def test_data_of_a_clip_with_tokens_and_frames(client):
     assert client.get("/data/clips/1").json()["video"] == video_id(1)
     assert client.get("/data/videos/0").json()[1] == ["shapes", video_id(1)]
     tokens = client.get("/data/tokens/1?columns=1,0").json()

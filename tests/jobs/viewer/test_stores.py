@@ -28,7 +28,7 @@ def everything(run, cache=None):
         return shown, [one if isinstance(one, str) else one.to_json([]) for one in found]
 
 
-def test_a_run_and_its_caches_in_a_store_look_as_they_do_on_a_disk(tmp_path, bucket):
+def test_a_run_in_a_store_equals_the_run_on_disk(tmp_path, bucket):
     run = write_viewed_run(tmp_path)
     store = ObjectStore("s3")
     for path in tmp_path.rglob("*"):

@@ -108,13 +108,6 @@ def test_a_job_that_planned_with_the_files_finds_its_clips_in_the_shard(root):
     assert torch.equal(worker.read(key_of(5)).video.indices, video_of(5).indices)
 
 
-def test_a_clip_in_neither_is_not_there(root):
-    cache = fill(root, range(2))
-    compact(root)
-    with pytest.raises(FileNotFoundError):
-        cache.read(key_of(9))
-
-
 def test_shards_are_cut_by_size_and_oldest_first(tmp_path, monkeypatch):
     cache = fill(tmp_path, range(7))
     now = time.time()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from stored_features import clip, features, filled, token_cache
 
-from pipeline.cache.derived import compressor_of, derived, features_with, materialise
+from pipeline.cache.derived import compressor_of, derived_for, features_with, materialise
 from pipeline.cache.folders import find_caches
+from pipeline.cache.names import LARGE_SIGNALS
 from pipeline.cache.rows import CacheError
 from tango_core import build_method
 from tango_core.compressors import METHODS
@@ -28,10 +29,12 @@ def method_of(name):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", BEFORE_THE_LLM)
 def test_stored_features_give_the_bytes_of_compress(tmp_path, name, dtype):
-    filled(tmp_path, tokens=dtype)
-    compressor = method_of(name)
-    video = compressor.compress(features(dtype=dtype))
-    entry = derived(compressor, features_with(token_cache(tmp_path, compressor), compressor)(KEY))
+    compressor, given = method_of(name), features(dtype=dtype)
+    large = compressor.needs & set(LARGE_SIGNALS)
+    filled(tmp_path, tokens=dtype).prepared(clip(), given, large, (1.0, 2.0), signals_alone=True)()
+    video = compressor.compress(given)
+    found = features_with(token_cache(tmp_path, compressor), compressor)(KEY)
+    (entry,) = derived_for(compressor, found, [replace(found.features, question=given.question)])
     assert torch.equal(entry.video.tokens, video.tokens)
     assert entry.video.tokens.dtype == dtype
     assert torch.equal(entry.video.indices, video.indices)

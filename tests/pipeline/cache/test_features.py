@@ -17,11 +17,11 @@ from stored_features import GRID, MODEL, clip, features, filled
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.features import FeaturesDamagedError, open_features
 from pipeline.cache.folders import check_entries, find_caches
-from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_part
+from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_parts
 from pipeline.cache.rows import CacheError, quantise, restore
 
 KEY = clip().key
-ALL = ("tokens", signals_part(SIGNALS))
+ALL = ("tokens", *signals_parts(SIGNALS))
 
 
 def path_of(cache, part="tokens"):
@@ -63,6 +63,22 @@ def test_signals_are_added_beside_the_tokens(tmp_path):
     assert torch.equal(read.saliency, given.saliency)
     assert torch.equal(read.keys, given.keys)
     assert path_of(cache).read_bytes() == before
+
+
+def test_large_signals_have_files_of_their_own_which_compaction_leaves(tmp_path):
+    cache, given = filled(tmp_path), features()
+    names = (*SIGNALS, "tower_tokens")
+    cache.prepared(clip(1), features(1), names, (1.0, 2.0))()
+    cache.prepared(clip(), given, ["tower_tokens"], (1.0, 2.0), signals_alone=True)()
+    assert set(cache.parts()) == {*ALL, "tower_tokens"}
+    (folder,) = find_caches(str(tmp_path))
+    assert [problem for _, problem in compact_cache(folder) if problem] == []
+    left = sorted(path.name for path in tmp_path.rglob("*-tower_tokens.parquet"))
+    assert left == sorted(f"{clip(number).key}-tower_tokens.parquet" for number in (0, 1))
+    read = cache.read(KEY, cache.parts(), frozenset(names)).features
+    assert torch.equal(read.tower_tokens, given.tower_tokens)
+    assert torch.equal(read.keys, given.keys)
+    assert cache.read(KEY, cache.parts(), frozenset()).features.tower_tokens is None
 
 
 def test_pandas_reads_the_files_without_us(tmp_path):

@@ -10,12 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from fake_clock import FakeClock
 
 from pipeline.cache.directory import TokenCache, open_cache
 from pipeline.cache.folders import check_entries, find_caches
 from pipeline.cache.rows import CacheError, ClipIdentity, Entry
-from pipeline.storage import Storage
 from tango_core import build_method, describe_model
 from tango_core.types import ClipSource, CompressedVideo
 
@@ -74,11 +72,6 @@ def test_what_is_known_of_the_file_comes_back(cache, source):
     written = entry()
     cache.write(CLIP, replace(written, video=replace(written.video, source=source)))
     assert cache.read("k1").video.source == source
-
-
-def test_a_clip_without_kept_tokens_is_still_an_entry(cache):
-    cache.write(CLIP, entry(kept=()))
-    assert cache.read("k1").video.tokens.shape == (0, 16)
 
 
 def test_pandas_and_duckdb_read_the_files_without_us(cache):
@@ -167,12 +160,6 @@ def test_whatever_byte_is_wrong_it_is_damage_or_harmless(cache):
     assert found > 20
 
 
-def test_a_cache_is_opened_by_its_directory(cache, tmp_path):
-    cache.write(CLIP, entry())
-    found = TokenCache.existing(str(tmp_path), cache.name)
-    assert (found.name, found.manifest, found.keys()) == (cache.name, cache.manifest, {"k1"})
-
-
 @pytest.mark.parametrize(
     ("manifest", "reason"),
     [
@@ -209,14 +196,6 @@ def test_a_file_that_is_not_named_like_the_caches_is_never_removed(cache):
     assert theirs.exists()
     folder.remove(f"{'0' * 20}.parquet")
     assert cache.keys() == set()
-
-
-def test_an_entry_is_dated_by_the_clock(tmp_path):
-    clock = FakeClock(60)
-    cache = TokenCache(Storage.at(tmp_path), {"n": 1}, "label", clock)
-    cache.write(CLIP, entry())
-    table = pq.read_table(f"{cache.storage.root}/k1.parquet")
-    assert table["created_at"].to_pylist() == [clock.now()]
 
 
 def test_an_entry_copied_from_another_cache_is_refused_by_read_and_by_a_check(tmp_path):

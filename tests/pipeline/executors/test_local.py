@@ -19,7 +19,6 @@ from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Stage
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors import local
 from pipeline.metrics import JobBoard
-from pipeline.rows import RESULT
 from pipeline.runtime import background
 from pipeline.runtime.child import ChildStartError
 from pipeline.settings import Settings
@@ -66,15 +65,6 @@ def loaded(monkeypatch):
 
     monkeypatch.setattr(Stage, "start", noted)
     return names
-
-
-def test_a_plan_without_answers_fills_the_caches_only(filled):
-    _, plan, results = filled
-    assert [set(vars(row)) for row in results] == [set(RESULT.names)] * 2
-    assert [row.answers for row in results] == [[], []]
-    assert [(row.num_misses, row.num_computed) for row in results] == [(1, 1)] * 2
-    (cache,) = plan.caches.values()
-    assert cache.keys() == set(plan.clips["clip_key"].to_pylist())
 
 
 def test_clips_in_the_cache_load_the_language_model_alone(filled, shapes, loaded):

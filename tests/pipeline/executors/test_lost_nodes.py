@@ -7,7 +7,7 @@ from fake_clock import FakeClock
 
 from pipeline.clips import Pools
 from pipeline.errors import ClusterError
-from pipeline.executors.lost_nodes import LOOK_EVERY_S, RoomWatch
+from pipeline.executors.cluster import LOOK_EVERY_S, RoomWatch
 from pipeline.resources.pools import ActorPool, preflight
 
 POOLS = Pools(answer=ActorPool(resources={"big": 1}))

@@ -30,18 +30,6 @@ def test_nothing_is_visible_before_a_flush_and_everything_after(folder):
     assert read_answers(folder)["correct"].to_pylist() == [None], "absent columns are null"
 
 
-def test_a_damaged_part_is_named_with_the_remedy(folder):
-    writer = AnswerWriter(folder)
-    writer.add([answer("v1")])
-    writer.flush()
-    (part,) = folder.glob("*.parquet")
-    part.write_bytes(part.read_bytes()[:-20])
-    with pytest.raises(
-        ValueError, match=r"part-00000-\w+\.parquet is damaged .*--resume .*sets it aside"
-    ):
-        read_answers(folder)
-
-
 def test_a_second_writer_goes_on_counting(folder):
     for video in ("v1", "v2"):
         writer = AnswerWriter(folder)
@@ -98,12 +86,6 @@ def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
     assert sorted(read_answers(folder)["text"].to_pylist()) == ["A", "new"]
 
 
-def test_a_run_without_answers_is_still_a_run(folder):
-    AnswerWriter(folder).flush()
-    assert read_answers(folder).num_rows == 0
-    assert len(list(folder.glob("*.parquet"))) == 1
-
-
 def test_answers_are_written_every_ten_seconds_of_the_clock(folder):
     clock = FakeClock()
     writer = AnswerWriter(folder, clock)
@@ -129,15 +111,6 @@ def test_a_disk_that_fails_loses_no_answer_that_is_still_pending(folder):
         writer.flush()
     writer.flush()
     assert clips(folder) == ["v1"]
-
-
-def test_two_writers_never_use_one_name(folder):
-    first, second = AnswerWriter(folder), AnswerWriter(folder)
-    for writer, video in ((first, "v1"), (second, "v2")):
-        writer.add([answer(video)])
-        writer.flush()
-    assert sorted(clips(folder)) == ["v1", "v2"]
-    assert len(list(folder.glob("part-00000-*.parquet"))) == 2
 
 
 def test_a_part_that_came_after_the_reading_is_not_deleted(folder):

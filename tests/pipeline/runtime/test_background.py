@@ -17,35 +17,6 @@ def wait_until_idle():
         time.sleep(0.01)
 
 
-def test_items_come_in_order_from_one_thread():
-    threads = []
-
-    def numbers():
-        for number in range(5):
-            threads.append(threading.current_thread())
-            yield number
-
-    assert list(iterate(numbers)) == [0, 1, 2, 3, 4]
-    assert len(set(threads)) == 1
-    assert threads[0] is not threading.main_thread()
-
-
-def test_nothing_is_made_before_it_is_asked_for():
-    made = []
-
-    def numbers():
-        for number in range(5):
-            made.append(number)
-            yield number
-
-    items = iterate(numbers)
-    assert made == []
-    assert next(items) == 0
-    assert made == [0]
-    items.close()
-    assert made == [0]
-
-
 def test_closing_closes_the_iterator_and_waits_for_its_end():
     closed = threading.Event()
 

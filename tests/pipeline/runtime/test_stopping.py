@@ -94,16 +94,6 @@ with deferred():
     assert found == (143, ["step 0 is whole", "step 1 is whole"], "last words SIGTERM\n")
 
 
-def test_a_deferred_block_that_does_not_ask_is_finished_first():
-    found = run("""
-with deferred():
-    send("SIGTERM")
-    say("finished")
-say("not reached")
-""")
-    assert found == (143, ["finished"], "last words SIGTERM\n")
-
-
 def test_a_wait_in_a_deferred_block_can_be_cut_off():
     found = run("""
 with deferred():
@@ -189,12 +179,3 @@ def test_what_is_ignored_from_the_start_stays_ignored():
     """As `nohup` does for SIGHUP."""
     found = run('send("SIGHUP"); say("goes on")', disposition=signal.SIG_IGN)
     assert found == (0, ["goes on"], "")
-
-
-def test_without_a_signal_nothing_is_changed():
-    found = run("""
-with deferred(), at_stop(say):
-    raise_if_asked()
-sys.exit(7)
-""")
-    assert found == (7, [], "")

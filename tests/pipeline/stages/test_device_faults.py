@@ -13,7 +13,6 @@ import torch
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.executors.local import stream
-from pipeline.rows import filled
 from pipeline.settings import Settings
 from pipeline.stages import device_faults
 from pipeline.stages.device_faults import (
@@ -133,18 +132,6 @@ def test_the_second_try_begins_with_the_memory_of_the_first_one(monkeypatch):
     assert freed == [True], "the cache is emptied once, when the first try holds nothing any more"
 
 
-def test_other_errors_are_not_tried_again():
-    tries = []
-
-    def work():
-        tries.append(0)
-        raise ValueError("wrong")
-
-    with pytest.raises(ValueError, match="wrong"):
-        with_second_try(work)
-    assert len(tries) == 1
-
-
 @dataclass(frozen=True)
 class Failing(Full):
     """A method whose first calls raise an error, each another one."""
@@ -201,13 +188,6 @@ def test_a_second_try_that_fits_is_no_failure(one_clip, compress):
     assert (row.status, row.compress_errors) == ("ok", None)
     assert compress.compressors[first].calls == [0, 1]
     assert one_clip.plan.caches[first].keys() == {row.clip_key}
-
-
-def test_in_a_job_that_fills_caches_a_failing_method_is_a_failed_clip(one_clip, compress):
-    first, _ = one_clip.plan.caches
-    compress.compressors[first] = failing(ValueError("no"))
-    done = filled(compress(one_clip.decoded))
-    assert (done.status, done.error) == ("encode_failed", "ValueError: no")
 
 
 def test_an_encoder_without_memory_is_tried_again(one_clip, compress):

@@ -6,7 +6,7 @@ import pytest
 from releases import PROTOCOLS
 
 from pipeline.clips import clip_of
-from pipeline.methods import plan_methods
+from pipeline.plan import plan_methods
 from pipeline.stages.answer import AnswerQuestions
 from tango_core.compressors import build_method
 from tango_core.models import describe_model

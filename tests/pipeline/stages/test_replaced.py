@@ -92,14 +92,6 @@ def test_by_one_that_is_damaged(video, hash_content, worse):
 
 
 @both_ways
-def test_every_clip_of_the_file_is_concerned(video, hash_content):
-    first, second = planned(video, hash_content, (0.0, 1.0), (1.0, 2.0))
-    assert decode(first).status == "ok"
-    replace(video)
-    assert_replaced(decode(second), video)
-
-
-@both_ways
 def test_a_frame_of_a_folder(tmp_path, hash_content):
     folder = write_folder(tmp_path / "frames", 8)
     (row,) = planned(folder, hash_content)
@@ -126,21 +118,6 @@ def test_a_file_that_changes_while_it_is_planned_counts_as_what_was_read(video):
     result = decode(row)
     assert result.status == "ok"
     assert result.clip_key == clip_key(source_fingerprint(str(video), True), None)
-
-
-@both_ways
-def test_a_file_that_is_what_it_was_is_asked_once_and_not_read(video, hash_content, monkeypatch):
-    (row,) = planned(video, hash_content)
-    asked = []
-    monkeypatch.setattr(
-        stage,
-        "has_identity",
-        lambda *args, hash_content, known=stage.has_identity: (
-            asked.append(hash_content) or known(*args, hash_content=hash_content)
-        ),
-    )
-    assert decode(row).status == "ok"
-    assert asked == [False]
 
 
 def test_a_file_that_is_gone_afterwards_cannot_be_told(video, monkeypatch):

@@ -16,7 +16,7 @@ from pipeline.cache.directory import open_cache
 from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import WorkerError
 from pipeline.settings import Settings
-from pipeline.stages.same_code import raise_if_other_code
+from pipeline.stages.compress import raise_if_other_code
 from tango_core import build_method
 from tango_core.code_identity import PACKAGE
 from tango_core.compressors import base
@@ -34,10 +34,6 @@ def plan(tmp_path):
 def edited(monkeypatch, digest):
     """What a process with edited files of the package has."""
     monkeypatch.setattr(base, "edited_digest", lambda: digest)
-
-
-def test_equal_code_is_accepted(plan):
-    raise_if_other_code(plan.compressors, plan.caches)
 
 
 def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
@@ -64,7 +60,7 @@ def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path
 WORKER = """
 import pickle, sys
 from pipeline.errors import WorkerError
-from pipeline.stages.same_code import raise_if_other_code
+from pipeline.stages.compress import raise_if_other_code
 from tango_core.compressors import base
 for digest in (None, "0123456789abcdef"):
     base.edited_digest = lambda: digest
@@ -97,10 +93,3 @@ def test_a_class_that_was_sent_with_its_code_is_the_drivers(plan, tmp_path, monk
     assert unedited == "started"
     assert "is not the driver's (edited_digest)" in edited_there
     del sys.modules["own_method"]
-
-
-def test_another_version_is_other_code(plan, monkeypatch):
-    compressor = build_method("uniform", retention=0.25).compressor
-    monkeypatch.setattr(type(compressor), "version", 7)
-    with pytest.raises(WorkerError, match=r"'uniform'.*\(version\)"):
-        raise_if_other_code(plan.compressors, plan.caches)

@@ -64,23 +64,6 @@ def test_a_job_that_leaves_less_room_is_ahead_of_fewer():
     assert ahead == [4, 3, 2, 1, 1, 1, 1, 0]
 
 
-def test_jobs_are_taken_in_the_thread_that_asks():
-    threads = []
-
-    def jobs():
-        for number in range(3):
-            threads.append(threading.current_thread())
-            yield number
-
-    workers = [
-        got.result()
-        for _, got in done_ahead(jobs(), lambda job: threading.current_thread(), 2, lambda j: 2)
-    ]
-    assert set(threads) == {threading.current_thread()}
-    assert len(set(workers)) == 1
-    assert workers[0] is not threading.current_thread()
-
-
 @pytest.mark.parametrize("how", ["closed", "jobs fail", "never begun"])
 def test_the_thread_has_nothing_to_do_afterwards(how):
     running, release = threading.Event(), threading.Event()

@@ -1,5 +1,4 @@
 import pytest
-from faulty_storage import opener
 
 from pipeline.storage import Storage
 
@@ -57,12 +56,6 @@ def test_an_unknown_url_is_refused_in_one_line():
     assert "\n" not in str(error.value)
 
 
-def test_a_directory_inside_a_subclass_is_of_that_subclass(tmp_path):
-    storage = opener(print)(tmp_path).child("a")
-    assert type(storage) is type(opener(print)(tmp_path))
-    assert storage.before_write is print
-
-
 @pytest.mark.parametrize("kind", ["local", "fsspec"])
 def test_a_directory_is_made_once(tmp_path, kind):
     storage = Storage.at(tmp_path if kind == "local" else "memory://made").child("new")
@@ -70,16 +63,6 @@ def test_a_directory_is_made_once(tmp_path, kind):
     assert storage.is_folder()
     with pytest.raises(FileExistsError):
         storage.create()
-
-
-def test_only_an_empty_directory_is_removed(tmp_path):
-    storage = Storage.at(tmp_path / "folder")
-    storage.write("a", b"bytes")
-    storage.remove_if_empty()
-    assert storage.exists("a")
-    storage.delete("a")
-    storage.remove_if_empty()
-    assert not storage.is_folder()
 
 
 def test_parts_of_a_file_can_be_read(tmp_path):

@@ -9,8 +9,7 @@ import pytest
 from pipeline.cache.fingerprint import SourceMissingError
 from pipeline.sources import Sources
 from pipeline.storage import Storage
-from pipeline.storage.copies import local_copy
-from pipeline.storage.mirror import mirrored
+from pipeline.storage.copies import local_copy, mirrored
 from pipeline.storage.objects import ObjectStore
 from pipeline.storage.urls import Url
 from pipeline.storage.videos import VideoCache, remote_fingerprint

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tango_core.analysis.activations import (
-    MOST_ATTENDED,
-    STATISTICS,
-    ActivationStudy,
-    describe,
-)
+from tango_core.analysis.activations import MOST_ATTENDED, STATISTICS, ActivationStudy, describe
 from tango_core.models.towers.trace import TowerTrace
 
 SINK = 7

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from tango_core.analysis.sinks import SinkCalibration, SinkRule, frame_ranks
+from tango_core.analysis.sinks import SinkCalibration, SinkRule
 from tango_core.models.sinks import PUBLISHED_SINKS, read_sinks
 
 GRID = (14, 14)
@@ -55,12 +55,6 @@ def test_a_place_that_is_high_in_half_of_the_clips_is_told_apart_by_its_spread()
         calibration.add(clip_scores(seed, (50,) if seed % 2 else ()), GRID)
     assert calibration.report(SinkRule(max_mean_rank=0.5, max_spread=0.1)).sinks == ()
     assert 50 in calibration.report(SinkRule(max_mean_rank=0.5, max_spread=1.0)).sinks
-
-
-def test_equal_scores_share_their_rank():
-    scores = torch.tensor([[3.0, 1.0, 3.0, 0.0, 1.0, 1.0], [2.0] * 6])
-    expected = rankdata(-scores.numpy(), axis=1)
-    np.testing.assert_array_equal(frame_ranks(scores).numpy(), expected)
 
 
 def test_the_file_can_be_named_by_a_recipe(tmp_path):

@@ -53,16 +53,3 @@ def test_copies_are_taken_last():
     tokens = torch.cat([distinct, distinct, distinct]).view(3, 12, -1)
     features = VisualFeatures(tokens, (3, 4), torch.zeros(3, dtype=torch.float64))
     assert sorted(index % 12 for index in _kept(features, 1 / 3).tolist()) == list(range(12))
-
-
-def test_identical_tokens_are_not_kept_twice():
-    features = make_clip(num_frames=2, grid=(4, 4))
-    features.tokens[:] = features.tokens[0, 0].clone()
-    assert len(set(_kept(features, 0.5).tolist())) == 16
-
-
-def test_length_does_not_matter():
-    features = make_clip(num_frames=3, grid=(5, 5))
-    before = _kept(features, 0.2)
-    features.tokens.mul_(torch.rand(3, 25, 1) + 0.5)
-    assert torch.equal(_kept(features, 0.2), before)

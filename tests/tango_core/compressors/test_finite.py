@@ -1,4 +1,4 @@
-"""One look for NaN serves all methods of a clip, and no clip with NaN passes."""
+"""No clip with NaN or infinity passes."""
 
 from dataclasses import replace
 
@@ -13,29 +13,6 @@ WORDS = "tokens of this clip hold NaN or infinite values"
 
 def _compress(name, clip):
     build_method(name, retention=0.5).compressor.compress(clip)
-
-
-def test_a_clip_that_was_found_finite_is_not_read_again(monkeypatch):
-    clip = make_clip()
-    _compress("uniform", clip)
-    looks = []
-    real = torch.Tensor.sum
-    monkeypatch.setattr(
-        torch.Tensor, "sum", lambda self, *a, **k: looks.append(self) or real(self, *a, **k)
-    )
-    _compress("uniform", clip)
-    _compress("fewer_frames", clip)
-    assert looks == []
-    _compress("uniform", replace(clip))  # another clip, whatever it shares
-    assert len(looks) == 1
-
-
-def test_a_write_after_the_first_look_is_seen():
-    clip = make_clip()
-    _compress("uniform", clip)
-    clip.tokens[0, 0, 0] = torch.nan
-    with pytest.raises(ValueError, match=WORDS):
-        _compress("fewer_frames", clip)
 
 
 def test_a_bad_clip_is_refused_by_every_method_and_every_time():
@@ -54,16 +31,6 @@ def test_a_signal_is_looked_at_when_a_method_first_needs_it():
     _compress("uniform", clip)
     with pytest.raises(ValueError, match="saliency of this clip hold NaN"):
         _compress("topk", clip)
-
-
-def test_tensors_that_count_no_writes_are_looked_at_every_time():
-    with torch.inference_mode():
-        clip = make_clip()
-        clip = replace(clip, tokens=clip.tokens.clone())
-        _compress("uniform", clip)
-        clip.tokens[0, 0, 0] = torch.nan
-        with pytest.raises(ValueError, match=WORDS):
-            _compress("uniform", clip)
 
 
 @pytest.mark.parametrize("name", ["tango", "holitom", "vidcom2", "vcast", "flashvid"])

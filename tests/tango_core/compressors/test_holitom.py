@@ -1,7 +1,5 @@
 """HoliTom against its official release, and clips that are frozen, tiny or tied."""
 
-from dataclasses import replace
-
 import numpy as np
 import official
 import pytest
@@ -9,7 +7,6 @@ import torch
 
 from tango_core.compressors import build_method, equivalent_retention
 from tango_core.compressors.contract.inputs import make_clip
-from tango_core.ops import frame_runs
 
 FILES = ["holitom_blob16_7.npz", "holitom_one_7.npz", "holitom_static8_6.npz"]
 INNER = {"name": "holitom-merge", "layer": 18, "retention": 0.5}
@@ -98,25 +95,3 @@ def test_with_the_inner_step_more_enters_the_language_model():
     hybrid = method.compressor.compress(features)
     assert torch.equal(hybrid.indices, alone.compressor.compress(features).indices)
     assert method.compressor.identity() == alone.compressor.identity()
-
-
-@pytest.mark.parametrize("method", ["holitom", "prunevid"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_averages_made_while_planning_are_those_of_the_plan(method, dtype, monkeypatch):
-    """`compress` reads what stands still once, and gives the bytes of a plan that reads it anew."""
-    features = make_clip(num_frames=12, grid=(6, 6), kind="static")
-    moving = torch.randn(12, 18, features.tokens.shape[2], generator=torch.manual_seed(0))
-    features.tokens[:, 18:] += moving
-    features = replace(features, tokens=features.tokens.to(dtype))
-    compressor = build_method(method, retention=0.2).compressor
-    plan = compressor.plan(features)
-    assert plan.means is None
-    expected = plan.apply(features.tokens)
-    made = []
-    monkeypatch.setattr(frame_runs, "frame_means", lambda *_: made.append(1))
-    ours = compressor.compress(features)
-    assert not made
-    assert torch.equal(ours.tokens, expected.tokens)
-    with pytest.raises(AttributeError):
-        plan.apply(features.tokens)
-    assert made

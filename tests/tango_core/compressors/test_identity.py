@@ -16,6 +16,11 @@ CACHE_NAMES = {
     "uniform": "tiny-8f-uniform-r0.1-a69aa2ff94ce",
     "topk": "tiny-8f-topk-r0.1-7020854e4821",
     "tango": "tiny-8f-tango-r0.1-e0ef93d97082",
+    "cdpruner": "tiny-8f-cdpruner-r0.1-a7d472b4586f",
+    "semvid": "tiny-8f-semvid-r0.1-7f34a28f3400",
+    "rediprune": "tiny-8f-rediprune-r0.1-f5cf7147421c",
+    "aot": "tiny-8f-aot-r0.1-07727e18ad70",
+    "earlytom": "tiny-8f-earlytom-r0.1-cd78b3adea0d",
     "visionzip": "tiny-8f-visionzip-r0.1-e12234cff57c",
     "vidcom2": "tiny-8f-vidcom2-r0.1-cb608acc37ca",
     "fastvid": "tiny-8f-fastvid-r0.1-3eec32e2b33d",
@@ -38,6 +43,7 @@ CACHE_NAMES = {
 HYBRIDS = {
     ("tango", "fastv-merge"): "tiny-8f-tango-r0.1-1e247ea19d0d",
     ("holitom", "holitom-merge"): "tiny-8f-holitom-r0.1-7aa2061eeb2c",
+    ("earlytom", "holitom-merge"): "tiny-8f-earlytom-r0.1-6e864c9e6f0e",
 }
 
 

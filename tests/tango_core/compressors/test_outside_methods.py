@@ -97,7 +97,9 @@ def test_a_pruner_from_outside_runs_inside_the_model(write):
     method = build_method("pruner_module:Mine", retention=0.25, num_layers=28)
     assert type(method.pruner).__name__ == "Mine"
     assert method.compressor.identity() == {"name": "full"}
-    assert [result for result in check_method("pruner_module:Mine") if result.failure] == []
+    assert [
+        result for result in check_method("pruner_module:Mine", quick=True) if result.failure
+    ] == []
 
 
 def test_an_installed_package_announces_methods_by_name(write, tmp_path):
@@ -205,7 +207,7 @@ def test_a_broken_promise_is_found(write, body):
         + "    def _compress(self, features):\n        total = features.tokens[..., 0].numel()\n"
     )
     write("broken_module.py", f"{text}        {body}\n")
-    results = check_method("broken_module:First")
+    results = check_method("broken_module:First", quick="another process" not in BROKEN[body])
     failure = next(result.failure for result in results if result.promise == BROKEN[body])
     assert failure
     assert "\n" not in failure

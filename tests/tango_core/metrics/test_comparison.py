@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from paired_runs import draw_changes, draw_pairs
 from scipy import stats
 
-from tango_core.metrics import compare_clips, compare_paired, mcnemar_p_value, sign_flip_p_value
+from tango_core.metrics import compare_clips, compare_paired
+from tango_core.metrics.comparison import mcnemar_p_value, sign_flip_p_value
 
 
 def compare(ours, theirs):
@@ -26,13 +27,6 @@ class TestInterval:
         expected = stats.ttest_rel(ours.astype(float), theirs.astype(float)).confidence_interval()
         assert (result.low, result.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
         assert not result.too_few_clips
-
-    def test_copies_of_a_question_in_its_clip_add_nothing(self):
-        rng = np.random.default_rng(1)
-        ours, theirs, clips = rng.random(50) < 0.7, rng.random(50) < 0.5, np.arange(50)
-        once = compare_paired(ours, theirs, clips)
-        copied = compare_paired(np.repeat(ours, 4), np.repeat(theirs, 4), np.repeat(clips, 4))
-        assert (copied.low, copied.high) == pytest.approx((once.low, once.high))
 
     @pytest.mark.parametrize("by_clip", [0.0, 0.4])
     @pytest.mark.parametrize(
@@ -89,13 +83,6 @@ class TestInterval:
         assert result.p_value == 1
         assert result.too_few_clips
 
-    def test_one_clip_says_nothing(self):
-        result = compare_paired([True] * 9, [False] * 9, ["clip"] * 9)
-        assert result.too_few_clips
-        assert result.low < -0.2
-        assert result.high == pytest.approx(1)
-        assert result.detectable_difference == 1
-
     @settings(max_examples=100, deadline=None)
     @given(
         st.lists(
@@ -139,13 +126,6 @@ class TestPValue:
         if (changes != 0).sum(axis=1).mean() > 30:
             assert rejected >= 0.04
 
-    def test_independent_questions_of_mcnemar_would_reject_far_too_often(self):
-        rng = np.random.default_rng(12)
-        ours, theirs, _ = draw_pairs(rng, 1000, 40, 5, 0.7, 0.0, by_clip=0.5)
-        gained, lost = (ours & ~theirs).sum((1, 2)), (theirs & ~ours).sum((1, 2))
-        p_values = [mcnemar_p_value(*pair) for pair in zip(gained, lost, strict=True)]
-        assert np.mean([p < 0.05 for p in p_values]) > 0.12
-
     def test_it_counts_every_pattern_of_signs_and_half_of_the_ties(self):
         changes = np.array([3, -1, 1, 2, 0, 1, -2])
         sums = [abs(np.dot(signs, changes)) for signs in itertools.product((1, -1), repeat=7)]
@@ -160,20 +140,10 @@ class TestPValue:
         exact, normal = sign_flip_p_value(changes), sign_flip_p_value(np.append(changes, [1, -1]))
         assert normal == pytest.approx(exact, rel=0.02)
 
-    def test_one_question_per_clip_takes_the_exact_mcnemar_test(self):
-        ours = np.array([True] * 12 + [False] * 3 + [True] * 15)
-        theirs = np.array([False] * 12 + [True] * 3 + [True] * 15)
-        result = compare_paired(ours, theirs, np.arange(30))
-        assert result.p_value == pytest.approx(stats.binomtest(12, 15).pvalue)
-
     @pytest.mark.parametrize(
-        ("gained", "lost"), [(0, 0), (1, 0), (3, 10), (4, 4), (7, 6), (700, 800)]
+        ("gained", "lost"),
+        [(0, 0), (1, 0), (3, 10), (4, 4), (7, 6), (700, 800), (1000, 1200), (3000, 2)],
     )
     def test_mcnemar_matches_the_binomial_test(self, gained, lost):
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-        assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-9)
-
-    def test_mcnemar_is_exact_where_floats_overflow(self):
-        assert mcnemar_p_value(1000, 1200) == pytest.approx(
-            stats.binomtest(1000, 2200).pvalue, rel=1e-9
-        )
+        assert mcnemar_p_value(gained, lost) == pytest.approx(expected, rel=1e-9, abs=1e-300)

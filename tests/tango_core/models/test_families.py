@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from small_families import SMALL_FAMILIES
-from without_cache import answered, stock_greedy
+from without_cache import answered, run_whole, stock_greedy
 
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor, LayerPruner, Pruned
@@ -16,6 +16,7 @@ from tango_core.compressors.options import option_names
 from tango_core.models import describe_model, load_encoder, load_language_model, model_entry
 from tango_core.models.base import ALL_SIGNALS
 from tango_core.models.checkpoints.directory import resolve_checkpoint
+from tango_core.models.language.packed_pass import additions
 from tango_core.types import ClipSource, Prompt, VideoFrames
 
 LAYOUTS = [(name, layout) for name, one in SMALL_FAMILIES.items() for layout in one.layouts]
@@ -101,7 +102,7 @@ class TestHalves:
         assert shape == (text.num_hidden_layers, family.width, text.num_key_value_heads)
         assert spec.llm.vocab_size == text.vocab_size
         assert (spec.frames.num_frames, spec.dtype, spec.companions) == (6, "float32", family.extra)
-        assert spec.provides == ALL_SIGNALS
+        assert spec.provides >= ALL_SIGNALS
 
     @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
     @pytest.mark.parametrize(("name", "layout"), LAYOUTS)
@@ -260,6 +261,29 @@ class TestEncoder:
 
 
 class TestReplies:
+    @torch.no_grad()
+    def test_both_halves_give_the_stock_logits_of_pixels(self, family, stock, path, encoder):
+        frames = family.frames(4)
+        video = build_method("full").compressor.compress(encoder.encode(frames))
+        model = load_language_model(family.name, path, **family.stock_options)
+        prompt, loop = model.layout.lay_out(video, family.asked), model.engine.layer_loop
+        ids = [
+            token
+            for span in prompt.spans
+            for token in getattr(span, "ids", [family.placeholder] * len(span))
+        ]
+        expected = stock(**family.stock_inputs(encoder, frames, torch.tensor([ids]))).logits
+
+        def logits(added):
+            embeds = model.engine.embed(prompt.spans)[None]
+            return loop.logits(run_whole(loop, embeds, prompt.positions[..., None, :], added=added))
+
+        scale = float(expected.abs().max())
+        found = logits(additions(prompt.spans, loop.device))
+        torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * scale)
+        if family.extra:
+            assert float((logits(None) - expected).abs().max()) > 0.05 * scale
+
     def test_tokens_of_another_width_are_refused(self, family, endless):
         video = family.whole(2)
         extra = None if video.companions is None else video.companions[..., :5]

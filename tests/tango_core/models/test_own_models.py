@@ -157,3 +157,20 @@ def test_a_family_without_options_refuses_all():
     assert checked_options(FamilyOptions, "plain", {"pooling": None}) == FamilyOptions()
     with pytest.raises(ValueError, match=r"^model\.pooling is no setting of model plain; leave it"):
         checked_options(FamilyOptions, "plain", {"pooling": "average"})
+
+
+def test_a_family_says_which_engines_serve_it(path, tmp_path):
+    source = """
+from dataclasses import replace
+
+from models_of_mine import FAMILY as OTHER
+from tango_core.models import ModelEntry
+
+FAMILY = replace(OTHER, engines=("native",))
+native_alone = ModelEntry("natives", None, 4)
+"""
+    (tmp_path / "natives.py").write_text(source)
+    assert describe_model(NAME, path, engine="vllm").engine == "vllm"
+    assert describe_model("natives:native_alone", path).engine == "native"
+    with pytest.raises(ValueError, match=r"engine vllm does not serve .*; set engine to native"):
+        describe_model("natives:native_alone", path, engine="vllm")

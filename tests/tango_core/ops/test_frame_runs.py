@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tango_core.ops import frame_runs
-from tango_core.ops.frame_runs import FrameMeans, find_runs, frame_means
+from tango_core.ops.frame_runs import find_runs
 from tango_core.ops.merging import gather_weighted
 
 STEP, FRAMES, DIM = 5, 6, 7
@@ -76,34 +76,6 @@ def test_runs_give_the_sums_of_single_terms(terms, dtype, monkeypatch):
     sums = find_runs(sources, offsets, weights, STEP).combine(tokens)
     assert sums.dtype == torch.float32
     torch.testing.assert_close(sums, gather_weighted(tokens, sources, offsets, weights))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_known_averages_change_no_byte_and_are_used(dtype):
-    tokens, runs = _tokens(dtype), find_runs(*MERGED, STEP)
-    starts, lengths = runs.starts[[0, 2, 1, 4, 6, 5]], runs.lengths[[0, 0, 1, 4, 5, 6]]
-    known = frame_means(tokens, starts, lengths, STEP)
-    sums = runs.combine(tokens)
-    assert torch.equal(runs.combine(tokens, known), sums)
-    doubled = FrameMeans(known.starts, known.lengths, known.rows * 2)
-    assert not torch.equal(runs.combine(tokens, doubled), sums)
-
-
-@pytest.mark.parametrize(("first", "frames"), [(10, 3), (15, 2)], ids=["another place", "shorter"])
-def test_averages_of_other_runs_are_not_used(first, frames):
-    tokens, runs = _tokens(), find_runs(*MERGED, STEP)
-    starts, lengths = runs.starts[[0, 1, 4, 6, 5]].copy(), runs.lengths[[0, 1, 4, 5, 6]].copy()
-    starts[2], lengths[2] = first, frames
-    other = frame_means(tokens, starts, lengths, STEP)
-    wrong = FrameMeans(other.starts, other.lengths, other.rows * 2)
-    assert torch.equal(runs.combine(tokens, wrong), runs.combine(tokens))
-
-
-def test_no_averages_are_none():
-    tokens, runs = _tokens(), find_runs(*MERGED, STEP)
-    none = frame_means(tokens, runs.starts[:0], runs.lengths[:0], STEP)
-    assert none.rows.shape == (0, DIM)
-    assert torch.equal(runs.combine(tokens, none), runs.combine(tokens))
 
 
 @given(seed=st.integers(0, 10_000), num_kept=st.integers(1, 9), longest=st.integers(1, FRAMES))

@@ -1,6 +1,7 @@
 """Frames, times and sizes of whole files, and how decoding treats its process."""
 
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,12 @@ from tango_core.video.index import read_index
 from tango_core.video.reader import VideoDecodeError
 
 
-@pytest.mark.parametrize("decoder", ["auto", "pyav"])
-@pytest.mark.parametrize("num_frames", [1, 2, 7, 32])
 @pytest.mark.parametrize("name", SHOWN)
-def test_every_frame_is_the_one_asked_for(name, num_frames, decoder):
-    frames = decode_frames(str(clip(name)), FrameSpec(num_frames, decoder=decoder))
-    assert numbers_of(frames.pixels) == shown_numbers(name, num_frames)
-    assert (np.diff(frames.timestamps) >= 0).all()
+def test_every_frame_is_the_one_asked_for(name):
+    for num_frames, decoder in product([1, 2, 7, 32], ["auto", "pyav"]):
+        frames = decode_frames(str(clip(name)), FrameSpec(num_frames, decoder=decoder))
+        assert numbers_of(frames.pixels) == shown_numbers(name, num_frames), (num_frames, decoder)
+        assert (np.diff(frames.timestamps) >= 0).all()
 
 
 @pytest.mark.parametrize("name", ["variable_rate.mp4", "variable_rate.mkv"])

@@ -7,13 +7,8 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import report_runs
-from jobs.report.tables.confusion import (
-    NO_OPTION,
-    confusion_markdown,
-    confusion_table,
-)
-from jobs.results.reduction import reduce_table
-from jobs.results.summary import summarize_reduced
+from jobs.report.tables.breakdowns import NO_OPTION, confusion_markdown, confusion_table
+from jobs.results.summary import reduce_table, summarize_reduced
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 

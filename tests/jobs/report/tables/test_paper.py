@@ -105,14 +105,6 @@ class TestLayout:
         assert "Protocol" not in paper_table(cells).markdown()
         assert "protocol" not in paper_table(cells).csv()
 
-    def test_versions_of_a_harness_share_a_row(self):
-        cells = [
-            *under("vlmevalkit@2026-05", cells_of(FULL, benchmarks=["videomme"])),
-            *under("vlmevalkit", cells_of(FULL, benchmarks=["mvbench"])),
-        ]
-        (row,) = paper_table(cells).rows
-        assert row.protocol == "vlmevalkit"
-
     def test_a_row_that_misses_a_benchmark_has_no_average(self):
         table = paper_table([*cells_of(FULL), *cells_of(TANGO, benchmarks=FOUR[:2])])
         tango = table.rows[1]
@@ -153,10 +145,6 @@ class TestForms:
         assert shown in text
         assert "arXiv:2604.09547" in text
         assert shown in table.latex()
-
-    def test_without_them_nothing_is_said(self):
-        text = paper_table(cells_of(FULL, TANGO)).markdown()
-        assert "(" not in text
 
 
 @pytest.mark.usefixtures("blank_figures")

@@ -5,7 +5,6 @@ import torch
 
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
-from tango_core.compressors.flashvid import trees
 from tango_core.compressors.flashvid.trees import best_links, pick_diverse
 
 
@@ -62,23 +61,6 @@ def test_links_go_to_the_most_similar_token_wherever_it_is():
         assert torch.equal(parents[frame][open_tokens], expected.indices[open_tokens])
     assert (best[0] == -1).all()
     assert best[1, 2] == -1
-
-
-def test_links_hold_one_pair_of_frames_at_a_time(monkeypatch):
-    """All similarities of a clip would be T * L * L numbers."""
-    shapes = []
-
-    def watched(rows, columns):
-        shapes.append((rows.shape, columns.shape))
-        return rows @ columns.mT
-
-    monkeypatch.setattr(trees, "cross_products", watched)
-    features = make_clip(num_frames=6, grid=(4, 4))
-    chosen = torch.zeros(6, 16, dtype=torch.bool)
-    cuts = torch.tensor([False, False, True, True, False])
-    best_links(features.tokens, features.tokens.norm(dim=-1), chosen, cuts)
-    # Scenes of 3, 1 and 2 frames have 2, 0 and 1 pairs.
-    assert shapes == [((16, 32), (16, 32))] * 3
 
 
 def test_a_scene_of_one_frame_never_holds_a_token_twice():

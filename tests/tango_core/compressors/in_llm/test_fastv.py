@@ -6,7 +6,6 @@ import torch
 from golden_files import GOLDEN2_DIR
 from layer_contexts import recorded, recorded_context
 
-from tango_core.compressors import build_method, equivalent_retention
 from tango_core.compressors.base import LayerContext
 from tango_core.compressors.in_llm.fastv import FastV, FastVMerge, FastVStep, HoliTomMerge
 
@@ -38,18 +37,6 @@ def test_equal_scores_keep_the_first_tokens():
     context = recorded_context(attention=lambda rows: uniform[:, rows])
     pruned = FastV(retention=averaged(10 / 41)).prune(context)
     assert pruned.keep.tolist() == [*range(17), *range(48, 60)]
-
-
-def test_only_the_last_row_of_attention_is_asked_for():
-    asked = []
-    whole = recorded_context().attention
-
-    def attention(rows):
-        asked.append(rows.tolist())
-        return whole(rows)
-
-    FastV(retention=0.5).prune(recorded_context(attention=attention))
-    assert asked == [[59]]
 
 
 @pytest.mark.parametrize("retention", [0.5, 0.25])
@@ -150,11 +137,3 @@ def test_hundreds_merged_into_one_stay_finite():
     for token in hidden[2:401]:
         expected = (expected + token) / 2
     torch.testing.assert_close(pruned.hidden[1], expected, rtol=1e-5, atol=1e-6)
-
-
-def test_as_inner_step_of_a_hybrid_the_average_is_met():
-    inner = {"name": "holitom-merge"}
-    method = build_method("holitom", retention=0.1, inner=inner)
-    assert isinstance(method.pruner, HoliTomMerge)
-    assert method.compressor.outer_retention == pytest.approx(0.121739, abs=1e-6)
-    assert equivalent_retention(method) == pytest.approx(0.1, abs=1e-12)

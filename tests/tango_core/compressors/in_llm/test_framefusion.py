@@ -1,6 +1,7 @@
 """FrameFusion: merging along time, and the budget."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -63,13 +64,12 @@ def test_the_second_layer_compares_with_what_is_left_of_a_place(newlines):
 
 
 @pytest.mark.parametrize("retention", [0.05, 0.1, 0.3, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize("change", [0.0, 0.3, 0.8, 1.0, 3.0])
-@pytest.mark.parametrize("min_merged", [0.0, 0.1, 1.0])
-def test_counts_average_to_the_retention(retention, change, min_merged):
-    prompt = SyntheticPrompt(grid=(12, 5, 5), change=change)
-    counts, _ = run_layers(FrameFusion(retention=retention, min_merged=min_merged), 28, prompt)
-    assert counts == sorted(counts, reverse=True)
-    assert sum(counts) / 28 == pytest.approx(retention * 300, abs=1)
+def test_counts_average_to_the_retention(retention):
+    for change, min_merged in product([0.0, 0.3, 0.8, 1.0, 3.0], [0.0, 0.1, 1.0]):
+        prompt = SyntheticPrompt(grid=(12, 5, 5), change=change)
+        counts, _ = run_layers(FrameFusion(retention=retention, min_merged=min_merged), 28, prompt)
+        assert counts == sorted(counts, reverse=True), (change, min_merged)
+        assert sum(counts) / 28 == pytest.approx(retention * 300, abs=1), (change, min_merged)
 
 
 def test_a_frozen_clip_loses_exactly_the_most_similar_and_is_never_cut():

@@ -32,6 +32,9 @@ def _cases():
 
 
 COMPARED, TIE_SENSITIVE, IDENTITY = _cases()
+# The compared configurations of a file, checked by one test.
+CONFIGS = {name: [config for other, config in COMPARED if other == name] for name in FILES}
+ONE_FILE = pytest.mark.parametrize("name", [name for name in FILES if CONFIGS[name]])
 
 
 def _load(name, config):
@@ -66,11 +69,15 @@ def _load(name, config):
     return features, options, expected
 
 
-def _assert_close(ours, theirs, dtype):
+def _assert_close(ours, theirs, dtype, config):
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
     theirs = torch.from_numpy(theirs)
     torch.testing.assert_close(
-        ours.float(), theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max())
+        ours.float(),
+        theirs,
+        rtol=tolerance,
+        atol=tolerance * float(theirs.abs().max()),
+        msg=lambda text: f"{config}: {text}",
     )
 
 
@@ -83,41 +90,39 @@ def test_the_number_of_compared_configurations_is_known(capsys):
     assert (len(COMPARED), len(TIE_SENSITIVE), len(IDENTITY)) == (78, 17, 5)
 
 
-@pytest.mark.parametrize(("name", "config"), COMPARED)
-def test_keeps_the_tokens_that_the_release_keeps(name, config):
-    features, options, expected = _load(name, config)
-    ours = build_method("tango", **options).compressor.compress(features)
-    assert ours.indices.tolist() == expected["kept"].tolist()
+@ONE_FILE
+def test_keeps_the_tokens_of_the_release_and_merges_them_on_their_own_anchors(name):
+    for config in CONFIGS[name]:
+        features, options, expected = _load(name, config)
+        ours = build_method("tango", **options).compressor.compress(features)
+        assert ours.indices.tolist() == expected["kept"].tolist(), config
+        corrected = expected["feat_official"].copy()
+        corrected[expected["feat_corrected_rows"]] = expected["feat_corrected_vals"]
+        _assert_close(ours.tokens, corrected, features.tokens.dtype, config)
 
 
-@pytest.mark.parametrize(("name", "config"), COMPARED)
-def test_the_way_of_accelerators_keeps_them_too(name, config):
-    features, options, expected = _load(name, config)
-    with SimulatedDevice() as device:
-        ours = build_method("tango", **options).compressor.compress(device.move(features))
-    assert ours.indices.held.tolist() == expected["kept"].tolist()
+@ONE_FILE
+def test_the_code_for_accelerators_keeps_the_same_tokens(name):
+    for config in CONFIGS[name]:
+        features, options, expected = _load(name, config)
+        with SimulatedDevice() as device:
+            ours = build_method("tango", **options).compressor.compress(device.move(features))
+        assert ours.indices.held.tolist() == expected["kept"].tolist(), config
 
 
-@pytest.mark.parametrize(("name", "config"), COMPARED)
-def test_merged_tokens_sit_on_their_own_anchor(name, config):
-    features, options, expected = _load(name, config)
-    ours = build_method("tango", **options).compressor.compress(features)
-    corrected = expected["feat_official"].copy()
-    corrected[expected["feat_corrected_rows"]] = expected["feat_corrected_vals"]
-    _assert_close(ours.tokens, corrected, features.tokens.dtype)
+@ONE_FILE
+def test_legacy_writeback_gives_the_vectors_of_the_release(name):
+    for config in CONFIGS[name]:
+        features, options, expected = _load(name, config)
+        method = build_method("tango", legacy_writeback=True, **options)
+        ours = method.compressor.compress(features)
+        assert ours.indices.tolist() == expected["kept"].tolist(), config
+        _assert_close(ours.tokens, expected["feat_official"], features.tokens.dtype, config)
 
 
-@pytest.mark.parametrize(("name", "config"), COMPARED)
-def test_legacy_writeback_gives_the_vectors_of_the_release(name, config):
-    features, options, expected = _load(name, config)
-    method = build_method("tango", legacy_writeback=True, **options)
-    ours = method.compressor.compress(features)
-    assert ours.indices.tolist() == expected["kept"].tolist()
-    _assert_close(ours.tokens, expected["feat_official"], features.tokens.dtype)
-
-
-@pytest.mark.parametrize(("name", "config"), TIE_SENSITIVE)
-def test_ties_do_not_change_how_many_tokens_are_kept_by_more_than_duplicates(name, config):
-    features, options, expected = _load(name, config)
-    ours = build_method("tango", **options).compressor.compress(features)
-    assert len(expected["kept"]) <= ours.num_kept <= len(expected["kept"]) * 1.1
+def test_ties_do_not_change_how_many_tokens_are_kept_by_more_than_duplicates():
+    for name, config in TIE_SENSITIVE:
+        features, options, expected = _load(name, config)
+        ours = build_method("tango", **options).compressor.compress(features)
+        most = len(expected["kept"]) * 1.1
+        assert len(expected["kept"]) <= ours.num_kept <= most, (name, config)

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 
@@ -22,25 +21,33 @@ def message(error) -> str:
     return text
 
 
-def test_a_missing_directory_is_named_in_one_line():
-    with pytest.raises(FileNotFoundError) as error:
+@pytest.mark.parametrize(
+    ("content", "kind", "words"),
+    [
+        (None, FileNotFoundError, "holds no config.json"),
+        ('{"model_type": \n', ValueError, r"config\.json: not JSON"),
+        ('{"model_type": "qwen2_vl"}', ValueError, "holds a 'qwen2_vl' model, .*model.name"),
+        ("stock", FileNotFoundError, r"holds no \*\.safetensors"),
+    ],
+)
+def test_a_directory_that_is_no_checkpoint_is_named(tmp_path, stock, content, kind, words):
+    if content == "stock":
+        stock.config.save_pretrained(tmp_path)
+        (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    elif content is not None:
+        (tmp_path / "config.json").write_text(content)
+    with pytest.raises(kind, match=rf"model\.path {tmp_path}.*{words}") as error:
+        describe_model("llava-onevision-7b", str(tmp_path))
+    message(error)
+
+
+def test_a_path_that_is_not_there_and_a_revision_of_a_directory_are_refused(checkpoint):
+    with pytest.raises(FileNotFoundError, match=r"model\.path /no/such/directory") as error:
         describe_model("llava-onevision-7b", "/no/such/directory")
-    assert "model.path /no/such/directory" in message(error)
-
-
-def test_a_directory_without_config_is_named_in_one_line(tmp_path):
-    with pytest.raises(FileNotFoundError) as error:
-        describe_model("llava-onevision-7b", str(tmp_path))
-    assert "model.path" in message(error)
-    assert "config.json" in message(error)
-
-
-def test_a_directory_without_safetensors_is_named_in_one_line(tmp_path, stock):
-    stock.config.save_pretrained(tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(FileNotFoundError, match="safetensors") as error:
-        describe_model("llava-onevision-7b", str(tmp_path))
-    assert str(tmp_path) in message(error)
+    message(error)
+    with pytest.raises(ValueError, match=r"model\.revision 'main'") as error:
+        describe_model("llava-onevision-7b", str(checkpoint), revision="main")
+    message(error)
 
 
 def test_a_missing_shard_is_named(tmp_path, stock):
@@ -52,32 +59,12 @@ def test_a_missing_shard_is_named(tmp_path, stock):
     assert shard.name in message(error)
 
 
-def test_broken_json_is_reported_in_one_line(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": \n')
-    with pytest.raises(ValueError, match=r"config\.json: not JSON") as error:
-        describe_model("llava-onevision-7b", str(tmp_path))
-    message(error)
-
-
-def test_another_architecture_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2_vl"}))
-    with pytest.raises(ValueError, match="holds a 'qwen2_vl' model") as error:
-        describe_model("llava-onevision-7b", str(tmp_path))
-    assert "model.name" in message(error)
-
-
 def test_a_hub_checkpoint_that_cannot_be_reached_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(FileNotFoundError) as error:
         describe_model("llava-onevision-7b", "tango-video/no-such-checkpoint")
     assert "model.path tango-video/no-such-checkpoint" in message(error)
     assert "tango model get" in message(error)
-
-
-def test_a_revision_of_a_directory_is_refused(checkpoint):
-    with pytest.raises(ValueError, match=r"model\.revision 'main'") as error:
-        describe_model("llava-onevision-7b", str(checkpoint), revision="main")
-    message(error)
 
 
 def test_digest_follows_content_and_not_location(tmp_path):

@@ -3,13 +3,11 @@
 import pytest
 import torch
 from internvl_by_hand import ASKED, GRIDS, full_ids, kept_places, stock_logits
-from internvl_checkpoints import IMG_CONTEXT, NAME, build_internvl, save_internvl
+from internvl_checkpoints import IMG_CONTEXT
 from qwen_by_hand import assert_close, embeddings, some, whole
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from without_cache import run_whole
 
-from tango_core.compressors import build_method
-from tango_core.models import load_encoder, load_language_model
 from tango_core.types import Prompt
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
@@ -18,21 +16,6 @@ pytestmark = pytest.mark.usefixtures("no_gradients")
 def own_logits(model, prompt):
     loop = model.engine.layer_loop
     return loop.logits(run_whole(loop, embeddings(model, prompt), prompt.positions[None]))
-
-
-@pytest.mark.parametrize("text", ["qwen3", "qwen2"])
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
-@pytest.mark.parametrize("layout", ["saved", "chat"])
-def test_both_halves_give_the_stock_logits_of_a_whole_clip(
-    tmp_path, frames, pixels, layout, tied, text
-):
-    stock = build_internvl(tied=tied, text=text)
-    path = str(save_internvl(stock, tmp_path, layout))
-    model = load_language_model(NAME, path)
-    video = build_method("full").compressor.compress(load_encoder(NAME, path).encode(frames))
-    ids = full_ids(model, ASKED, video.grid)
-    expected = stock(input_ids=ids, pixel_values=pixels).logits
-    assert_close(own_logits(model, model.layout.lay_out(video, ASKED)), expected)
 
 
 @pytest.mark.parametrize("positions", ["renumbered", "original"])

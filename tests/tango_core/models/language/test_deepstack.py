@@ -100,24 +100,6 @@ def deep_rows(prompt):
     return is_visual, torch.cat(values)
 
 
-def test_the_loop_gives_the_stock_states_exactly(half, engine):
-    prompt = prompt_of(QUESTIONS[0])
-    is_visual, values = deep_rows(prompt)
-    hidden = engine.embed(prompt.spans)[None]
-    expected = half.language_model(
-        inputs_embeds=hidden,
-        position_ids=prompt.positions[:, None],
-        visual_pos_masks=is_visual[None],
-        deepstack_visual_embeds=list(values.unbind(dim=1)),
-    ).last_hidden_state
-    loop = engine.layer_loop
-    rows = is_visual.nonzero()[:, 0]
-    found = run_whole(loop, hidden, prompt.positions[:, None], added=Additions(rows, values))
-    assert torch.equal(loop.norm(found), expected)
-    bare = loop.norm(run_whole(loop, hidden, prompt.positions[:, None]))
-    assert float((bare - expected).abs().max()) > 0.1
-
-
 @dataclass(frozen=True)
 class Fixed(LayerPruner):
     """Keeps given visual tokens, and moves what it keeps a little."""

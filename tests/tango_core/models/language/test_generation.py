@@ -2,14 +2,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from llava_checkpoints import WIDTH
 from without_cache import answered
 
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
 from tango_core.models import load_language_model
 from tango_core.models.language.batching import MAX_BATCH
 from tango_core.models.language.prompt import LaidOutPrompt, TextTokens
-from tango_core.types import CompressedVideo, Prompt
+from tango_core.types import Prompt
 
 NUM_NEW = 12
 PROMPTS = [
@@ -112,22 +111,6 @@ def test_answers_carry_lengths_and_times(model, video):
             assert answer.prefill_ms > 0
             assert answer.ttft_ms > 0
             assert answer.decode_ms > 0
-
-
-def test_the_shared_prefill_counts_once(model):
-    """With a long clip and short questions nearly all prefill time is the first question's.
-
-    The shortest times show it, because other work on the machine only adds to them.
-    """
-    tokens = torch.randn(4800, WIDTH, generator=torch.Generator().manual_seed(0))
-    clip = CompressedVideo(tokens, torch.arange(4800), (3, 40, 40), torch.arange(3).double())
-    prompts = [Prompt("", "w1"), Prompt("", "w2"), Prompt("", "w3")]
-    model.answer(clip, prompts, max_new_tokens=1)
-    rounds = [model.answer(clip, prompts, max_new_tokens=1) for _ in range(3)]
-    first, *others = (min(one.prefill_ms for one in ones) for ones in zip(*rounds, strict=True))
-    assert all(first > 2 * other for other in others)
-    for answers in rounds:
-        assert all(one.ttft_ms >= answers[0].prefill_ms for one in answers)
 
 
 def test_no_new_tokens_is_refused(model, video):

@@ -67,14 +67,18 @@ def spread_out(half, devices):
     return {int(n.split(".")[2]): place for n, place in places.items() if ".layers." in n}
 
 
+def back_on_the_host(half):
+    for value in (*half.parameters(), *half.buffers()):
+        put_on(value, "cpu")
+
+
 @pytest.fixture
 def on_gpus(half):
     """The same model, its layers on three devices."""
     places = spread_out(half, GPUS)
     assert len(set(places.values())) == 3
     yield half
-    for value in (*half.parameters(), *half.buffers()):
-        put_on(value, "cpu")
+    back_on_the_host(half)
 
 
 def test_devices_that_are_not_there_are_told_apart():
@@ -95,8 +99,7 @@ def test_replies_are_those_of_one_device(half, prompts, on_gpus, share_prefix):
         spread = said(on_gpus, prompts, share_prefix=share_prefix)
     assert ("cuda:0", "cuda:1") in devices.moves
     assert ("cuda:1", "cuda:2") in devices.moves
-    for value in (*half.parameters(), *half.buffers()):
-        put_on(value, "cpu")
+    back_on_the_host(half)
     assert spread == said(half, prompts, share_prefix=share_prefix)
 
 
@@ -104,8 +107,7 @@ def test_replies_are_those_of_one_device(half, prompts, on_gpus, share_prefix):
 def test_every_pruner_works_across_devices(half, prompts, on_gpus, name):
     with FakeDevices():
         spread = said(on_gpus, prompts, pruner=pruner_of(name))
-    for value in (*half.parameters(), *half.buffers()):
-        put_on(value, "cpu")
+    back_on_the_host(half)
     assert spread == said(half, prompts, pruner=pruner_of(name))
 
 
@@ -121,8 +123,7 @@ def test_rows_that_are_added_after_layers_go_to_their_devices(half, prompts, on_
     pruner = None if name is None else pruner_of(name)
     with FakeDevices():
         spread = said(on_gpus, deep, pruner=pruner)
-    for value in (*half.parameters(), *half.buffers()):
-        put_on(value, "cpu")
+    back_on_the_host(half)
     assert spread == said(half, deep, pruner=pruner) != said(half, prompts, pruner=pruner)
 
 
@@ -130,8 +131,7 @@ def test_rows_that_are_added_after_layers_go_to_their_devices(half, prompts, on_
 def test_a_pruner_works_at_any_layer(half, prompts, on_gpus, layer):
     with FakeDevices():
         spread = said(on_gpus, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
-    for value in (*half.parameters(), *half.buffers()):
-        put_on(value, "cpu")
+    back_on_the_host(half)
     assert spread == said(half, prompts, pruner=pruner_of("fastv", layer=layer, retention=0.95))
 
 

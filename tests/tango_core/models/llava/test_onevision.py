@@ -6,14 +6,11 @@ import torch
 from llava_checkpoints import IMAGE_SIZE, WIDTH, build_llava, save_llava
 from PIL import Image
 from transformers import LlavaOnevisionImageProcessorPil
-from without_cache import run_whole
 
-from tango_core.compressors import build_method
 from tango_core.models import describe_model, load_encoder, load_language_model
 from tango_core.types import CompressedVideo, Prompt, VideoFrames
 
 NAME = "llava-onevision-7b"
-LEFT, VIDEO_ID = (2, 6), 4  # "<|im_start|> user" and "<video>" in the test tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -51,29 +48,6 @@ def test_a_larger_step_interpolates_the_stock_projection_to_fewer_tokens(stock, 
     expected = torch.nn.functional.interpolate(projected, size=(3, 3), mode="bilinear")
     assert features.grid == (3, 3)
     torch.testing.assert_close(features.tokens, expected.flatten(2).mT, rtol=1e-5, atol=1e-6)
-
-
-@torch.no_grad()
-def test_both_halves_together_give_the_stock_logits(stock, encoder, language_model, frames):
-    features = encoder.encode(frames)
-    video = build_method("full").compressor.compress(features)
-    prompt = language_model.layout.lay_out(video, Prompt("", "w1 w2 w3 w4"))
-    ids = [*prompt.spans[0].ids, *[VIDEO_ID] * len(prompt.spans[1].embeddings), *prompt.question]
-    expected = stock(
-        input_ids=torch.tensor([ids]), pixel_values_videos=normalised(frames)[None]
-    ).logits
-    layer_loop = language_model.engine.layer_loop
-    embeds = torch.cat(
-        [
-            layer_loop.embed(prompt.spans[0].ids),
-            prompt.spans[1].embeddings,
-            layer_loop.embed(prompt.question),
-        ]
-    )
-    hidden = run_whole(layer_loop, embeds[None], prompt.positions[None])
-    assert len(prompt.spans[1].embeddings) == 3 * 16 + 1
-    tolerance = 1e-5 * float(expected.abs().max())
-    torch.testing.assert_close(layer_loop.logits(hidden), expected, rtol=0, atol=tolerance)
 
 
 def test_pixels_are_normalised_as_the_stock_processor_does(encoder):

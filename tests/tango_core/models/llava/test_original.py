@@ -149,70 +149,49 @@ def test_loading_says_nothing_that_a_user_would_have_to_ignore(directory, caplog
 class TestPoolingHead:
     def test_without_it_the_error_says_where_it_is(self, directory, pixels):
         encoder = load_encoder(NAME, str(directory))
-        assert encoder.spec.provides == {"attention", "keys"}
+        assert not encoder.spec.provides & {"saliency", "frame_embeddings"}
         with pytest.raises(ValueError, match=r"set model\.saliency_from to google/siglip") as error:
             encoder.encode(VideoFrames(pixels, pixels[:, 0, 0, 0] * 0.0), frozenset({"saliency"}))
         assert "score: attention" in one_line(error)
 
-    def test_the_siglip_it_was_taken_from_gives_it_back(self, original, directory, tmp_path):
-        """The same numbers as a checkpoint that kept its head, which was a copy of that one."""
-        headed = save_original(build_original(head=True), tmp_path)
-        kept = load_encoder(NAME, str(headed))
-        borrowed = load_encoder(NAME, str(directory), saliency_from=str(directory / "siglip"))
-        assert "saliency" in kept.spec.provides & borrowed.spec.provides
-        expected = original.siglip.state_dict()
-        for encoder in (kept, borrowed):
-            found = encoder.pooling_head.state_dict()
-            assert set(found) == {n for n in expected if n.startswith(("head.", "post_layernorm."))}
-            assert all(torch.equal(value, expected[name]) for name, value in found.items())
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        (
+            {"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]},
+            ValueError,
+            r"holds a 'llava' model, not 'llava_onevision' \(llava-hf\) or LlavaQwenForCausalLM",
+        ),
+        ({"mm_projector_type": "linear"}, ValueError, "of config.json is 'linear'"),
+        ({"mm_resampler_type": "perceiver"}, ValueError, "of config.json is 'perceiver'"),
+        ({"mm_vision_tower": "clip"}, ValueError, "mm_vision_tower .* holds a 'clip' model"),
+        (
+            {"mm_vision_tower": "/no/such/tower"},
+            FileNotFoundError,
+            "mm_vision_tower /no/such/tower",
+        ),
+    ],
+)
+def test_parts_of_another_kind_are_refused(tmp_path, original, changes, kind, words):
+    path = save_original(original, tmp_path, **changes)
+    (path / "clip").mkdir()
+    (path / "clip" / "config.json").write_text(json.dumps({"model_type": "clip"}))
+    with pytest.raises(kind, match=words) as error:
+        describe_model(NAME, str(path))
+    one_line(error)
 
 
-class TestMistakes:
-    def test_an_unknown_kind_of_model_lists_both_layouts(self, tmp_path):
-        content = {"model_type": "llava", "architectures": ["LlavaLlamaForCausalLM"]}
-        (tmp_path / "config.json").write_text(json.dumps(content))
-        with pytest.raises(ValueError, match="holds a 'llava' model") as error:
-            describe_model(NAME, str(tmp_path))
-        assert "'llava_onevision' (llava-hf) or LlavaQwenForCausalLM (lmms-lab)" in one_line(error)
-
-    @pytest.mark.parametrize(
-        ("changes", "words"),
-        [
-            ({"mm_projector_type": "linear"}, "mm_projector_type of config.json is 'linear'"),
-            ({"mm_resampler_type": "perceiver"}, "mm_resampler_type of config.json is 'perceiver'"),
-        ],
-    )
-    def test_parts_of_another_kind_are_refused(self, tmp_path, original, changes, words):
-        path = save_original(original, tmp_path, **changes)
-        with pytest.raises(ValueError, match=words) as error:
-            describe_model(NAME, str(path))
-        one_line(error)
-
-    def test_a_tower_that_is_not_siglip_is_refused(self, tmp_path, original):
-        path = save_original(original, tmp_path)
-        (path / "siglip" / "config.json").write_text(json.dumps({"model_type": "clip"}))
-        with pytest.raises(ValueError, match=r"mm_vision_tower .* holds a 'clip' model") as error:
-            describe_model(NAME, str(path))
-        one_line(error)
-
-    def test_a_tower_that_is_nowhere_is_named(self, tmp_path, original):
-        path = save_original(original, tmp_path, mm_vision_tower="/no/such/tower")
-        with pytest.raises(FileNotFoundError, match="mm_vision_tower /no/such/tower") as error:
-            describe_model(NAME, str(path))
-        one_line(error)
-
-    @pytest.mark.parametrize(
-        ("position", "name", "noted"),
-        [
-            ("grid", "llava-video-7b", False),
-            ("grid", "llava-onevision-7b", True),
-            ("one_token", "llava-video-7b", True),
-            ("one_token", "llava-onevision-7b", False),
-            (..., "llava-video-7b", False),
-        ],
-    )
-    def test_a_checkpoint_of_the_other_family_is_noted(
-        self, tmp_path, original, position, name, noted
-    ):
-        path = save_original(original, tmp_path, mm_newline_position=position)
-        assert ("check model.name" in describe_model(name, str(path)).note) == noted
+@pytest.mark.parametrize(
+    ("position", "name", "noted"),
+    [
+        ("grid", "llava-video-7b", False),
+        ("grid", "llava-onevision-7b", True),
+        ("one_token", "llava-video-7b", True),
+        ("one_token", "llava-onevision-7b", False),
+        (..., "llava-video-7b", False),
+    ],
+)
+def test_a_checkpoint_of_the_other_family_is_noted(tmp_path, original, position, name, noted):
+    path = save_original(original, tmp_path, mm_newline_position=position)
+    assert ("check model.name" in describe_model(name, str(path)).note) == noted

@@ -1,18 +1,12 @@
-import json
-
 import numpy as np
 import pytest
 import torch
 from clips import clip as video_file
-from golden_files import GOLDEN_DIR
 from numbered_videos import draw
 
 from tango_core.models.llava.layout import time_instruction
 from tango_core.types import ClipSource, CompressedVideo
 from tango_core.video import FrameSpec, decode_frames
-
-GOLDEN = GOLDEN_DIR / "prompts.json"
-
 
 SOURCE = ClipSource(duration_s=12.0, frame_height=360)
 
@@ -26,36 +20,6 @@ def clip(times, source=SOURCE):
         timestamps=torch.tensor(times, dtype=torch.float64),
         source=source,
     )
-
-
-@pytest.mark.parametrize(
-    ("wording", "sentence"),
-    [
-        ("none", ""),
-        (
-            "vlmevalkit",
-            "The video lasts for 12.00 seconds,and 360 frames are uniformly sampled from it."
-            "These frames are located at 0.00s,0.17s."
-            "Please answer the following questions related to this video.\n",
-        ),
-        (
-            "correct",
-            "The video lasts for 12.00 seconds,and 2 frames are uniformly sampled from it."
-            "These frames are located at 0.00s,0.17s."
-            "Please answer the following questions related to this video.\n",
-        ),
-    ],
-)
-def test_sentences_of_vlmevalkit_with_and_without_its_mistake(wording, sentence):
-    assert time_instruction(clip([0.0, 1 / 6]), wording, 384) == sentence
-
-
-def test_sentence_of_lmms_eval_is_the_published_one():
-    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))["lmms_eval"]
-    times = [0.0, *[1 / 6] * 63]
-    spoken = time_instruction(clip(times), "lmms_eval", 384)
-    repeated = ",".join(["0.00s", *["0.17s"] * 63])
-    assert spoken == golden["llava_video_time_instruction"].replace("0.00s,0.17s", repeated)
 
 
 def test_times_of_a_clip_count_from_its_first_frame():

@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from qwen_by_hand import (
@@ -15,42 +14,15 @@ from qwen_by_hand import (
     some,
     whole,
 )
-from qwen_checkpoints import MULTIPLE, VIDEO_PAD
+from qwen_checkpoints import VIDEO_PAD
 from without_cache import run_whole
 
-from tango_core.compressors import build_method
-from tango_core.models import load_encoder, load_language_model
-from tango_core.models.towers.patches import pair_frames
-from tango_core.types import VideoFrames
+from tango_core.models import load_language_model
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 
 
 class TestFullClip:
-    def test_both_halves_give_the_stock_logits_under_its_own_rule(self, qwen, qwen_checkpoint):
-        grid = (3, 40 // MULTIPLE, 72 // MULTIPLE)
-        pixels = np.random.default_rng(0).integers(0, 256, (6, 40, 72, 3), dtype=np.uint8)
-        encoder = load_encoder(NAME, qwen_checkpoint)
-        features = encoder.encode(VideoFrames(pixels, np.arange(6.0)))
-        model = load_language_model(NAME, qwen_checkpoint, position_rule="hf5")
-        prompt = model.layout.lay_out(build_method("full").compressor.compress(features), ASKED)
-        ids = torch.tensor(
-            [[*prompt.spans[0].ids, *[VIDEO_PAD] * math.prod(grid), *prompt.question]]
-        )
-        thw = torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]])
-        patches = _patches(encoder, pixels)
-        expected = qwen(
-            input_ids=ids,
-            pixel_values_videos=patches,
-            video_grid_thw=thw,
-            mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
-            second_per_grid_ts=torch.tensor([1.0]),
-        ).logits
-        hidden = run_whole(
-            model.engine.layer_loop, embeddings(model, prompt), prompt.positions[:, None]
-        )
-        assert_close(model.engine.layer_loop.logits(hidden), expected)
-
     @pytest.mark.parametrize("seconds", [1.0, 0.3, 2.5])
     @pytest.mark.parametrize("grid", GRIDS, ids=str)
     def test_positions_of_transformers_5(self, qwen, qwen_checkpoint, grid, seconds):
@@ -89,10 +61,6 @@ class TestFullClip:
             prompt.positions[:, prompt.prefix_length].tolist()
             == [len(prompt.spans[0].ids) + gap] * 3
         )
-
-
-def _patches(encoder, pixels):
-    return encoder._patches(torch.tensor(pair_frames(pixels, 2)))
 
 
 @pytest.mark.parametrize("rule", ["hf450", "hf5"])

@@ -8,7 +8,6 @@ from qwen3_checkpoints import (
     ASKED,
     EXTRA,
     NAME,
-    frames_of,
     only,
     some,
     whole,
@@ -18,11 +17,9 @@ from transformers import Qwen3VLForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
 from without_cache import run_whole
 
-from tango_core.compressors import build_method
 from tango_core.models import load_language_model
 from tango_core.models.language.packed_pass import additions
 from tango_core.models.language.prompt import TextTokens
-from tango_core.models.towers.patches import pair_frames
 
 pytestmark = pytest.mark.usefixtures("no_gradients")
 GRIDS = [(3, 2, 3), (1, 4, 4), (5, 1, 2)]
@@ -65,33 +62,6 @@ def stock_logits(qwen3, prompt, video):
         mm_encoder_outputs={"video": deep_of(video)},
         mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
     ).logits
-
-
-@pytest.mark.parametrize("outer", [False, True])
-def test_both_halves_give_the_stock_logits_of_pixels(qwen3, encoder, qwen3_checkpoint, outer):
-    grid = (3, 3, 5)
-    frames = frames_of(6, grid[1:])
-    video = build_method("full").compressor.compress(encoder.encode(frames))
-    model = load_language_model(NAME, qwen3_checkpoint, outer_marks=outer)
-    prompt = model.layout.lay_out(video, ASKED)
-    ids = ids_of(prompt)
-    patches = encoder._patches(torch.tensor(pair_frames(frames.pixels, 2)))
-    thw = torch.tensor([[grid[0], 2 * grid[1], 2 * grid[2]]])
-    expected = qwen3(
-        input_ids=ids,
-        pixel_values_videos=patches,
-        video_grid_thw=thw,
-        mm_token_type_ids=(ids == VIDEO_PAD).int() * 2,
-    ).logits
-    found = logits_of(model, prompt)
-    scale = float(expected.abs().max())
-    assert scale > 1
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5 * scale)
-    bare = run_whole(
-        model.engine.layer_loop, model.engine.embed(prompt.spans)[None], prompt.positions[:, None]
-    )
-    without = model.engine.layer_loop.logits(bare)
-    assert float((without - expected).abs().max()) > 0.05 * scale
 
 
 @pytest.mark.parametrize("outer", [False, True])

@@ -111,22 +111,6 @@ def test_blocks_that_keep_nothing(qwen3_checkpoint, kept, empty, stamps):
     assert len(set(map(tuple, prompt.positions.T.tolist()))) == len(prompt)
 
 
-def test_empty_blocks_change_the_text_alone(qwen3_checkpoint):
-    video = only(whole((3, 2, 2)), [5, 6])
-    kept, dropped = (
-        load_language_model(NAME, qwen3_checkpoint, empty_blocks=empty).layout.lay_out(video, ASKED)
-        for empty in ("keep", "drop")
-    )
-    assert kept.num_visual == dropped.num_visual == 2
-    assert len(kept) - len(dropped) == 2 * 15
-    where = [
-        one.positions[:, [at for at, row in enumerate(one.positions.T.tolist()) if len({*row}) > 1]]
-        for one in (kept, dropped)
-    ]
-    assert torch.equal(*where)
-    assert torch.equal(kept.positions[:, -1], dropped.positions[:, -1])
-
-
 def test_a_token_may_join_the_text_and_the_first_time():
     """As Qwen's tokenizer joins a full stop and what follows it."""
     merges = [(".", "<")]

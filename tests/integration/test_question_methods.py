@@ -1,0 +1,104 @@
+"""Methods that read the question, from a recipe to its answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+
+from pipeline.cache.folders import find_caches
+from pipeline.clips import questions_of
+from pipeline.question_groups import groups_of
+from pipeline.rows import clips_in
+from tango_core.models import load_encoder, load_question_embedder
+from tango_core.video.decode import decode_frames
+
+METHODS = [
+    {"name": "full"},
+    {"name": "divprune", "retention": 0.1},
+    {"name": "cdpruner", "retention": 0.1},
+    {"name": "rediprune", "retention": 0.1},
+    {"name": "semvid", "retention": 0.1},
+    {"name": "cdpruner", "retention": 0.2, "variant": "clip", "text": "question_and_options"},
+]
+STORE = {"features": "all"}
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+    return tmp_path_factory.mktemp("shapes")
+
+
+def entries_of(root, method):
+    """Names of the entries in a method's cache."""
+    (cache,) = (one for one in find_caches(root) if f"-{method}-" in one.name)
+    return {Path(entry.path).stem for entry in cache.entries}
+
+
+def test_any_number_of_them_costs_no_encoding_once_features_are_stored(shapes, tmp_path):
+    recipe = {"executor": "local", "limit": 2}
+    methods = [METHODS[0], METHODS[3]]  # so that the tower's tokens are stored
+    first, _ = run(job(shapes, **recipe, cache=STORE, methods=methods), tmp_path / "on")
+    assert (first.num_decoded, first.num_encoded) == (2, 2)
+    second, on = run(job(shapes, **recipe, cache=STORE, methods=METHODS), tmp_path / "on")
+    assert (second.num_decoded, second.num_encoded) == (0, 0)
+    stored = [one for one in find_caches(tmp_path / "on" / "cache") if one.num_clips]
+    assert [one.holds_features for one in stored] == [True], "features, and no token set"
+    third, off = run(job(shapes, **recipe, methods=METHODS), tmp_path / "off")
+    assert (third.num_decoded, third.num_encoded) == (2, 2)
+    pd.testing.assert_frame_equal(what_was_said(on), what_was_said(off))
+
+
+def test_a_token_set_belongs_to_a_text_and_is_that_of_its_question(shapes, tmp_path):
+    recipe = job(shapes, executor="local", limit=1, methods=METHODS[1:3])
+    plan = plan_of(recipe, tmp_path / "cache")
+    (clip,) = clips_in(plan.clips)
+    compressor = plan.methods[1].method.compressor
+    twice = replace(clip, questions=clip.questions[:-1] + "," + clip.questions[1:])
+    groups = groups_of(clip, compressor)
+    assert [one.key for one in groups_of(twice, compressor)] == [one.key for one in groups]
+    assert {len(one.questions) for one in groups_of(twice, compressor)} == {2}
+    _, run_dir = run(recipe, tmp_path)
+    assert entries_of(tmp_path / "cache", "cdpruner") == {one.key for one in groups}
+    assert entries_of(tmp_path / "cache", "divprune") == {clip.clip_key}
+
+    frames = decode_frames(clip.path, plan.model.frames)
+    features = load_encoder(plan.model).encode(frames, compressor.needs)
+    embed = load_question_embedder(plan.model)
+    answered = answers_of(run_dir).query("cell == 'cdpruner r=0.1'").set_index("question_id")
+    kept = []
+    for group in groups:
+        expected = compressor.compress(replace(features, question=embed(group.text)))
+        found = plan.caches[plan.methods[1].cache].read(group.key).video
+        assert torch.equal(found.indices, expected.indices)
+        assert torch.equal(found.tokens, expected.tokens)
+        kept.append(tuple(found.indices.tolist()))
+        for index in group.questions:
+            question = questions_of(clip)[index]
+            assert answered.loc[question.id, "tokens_kept"] == found.num_kept
+    assert len(set(kept)) > 1, "the questions choose other tokens"
+
+    again, _ = run(recipe, tmp_path)
+    assert (again.num_decoded, again.num_encoded, again.num_computed) == (0, 0, 0)
+
+
+def test_a_clip_that_lacks_one_of_its_token_sets_is_compressed_again(shapes, tmp_path):
+    recipe = job(shapes, executor="local", limit=2, methods=METHODS[2:3])
+    _, first = run(recipe, tmp_path)
+    (cache,) = (one for one in find_caches(tmp_path / "cache") if one.num_clips)
+    next((tmp_path / "cache" / cache.name).glob("*.parquet")).unlink()
+    outcome, second = run(recipe, tmp_path)
+    assert (outcome.num_encoded, outcome.num_hits) == (1, 1)
+    pd.testing.assert_frame_equal(what_was_said(first), what_was_said(second))
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_ray_gives_the_same_answers(shapes, tmp_path, local_ray):
+    _, on_ray = run(job(shapes, limit=3, methods=METHODS, cache=STORE), tmp_path / "ray")
+    _, clean = run(job(shapes, executor="local", limit=3, methods=METHODS), tmp_path / "clean")
+    pd.testing.assert_frame_equal(what_was_said(on_ray), what_was_said(clean))

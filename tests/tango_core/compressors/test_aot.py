@@ -1,0 +1,104 @@
+"""AOT against vectors of its release, and the choices that its budget leaves."""
+
+from dataclasses import replace
+
+import numpy as np
+import official
+import pytest
+import torch
+
+from tango_core.compressors.aot import AOT
+from tango_core.types import VisualFeatures
+
+CLIPS = ("blob1_27x27_24", "blob4_27x27_21", "pan4_27x27_23", "static4_27x27_22")
+
+
+def _features(arrays):
+    unpooled = torch.from_numpy(arrays["features27"])
+    return VisualFeatures(
+        tokens=torch.zeros(len(unpooled), 196, unpooled.shape[2]),
+        grid=(14, 14),
+        timestamps=torch.arange(len(unpooled), dtype=torch.float64),
+        unpooled_tokens=unpooled,
+        shallow_attention=torch.from_numpy(arrays["attn_shallow"]),
+        deep_attention=torch.from_numpy(arrays["attn_deep"]),
+    )
+
+
+def _random(num_frames=8, seed=0):
+    normal = torch.Generator().manual_seed(seed)
+    return VisualFeatures(
+        tokens=torch.zeros(num_frames, 196, 16),
+        grid=(14, 14),
+        timestamps=torch.arange(num_frames, dtype=torch.float64),
+        unpooled_tokens=torch.randn(num_frames, 729, 16, generator=normal),
+        shallow_attention=torch.rand(num_frames, 729, generator=normal),
+        deep_attention=torch.rand(num_frames, 729, generator=normal),
+    )
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_same_sequence_as_the_release(clip):
+    arrays, configs = official.load3(f"aot_{clip}.npz")
+    for name, facts in configs.items():
+        method = AOT(
+            1 / 2,
+            anchors=facts["visual_token_num"],
+            keep_ratio=facts["keep_ratio"],
+            segment=int(arrays["segments"][0, 1]),
+        )
+        positions, roles, tokens = method.release_sequence(_features(arrays))
+        assert positions.tolist() == arrays[f"{name}/order"].tolist()
+        assert roles.tolist() == arrays[f"{name}/role"].tolist()
+        theirs = arrays[f"{name}/tokens"]
+        limit = 1e-4 * np.abs(theirs).max()
+        np.testing.assert_allclose(tokens.numpy(), theirs, rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_tokens_come_once_and_by_position(clip):
+    """The release without its unmerged copies, sorted."""
+    arrays, configs = official.load3(f"aot_{clip}.npz")
+    for name, facts in configs.items():
+        method = AOT(
+            1 / 2,
+            anchors=facts["visual_token_num"],
+            keep_ratio=facts["keep_ratio"],
+            segment=int(arrays["segments"][0, 1]),
+        )
+        video = method.compress(_features(arrays))
+        order, roles = arrays[f"{name}/order"], arrays[f"{name}/role"]
+        last = {int(place): row for row, place in enumerate(order)}  # merged ones come last
+        assert video.indices.tolist() == sorted(last)
+        assert facts["n_unique"] == len(last)
+        theirs = arrays[f"{name}/tokens"][[last[place] for place in sorted(last)]]
+        limit = 1e-4 * np.abs(theirs).max()
+        np.testing.assert_allclose(video.tokens.numpy(), theirs, rtol=0, atol=limit)
+        assert set(roles) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("retention", [0.02, 0.05, 0.1, 0.25])
+def test_the_number_of_anchors_follows_the_retention(retention):
+    features = _random()
+    kept = AOT(retention).compress(features).num_kept
+    allowed = retention * 8 * 196
+    assert kept <= allowed
+    more = [AOT(retention, anchors=count) for count in range(18, 729, 18)]
+    counts = [one.compress(features).num_kept for one in more]
+    assert kept == max(count for count in counts if count <= allowed)
+
+
+def test_every_frame_alone_without_merging_across_frames():
+    features = _random(num_frames=3)
+    whole = AOT(1 / 2, anchors=126, across_frames=False).compress(features)
+    one = replace(
+        features,
+        tokens=features.tokens[:1],
+        timestamps=features.timestamps[:1],
+        unpooled_tokens=features.unpooled_tokens[:1],
+        shallow_attention=features.shallow_attention[:1],
+        deep_attention=features.deep_attention[:1],
+    )
+    alone = AOT(1 / 2, anchors=126).compress(one)
+    count = alone.num_kept
+    assert whole.indices[:count].tolist() == alone.indices.tolist()

@@ -1,0 +1,150 @@
+"""CDPruner against vectors of its release, a plain transcription, and the release's faults."""
+
+from dataclasses import replace
+
+import numpy as np
+import official
+import pytest
+import torch
+
+from tango_core.compressors.contract.inputs import make_clip
+from tango_core.compressors.query_aware.cdpruner import CDPruner
+from tango_core.questions import Question
+
+CLIPS = ("blob6_6x6_11", "noise3_6x6_14", "one1_7x7_15", "pan4_7x7_13", "rect4_5x8_16")
+CLIPS += ("static4_6x6_12",)
+SIGNALS = {
+    "question": "text_embeddings",
+    "text_aligned": "clip_image",
+    "aligned_question": "clip_text",
+}
+
+
+def _kept(features, retention=0.2, **options):
+    return CDPruner(retention, **options).compress(features).indices.tolist()
+
+
+def _transcribed(features, retention, relevance, variant):
+    """The definition, in float64 with whole matrices and determinants by Cholesky updates."""
+    tokens = _units(features.tokens.numpy())
+    if relevance == "clip_text":
+        visual, text, sign = features.text_aligned.numpy(), features.aligned_question.numpy(), -1
+    else:
+        visual, text, sign = features.tokens.numpy(), features.question.numpy(), 1
+    if relevance == "lm_mean":
+        text = text.astype(float).mean(axis=0, keepdims=True)
+    scores = sign * (_units(visual) @ _units(text).T).mean(axis=-1)
+    axes = 1 if variant == "frame" else (0, 1)
+    low, high = scores.min(axes, keepdims=True), scores.max(axes, keepdims=True)
+    quality = (scores - low + 1e-6) / (high - low + 1e-6)
+    if variant == "clip":
+        tokens, quality = tokens.reshape(1, -1, tokens.shape[-1]), quality.reshape(1, -1)
+    kept, size = [], tokens.shape[1]
+    for frame, (rows, weights) in enumerate(zip(tokens, quality, strict=True)):
+        kernel = weights[:, None] * (rows @ rows.T) * weights
+        chosen = _greedy(kernel, weights, max(1, round(size * retention)))
+        kept += [frame * size + one for one in chosen]
+    return sorted(kept)
+
+
+def _units(rows):
+    rows = rows.astype(float)
+    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
+
+
+def _greedy(kernel, weights, count):
+    gains, rows, chosen = kernel.diagonal().copy(), [], []
+    while len(chosen) < count:
+        open_items = [i for i in range(len(kernel)) if i not in chosen]
+        best = max(open_items, key=lambda i: gains[i])
+        if gains[best] <= 1e-6:
+            open_items.sort(key=lambda i: -weights[i])
+            return chosen + open_items[: count - len(chosen)]
+        row = kernel[best] - sum((earlier[best] * earlier for earlier in rows), np.zeros(1))
+        rows.append(row / np.sqrt(gains[best]))
+        gains -= rows[-1] ** 2
+        chosen.append(best)
+    return chosen
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_same_choice_as_the_release_where_rounding_does_not_decide(clip):
+    arrays, configs = official.load3(f"cdpruner_{clip}.npz")
+    features = official.features(arrays, **SIGNALS)
+    compared = 0
+    for name, facts in configs.items():
+        _, relevance, variant = name.split("/")
+        ours = _kept(features, facts["r"], relevance=relevance, variant=variant)
+        assert ours == _transcribed(features, facts["r"], relevance, variant), name
+        if facts["stable_fp"]:
+            assert ours == sorted(arrays[f"{name}/kept"]), name
+            compared += 1
+    assert compared >= 33  # of 36
+
+
+@pytest.mark.parametrize("clip", CLIPS)
+def test_same_relevance_as_the_release(clip):
+    arrays, _ = official.load3(f"cdpruner_{clip}.npz")
+    features = official.features(arrays, **SIGNALS)
+    units = torch.nn.functional.normalize(features.tokens.double(), dim=-1)
+    for relevance in ("clip_text", "lm", "lm_mean"):
+        for variant in ("frame", "batch", "clip"):
+            ours = CDPruner(0.2, relevance=relevance, variant=variant)._quality(features, units)
+            # The release computes in float32: a cosine has an error of about D * 2^-24, and
+            # scaling divides it by the range of the relevance, which is above 0.1 here.
+            limit = 10 * 2 * features.tokens.shape[2] * 2**-24
+            theirs = arrays[f"{relevance}/{variant}/relevance"]
+            np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("variant", ["frame", "batch", "clip"])
+def test_several_questions_at_once_equal_one_by_one(variant):
+    features = make_clip(num_frames=4, grid=(5, 5))
+    questions = list(torch.randn(3, 6, 32, generator=torch.Generator().manual_seed(1)))
+    compressor = CDPruner(0.2, variant=variant)
+    asked = [replace(features, question=question) for question in questions]
+    together = compressor.compress_for(asked)
+    for video, one in zip(together, asked, strict=True):
+        alone = compressor.compress(one)
+        assert torch.equal(video.indices, alone.indices)
+        assert torch.equal(video.tokens, alone.tokens)
+    assert len({tuple(video.indices.tolist()) for video in together}) == 3
+
+
+def test_no_token_is_lost_where_the_tokens_span_few_directions():
+    """The release keeps 13 of 40 tokens here: its gains become NaN."""
+    clip = make_clip(num_frames=4, grid=(5, 5), dim=12, kind="noise")
+    assert len(set(_kept(clip, 0.4, variant="clip"))) == 40
+
+
+def test_tokens_of_equal_relevance_are_chosen_for_diversity_alone():
+    features = make_clip(num_frames=1, grid=(4, 4), kind="noise")
+    blank = replace(features, question=torch.zeros(2, 32))
+    assert _kept(blank) == _kept(replace(blank, question=torch.zeros(7, 32)))
+    assert len(_kept(blank)) == 3
+
+
+def test_a_zero_token_adds_no_direction():
+    features = make_clip(num_frames=1, grid=(3, 3), kind="noise")
+    features.tokens[0, 4] = 0
+    assert 4 not in _kept(features, 7 / 9)
+    assert len(_kept(features, 7 / 9)) == 7
+
+
+def test_one_frame_is_the_same_in_all_variants():
+    features = make_clip(num_frames=1, grid=(6, 6))
+    assert _kept(features, variant="frame") == _kept(features, variant="batch")
+    assert _kept(features, variant="frame") == _kept(features, variant="clip")
+
+
+def test_the_text_is_the_question_or_the_question_with_its_options():
+    question = Question("q", "What is it?", ("a cat", "a dog"))
+    assert CDPruner(0.1).question_text(question) == "What is it?"
+    whole = CDPruner(0.1, text="question_and_options")
+    assert whole.question_text(question) == "What is it?\na cat\na dog"
+
+
+def test_a_missing_question_is_named():
+    features = replace(make_clip(), question=None)
+    with pytest.raises(ValueError, match="needs question"):
+        CDPruner(0.1).compress(features)
