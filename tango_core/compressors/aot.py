@@ -184,7 +184,7 @@ class AOT(Compressor):
             plan = transport_plan(costs[None])[0]
             shares = plan / plan.sum(dim=1, keepdim=True).clamp(min=1e-12)
             certainty = shares.amax(dim=1)
-            stays = certainty < certainty.double().quantile(self.keep_ratio)
+            stays = certainty < _quantile(certainty.double(), self.keep_ratio)
             rest.append(places[distance][stays])
             rest_tokens.append(later[stays])
             shares, later = shares[~stays], later[~stays]
@@ -192,6 +192,13 @@ class AOT(Compressor):
         return _Segment(
             places[0], tokens[0], torch.cat(rest), torch.cat(rest_tokens), anchors, len(tokens)
         )
+
+
+def _quantile(values: Tensor, share: float) -> Tensor:
+    """`torch.quantile` without a copy of `share` to the device."""
+    place = share * (len(values) - 1)
+    ordered = values.sort().values
+    return torch.lerp(ordered[math.floor(place)], ordered[math.ceil(place)], place % 1)
 
 
 def _tower_grid(grid: Grid, places: int) -> Grid:
@@ -241,14 +248,16 @@ def _merge_in_frames(tokens: Tensor, chosen: Tensor, tower: Grid) -> Tensor:
     frames = torch.arange(num_frames, device=tokens.device)[:, None]
     own, others = order[:, :number], order[:, number:]
     anchors, rest = tokens[frames, own], tokens[frames, others]
-    rows, columns = (torch.linspace(0, 1, side, device=tokens.device) for side in tower)
-    points = torch.cartesian_prod(rows, columns)
+    points = torch.cartesian_prod(
+        *(torch.linspace(0, 1, side, device=tokens.device) for side in tower)
+    )
     cosines = F.normalize(rest, dim=-1) @ F.normalize(anchors, dim=-1).transpose(1, 2)
     costs = 1 - cosines + 0.5 * torch.cdist(points[others], points[own])
     plan = transport_plan(costs)
     weights = 1 + plan.sum(dim=1).clamp(min=1e-9)
     soft = (anchors + plan.transpose(1, 2) @ rest) / weights[..., None]
-    nearest = F.one_hot(cosines.argmax(dim=2), number).to(rest)
+    columns = torch.arange(number, device=tokens.device)
+    nearest = (cosines.argmax(dim=2)[..., None] == columns).to(rest)
     sums = anchors + nearest.transpose(1, 2) @ rest
     hard = sums / (1 + nearest.sum(dim=1))[..., None]
     return tokens.index_put((frames, own), 0.9 * soft + 0.1 * hard)

@@ -17,6 +17,7 @@ from torch import Tensor
 from tango_core.compressors.base import Combination, keep
 from tango_core.compressors.hybrid import Hybrid
 from tango_core.ops.saliency import rank_descending
+from tango_core.ops.transfer import upload
 from tango_core.types import VisualFeatures
 
 
@@ -66,8 +67,10 @@ class EarlyTom(Hybrid):
             else _best_of_windows(features.merged_attention[frame], windows)
             for frame in range(num_frames)
         ]
-        offsets = [frame * length + positions for frame, positions in enumerate(kept)]
-        return keep(features, torch.cat(offsets))
+        sizes = torch.tensor([len(positions) for positions in kept])
+        offsets = (torch.arange(num_frames) * length).repeat_interleave(sizes)
+        positions = torch.cat(kept)
+        return keep(features, positions + upload(offsets, positions.device))
 
 
 def _merged_by(features: VisualFeatures) -> float:

@@ -88,7 +88,7 @@ class SemVID(Compressor):
         if not by_token:
             rows = _units(question.to(tokens).mean(dim=0, keepdim=True))
         means, units = _units(tokens.mean(dim=1)), _units(tokens)
-        matches, relevance, change, nearest, norms, motion = (
+        matches, relevance, change, nearest, norms, motion, alike, similarity = (
             one.numpy().astype(np.float64)
             for one in download_together(
                 [
@@ -98,10 +98,11 @@ class SemVID(Compressor):
                     torch.einsum("tld,td->tl", units, means).argmax(dim=1).float(),
                     tokens.norm(dim=-1),
                     _motion(tokens),
+                    units @ units.mT,
+                    (means[1:] * means[:-1]).sum(dim=-1),
                 ]
             )
         )
-        (similarity,) = download_together([(means[1:] * means[:-1]).sum(dim=-1)])
         least = min(self.min_tokens_per_frame, tokens_per_frame)
         wanted = num_kept(num_frames * tokens_per_frame, self.retention)
         if self.budget == "exact":
@@ -111,7 +112,7 @@ class SemVID(Compressor):
             least,
             _smoothed(relevance, self.smooth_window),
             np.concatenate([change[:1], change]) if num_frames > 1 else np.zeros(1),
-            np.flatnonzero(similarity.numpy() < self.tau) + 1,
+            np.flatnonzero(similarity < self.tau) + 1,
             tokens_per_frame,
         )
         kept = [
@@ -123,7 +124,7 @@ class SemVID(Compressor):
                 matches[frame],
                 norms[frame],
                 motion[frame],
-                units[frame],
+                alike[frame],
                 by_token,
             )
             for frame in range(num_frames)
@@ -179,7 +180,7 @@ class SemVID(Compressor):
         matches: Values,
         norms: Values,
         motion: Values,
-        units: Tensor,
+        alike: Values,
         by_token: bool,
     ) -> NDArray[np.int64]:
         """Ascending positions of the tokens of one frame.
@@ -191,7 +192,7 @@ class SemVID(Compressor):
             matches: (L, M) cosines of tokens and text tokens.
             norms: (L,) norms of the tokens.
             motion: (L,) difference of a token from the neighbouring frames.
-            units: (L, D) tokens of length 1.
+            alike: (L, L) cosines of the tokens.
             by_token: Whether the rows of the question are its text tokens.
         """
         is_open = np.ones(len(norms), dtype=bool)
@@ -203,7 +204,7 @@ class SemVID(Compressor):
         shares = _apportion(best_match, objects)
         for column in np.argsort(-best_match, kind="stable"):
             if shares[column]:
-                self._take_objects(int(shares[column]), matches[:, column], units, is_open)
+                self._take_objects(int(shares[column]), matches[:, column], alike, is_open)
         scores = motion
         if by_token and self.motion_query_weight > 1e-6:
             relevant = np.maximum(matches.max(axis=1), 0)
@@ -215,7 +216,7 @@ class SemVID(Compressor):
         return np.flatnonzero(~is_open)
 
     def _take_objects(
-        self, count: int, relevance: Values, units: Tensor, is_open: NDArray[np.bool_]
+        self, count: int, relevance: Values, alike: Values, is_open: NDArray[np.bool_]
     ) -> None:
         """Close `count` open positions, chosen by maximal marginal relevance."""
         redundancy = np.full(len(relevance), -np.inf)
@@ -225,8 +226,7 @@ class SemVID(Compressor):
                 scores = self.mmr_lambda * relevance - (1 - self.mmr_lambda) * redundancy
             best = int(np.where(is_open, scores, -np.inf).argmax())
             is_open[best] = False
-            similar = (units @ units[best]).cpu().numpy().astype(np.float64)
-            redundancy = np.maximum(redundancy, similar)
+            redundancy = np.maximum(redundancy, alike[best])
 
 
 def _units(rows: Tensor) -> Tensor:

@@ -14,10 +14,14 @@ CASES = list(compressor_cases())
 NAMES = [f"{name} {options}" for name, options in CASES]
 # What the host reads: what it plans by, and whether the kept positions are in order.
 MOST_READS = 2
+# One more for the number of tokens of every frame, or for the cosines that SemVID selects by; AOT
+# reads what every frame keeps, and whether a transport has converged.
+MORE_READS = {"cdpruner": 3, "rediprune": 3, "semvid": 3, "aot": 300}
 # A plan of whole numbers, times, weights; one for each of few batches in exact budgets.
 MOST_UPLOADS = 10
 # Operators for a clip of 32 frames of 6 x 6 tokens. DivPrune and FlashVID choose one token after
-# another, EVS goes frame by frame; the last three cluster segment by segment, up to 32 of them.
+# another, EVS and AOT go frame by frame, CDPruner and ReDiPrune choose one token of every frame
+# at a time; FastVID, HoliTom and PruneVID cluster segment by segment, up to 32 of them.
 MOST_LAUNCHES = {
     "tango": 350,
     "visionzip": 110,
@@ -29,6 +33,10 @@ MOST_LAUNCHES = {
     "fastvid": 1700,
     "holitom": 1600,
     "prunevid": 1500,
+    "cdpruner": 300,
+    "rediprune": 600,
+    "semvid": 60,
+    "aot": 3000,
 }
 MOST_OF_OTHERS = 40
 LONG_CLIPS = {
@@ -68,7 +76,9 @@ def test_long_clips_stay_in_the_budget(name, options):
     for clip, features in LONG_CLIPS.items():
         expected, video, device = _run(name, options, features)
         _assert_same_tokens(video, expected, clip)
-        assert device.reads <= MOST_READS, describe(device.where("read").items())
+        assert device.reads <= MORE_READS.get(name, MOST_READS), describe(
+            device.where("read").items()
+        )
         assert device.uploads <= MOST_UPLOADS, describe(device.where("upload").items())
         most = MOST_LAUNCHES.get(name, MOST_OF_OTHERS)
         assert device.launches <= most, describe(device.where("launch").most_common(20))
@@ -80,7 +90,9 @@ def test_odd_clips_run_on_one_device_and_read_twice(name, options):
     for clip in ODD_CLIPS:
         expected, video, device = _run(name, options, make_clip(**CLIPS[clip]))
         assert video.num_kept == expected.num_kept, clip
-        assert device.reads <= MOST_READS, describe(device.where("read").items())
+        assert device.reads <= MORE_READS.get(name, MOST_READS), describe(
+            device.where("read").items()
+        )
         assert not device.varying, describe(device.where("varying").items())
 
 
