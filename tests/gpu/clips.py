@@ -40,6 +40,12 @@ def make_clip(num_frames: int, grid: tuple[int, int], width: int, seed: int = 0)
         keys=normal(num_frames, num_cells, _KEY_WIDTH),
         frame_embeddings=tokens.mean(dim=1),
         sinks=(0, num_cells // 2),
+        merged_attention=scores,
+        question=normal(5, width),
+        tower_tokens=normal(num_frames, num_cells, _KEY_WIDTH),
+        unpooled_tokens=tokens.repeat_interleave(4, dim=1),
+        shallow_attention=normal(num_frames, 4 * num_cells).softmax(dim=-1),
+        deep_attention=normal(num_frames, 4 * num_cells).softmax(dim=-1),
     )
 
 
@@ -49,6 +55,6 @@ def moved(clip: VisualFeatures, device: torch.device, dtype: torch.dtype) -> Vis
     for one in fields(clip):
         value = getattr(clip, one.name)
         if isinstance(value, Tensor):
-            kept = one.name in ("timestamps", "saliency", "attention")
+            kept = one.name == "timestamps" or one.name.endswith(("saliency", "attention"))
             changed[one.name] = value.to(device) if kept else value.to(device, dtype)
     return replace(clip, **changed)
