@@ -96,9 +96,19 @@ def write_safetensors(target: Storage, clips: Iterable[ClipFile]) -> None:
             name, about = f"{clip.key}.safetensors", clip_columns(clip)
             # The format accepts only strings.
             metadata = {key: str(value) for key, value in about.items() if value is not None}
-            target.write(name, save(tensors, metadata))
+            target.write(name, _in_fixed_order(save(tensors, metadata)))
             line = {"file": name, **about, **more}
             index.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+def _in_fixed_order(content: bytes) -> bytes:
+    """The same safetensors file with sorted metadata, whose order changes from call to call."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
+    return len(text).to_bytes(8, "little") + text + content[start:]
 
 
 def _token_file(stored: StoredClip) -> ClipFile:
