@@ -26,7 +26,7 @@ from tango_core.benchmarks.base import Protocol
 from tango_core.compressors import Method
 from tango_core.compressors.base import Compressor
 from tango_core.errors import InputError
-from tango_core.models.base import ModelSpec
+from tango_core.models.base import ModelSpec, raise_if_not_provided
 from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
 
@@ -304,16 +304,7 @@ def raise_if_not_served(name: str, method: Method, model: ModelSpec) -> None:
     Raises:
         InputError: If signals are missing; the message names them.
     """
-    missing = method.compressor.needs - model.provides
-    if "merged_attention" in missing:
-        raise InputError(
-            f"method {name!r} needs an encoder that merges frames; set model.merge_layers, e.g. to "
-            "'6,21,23' as published, of a LLaVA model"
-        )
-    if missing:
-        raise InputError(
-            f"method {name!r} needs {', '.join(sorted(missing))}, which the encoder of model "
-            f"{model.name!r} does not provide (it provides: "
-            f"{', '.join(sorted(model.provides)) or 'nothing'}); set model.saliency_from to a "
-            "SigLIP checkpoint with its pooling head, or choose another score"
-        )
+    try:
+        raise_if_not_provided(model, method.compressor.needs)
+    except InputError as error:
+        raise InputError(f"method {name!r}: {error}") from error

@@ -58,6 +58,8 @@ class JobClips:
         self.num_stored = 0
         self._table = self._listed()
         wanted = job.cache.features
+        if "merged_attention" in self.model.provides:
+            raise RecipeError("analyses show every frame; leave model.merge_layers out")
         self._writes = wanted != "none"
         self.store: FeatureStore | None = open_store(
             cache_root, self.model, wanted if self._writes else "all", job.cache.feature_dtype

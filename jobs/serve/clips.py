@@ -111,7 +111,8 @@ def open_clips(job: Job, root: str) -> ServedClips:
         root: Directory or URL of the caches.
 
     Raises:
-        InputError: If a method prunes inside the language model, or no cache of a method exists.
+        InputError: If a method prunes inside the language model or reads the question, or no cache
+            of a method exists.
     """
     spec = model_of(job)
     methods, _ = methods_of(job, spec)
@@ -119,6 +120,11 @@ def open_clips(job: Job, root: str) -> ServedClips:
     served = {}
     for name, method in methods:
         raise_if_not_on_engine(name, method, "vllm")
+        if method.compressor.question_field is not None:
+            raise InputError(
+                f"method {name!r} has tokens for each question, and a served clip is named without "
+                "one; leave it out"
+            )
         wanted = open_cache(root, spec, method.compressor)
         caches = [one for one in found if _without_decoder(one) == _without_decoder(wanted)]
         if not caches:

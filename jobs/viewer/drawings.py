@@ -104,6 +104,9 @@ class TokenSets:
             compressor = compressor_of(cache.settings)
             if compressor is not None and compressor.question_field is not None:
                 return "This method keeps other tokens for every question, which are not drawn."
+            model = cache.settings.get("model")
+            if isinstance(model, dict) and "merging" in model:
+                return "The encoder merges frames, whose tokens are not drawn."
             try:
                 if cache.name not in self._plans:  # the locations of all features are listed once
                     self._plans[cache.name] = _plans_of(cache)

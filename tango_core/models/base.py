@@ -257,6 +257,11 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
             f"{', '.join(missing)}; set model.saliency_from to {spec.saliency_source} (hub id or "
             "local directory), or use a method with score: attention"
         )
+    if "merged_attention" in missing:
+        raise InputError(
+            f"the encoder of model {spec.name} merges no frames; set model.merge_layers, e.g. to "
+            "'6,21,23', of a LLaVA model"
+        )
     raise InputError(
         f"model {spec.name} cannot compute {', '.join(missing)}; "
         f"it provides {', '.join(sorted(spec.provides))}"

@@ -320,6 +320,9 @@ def test_recipes_that_cannot_be_served_are_refused(served, tmp_path):
     changes = [f"methods={json.dumps(inside)}", "engine=vllm"]
     with pytest.raises(InputError, match="engine to native"):
         open_clips(load_job(server.recipe, changes), str(server.cache))
+    asked = f"methods={json.dumps([{'name': 'cdpruner', 'retention': 0.1}])}"
+    with pytest.raises(InputError, match="has tokens for each question"):
+        open_clips(load_job(server.recipe, [asked, "engine=vllm"]), str(server.cache))
     with pytest.raises(MissingFileError, match="holds no token sets of 'full'"):
         open_clips(load_job(server.recipe, ["engine=vllm"]), str(tmp_path))
 
