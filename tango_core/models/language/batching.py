@@ -62,8 +62,9 @@ def on_gpu(free: int, token_bytes: int) -> int:
 
 def bytes_per_token(layers: Sequence[Any]) -> int:
     """Bytes of the keys and values of one token in all layers."""
-    weights = [layer.self_attn.k_proj.weight for layer in layers]
-    return sum(2 * len(weight) * weight.element_size() for weight in weights)
+    itemsize: int = layers[0].input_layernorm.weight.element_size()
+    widths: list[int] = [layer.self_attn.k_proj.out_features for layer in layers]
+    return 2 * sum(widths) * itemsize
 
 
 def row_bytes(hidden_size: int, intermediate_size: int, itemsize: int) -> int:
