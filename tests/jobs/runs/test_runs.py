@@ -217,9 +217,9 @@ def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_pat
             values.append(own["accuracy"])
         assert [float(row[FINISHED]), float(row[OTHER])] == pytest.approx(values)
         assert float(row["mean"]) == pytest.approx(sum(values) / 2)
-    assert (tmp_path / "out" / "replicates.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out" / "replicates.svg").read_text().startswith("<svg")
     page = (tmp_path / "out" / "replicates.md").read_text()
-    assert "![Accuracy by run and method](replicates.png)" in page
+    assert "![Accuracy by run and method](replicates.svg)" in page
     assert page.count("| shapes |") == len(rows) == 2
     assert "not asked the same questions" in page  # 12 and 10 clips
 
