@@ -74,12 +74,18 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
         "corrected for the methods of the retention (Holm). *Better in*: runs whose own corrected "
         "comparison with their own best control shows it."
     )
+    blind = any(one.versus_blind for one in found)
+    if blind:
+        about += (
+            " *vs other question*: difference to the same method when it reads a question about "
+            "another clip, with p corrected for the methods of the retention."
+        )
     parts = [
         "# One recipe, several trainings",
         "\n".join(f"{number}. `{name}`" for number, name in enumerate(names, 1)),
         "\n".join(f"- {text}" for text in markdown_notes(sentences)),
         f"![{title} by run and method]({FIGURE_FILE})",
-        replace(Table.of([_texts(one) for one in found]), text_columns=2).markdown(),
+        replace(Table.of([_texts(one, blind) for one in found]), text_columns=2).markdown(),
         about,
         *markdown_notes(_notes(runs, found)),
     ]
@@ -87,8 +93,13 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
     return folder / TABLE_FILE, sentences
 
 
-def _texts(one: ReplicatedCell) -> dict[str, str]:
-    """A row of the Markdown table: value per run, mean, spread, differences, verdicts."""
+def _texts(one: ReplicatedCell, blind: bool) -> dict[str, str]:
+    """A row of the Markdown table: value per run, mean, spread, differences, verdicts.
+
+    Args:
+        one: The cell.
+        blind: Whether the table has cells that read another clip's question.
+    """
     number = len(one.cells)
     versus, against = one.versus_full, one.against
     return {
@@ -103,6 +114,14 @@ def _texts(one: ReplicatedCell) -> dict[str, str]:
         "vs best control": difference_with_interval(Comparison(getattr(against, "versus", None))),
         "p (Holm)": corrected_p(against.p_value if against else None),
         "better in": f"{one.verdicts.count('better')} of {number}" if one.control else DASH,
+        **(
+            {
+                "vs other question": difference_with_interval(Comparison(one.versus_blind)),
+                "p (Holm) of that": corrected_p(one.blind_p_value),
+            }
+            if blind
+            else {}
+        ),
     }
 
 
@@ -131,6 +150,8 @@ def _numbers(one: ReplicatedCell, names: Sequence[str]) -> dict[str, object]:
         "p_holm": against.p_value if against else None,
         "verdict": against.verdict if against else "",
         **{f"verdict {name}": text for name, text in zip(names, one.verdicts, strict=True)},
+        **ends("other_question", one.versus_blind),
+        "p_holm_other_question": one.blind_p_value,
     }
 
 
