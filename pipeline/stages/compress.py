@@ -210,7 +210,7 @@ class CompressVideo:
             ]
             if not groups:
                 return
-            asked = self.questions.asked(found.features, groups)
+            asked = self.questions.asked(self.compressors[name], found.features, groups)
             started = time.perf_counter()
             method = self.compressors[name]
             is_one = len(asked) == 1
