@@ -468,19 +468,12 @@ def items_of(
         mirror = built.mirrors.get(name)
         items = benchmark.items if generate else benchmark.expected_items
         with in_one_line(name, type(benchmark)):
-<<<<<<< HEAD
-            shown, ids = tee(map(printable_item, count.own(items(job.limit))))
+            shown, ids = tee(map(printable_item, count.own(items(job.clips_of(benchmark)))))
             for item, video_id in zip(shown, all_redacted(i.video_id for i in ids), strict=True):
                 path = mirror.url_of(item.path) if mirror else item.path
                 if (path, video_id) != (item.path, item.video_id):
                     item = replace(item, path=path, video_id=video_id)
                 yield name, item
-=======
-            for item in count.own(items(job.clips_of(benchmark))):
-                shown = printable_item(item)
-                path = mirror.url_of(shown.path) if mirror else shown.path
-                yield name, replace(shown, path=path, video_id=redacted(shown.video_id))
->>>>>>> main
 
 
 class WithoutFiles:
