@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jobs.report import charts
 from jobs.report.compare import ComparedRuns, compared_runs
-from jobs.report.difference_plots import replicates_figure
 from jobs.report.formatting import (
     DASH,
     Table,
@@ -17,8 +17,8 @@ from jobs.report.formatting import (
     percent,
     points,
 )
+from jobs.report.plots import replicates_panels
 from jobs.report.shards import recipe_of, told_apart
-from jobs.report.theme import LIGHT, png
 from jobs.results.cell_summary import headline_title
 from jobs.results.quantities import Comparison
 from jobs.results.replicates import (
@@ -34,11 +34,11 @@ from tango_core.metrics import Comparison as ScoreDifference
 
 TABLE_FILE = "replicates.md"
 NUMBERS_FILE = "replicates.csv"
-FIGURE_FILE = "replicates.png"
+FIGURE_FILE = "replicates.svg"
 
 
 def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, list[str]]:
-    """Write `replicates.md`, `.csv` and `.png` for runs of one recipe with several trainings.
+    """Write `replicates.md`, `.csv` and `.svg` for runs of one recipe with several trainings.
 
     Machine-dependent results (latencies) are not compared.
 
@@ -64,7 +64,7 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
     names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
     storage.write(NUMBERS_FILE, Table.of([_numbers(one, names) for one in found]).csv().encode())
-    storage.write(FIGURE_FILE, png(replicates_figure(found, LIGHT)))
+    storage.write(FIGURE_FILE, charts.in_one_file(replicates_panels(found)).encode())
     several = len({one.cell.benchmark for one in found}) > 1
     sentences = [_sentence(level, several) for level in levels_of(found)]
     title = headline_title([one.cell for one in found]).capitalize()
