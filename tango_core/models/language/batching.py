@@ -66,7 +66,9 @@ def on_gpu(free: int, token_bytes: int, state_bytes: int = 0) -> int:
 def bytes_per_token(layers: Sequence[Any]) -> int:
     """Bytes of the keys and values of one token in all layers with full attention."""
     itemsize: int = layers[0].input_layernorm.weight.element_size()
-    widths = [layer.self_attn.k_proj.out_features for layer in layers if not is_linear(layer)]
+    widths: list[int] = [
+        layer.self_attn.k_proj.out_features for layer in layers if not is_linear(layer)
+    ]
     return 2 * itemsize * sum(widths)
 
 
