@@ -40,11 +40,6 @@ def written(model, prompt):
     return model.layout.tokenizer.decode(ids, skip_special_tokens=False)
 
 
-@pytest.fixture(scope="module")
-def model(qwen3_checkpoint):
-    return load_language_model(NAME, qwen3_checkpoint)
-
-
 @pytest.mark.parametrize("benchmark", ["videomme", "mvbench", "longvideobench", "mlvu"])
 def test_turns_are_the_published_ones_byte_for_byte(model, benchmark):
     words = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
