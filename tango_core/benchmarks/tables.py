@@ -163,6 +163,51 @@ def numbered_of(row: Row, name: str) -> tuple[str, ...]:
     return tuple(values)
 
 
+def without_letters(options: Sequence[str]) -> tuple[str, ...]:
+    """Remove the letters in front of options: "A. red", "(A) red", "A: red"."""
+    return tuple(
+        re.sub(rf"^\(?{letter}[.):]\)?\s*", "", option)
+        for letter, option in zip(LETTERS, options, strict=False)
+    )
+
+
+def of_videos(path: Path, rows: Sequence[Row], *names: str) -> list[Row]:
+    """One row per question, where a row per video holds its questions in `qa`.
+
+    Args:
+        path: Of the file, for errors.
+        rows: Its rows; one without `qa` is a question already.
+        names: Fields of the video that its questions get.
+
+    Raises:
+        ValueError: If `qa` holds something else.
+    """
+    found: list[Row] = []
+    for number, row in enumerate(rows, start=1):
+        asked = row.get("qa", [row])
+        if not isinstance(asked, list) or not all(isinstance(one, Mapping) for one in asked):
+            raise InputError(
+                f"{path}, line {number}: qa must be a list of questions; download the file again"
+            )
+        own = {name: row.get(name) for name in names} if "qa" in row else {}
+        found += [{**own, **one} for one in asked]
+    return found
+
+
+def bounds_of(row: Row) -> tuple[float, float]:
+    """Return `start` and `end` of a clip in seconds.
+
+    Raises:
+        ValueError: If one is missing, or they do not satisfy 0 <= start <= end.
+    """
+    if is_missing(row.get("start")) or is_missing(row.get("end")):
+        raise InputError("no start and end, which this task needs")
+    start, end = number_of(row, "start"), number_of(row, "end")
+    if not 0 <= start <= end:
+        raise InputError(f"bounds must satisfy 0 <= start <= end, got {start:g} and {end:g}")
+    return start, end
+
+
 def index_of_letter(letter: str, choices: Sequence[str]) -> int:
     """Index of the option named by a release's letter.
 
