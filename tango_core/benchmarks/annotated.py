@@ -492,16 +492,20 @@ class AnnotatedBenchmark(Benchmark):
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order in which the release first asks about them."""
         check_limit(limit)
+        yield from islice(self.clips(self.records()), limit)
+
+    def clips(self, records: Sequence[Record]) -> Iterator[VideoItem]:
+        """Yield the clips that some questions are about, each with all of them."""
         clips: dict[tuple[str, Clip], list[Record]] = {}
-        for record in self.records():
+        for record in records:
             clips.setdefault((record.path, record.clip), []).append(record)
-        for (path, clip), records in islice(clips.items(), limit):
+        for (path, clip), own in clips.items():
             yield VideoItem(
-                video_id=records[0].video_id,
+                video_id=own[0].video_id,
                 path=path,
                 clip=clip,
-                questions=tuple(record.question for record in records),
-                subtitles=self._subtitles_of(records[0]) if self.subtitles else None,
+                questions=tuple(record.question for record in own),
+                subtitles=self._subtitles_of(own[0]) if self.subtitles else None,
             )
 
     def show_subtitles(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record
-from tango_core.benchmarks.protocols.protocol import in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import of_lmms_eval, unscored
 from tango_core.benchmarks.public import charades_sta as charades
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.tables import Row
@@ -39,8 +39,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     return {name: {key: reply} for name in _METRICS}
 
 
-_PROTOCOLS = in_versions("lmms_eval", charades.TIMELENS, charades.score_timelens, **charades.SPANS)
-_ACTIVITYNET = _PROTOCOLS["lmms_eval"]
+_PROTOCOLS = of_lmms_eval(charades.TIMELENS, charades.score_timelens, **charades.SPANS)
 
 
 class ActivityNetBenchmark(charades.CharadesSTABenchmark):
@@ -59,8 +58,7 @@ class ActivityNetBenchmark(charades.CharadesSTABenchmark):
     splits: ClassVar = {"test": 17031, "val_1": 17505, "timelens": 4500}
     protocols: ClassVar = {
         **_PROTOCOLS,
-        **unscored("lmms_eval_charades", replace(_ACTIVITYNET, render=charades.PROMPT)),
-        **unscored("vlmevalkit", _ACTIVITYNET),
+        **unscored("lmms_eval_charades", replace(_PROTOCOLS["lmms_eval"], render=charades.PROMPT)),
     }
     lmms_eval_samples = annotated.LmmsEvalSamples(
         "timelens_activitynet",

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.protocols import protocol
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
 from tango_core.benchmarks.tables import Row
@@ -156,7 +156,6 @@ def first_key(sample: annotated.Sample, names: Sequence[str]) -> str | None:
 
 
 SPANS: dict[str, Any] = {"read_choice": protocol.read_reply, "max_new_tokens": 50}
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, score, **SPANS)
 
 
 class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
@@ -173,9 +172,8 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
     folders: ClassVar[Sequence[str]] = ("Charades_v1_480", "Charades_v1")
     splits: ClassVar = {"test": 3720}
     protocols: ClassVar = {
-        **_PROTOCOLS,
+        **of_lmms_eval(PROMPT, score, **SPANS),
         **in_versions("lmms_eval_timelens", TIMELENS, score_timelens, **SPANS),
-        **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"]),
     }
     metrics = (MEAN_IOU, RECALL_03, RECALL_05, RECALL_07)
     unlisted_groups = (REPEATED,)

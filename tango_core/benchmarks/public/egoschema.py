@@ -20,7 +20,7 @@ from tango_core.benchmarks.protocols.protocol import (
     LETTER_PLEASE,
     PromptTemplate,
     in_versions,
-    unscored,
+    of_lmms_eval,
 )
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
@@ -61,7 +61,6 @@ def _key_in(sample: annotated.Sample) -> str | None:
     return str(next(iter(stated))) if isinstance(stated, dict) and stated else None
 
 
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, score)
 _AUTHORS, _ANSWERS = "questions.json", "subset_answers.json"
 _RELEASE = Release(
     repository="lmms-lab/egoschema",
@@ -93,9 +92,8 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "index"
     splits: ClassVar = {"test": 500, "subset": 500, "full": 5031}
     protocols: ClassVar = {
-        **_PROTOCOLS,
+        **of_lmms_eval(PROMPT, score),
         **in_versions("lmms_eval_aria", ARIA, score),
-        **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"]),
     }
     lmms_eval_samples = annotated.LmmsEvalSamples(
         lambda record: "egoschema_subset" if annotated.right_letter(record) else "egoschema",

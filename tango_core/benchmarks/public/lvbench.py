@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import ranked_score
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED
 from tango_core.benchmarks.tables import Row
@@ -33,7 +33,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
 
 _META = "video_info.meta.jsonl"
 _LICENCE = "CC-BY-NC-SA 4.0, research only"
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, ranked_score)
 
 
 class LVBenchBenchmark(annotated.AnnotatedBenchmark):
@@ -51,7 +50,7 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
     id_column = "uid"
     option_form = BRACKETED
     splits: ClassVar = {"test": 1549, "train": 1549}
-    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
+    protocols: ClassVar = of_lmms_eval(PROMPT, ranked_score)
     several_valued: ClassVar = ("type",)
     lmms_eval_samples = annotated.LmmsEvalSamples("lvbench", sample_metrics)
     releases = (

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import letter_score
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.benchmarks.tables import Row
@@ -57,12 +57,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
 
 
-# Every sentence names a letter there, that of other tasks for a failed question, too.
-_PROTOCOLS = in_versions(
-    "lmms_eval", PROMPT, partial(letter_score, letter), max_new_tokens=64, failed_reply=""
-)
-
-
 class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
     """MotionBench from the authors' `video_info.meta.jsonl`.
 
@@ -84,7 +78,10 @@ class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
     id_column = "uid"
     group_columns: ClassVar = {"type": "question_type", "video_type": "video_type"}
     splits: ClassVar = {"test": 4018, "dev": 4018, "all": 8052}
-    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
+    # That of other tasks for a failed question names a letter by these rules.
+    protocols: ClassVar = of_lmms_eval(
+        PROMPT, partial(letter_score, letter), max_new_tokens=64, failed_reply=""
+    )
     lmms_eval_samples = annotated.LmmsEvalSamples("motionbench_full", sample_metrics)
     releases = (
         Release(

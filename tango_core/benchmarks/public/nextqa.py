@@ -20,12 +20,7 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import guess_score, mmmu_letter
-from tango_core.benchmarks.protocols.protocol import (
-    PLAIN,
-    PromptTemplate,
-    in_versions,
-    unscored,
-)
+from tango_core.benchmarks.protocols.protocol import PLAIN, PromptTemplate, of_lmms_eval, unscored
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
@@ -51,7 +46,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     return {"exact_match": score(reply, record.question) == 1.0}
 
 
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, score, max_new_tokens=PLAIN.max_new_tokens)
 _OPEN = replace(PLAIN, name="lmms_eval", render=OPEN)
 _RELEASE = Release(
     repository="lmms-lab/NExTQA",
@@ -74,7 +68,7 @@ class NExTQABenchmark(annotated.AnnotatedBenchmark):
     option_columns = ("a{}",)
     answer_form = "index"
     splits: ClassVar = {"test": 8564}
-    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
+    protocols: ClassVar = of_lmms_eval(PROMPT, score, max_new_tokens=PLAIN.max_new_tokens)
     lmms_eval_samples: ClassVar = annotated.LmmsEvalSamples(
         "nextqa_mc_test", sample_metrics, target=annotated.written_answer
     )

@@ -21,8 +21,7 @@ from tango_core.benchmarks.protocols.protocol import (
     LETTER_PLEASE,
     PLAIN,
     PromptTemplate,
-    in_versions,
-    unscored,
+    of_lmms_eval,
 )
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
@@ -52,11 +51,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
 
 
-_PROTOCOLS = in_versions(
-    "lmms_eval", PROMPT, partial(letter_score, letter), max_new_tokens=PLAIN.max_new_tokens
-)
-
-
 class PerceptionTestBenchmark(annotated.AnnotatedBenchmark):
     """PerceptionTest from the hub's table or the authors' `all_valid.json`.
 
@@ -74,7 +68,9 @@ class PerceptionTestBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "index"
     several_valued: ClassVar = ("tag",)
     splits: ClassVar = {"test": 19140, "validation": 19140}
-    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
+    protocols: ClassVar = of_lmms_eval(
+        PROMPT, partial(letter_score, letter), max_new_tokens=PLAIN.max_new_tokens
+    )
     lmms_eval_samples = annotated.LmmsEvalSamples(
         "perceptiontest_val_mc",
         sample_metrics,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.protocols.harnesses import letter_score, mmmu_letter
-from tango_core.benchmarks.protocols.protocol import in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.benchmarks.tables import Row
@@ -76,9 +76,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
 
 
-_PROTOCOLS = in_versions("lmms_eval", render, score, max_new_tokens=1024)
-
-
 class TOMATOBenchmark(annotated.AnnotatedBenchmark):
     """TOMATO from lmms-eval's table or the authors' six JSON files."""
 
@@ -96,7 +93,7 @@ class TOMATOBenchmark(annotated.AnnotatedBenchmark):
         "demonstration_type": "demonstration_type",
     }
     splits: ClassVar = {"test": 1484}
-    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
+    protocols: ClassVar = of_lmms_eval(render, score, max_new_tokens=1024)
     lmms_eval_samples = annotated.LmmsEvalSamples(
         "tomato",
         sample_metrics,

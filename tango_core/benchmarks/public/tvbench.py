@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Clip, Record
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.benchmarks.tables import Row
@@ -80,9 +80,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     return {"tvbench_acc": score(reply, record.question)}
 
 
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, score, max_new_tokens=32)
-
-
 class TVBenchBenchmark(annotated.AnnotatedBenchmark):
     """TVBench in the layout of the release."""
 
@@ -94,7 +91,7 @@ class TVBenchBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "text"
     group_columns: ClassVar = {"task": "task_type"}
     splits: ClassVar = {"test": 2525}
-    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
+    protocols: ClassVar = of_lmms_eval(PROMPT, score, max_new_tokens=32)
     lmms_eval_samples = annotated.LmmsEvalSamples(
         lambda record: f"tvbench_{record.question.groups['task']}",
         sample_metrics,
