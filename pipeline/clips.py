@@ -11,7 +11,7 @@ import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,30 +143,31 @@ def clip_of(
     """Build a clip without any information from the caches."""
     start, end = item.clip if item.clip is not None else (None, None)
     # Questions are JSON, which is simpler to pass on than nested list columns.
-    questions = [
-        {
-            "id": q.id,
-            "text": q.text,
-            "choices": list(q.choices),
-            "answer": q.answer,
-            "groups": dict(q.groups),
-            **({"accepted": list(q.accepted), "match": q.match} if q.accepted else {}),
-            **({"span": list(q.span)} if q.span is not None else {}),
-        }
-        for q in item.questions
-    ]
+    questions = [_packed(question) for question in item.questions]
     return Clip(
         benchmark=benchmark,
         video_id=item.video_id,
-        path=item.path if is_url(item.path) else str(Path(item.path).absolute()),
+        path=item.path if is_url(item.path) else _absolute(item.path),
         clip_start=start,
         clip_end=end,
         clip_key=key,
         source_fingerprint=fingerprint,
         source_version=version,
-        questions=json.dumps(questions, ensure_ascii=False),
+        questions=_JSON.encode(questions),
         subtitles=None if item.subtitles is None else json.dumps(item.subtitles.text),
     )
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
+
+def _absolute(path: str) -> str:
+    return _plain(path) if path.startswith("/") else str(Path(path).absolute())
+
+
+@lru_cache(10_000)  # many clips may be of one file
+def _plain(path: str) -> str:
+    return str(Path(path))
 
 
 def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -176,16 +177,35 @@ def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def questions_of(clip: Clip) -> tuple[Question, ...]:
     """The questions about a clip."""
-    return tuple(
-        Question(
-            **{
-                **q,
-                "choices": tuple(q["choices"]),
-                "accepted": tuple(q.get("accepted", ())),
-                "span": tuple(q["span"]) if "span" in q else None,
-            }
-        )
-        for q in json.loads(clip.questions)
+    return tuple(_unpacked(fields) for fields in json.loads(clip.questions))
+
+
+def _packed(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "text": question.text,
+        "choices": list(question.choices),
+        "answer": question.answer,
+        "groups": dict(question.groups),
+        **(
+            {"accepted": list(question.accepted), "match": question.match}
+            if question.accepted
+            else {}
+        ),
+        **({"span": list(question.span)} if question.span is not None else {}),
+        **({"other": _packed(question.other)} if question.other is not None else {}),
+    }
+
+
+def _unpacked(packed: Mapping[str, Any]) -> Question:
+    return Question(
+        **{
+            **packed,
+            "choices": tuple(packed["choices"]),
+            "accepted": tuple(packed.get("accepted", ())),
+            "span": tuple(packed["span"]) if "span" in packed else None,
+            "other": _unpacked(packed["other"]) if "other" in packed else None,
+        }
     )
 
 

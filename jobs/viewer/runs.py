@@ -207,7 +207,7 @@ def _clips_of(section: BenchmarkSection, job: Job) -> list[Clip]:
         raise MissingFileError(f"{where} is not there")
     rows: list[Clip] = []
     with in_one_line(section.name, type(benchmark)):
-        for item in benchmark.items(job.limit):
+        for item in benchmark.items(job.clips_of(benchmark)):
             key = fingerprint = ""
             with suppress(SourceMissingError):
                 fingerprint = source_fingerprint(item.path, job.hash_content)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import io
 import json
 import math
 import re
@@ -273,16 +272,19 @@ def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         ValueError: In one line with the file and the row.
     """
-    text = read_text(path)
-    if path.suffix.lower() == ".jsonl":
-        # Not splitlines: a JSON string may hold other line separators than a line feed.
-        for number, line in enumerate(text.split("\n"), start=1):
+    is_json = path.suffix.lower() == ".jsonl"
+    # Not splitlines: a JSON string may hold other line separators than a line feed. Line by line,
+    # as a table may have millions.
+    pattern = r"[^\n]*\n|[^\n]+" if is_json else r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+"
+    lines = (found[0] for found in re.finditer(pattern, read_text(path)))
+    if is_json:
+        for number, line in enumerate(lines, start=1):
             if line.strip():
                 yield number, parse_json(line, f"{path}, row {number}")
         return
     csv.field_size_limit(_MAX_FIELD)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     header: list[str] = []
     number = 0
     try:
