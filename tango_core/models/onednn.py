@@ -83,7 +83,7 @@ class PackedLinear(nn.Module):
 def pack_linears(modules: Sequence[nn.Module], dtype: torch.dtype, device: torch.device) -> None:
     """Replace large linear layers inside modules, and a GELU that follows them.
 
-    Other parameters are copied, because they would keep a mapped file of weights in memory.
+    Other parameters beside them are copied: they would keep a mapped file of weights in memory.
 
     Args:
         modules: Untouched where oneDNN is not used.
@@ -92,18 +92,18 @@ def pack_linears(modules: Sequence[nn.Module], dtype: torch.dtype, device: torch
     """
     if not computes(dtype, device):
         return
-    activations = dict(_GELU_PAIRS)
+    activations, packed = dict(_GELU_PAIRS), False
     for parent in [part for module in modules for part in module.modules()]:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear and child.weight.numel() >= _LEAST_NUMBERS:
                 after = activations.get(name, "")
                 gelu = _APPROXIMATION.get(type(getattr(parent, after, None)).__name__)
                 setattr(parent, name, PackedLinear(child, gelu))
+                packed = True
                 if gelu is not None:
                     setattr(parent, after, nn.Identity())
-    for module in modules:
-        for parameter in module.parameters():
-            parameter.data = parameter.data.clone()
+    for parameter in [one for module in modules if packed for one in module.parameters()]:
+        parameter.data = parameter.data.clone()
 
 
 def attends(queries: Tensor, keys: Tensor, mask: Tensor | None, is_causal: bool) -> bool:
