@@ -209,16 +209,30 @@ def is_met(value: float, limit: str) -> bool:
     return value >= float(bound) if sign == ">=" else value <= float(bound)
 
 
-def table(rows: list[tuple[str, list[float], str]]) -> str:
-    """All rows as Markdown."""
-    about = {
+def about_machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "device": names[0] if names else platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
         "load average": round(os.getloadavg()[0], 1),
         "date": datetime.now(UTC).date().isoformat(),
     }
-    lines = ["# Ratios and their limits", "", ", ".join(f"{k} {v}" for k, v in about.items()), ""]
+
+
+def table(rows: list[tuple[str, list[float], str]]) -> str:
+    """All rows as Markdown."""
+    lines = [
+        "# Ratios and their limits",
+        "",
+        ", ".join(f"{k} {v}" for k, v in about_machine().items()),
+        "",
+    ]
     lines += ["| row | smallest | median | largest | limit | |", "|---|---|---|---|---|---|"]
     for name, figures, limit in rows:
         middle = statistics.median(figures)
