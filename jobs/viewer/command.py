@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-import tempfile
 import time
 import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 from rich.console import Console
 
@@ -41,11 +42,7 @@ def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[Pages]:
     """
     with ExitStack() as stack:
         folders = [stack.enter_context(local_copy(run, sent=lambda name: False)) for run in runs]
-        opened_runs = Runs.open(folders, runs)
-        above = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tango-view-")))
-        index = QuestionIndex(opened_runs, above)
-        stack.callback(index.close)
-        yield Pages(index, cache)
+        yield Pages(QuestionIndex(Runs.open(folders, runs)), cache)
 
 
 def newest_run(below: Path) -> Path:
@@ -107,11 +104,13 @@ def view(
                 timeout_graceful_shutdown=1,
             )
             url = f"http://{HOST}:{listening.getsockname()[1]}/"
-            counts = f"{pages.index.num_questions:,} questions about {pages.index.num_clips:,}"
+            counts = f"{len(pages.index.questions):,} questions about {len(pages.index.clips):,}"
             lines = f"{counts} clips: {url}\nfor this machine alone; Ctrl-C ends it"
             console.print(lines, markup=False, highlight=False, soft_wrap=True)
             if opens:
                 webbrowser.open(url)
+            # The first clip needs torch; the list does not wait for it.
+            Thread(target=import_module, args=["jobs.viewer.tokens"], daemon=True).start()
             uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from jobs.results.quantities import Json
 from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
 from jobs.viewer.pages import Pages
 from jobs.viewer.server import POLICY, SITE
@@ -53,20 +52,15 @@ def export_site(
     for kind, size in pages.num_pieces().items():
         for number in range(size):
             _write(folder, f"{kind}/{number}", pages.piece(kind, number))
-    num_clips = pages.index.num_clips
+    num_clips = len(pages.index.clips)
     for number in range(num_clips):
         progress(number, num_clips)
-        found: dict[int, Json] = {}
-        pictures: dict[View, tuple[list[str], str | None]] = {}
-        for column in range(len(pages.index.runs.columns)):
-            one = pages.tokens(number, column)
-            if isinstance(one, str):
-                found[column] = {"missing": one}
-                continue
-            if one.view not in pictures:  # cells share frames
-                pictures[one.view] = _pictures(folder, f"{number}-{column}", one.view, decoder)
-            found[column] = one.to_json(*pictures[one.view])
-        _write(folder, f"tokens/{number}", found)
+
+        def pictures(view: View, column: int, clip: int = number) -> tuple[list[str], str | None]:
+            return _pictures(folder, f"{clip}-{column}", view, decoder)
+
+        every = range(len(pages.index.runs.columns))
+        _write(folder, f"tokens/{number}", pages.all_tokens(number, every, pictures))
     progress(num_clips, num_clips)
     # Last, so that an interrupted export cannot be opened.
     (folder / PAGE_FILE).write_text(_page(), encoding="utf-8")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
+from jobs.viewer.command import opened
+from jobs.viewer.panels import ClipPanels
 from pipeline.cache.folders import find_caches
 from pipeline.clips import questions_of
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
+from pipeline.stages.answer_rows import kept_digest
 from tango_core.models import load_encoder, load_question_embedder
 from tango_core.video.decode import decode_frames
 
@@ -84,6 +88,25 @@ def test_a_token_set_belongs_to_a_text_and_is_that_of_its_question(shapes, tmp_p
 
     again, _ = run(recipe, tmp_path)
     assert (again.num_decoded, again.num_encoded, again.num_computed) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("stored", ["all", "none"])
+def test_the_viewer_draws_the_tokens_of_each_question(shapes, tmp_path, stored):
+    recipe = {"executor": "local", "limit": 1, "cache": {"features": stored}}
+    _, run_dir = run(job(shapes, **recipe, methods=[METHODS[0], METHODS[2]]), tmp_path)
+    answered = answers_of(run_dir).query("cell == 'cdpruner r=0.1'").set_index("question_id")
+    with opened([run_dir]) as pages:
+        ids = [one["id"] for one in pages.clip(0)["questions"]]
+        found = pages.tokens(0, 1)
+        assert pages.tokens(0, 0).of == []
+    plans = [found.tokens.sets[at].plan for at in found.of]
+    digests = answered.loc[ids, "kept_digest"].tolist()
+    assert [kept_digest(SimpleNamespace(video=one)) for one in plans] == digests
+    assert len(set(digests)) > 1
+    with ClipPanels(run_dir) as panels:
+        clip = ("shapes", answered["video_id"].iloc[0])
+        figures = [panels.figure(clip, ["cdpruner r=0.1"], question=at) for at in (0, 1)]
+    assert figures[0].split("</figcaption>")[1] != figures[1].split("</figcaption>")[1]
 
 
 def test_a_clip_that_lacks_one_of_its_token_sets_is_compressed_again(shapes, tmp_path):

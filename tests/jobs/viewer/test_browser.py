@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 from clips import clip as clip_file
 from playwright.sync_api import expect
 from served_viewer import served
-from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, features_of, video_id, write_viewed_run
+from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
 from jobs.viewer import deep_link
 from jobs.viewer.command import opened
@@ -19,7 +23,6 @@ from tango_core.compressors import build_method
 pytestmark = pytest.mark.system
 
 WAIT_MS = 60_000
-MANY = ("full", *(f"tango r=0.{at:02}" for at in range(1, 21)))
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +269,108 @@ def test_a_click_describes_the_sources_of_a_token(tab):
     )
 
 
+def contrast(page):
+    """Texts of the page whose contrast with their background is below that of WCAG AA."""
+    return page.evaluate(
+        """() => {
+          const parse = (css) => css.match(/[\\d.]+/g).map(Number);
+          const light = ([r, g, b]) => [r, g, b].map((x) => x / 255)
+            .map((x) => x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)
+            .reduce((sum, x, at) => sum + x * [0.2126, 0.7152, 0.0722][at], 0);
+          const paper = (node) => {
+            for (let at = node; at; at = at.parentElement) {
+              const color = parse(getComputedStyle(at).backgroundColor);
+              if (color.length === 3 || color[3] === 1) return color;
+            }
+            return [255, 255, 255];
+          };
+          const wrong = [];
+          const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+          while (walk.nextNode()) {
+            const node = walk.currentNode.parentElement;
+            const css = getComputedStyle(node);
+            const hidden = !walk.currentNode.data.trim() || !node.checkVisibility();
+            if (hidden || node.closest(":disabled")) continue;
+            const [one, other] = [light(parse(css.color)), light(paper(node))];
+            const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+            const large = parseFloat(css.fontSize) >= 24;
+            if (ratio < (large ? 3 : 4.5)) wrong.push([walk.currentNode.data, ratio]);
+          }
+          return wrong;
+        }"""
+    )
+
+
+def test_a_clip_opens_with_full_and_the_papers_method(tab):
+    page = tab("#/list?column=uniform%20r%3D0.25")
+    page.locator("a.question").first.click()
+    drawn(page)
+    assert page.locator(".panel h3").all_inner_texts() == [CELLS[0], CELLS[1], CELLS[2], OLD]
+
+
+def test_ticks_have_names_on_a_phone(tab):
+    page = tab(width=390)
+    ticks = page.locator(".marks").first
+    assert ticks.inner_text().split("\n")[0] == "full"
+    words = re.sub(r"[^\w %.]+", " ", ticks.inner_text()).split()
+    assert words == ["full", "tango", "25", "%", "uniform", "25", "%", "old", "25", "%"]
+
+
+def test_one_slider_changes_the_retention_of_all_methods(browser, tmp_path):
+    cells = ("full", *(f"{name} r={r}" for name in ("tango", "uniform") for r in (0.1, 0.25)))
+    run = write_viewed_run(tmp_path, clips=1, cells=cells, video=clip_file("closed_gop.mp4"))
+    with opened([run]) as pages, served(pages) as address:
+        page = browser.new_page()
+        page.goto(address + deep_link("run", ("shapes", video_id(0)), "full"))
+        page.select_option("select[name=add]", "tango r=0.1")
+        page.select_option("select[name=add]", "uniform r=0.1")
+        page.locator("input[name=retention]").press("ArrowRight")
+        names = page.locator(".panel h3")
+        expect(names).to_have_text(["full", "tango r=0.25", "uniform r=0.25"])
+        page.locator("body").press("-")
+        expect(names).to_have_text(["full", "tango r=0.1", "uniform r=0.1"])
+        page.close()
+
+
+def test_the_difference_of_two_methods(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), ["uniform r=0.25"]))
+    drawn(page)
+    old = pixels(page)
+    page.select_option("select[name=against]", "tango r=0.25")
+    changed(page, 0, old)
+    uniform = build_method("uniform", retention=0.25).compressor.plan(features_of(0))
+    own, other = (set(one.indices.tolist()) for one in (uniform, tango_plan()))
+    counts = f"in the clip {len(own & other)}, {len(own - other)} and {len(other - own)}"
+    expect(page.locator(".panel .facts").first).to_contain_text(counts)
+
+
+def test_the_address_of_a_view_restores_it(tab):
+    page = tab(f"#/clip?benchmark=shapes&video={video_id(0).replace(' ', '%20')}")
+    drawn(page)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("j")
+    page.select_option("select[name=against]", "full")
+    page.locator(".picture canvas").nth(2).focus()
+    page.keyboard.press("Shift+ArrowDown")
+    link = page.locator("a.permanent").get_attribute("href")
+    for part in ("cell=full", "question=q0-1", "t=1", "token=", "against=full"):
+        assert part in link
+    again = tab(link)
+    drawn(again)
+    for where in ("main h2", ".panel h3", ".panel dd[aria-live]", "output"):
+        expect(again.locator(where).first).to_have_text(page.locator(where).first.inner_text())
+
+
+def test_a_page_says_why_tokens_were_kept(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), ["tango r=0.25"]))
+    drawn(page)
+    plan = tango_plan()
+    sizes = (plan.offsets[1:] - plan.offsets[:-1])[plan.indices < GRID[0] * GRID[1]]
+    expect(page.locator(".panel .facts").first).to_contain_text(
+        f"salient, unlike the others of its frame ({int((sizes == 1).sum())})"
+    )
+
+
 def test_cells_are_added_and_removed_and_clip_navigation_uses_the_filter(tab):
     page = tab("#/list?group=half%3Db")
     page.locator("a.question").first.click()
@@ -303,6 +408,7 @@ def test_narrow_screens_and_both_themes(tab, fragment, scheme):
     page = tab(fragment, width=360, scheme=scheme)
     page.wait_for_selector("a.question, .picture canvas")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert contrast(page) == []
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     is_dark = sum(int(one) for one in paper[4:-1].split(",")) < 200
     assert is_dark is (scheme == "dark")
@@ -313,11 +419,31 @@ def test_narrow_screens_and_both_themes(tab, fragment, scheme):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
 
 
-def test_an_export_works_from_a_local_disk(tab, pages, tmp_path):
-    decoder = FrameDecoder(pixels=20_000)
-    export_site(pages, decoder, tmp_path / "site")
-    decoder.close()
-    base = f"{(tmp_path / 'site').as_uri()}/index.html"
+@pytest.fixture(scope="module")
+def exported(pages, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    with closing(FrameDecoder(pixels=20_000)) as decoder:
+        return export_site(pages, decoder, folder / "site")
+
+
+@contextmanager
+def plain_server(folder):
+    """Any web server: the one of the standard library, which knows nothing of the viewer."""
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/deep/site/index.html"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("place", ["disk", "server"])
+def test_an_export_works_from_a_disk_and_from_any_web_server(tab, exported, tmp_path, place):
+    (tmp_path / "deep").symlink_to(exported.parent.parent)
+    with plain_server(tmp_path) as address:
+        look_at_export(tab, exported.as_uri() if place == "disk" else address)
+
+
+def look_at_export(tab, base):
     page = tab(deep_link("run", ("shapes", video_id(0)), CELLS), base=base)
     page.wait_for_selector(".picture canvas")
     expect(page.locator(".panel")).to_have_count(4)

@@ -14,9 +14,9 @@ from PIL import Image
 from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
 from jobs.viewer.command import opened
-from jobs.viewer.drawings import ONLY_POSITIONS
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, View, nearest_to
 from jobs.viewer.panels import ClipPanels, merged_into
+from jobs.viewer.tokens import ONLY_POSITIONS
 from tango_core.compressors import build_method
 
 
