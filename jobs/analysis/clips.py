@@ -19,6 +19,7 @@ from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
 from pipeline.clips import Clip
 from pipeline.plan import PlannedMethod, plan_clips, plan_methods
+from pipeline.question_groups import QuestionReader, groups_of
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
@@ -217,6 +218,10 @@ class Cell:
         return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
 
 
+Plans = list[tuple[Combination, tuple[int, ...]]]
+"""The plans of a cell on a clip, each with the indices of the questions that it is for."""
+
+
 class JobCells:
     """The cells of a recipe whose methods have a plan and act only before the language model.
 
@@ -246,6 +251,7 @@ class JobCells:
                 "nothing to analyse; add one, e.g. {name: topk, retention: 0.1}"
             )
         self._clips = clips
+        self._questions = QuestionReader(clips.model)
 
     @property
     def notes(self) -> list[str]:
@@ -255,22 +261,29 @@ class JobCells:
         names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
         return [
             f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model, "
-            f"read the question, or have no plan: {names}"
+            f"or have no plan: {names}"
         ]
 
-    def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
-        """All clips with their features, and a mapping from cache name to plan on the CPU."""
+    def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Plans]]]:
+        """All clips with their features, and a mapping from cache name to plans on the CPU."""
         needs = frozenset[str]().union(*(cell.compressor.needs for cell in self.cells))
         for row, features in self._clips.features(needs):
-            plans = {cell.cache: on_cpu(cell.compressor.plan(features)) for cell in self.cells}
+            plans: dict[str, Plans] = {}
+            for cell in self.cells:
+                groups = groups_of(row, cell.compressor)
+                asked = self._questions.asked(features, groups)
+                plans[cell.cache] = [
+                    (on_cpu(cell.compressor.plan(one)), group.questions)
+                    for one, group in zip(asked, groups, strict=True)
+                ]
             yield row, features, plans
 
 
 def _is_before(method: PlannedMethod) -> bool:
-    """Whether the method has one plan per clip and acts only before the language model."""
+    """Whether the method has plans and acts only before the language model."""
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
-    return method.method.pruner is None and plans and compressor.question_field is None
+    return method.method.pruner is None and plans
 
 
 def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:

@@ -96,8 +96,9 @@ def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
     analysed: dict[str, set[str]] = {}
     for row, features, plans in cells.planned():
         for name, total in totals.items():
-            video = plans[name].apply(features.tokens)
-            total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
+            for plan, _ in plans[name]:
+                video = plan.apply(features.tokens)
+                total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
         analysed.setdefault(row.benchmark, set()).add(row.video_id)
     scores = CellScores(ACCURACY.title, {}) if run is None else cell_scores(run, analysed)
     return _page(cells, totals, scores)

@@ -75,19 +75,24 @@ def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
         )
     cells = JobCells(clips)
     found: list[pd.DataFrame] = []
-    kept = {cell.cache: 0 for cell in cells.cells}
+    kept = {cell.cache: 0.0 for cell in cells.cells}
     total = without = 0
     for row, features, plans in cells.planned():
-        any_plan = next(iter(plans.values()))
-        asked, objects = _objects(row, features, any_plan.grid[1:])
-        without += len(questions_of(row)) - len(asked)
+        questions = questions_of(row)
+        any_plan, _ = next(iter(plans.values()))[0]
+        objects = _objects(row, features, any_plan.grid[1:])
+        without += len(questions) - len(objects)
         total += any_plan.num_total
-        for name, plan in plans.items():
-            kept[name] += plan.num_kept
-            if asked:
-                own = {key: value.numpy() for key, value in surviving(plan, objects).items()}
-                keys = {"cache": name, "video_id": row.video_id, "question_id": asked}
-                found.append(pd.DataFrame({**own, **keys}))
+        for name, own in plans.items():
+            kept[name] += sum(plan.num_kept for plan, _ in own) / len(own)
+            for plan, asked in own:
+                about = [index for index in asked if index in objects]
+                if about:
+                    masks = torch.stack([objects[index] for index in about])
+                    measured = {key: value.numpy() for key, value in surviving(plan, masks).items()}
+                    ids = [questions[index].id for index in about]
+                    keys = {"cache": name, "video_id": row.video_id, "question_id": ids}
+                    found.append(pd.DataFrame({**measured, **keys}))
     if not found:
         raise RecipeError("no question of these clips is about an object; use more clips (--limit)")
     shares = {name: number / total for name, number in kept.items()}
@@ -96,21 +101,16 @@ def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
     return _page(rows, cells, without)
 
 
-def _objects(
-    row: Clip, features: VisualFeatures, grid: tuple[int, int]
-) -> tuple[list[str], torch.Tensor]:
-    """Ids of the questions about objects, and the (Q, T * L) object share of every token."""
-    clip = clip_of(row.video_id)
-    ids, masks = [], []
-    seconds = features.timestamps.tolist()
-    for question in questions_of(row):
+def _objects(row: Clip, features: VisualFeatures, grid: tuple[int, int]) -> dict[int, torch.Tensor]:
+    """Index of a question about an object -> (T * L,) share of every token that shows it."""
+    clip, seconds = clip_of(row.video_id), features.timestamps.tolist()
+    found = {}
+    for index, question in enumerate(questions_of(row)):
         sprites = sprites_asked(clip, question)
         shown = tokens_of(clip, sprites, seconds, grid)
         if sprites and shown.any():
-            ids.append(question.id)
-            masks.append(torch.from_numpy(shown).flatten())
-    total = len(seconds) * grid[0] * grid[1]
-    return ids, torch.stack(masks) if masks else torch.zeros(0, total, dtype=torch.bool)
+            found[index] = torch.from_numpy(shown).flatten()
+    return found
 
 
 def outcomes(run: Path, benchmark: str) -> pd.DataFrame:

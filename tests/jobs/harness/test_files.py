@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from exported_answers import COMPARED, make_answers
+from exported_answers import COMPARED, assert_same_answers, make_answers
 from releases import (
     EVERY,
     MLVU_ROWS,
@@ -31,6 +31,7 @@ from releases import (
 
 from jobs.harness.predictions import (
     answer_rows,
+    logged_score,
     read_lmms_eval,
     read_vlmevalkit,
     replies_of,
@@ -39,7 +40,9 @@ from jobs.harness.predictions import (
     write_vlmevalkit,
 )
 from pipeline.rows import ANSWER
+from pipeline.stages.answer_rows import prompt_digest
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, NO_REPLY, NOT_LOADED
+from tango_core.types import Prompt
 
 
 @pytest.mark.parametrize(("name", "write"), EVERY)
@@ -64,8 +67,7 @@ class TestEveryLayout:
         answers = make_answers(benchmark)
         date = datetime(2026, 1, 2, 3, 4, 5)
         paths = write_lmms_eval(answers, benchmark, tmp_path / "model", date)
-        back = read_lmms_eval(paths, benchmark)
-        pd.testing.assert_frame_equal(back[COMPARED], answers[COMPARED])
+        assert_same_answers(read_lmms_eval(paths, benchmark), answers)
         assert all(path.name.startswith("20260102_030405_samples_") for path in paths)
         assert len(paths) == {"mvbench": 20, "tempcompass": 4}.get(name, 1)
 
@@ -88,7 +90,7 @@ class TestEveryLayout:
         # `test_contract` says that no rule reads an option in these texts.
         assert written == {NO_REPLY if harness == "vlmevalkit" else NOT_LOADED}
         assert set(back["status"]) == {"answer_failed"}
-        pd.testing.assert_frame_equal(back[COMPARED], everything_failed[COMPARED])
+        assert_same_answers(back, everything_failed)
 
 
 @pytest.mark.parametrize(
@@ -208,6 +210,52 @@ def test_samples_as_lmms_eval_logs_them(videomme, tmp_path):
     assert list(back["status"]) == ["ok", "answer_failed", "ok", "ok"]
     assert list(back["correct"]) == [True, False, True, True]
     assert set(back["cell"]) == {"llava"}
+
+
+def test_samples_of_0_7_3_state_prompts_and_scores(videomme, tmp_path):
+    """Single replies without lists, counts of tokens, and what the harness read and scored."""
+    own = videomme.protocols["lmms_eval"].render(videomme.records()[0].question)
+    metric = {"question_id": "001-1", "pred_answer": "C", "answer": "C", "score": 1.0}
+    path = logged(
+        tmp_path,
+        {
+            **{"doc_id": 0, "target": "C", "filtered_resps": "It is A, or C", "resps": ["<t>"]},
+            **{"token_counts": [{"output_tokens": 4}], "doc_hash": "0", "input_media": ["a.mp4"]},
+            **{"videomme_perception_score": metric, "input": own.before + own.after},
+        },
+        {"doc_id": 1, "filtered_resps": "A", "target": "A", "input": "Which one?"},
+    )
+    first, second = read_lmms_eval([path], videomme, partial=True).to_dict("records")
+    assert (first["text"], first["harness_score"], first["correct"]) == ("It is A, or C", 1, False)
+    assert first["prompt_digest"] == prompt_digest(own)
+    assert second["prompt_digest"] == prompt_digest(Prompt("", "Which one?"))
+    rule = videomme.protocol.harness_score("A", videomme.records()[1].question)
+    assert second["harness_score"] == rule, "recomputed where the file states none"
+
+
+@pytest.mark.parametrize(
+    ("metric", "score"),
+    [
+        ({"videomme_perception_score": {"pred_answer": "B", "answer": "B", "score": 0.0}}, 0),
+        ({"mlvu_percetion_score": {"pred_answer": "b", "answer": "B"}}, 1),
+        ({"lvb_acc": {"parsed_pred": "A", "answer": "B"}, "submission": {"id": "A"}}, 0),
+        ({"avg_accuracy": {"gt-answer": "x", "match_success": True, "rating": 1}}, 1),
+        ({"avg_accuracy": {"gt-answer": "x", "rating": -1}}, None),
+        ({"lvbench_score": True}, 1),
+        ({"charades_sta_mIOU": {"key": "reply"}}, None),
+    ],
+    ids=[
+        "videomme",
+        "mlvu",
+        "longvideobench",
+        "tempcompass",
+        "failed judge",
+        "lvbench",
+        "charades",
+    ],
+)
+def test_the_score_that_a_task_logs(metric, score):
+    assert logged_score({"doc_id": 7, "target": "B", "filtered_resps": "B", **metric}) == score
 
 
 @pytest.mark.parametrize(
