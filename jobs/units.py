@@ -1,4 +1,4 @@
-"""Sizes and ages as users write and read them."""
+"""Sizes, ages and numbers of clips as users write and read them."""
 
 from __future__ import annotations
 
@@ -49,6 +49,21 @@ def parse_bytes(text: str, option: str) -> int:
             f"{option} {text!r} is not a size; write a number and a unit, such as 50GB"
         )
     return int(size)
+
+
+def clip_limit(value: object) -> int | float | None:
+    """Check a `limit`: a number of clips, a share of a benchmark's clips, or `None`.
+
+    Raises:
+        InputError: If it is neither.
+    """
+    if value is None or (type(value) is int and value >= 1):
+        return value
+    if type(value) is float and 0 < value < 1:
+        return value
+    raise InputError(
+        "must be a number of clips, such as 100, or a share of them below 1, such as 0.1"
+    )
 
 
 def parse_age(text: str, option: str) -> timedelta:

@@ -143,18 +143,7 @@ def clip_of(
     """Build a clip without any information from the caches."""
     start, end = item.clip if item.clip is not None else (None, None)
     # Questions are JSON, which is simpler to pass on than nested list columns.
-    questions = [
-        {
-            "id": q.id,
-            "text": q.text,
-            "choices": list(q.choices),
-            "answer": q.answer,
-            "groups": dict(q.groups),
-            **({"accepted": list(q.accepted), "match": q.match} if q.accepted else {}),
-            **({"span": list(q.span)} if q.span is not None else {}),
-        }
-        for q in item.questions
-    ]
+    questions = [_packed(question) for question in item.questions]
     return Clip(
         benchmark=benchmark,
         video_id=item.video_id,
@@ -176,16 +165,35 @@ def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def questions_of(clip: Clip) -> tuple[Question, ...]:
     """The questions about a clip."""
-    return tuple(
-        Question(
-            **{
-                **q,
-                "choices": tuple(q["choices"]),
-                "accepted": tuple(q.get("accepted", ())),
-                "span": tuple(q["span"]) if "span" in q else None,
-            }
-        )
-        for q in json.loads(clip.questions)
+    return tuple(_unpacked(fields) for fields in json.loads(clip.questions))
+
+
+def _packed(question: Question) -> dict[str, Any]:
+    return {
+        "id": question.id,
+        "text": question.text,
+        "choices": list(question.choices),
+        "answer": question.answer,
+        "groups": dict(question.groups),
+        **(
+            {"accepted": list(question.accepted), "match": question.match}
+            if question.accepted
+            else {}
+        ),
+        **({"span": list(question.span)} if question.span is not None else {}),
+        **({"other": _packed(question.other)} if question.other is not None else {}),
+    }
+
+
+def _unpacked(packed: Mapping[str, Any]) -> Question:
+    return Question(
+        **{
+            **packed,
+            "choices": tuple(packed["choices"]),
+            "accepted": tuple(packed.get("accepted", ())),
+            "span": tuple(packed["span"]) if "span" in packed else None,
+            "other": _unpacked(packed["other"]) if "other" in packed else None,
+        }
     )
 
 

@@ -18,7 +18,7 @@ from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import INT8
 from pipeline.clips import DECODE_VIDEO, Clip, clip_of
 from pipeline.progress.resume import Continued
-from pipeline.question_groups import groups_of
+from pipeline.question_groups import groups_of, with_other_questions
 from pipeline.rows import CLIP, clips_in, to_table
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
@@ -86,6 +86,8 @@ def plan_clips(
     Raises:
         ValueError: If two clips of a benchmark share an id.
     """
+    if any(getattr(one, "question", None) == "other_clip" for one in compressors.values()):
+        items = with_other_questions(items)
     seen: set[tuple[str, str]] = set()
     chunks: list[pa.Table] = [CLIP.empty_table()]
     pending: list[Clip] = []

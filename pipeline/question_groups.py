@@ -6,7 +6,8 @@ One that does has a token set per distinct text, in the same cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from pipeline.clips import Clip, questions_of
 from tango_core.compressors.base import Compressor
 from tango_core.models import load_question_embedder
 from tango_core.models.base import ModelSpec
-from tango_core.types import VisualFeatures
+from tango_core.types import Question, VideoItem, VisualFeatures
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +52,38 @@ def groups_of(clip: Clip, compressor: Compressor) -> list[QuestionGroup]:
     ]
 
 
+def with_other_questions(items: Iterable[tuple[str, VideoItem]]) -> Iterator[tuple[str, VideoItem]]:
+    """Add a question about another clip of the benchmark to every question (`Question.other`).
+
+    It is one that the clip itself is not asked, drawn from those of the clip before it (the first
+    clip's is the last one), or of the nearest one before that has any.
+
+    Args:
+        items: (benchmark name, clip) pairs, which are all kept in memory.
+    """
+    listed = list(items)
+    for index, (benchmark, item) in enumerate(listed):
+        others = _not_asked_here(listed, index)
+        questions = (
+            replace(one, other=random.Random(one.id).choice(others) if others else None)
+            for one in item.questions
+        )
+        yield benchmark, replace(item, questions=tuple(questions))
+
+
+def _not_asked_here(listed: Sequence[tuple[str, VideoItem]], index: int) -> list[Question]:
+    """Questions of the nearest clip before one, cyclically, with texts that it is not asked."""
+    benchmark, item = listed[index]
+    own = {question.text for question in item.questions}
+    for step in range(1, len(listed)):
+        name, before = listed[index - step]
+        if name == benchmark and (
+            others := [one for one in before.questions if one.text not in own]
+        ):
+            return others
+    return []
+
+
 class QuestionReader:
     """Adds questions to features; what embeds them is loaded when it is first needed.
 
@@ -62,16 +95,19 @@ class QuestionReader:
         self._model = model
 
     @cached_property
-    def _embed(self) -> Callable[[str], Tensor]:
+    def _embedder(self) -> Callable[[str], Tensor]:
         return load_question_embedder(self._model)
 
+    def _embed(self, text: str) -> Tensor:
+        return self._embedder(text)
+
     def asked(
-        self, features: VisualFeatures, groups: Sequence[QuestionGroup]
+        self, compressor: Compressor, features: VisualFeatures, groups: Sequence[QuestionGroup]
     ) -> list[VisualFeatures]:
         """The features of a clip, once per group, with the question of the group if it has one."""
         return [
             features
             if group.text is None
-            else replace(features, question=self._embed(group.text).to(features.tokens.device))
+            else compressor.with_question(features, group.text, self._embed)
             for group in groups
         ]

@@ -241,7 +241,8 @@ class VideoChat:
             with profile.stage("vision"):
                 features = encoder.encode(frames, method.compressor.needs)
             if text is not None:
-                features = replace(features, question=self.question_embedder(text))
+                embed = self.question_embedder
+                features = method.compressor.with_question(features, text, embed)
             with profile.stage("compress"):
                 compressed = method.compressor.compress(features)
             if clip is not None:

@@ -40,6 +40,8 @@ class Question:
             (`benchmarks.free_form.matches`).
         span: Correct (start, end) in seconds of the file, start <= end, for a question about the
             time of an event; `None` for other questions.
+        other: A question about another clip, which controls read in place of this one; set in jobs
+            with such a control.
     """
 
     id: str
@@ -50,6 +52,7 @@ class Question:
     accepted: tuple[str, ...] = ()
     match: Match = "exact"
     span: tuple[float, float] | None = None
+    other: Question | None = None
 
     def __post_init__(self) -> None:
         """Check that there is one kind of answer and that it is valid."""

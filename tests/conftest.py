@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
-import io
 import os
 import signal
 import subprocess
@@ -156,19 +155,6 @@ def local_ray():
     )
     yield
     ray.shutdown()
-
-
-@pytest.fixture
-def blank_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of reports are built but not drawn: a file of one pixel stands for each.
-
-    For tests of what stands beside them, because drawing them takes nine tenths of a report.
-    """
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.new("RGB", (1, 1)).save(stream, "png")
-    monkeypatch.setattr("jobs.report.plots.png", lambda figure: stream.getvalue())
 
 
 @pytest.fixture

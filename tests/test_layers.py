@@ -40,7 +40,8 @@ FORBIDDEN = {
     # No family imports another one.
     **{family.replace(".", "/"): FAMILIES - {family} for family in FAMILIES},
     "jobs/report/tables": {
-        f"jobs.report.{name}" for name in ("page", "plots", "difference_plots", "compare", "theme")
+        f"jobs.report.{name}"
+        for name in ("page", "plots", "charts", "overview", "compare", "theme")
     },
 }
 HEAVY = {"torch", "ray", "transformers", "pyarrow", "mlflow", "matplotlib"}

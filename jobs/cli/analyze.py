@@ -181,6 +181,6 @@ def _inputs(
     from pipeline.storage.urls import place
 
     job = load_job(recipe, changes)
-    job = replace(job, limit=limit or min(job.limit or most, most))
+    job = replace(job, limit=limit or min(job.limit if isinstance(job.limit, int) else most, most))
     raise_if_unusable(folder.parent, option)
     return job, folder, Locations(place(RUNS), cache).cache_root, Console()

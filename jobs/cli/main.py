@@ -128,7 +128,8 @@ def _report_usage(error: Any) -> int:
         return exit_codes.MISTAKE
     text = " ".join(str(error.format_message()).split()).rstrip(".")
     if isinstance(error.__cause__, ValidationError):  # newer versions of typer
-        text += f", got {error.__cause__.errors()[0]['input']!r}"
+        given = repr(error.__cause__.errors()[0]["input"])
+        text = text.replace("Value error, ", "") + ("" if given in text else f", got {given}")
     context = getattr(error, "ctx", None)
     where = f"; see `{context.command_path} --help`" if context else ""
     print(f"tango: {redacted(text[:1].lower() + text[1:] + where)}", file=sys.stderr)

@@ -15,6 +15,7 @@ from jobs.cli.options import (
     Address,
     Cache,
     Details,
+    Limit,
     OptionalLocation,
     OptionalPositive,
     Output,
@@ -56,7 +57,7 @@ def measure(
     *,
     kind: Literal["evaluate", "sweep", "precompute"],
     set_: Set = [],
-    limit: OptionalPositive = None,
+    limit: Limit = None,
     output: Output = RUNS,
     cache: Cache = None,
     tracking_uri: Tracking = None,
@@ -81,7 +82,6 @@ def measure(
     Args:
         recipe: YAML recipe, e.g. one of jobs/recipes.
         kind: The command.
-        limit: Only the first N clips of every benchmark.
         resume: Continue this run; failed clips are retried.
         steal: Take over the run from a running driver.
         continue_: Resume this job's unfinished run.
@@ -149,7 +149,7 @@ def measure_load(
     recipe: Path,
     *,
     set_: Set = [],
-    limit: OptionalPositive = None,
+    limit: Limit = None,
     cache: Annotated[str, Details(callback=expanded)] = CACHE,
     output: Path = Path("load"),
     concurrency: list[int] = [1, 4, 16, 64],
@@ -165,7 +165,6 @@ def measure_load(
 
     Args:
         recipe: Recipe whose model, methods, engine and clips to use.
-        limit: Only the first N clips of every benchmark.
         cache: Directory or URL of the token caches.
         output: Directory that receives load.md, load.png and load.json.
         concurrency: Requests that are always in flight (closed loop); may be repeated.

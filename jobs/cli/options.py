@@ -10,12 +10,14 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import typer
 
+from jobs.units import clip_limit
 from pipeline.redaction import holds_credentials, redacted
 from tango_core.errors import InputError
 
@@ -103,6 +105,16 @@ def expanded(value: Any) -> Any:
     return value if "://" in value else str(Path(os.path.expanduser(value)))
 
 
+def width() -> int | None:
+    """Maximum width of a table on standard output; `None` if that is no terminal."""
+    from rich.console import Console
+
+    from jobs.report.tables.cells import table_width
+
+    console = Console()
+    return table_width(console.is_terminal, console.width)
+
+
 app = typer.Typer(
     name="tango",
     help="Training-free video-token pruning: encode every clip once, compare every method.",
@@ -123,6 +135,25 @@ Number = Annotated[int, Details(min=0)]
 Positive = Annotated[int, Details(min=1)]
 OptionalPositive = Annotated[int | None, Details(min=1)]
 
+
+def _limit(text: str) -> int | float | None:
+    value: object = text
+    with suppress(ValueError):
+        value = int(text) if text.isdecimal() else float(text)
+    try:
+        return clip_limit(value)
+    except InputError as error:
+        raise typer.BadParameter(f"it {error}, got {text!r}") from error
+
+
+Limit = Annotated[
+    float | None,
+    Details(
+        parser=_limit,
+        metavar="N|SHARE",
+        help="Only the first N clips of every benchmark, or this share of them, e.g. 0.1.",
+    ),
+]
 Set = Annotated[list[str], Details(help="Change one key: --set method.retention=0.2.")]
 Output = Annotated[
     str,

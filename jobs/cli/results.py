@@ -83,19 +83,36 @@ def report(
 
 
 @command(app)
-def export(run: Run, *, format_: Format, output: Path | None = None) -> None:
-    """Write a run's answers as VLMEvalKit or lmms-eval would have written them.
+def export(
+    run: Run,
+    *,
+    format_: Literal["vlmevalkit", "lmms_eval", "hub"],
+    output: Path | None = None,
+    repository: str | None = None,
+) -> None:
+    """Write a run's answers in a harness's files, or as a repository for the Hugging Face hub.
 
     Args:
+        format_: Harness whose file format is used; hub for a data set with its card, and scores
+            for the model's repository (.eval_results).
         output: Directory to write to.  [default: RUN/export/FORMAT]
+        repository: With --format hub: id that the data set will have, which the scores name.
     """
     if output is not None:
         raise_if_unusable(output)
+    if repository is not None and format_ != "hub":
+        raise InputError("--repository has no effect without --format hub; leave it out")
     where = place(run)
-    from jobs.harness.exchange import export_run
-
     with local_copy(where) as folder:
-        for path in export_run(folder, format_, output):
+        if format_ == "hub":
+            from jobs.runs.hub import export_to_hub
+
+            paths = export_to_hub(folder, output, repository)
+        else:
+            from jobs.harness.exchange import export_run
+
+            paths = export_run(folder, format_, output)
+        for path in paths:
             print(where / str(path.relative_to(folder)) if path.is_relative_to(folder) else path)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from jobs.cli.completion import run_names
-from jobs.cli.options import RUNS, Baselines, Details, Json, Location, On, command, expanded
+from jobs.cli.options import RUNS, Baselines, Details, Json, Location, On, command, expanded, width
 from pipeline.storage.urls import raise_if_secret
 
 app = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs.")
@@ -42,7 +42,7 @@ def ls(
     if json:
         print(runs_json(found))
     else:
-        print(runs_table(found, _width()) if found else f"no runs in {', '.join(roots)}")
+        print(runs_table(found, width()) if found else f"no runs in {', '.join(roots)}")
 
 
 @command(app)
@@ -52,7 +52,7 @@ def show(run: Run, *, root: Root = RUNS, json: Json = False) -> None:
     from jobs.runs.show import shown, shown_json
 
     found = find_run(run, root)
-    print(shown_json(found) if json else shown(found, _width()))
+    print(shown_json(found) if json else shown(found, width()))
 
 
 @command(app)
@@ -69,12 +69,21 @@ def rm(names: Several, *, root: Root = RUNS, yes: bool = False) -> int:
 
 @command(app)
 def compare(
-    names: Several, *, root: Root = RUNS, baseline: Baselines = [], on: On = "common"
+    names: Several,
+    *,
+    root: Root = RUNS,
+    baseline: Baselines = [],
+    on: On = "common",
+    format_: Literal["terminal", "markdown", "latex", "csv"] = "terminal",
 ) -> None:
-    """Print the cells of several runs in one table; `tango report` writes pages and files."""
+    """Print the cells of several runs in one table; `tango report` writes pages and files.
+
+    Args:
+        format_: A table for the terminal, to paste into a text, or (csv) with unrounded numbers.
+    """
     from jobs.runs.show import compared
 
-    print(compared(names, root, baselines=baseline, on=on, max_width=_width()))
+    print(compared(names, root, format_, baselines=baseline, on=on, max_width=width()))
 
 
 @command(app)
@@ -87,11 +96,4 @@ def replicates(names: Several, *, output: Location, root: Root = RUNS) -> None:
     raise_if_secret(output)
     from jobs.runs.show import replicated
 
-    print(replicated(names, root, output, max_width=_width()))
-
-
-def _width() -> int | None:
-    """Maximum width of a table in characters."""
-    from jobs.run.progress import Display
-
-    return Display.on(Console()).table_width
+    print(replicated(names, root, output, max_width=width()))

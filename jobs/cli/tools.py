@@ -1,4 +1,4 @@
-"""The commands `tango ask`, `serve`, `train-tiny` and `check-method`, which create no run."""
+"""The commands `tango ask`, `list`, `serve`, `train-tiny` and `check-method`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from jobs.cli.completion import method_names, model_names
 from jobs.cli.options import (
     CACHE,
     Details,
+    Json,
     Location,
     Number,
     OptionalLocation,
@@ -20,6 +21,7 @@ from jobs.cli.options import (
     app,
     command,
     expanded,
+    width,
 )
 from tango_core.errors import InputError
 
@@ -89,6 +91,26 @@ def ask(
     for warning in filter(None, (*answer.warnings, chat.spec.note)):
         say(f"note: {warning}", style="dim")
     return exit_codes.of(answer.status != "unparsed")
+
+
+@command(app, "list")
+def list_(
+    kind: Annotated[Literal["methods", "models", "benchmarks", "recipes"], Details(metavar="KIND")],
+    *,
+    json: Json = False,
+) -> None:
+    """List methods, models, benchmarks or recipes: what each is, where it is from, what it needs.
+
+    Args:
+        kind: methods, models, benchmarks or recipes.
+    """
+    from json import dumps
+
+    from jobs.catalogue import entries, table
+
+    print(
+        dumps([one._asdict() for one in entries(kind)], indent=2) if json else table(kind, width())
+    )
 
 
 @command(app)

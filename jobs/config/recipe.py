@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
+from decimal import Decimal
 from itertools import product
+from math import ceil
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    Field,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from jobs.config.errors import RecipeError as RecipeError
@@ -37,10 +35,14 @@ from jobs.config.sections import (
     ModelSection,
     TrackingSection,
 )
+from jobs.units import clip_limit
 from pipeline.clips import Pools
 from tango_core.errors import InputError, UserError
 from tango_core.extensions import short_name
 from tango_core.models.options import EngineName
+
+if TYPE_CHECKING:
+    from tango_core.benchmarks import Benchmark
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -68,7 +70,7 @@ class Job:
         mode: `throughput`, or `profile` to measure latencies: serial, one question at a time,
             after a warm-up.
         max_failures: Number of clips that may fail; if more fail, the exit code is 1.
-        limit: Use only the first `limit` clips of every benchmark.
+        limit: Use only the first clips of every benchmark: a number, or a share such as 0.1.
         shard: `i/n`: use only every n-th clip, starting at the i-th (0-based); for arrays of
             independent jobs.
         hash_content: Identify files by their bytes instead of size and modification time.
@@ -93,7 +95,7 @@ class Job:
     engine: EngineName = "native"
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
-    limit: Annotated[int, Field(ge=1)] | None = None
+    limit: Annotated[int | float | None, BeforeValidator(clip_limit)] = None
     shard: Annotated[str, Field(pattern=r"^\d+/[1-9]\d*$")] | None = None
     hash_content: bool = False
     infeasible: Literal["error", "skip"] = "error"
@@ -118,6 +120,12 @@ class Job:
     def all_benchmarks(self) -> tuple[BenchmarkSection, ...]:
         """The benchmarks of `benchmark` or `benchmarks`."""
         return self.benchmarks or ((self.benchmark,) if self.benchmark else ())
+
+    def clips_of(self, benchmark: Benchmark) -> int | None:
+        """Maximum number of clips of a benchmark; a share is rounded up, as harnesses do."""
+        if not isinstance(self.limit, float):
+            return self.limit
+        return ceil(Decimal(str(self.limit)) * sum(1 for _ in benchmark.expected_items()))
 
     @property
     def all_methods(self) -> tuple[tuple[str, dict[str, Any]], ...]:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from jobs.report.gallery import gallery
 from jobs.report.notes import (
+    CONTROLS_CAPTION,
     On,
     cell_notes,
     common_questions,
-    control_notes,
+    control_sentences,
+    controls_table,
     lost_answers_notes,
     question_notes,
     right_wrong,
@@ -24,7 +26,7 @@ from jobs.report.tables.cells import cell_files
 from jobs.report.tables.paper import paper_table
 from jobs.results.baselines import full_index, with_baselines
 from jobs.results.cell_summary import CellSummary, RunSummary
-from jobs.results.comparisons import RightWrong
+from jobs.results.comparisons import RightWrong, against_controls
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.measurements import add_reason, sorted_reasons
 from jobs.results.outcomes import compare_cells
@@ -286,9 +288,11 @@ def _write_page(
     found: ComparedRuns, folder: Path, clips: Sequence[str] = (), *, several: bool = False
 ) -> Path:
     """Write the page with its plots, and `controls.md` if there is a control."""
-    notes = list(found.notes)
-    if are_ranked(found.cells):
-        notes += control_notes(found.cells, found.answers, folder)
+    controlled = against_controls(found.cells, found.answers) if are_ranked(found.cells) else ()
+    if controlled:
+        table = controls_table(controlled).markdown()
+        parts = [*control_sentences(controlled), table, CONTROLS_CAPTION]
+        _write(folder, "controls.md", "\n\n".join(parts))
     if several:
         summary, facts = found.summary_and_facts()
     else:
@@ -303,10 +307,12 @@ def _write_page(
         summary,
         facts,
         jobs=jobs,
-        notes=notes,
+        notes=found.notes,
         clips=clips,
         plots_in=folder / "plots",
         viewer="" if several else viewer_of(folder),
+        answers=found.answers,
+        controlled=controlled,
     )
     Storage.at(folder).write(REPORT_FILE, page.encode())
     return folder / REPORT_FILE

@@ -7,11 +7,12 @@ Exception: files for harnesses (`jobs/harness`), in which replies must be byte-i
 from __future__ import annotations
 
 import csv
+import html
 import io
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from jobs.results.quantities import Comparison
 from tango_core.metrics import Estimate
@@ -58,6 +59,19 @@ def markdown_text(text: str) -> str:
     return _TAG.sub(r"\\<", literal)
 
 
+class Html(str):
+    """Text that is HTML already; templates and `escaped` leave it as it is."""
+
+    def __html__(self) -> str:
+        """The text, as templates ask for it."""
+        return str(self)
+
+
+def escaped(value: object) -> Html:
+    """Escape text for HTML."""
+    return value if isinstance(value, Html) else Html(html.escape(printable(str(value))))
+
+
 def latex_text(text: str) -> str:
     """Escape text for LaTeX."""
     return _one_line(text).translate(_LATEX)
@@ -73,6 +87,9 @@ DASH = "-"
 _NARROWEST = 6
 
 Row = Sequence[str]
+# The formats of `Table.render`.
+Format = Literal["text", "markdown", "csv", "latex", "html"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -173,6 +190,25 @@ class Table:
     def of(cls, rows: Sequence[Mapping[str, object]]) -> Table:
         """Build a table from mappings that have the same keys."""
         return cls(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
+
+    def render(self, form: Format) -> str:
+        """The table in one of `FORMATS`, without a trailing newline."""
+        if form == "text":
+            return "\n".join(self.plain(rule=True))
+        return str(getattr(self, form)()).removesuffix("\n")
+
+    def html(self) -> Html:
+        """An HTML table; the first column names its rows, and `Html` values stay as they are."""
+        kinds = [' class="text"'] * self.text_columns
+        kinds += [""] * (len(self.header) - self.text_columns)
+        columns = zip(kinds, self.header, strict=True)
+        head = "".join(f'<th scope="col"{kind}>{escaped(name)}</th>' for kind, name in columns)
+        lines = [f"<table><thead><tr>{head}</tr></thead><tbody>"]
+        for first, *others in self.rows:
+            values = zip(kinds[1:], others, strict=True)
+            texts = "".join(f"<td{kind}>{escaped(value)}</td>" for kind, value in values)
+            lines.append(f'<tr><th scope="row">{escaped(first)}</th>{texts}</tr>')
+        return Html("\n".join([*lines, "</tbody></table>"]))
 
     def markdown(self) -> str:
         """A GitHub-flavoured Markdown table."""

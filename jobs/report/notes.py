@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -15,10 +16,8 @@ from jobs.results.baselines import unpaired_notes
 from jobs.results.cell_summary import CellSummary, counted_unit, metric_title
 from jobs.results.comparisons import (
     AgainstControl,
-    Answers,
     ControlledRetention,
     RightWrong,
-    against_controls,
 )
 from jobs.results.facts import JobFacts
 from jobs.results.outcomes import Outcomes, places
@@ -26,7 +25,7 @@ from jobs.results.quantities import are_ranked, rule_notes, unread_notes
 from jobs.results.summary import Reduction
 from pipeline.progress.parts import Digests
 from tango_core.errors import InputError
-from tango_core.metrics import ACCURACY
+from tango_core.metrics import ACCURACY, Comparison
 
 
 def cell_notes(cells: Sequence[CellSummary], runs: Iterable[JobFacts]) -> list[str]:
@@ -47,19 +46,25 @@ def cell_notes(cells: Sequence[CellSummary], runs: Iterable[JobFacts]) -> list[s
 
 
 def few_clips_notes(cells: Iterable[CellSummary]) -> list[str]:
-    """Note about differences without an interval because too few clips changed."""
-    few: dict[str, list[int]] = {}
+    """Notes about differences without an interval because too few clips changed."""
+    few: dict[str, list[Comparison]] = {}
+    totals: Counter[str] = Counter()
     for cell in cells:
         for versus in (cell.versus_full, *cell.versus.values()):
-            if versus and versus.paired and versus.paired.too_few_clips:
-                few.setdefault(cell.benchmark, []).append(versus.paired.num_changed_clips)
-    spans = []
-    for name, counts in few.items():
-        low, high = min(counts), max(counts)
-        span = f"{low}" if low == high else f"{low} to {high}"
-        spans.append(f"{span} clip{'' if low == high == 1 else 's'} of {name}")
-    sentence = f"Too few clips changed for an interval of some differences: {', '.join(spans)}."
-    return [sentence] if few else []
+            if versus and versus.paired:
+                totals[cell.benchmark] += 1
+                if versus.paired.too_few_clips:
+                    few.setdefault(cell.benchmark, []).append(versus.paired)
+    sentences = []
+    for name, found in few.items():
+        most, clips = max(one.num_changed_clips for one in found), found[0].num_clips
+        changed = f"at most {most:,}" if most else "none"
+        sentences.append(
+            f"{len(found):,} of {totals[name]:,} differences on {name} have no interval: the two "
+            f"methods differ in {changed} of {clips:,} clips, too few clips to say how sure they "
+            "are."
+        )
+    return sentences
 
 
 def incomplete_group_notes(cells: Iterable[CellSummary]) -> list[str]:
@@ -202,21 +207,10 @@ def shown_notes(runs: Sequence[tuple[str, Mapping[str, Outcomes]]]) -> list[str]
     return sentences
 
 
-def control_notes(cells: Sequence[CellSummary], answers: Answers, folder: Path) -> list[str]:
-    """Comparisons with the best control, one sentence per retention with a control.
-
-    Args:
-        cells: Cells of one run or of several.
-        answers: Returns the answers of the cell at an index; called only if there is a control.
-        folder: Receives `controls.md` if there is a control.
-    """
-    found = against_controls(cells, answers)
+def control_sentences(found: Sequence[ControlledRetention]) -> list[str]:
+    """Comparisons with the best control, one sentence per retention."""
     several = len({one.control.benchmark for one in found}) > 1
-    sentences = [_sentence(one, several) for one in found]
-    if found:
-        text = "\n\n".join([*sentences, controls_markdown(found)])
-        (folder / "controls.md").write_text(text, encoding="utf-8")
-    return sentences
+    return [_sentence(one, several) for one in found]
 
 
 def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
@@ -228,8 +222,8 @@ def right_wrong(reduction: Reduction, cell: CellSummary) -> RightWrong:
     return RightWrong(keys, clips, values[counts], headline.right_wrong)
 
 
-def controls_markdown(found: Iterable[ControlledRetention]) -> str:
-    """Markdown table of all comparisons, with accuracy by VTC-Bench's filter, in %."""
+def controls_table(found: Iterable[ControlledRetention]) -> Table:
+    """Table of all comparisons with controls, with accuracy by VTC-Bench's filter, in %."""
     rows = []
     for one in found:
         for method in one.methods:
@@ -250,13 +244,16 @@ def controls_markdown(found: Iterable[ControlledRetention]) -> str:
                 row["where the control fails"] = f"{percent(parts.hard)} ({parts.num_hard})"
                 row["where it does not"] = f"{percent(parts.easy)} ({parts.num_easy})"
             rows.append(row)
-    return replace(Table.of(rows), text_columns=5).markdown() + (
-        "\n\nDifference to the best control at the retention in points, paired by question; p by "
-        "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
-        "accuracies on questions that all tokens answer rightly, where the control fails and where "
-        "it does not, with the number of questions. A control called full with a setting of the "
-        "model has all tokens of a smaller input, as a share of those of the methods' input.\n"
-    )
+    return replace(Table.of(rows), text_columns=5)
+
+
+CONTROLS_CAPTION = (
+    "Difference to the best control at the retention in points, paired by question; p by "
+    "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
+    "accuracies on questions that all tokens answer rightly, where the control fails and where "
+    "it does not, with the number of questions. A control called full with a setting of the "
+    "model has all tokens of a smaller input, as a share of those of the methods' input."
+)
 
 
 def _sentence(one: ControlledRetention, several: bool) -> str:
@@ -278,13 +275,16 @@ def _sentence(one: ControlledRetention, several: bool) -> str:
     for verdict, word in words.items():
         own = [m for m in one.methods if m.verdict == verdict]
         if own:
-            listed = ", ".join(f"{m.cell.series} ({_difference(m)})" for m in own)
-            parts.append(f"{word}: {listed}.")
-    unequal = [m.cell for m in one.methods if m.equal_tokens is False]
-    if unequal:
-        kept = ", ".join(f"{c.series} ({percent(c.equivalent_retention)} %)" for c in unequal)
-        parts.append(f"Not asked at truly equal tokens: {kept}.")
+            parts.append(f"{word}: {', '.join(map(_compared, own))}.")
     return " ".join(parts)
+
+
+def _compared(method: AgainstControl) -> str:
+    """A method with its difference to the control, and its tokens where they are not equal."""
+    kept = ""
+    if method.equal_tokens is False:
+        kept = f" with {percent(method.cell.equivalent_retention)} % of the tokens"
+    return f"{method.cell.series} ({_difference(method)}{kept})"
 
 
 def _difference(method: AgainstControl) -> str:

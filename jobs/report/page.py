@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
-from collections.abc import Mapping, Sequence
-from functools import partial
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
-from jobs.report import formatting
-from jobs.report.plots import Plot, draw_forests, draw_plots, save_plots
-from jobs.report.tables.breakdowns import all_scores, breakdowns
-from jobs.report.tables.cells import labels, tables_of_cells
-from jobs.report.theme import CSS_SCALE, DARK
-from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, metric_title
+from jobs.report import charts
+from jobs.report.formatting import (
+    DASH,
+    Html,
+    Table,
+    difference,
+    difference_interval,
+    escaped,
+    estimate_percent,
+    interval,
+    milliseconds,
+    p_value,
+    percent,
+    times,
+)
+from jobs.report.notes import CONTROLS_CAPTION, control_sentences, controls_table
+from jobs.report.overview import overview
+from jobs.report.plots import draw_forests, draw_plots, save_plots
+from jobs.report.tables.breakdowns import Breakdown, all_scores, breakdowns
+from jobs.report.tables.cells import cells_table, labels, tables_of_cells
+from jobs.results.cell_summary import CellSummary, RunSummary, headline_title
+from jobs.results.comparisons import Answers, ControlledRetention
 from jobs.results.facts import JobFacts
+from jobs.results.quantities import FailureList, rule_notes
 from jobs.units import human_age
 from jobs.viewer.links import list_link
 from tango_core.benchmarks import facts_of
@@ -56,8 +71,226 @@ def failures_link(
     )
 
 
+def render_html(
+    summary: RunSummary,
+    facts: JobFacts,
+    *,
+    jobs: Mapping[str, str],
+    notes: Sequence[str] = (),
+    clips: Sequence[str] = (),
+    plots_in: Path | None = None,
+    viewer: str = "",
+    answers: Answers | None = None,
+    controlled: Sequence[ControlledRetention] = (),
+) -> str:
+    """Render the page as HTML; all data is escaped.
+
+    Args:
+        summary: Summary of one run or of several.
+        facts: Recorded facts of the run.
+        jobs: Resolved jobs as YAML, by title.
+        notes: Sentences about problems.
+        clips: Figures of clips as escaped HTML, from `gallery`.
+        plots_in: Receives the plots of the page as files; `None` writes none.
+        viewer: Relative link to the exported viewer of the run; "" for no links.
+        answers: Returns the answers of the cell at an index, to compare the two best methods.
+        controlled: Comparisons with the best control.
+    """
+    cells = summary.cells
+    plots, forests = draw_plots(cells), draw_forests(cells)
+    if plots_in is not None:
+        save_plots([*plots, *forests], plots_in)
+    rules = rule_notes(cells)
+    problems = [note for note in notes if note not in rules]
+    has_full = any(cell.is_baseline for cell in cells)
+
+    def link(cell: CellSummary, groups: Sequence[tuple[str, str]]) -> str:
+        return failures_link(viewer, cell, groups, has_full=has_full)
+
+    environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
+    return environment.get_template("report.html.j2").render(
+        title=f"{', '.join(dict.fromkeys(c.benchmark for c in cells))} with {facts.model}",
+        facts=facts,
+        size=_size(summary),
+        styles=Html(charts.STYLE),
+        light=Html(charts.variables(0)),
+        dark=Html(charts.variables(1)),
+        overview=overview(summary, cells, problems, answers=answers, controlled=controlled),
+        scores=[(name, score_table(own).html()) for name, own in tables_of_cells(cells)],
+        headline=headline_title(cells),
+        all_columns=cells_table(cells).html(),
+        all_scores=all_scores(cells),
+        with_harness=any(cell.harness is not None for cell in cells),
+        rules=rules,
+        control_sentences=control_sentences(controlled),
+        controls=controls_table(controlled).html() if controlled else "",
+        controls_caption=CONTROLS_CAPTION,
+        plots=plots,
+        forests=forests,
+        breakdowns=[(one.name, breakdown_table(one, link).html()) for one in breakdowns(cells)],
+        clips=clips,
+        viewer=viewer,
+        latency=latency_table(cells),
+        profile=facts.mode == "profile",
+        limit=encoder_limit(cells),
+        failures=failure_table(summary.failures),
+        num_more=summary.failures.num_more,
+        options=options_table(facts).html(),
+        provenance=Table(["what", "value"], provenance(facts, summary), 2).html(),
+        jobs=jobs,
+    )
+
+
+def _size(summary: RunSummary) -> str:
+    """What the run did, in a sentence."""
+    counts, cache = summary.counts, summary.cache
+    clips = f"{counts.num_clips:,} clips{' summed over runs' if summary.runs else ''}"
+    parts = [
+        f"{len(summary.cells):,} cells, {clips}, {counts.num_different:,} questions, "
+        f"{counts.num_answered + counts.num_unparsed:,} answers",
+        f"{cache.hits:,} of {cache.lookups:,} token sets from the cache",
+    ]
+    if summary.throughput.wall_s is not None:
+        parts.append(human_age(summary.throughput.wall_s))
+    return ", ".join(parts)
+
+
+def _with_small(text: str, small: str) -> Html:
+    """A number with a smaller text."""
+    return Html(f"{escaped(text)} <small>{escaped(small)}</small>") if small else escaped(text)
+
+
+def _rounded(text: str) -> str:
+    """Numbers of an interval without decimals; the table of all columns has them."""
+    return re.sub(r"(\d+\.\d+)", lambda match: f"{float(match[1]):.0f}", text)
+
+
+def _strip(cell: CellSummary) -> Html:
+    """The headline and its interval as a picture, with a line for the value of `full`."""
+    score, versus = cell.headline, cell.versus_full
+    if score is None:
+        return Html()
+    full = ""
+    if versus and versus.paired:
+        place = 100 * (score.value - versus.paired.difference)
+        full = f'<i class="full" style="left:{place:.1f}%"></i>'
+    return Html(
+        f'<span class="strip"><i class="range" style="left:{100 * score.low:.1f}%;'
+        f'width:{100 * (score.high - score.low):.1f}%"></i>{full}'
+        f'<i class="dot" style="left:{100 * score.value:.1f}%"></i></span>'
+    )
+
+
+def score_table(cells: Sequence[CellSummary]) -> Table:
+    """The columns that readers need first; `cells_table` has all."""
+    failed = any(cell.counts.num_failed for cell in cells)
+    rows = []
+    for label, cell in zip(labels(cells), cells, strict=True):
+        row: dict[str, object] = {
+            "cell": label,
+            f"{headline_title(cells)} %": _with_small(
+                estimate_percent(cell.headline), _rounded(interval(cell.headline))
+            ),
+            "95 % interval": _strip(cell),
+        }
+        for name, versus in cell.baselines.items():
+            row[f"vs {name}, points"] = _with_small(
+                difference(versus), _rounded(difference_interval(versus))
+            )
+            row[f"p {name}" if cell.versus else "p"] = p_value(versus)
+        row["tokens %"] = percent(cell.equivalent_retention)
+        row["first token ms"] = milliseconds(cell.first_token_ms)
+        if failed:
+            row["failed"] = str(cell.counts.num_failed)
+        rows.append(row)
+    return Table.of(rows)
+
+
+def breakdown_table(
+    table: Breakdown, link: Callable[[CellSummary, Sequence[tuple[str, str]]], str]
+) -> Table:
+    """Scores by group; a number links to the questions behind it where there is a viewer."""
+    header = ["cell"]
+    header += [_with_small(value, f"n={count}") for value, count in table.columns]
+    header += [_with_small(table.mean, f"n={table.mean_count}")] if table.mean else []
+    rows = []
+    for cell, label, estimates in table.rows:
+        row: list[object] = [label]
+        for (value, _), one in zip(table.columns, estimates, strict=True):
+            text = escaped(estimate_percent(one))
+            if url := one and link(cell, table.groups_of(value)):
+                text = Html(f'<a href="{escaped(url)}">{text}</a>')
+            share = round(36 * one.value) if one else 0
+            title = f"{interval(one)} %, n = {one.num_questions}" if one else "no question"
+            row.append(
+                Html(f'<span class="heat" style="--heat:{share}%" title="{title}">{text}</span>')
+            )
+        rows.append([*row, *([percent(cell.macro)] if table.mean else [])])
+    return Table(header, rows)
+
+
+def latency_table(cells: Sequence[CellSummary]) -> Html | None:
+    """Median and 90th percentile of every stage; `None` if nothing was measured."""
+    stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
+    rows = []
+    for label, cell in zip(labels(cells), cells, strict=True):
+        texts: list[str] = []
+        for stage in stages:
+            time = cell.latency_ms.get(stage)
+            small = f"{milliseconds(time.p90)} n={time.n:,}" if time else ""
+            texts.append(_with_small(milliseconds(time.p50 if time else None), small))
+        versus = cell.versus_full
+        texts += [
+            times(getattr(versus, key, None)) for key in ("ttft_speedup", "first_token_speedup")
+        ]
+        rows.append([label, *texts])
+    names = [stage.replace("_", " ") for stage in stages]
+    table = Table(["cell", *names, "TTFT speed-up", "first token speed-up"], rows)
+    return table.html() if stages else None
+
+
+def encoder_limit(cells: Sequence[CellSummary]) -> str:
+    """How much sooner the first token can come at most, as the encoder's time stays."""
+    for cell in cells:
+        vision = cell.p50("vision")
+        if cell.is_baseline and cell.first_token_ms and vision:
+            return (
+                f"Of the {milliseconds(cell.first_token_ms)} ms to the first token with all tokens "
+                f"the vision encoder takes {milliseconds(vision)} ms: a method that prunes behind "
+                f"it is at most {cell.first_token_ms / vision:.2f} times as fast."
+            )
+    return ""
+
+
+def failure_table(failures: FailureList) -> Html | None:
+    """Reasons of failures; `None` if nothing failed."""
+    rows = []
+    for one in failures.reasons:
+        examples = ", ".join(one.examples) + (" ..." if one.clips > len(one.examples) else "")
+        rows.append([one.status, one.error, examples, str(one.clips), str(one.questions)])
+    header = ["status", "reason", "first clips", "clips", "questions"]
+    return Table(header, rows, text_columns=3).html() if rows else None
+
+
+def options_table(facts: JobFacts) -> Table:
+    """Options of every method; cells with equal options share a row."""
+    cells_of: dict[tuple[str, str], list[float]] = {}
+    for cell in facts.cells:
+        options = "; ".join(
+            f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}"
+            for name, value in cell.options.items()
+        )
+        series = " ".join(word for word in cell.name.split(" ") if not word.startswith("r="))
+        cells_of.setdefault((series, options), []).append(cell.retention)
+    rows = [
+        [name, ", ".join(f"{100 * one:g}" for one in dict.fromkeys(shares)), options or DASH]
+        for (name, options), shares in cells_of.items()
+    ]
+    return Table(["method", "tokens asked %", "options"], rows, text_columns=3)
+
+
 def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
-    """Everything needed to reproduce the run besides the job: versions, devices, options."""
+    """Everything needed to reproduce the run besides the job: versions, devices."""
     clips_per_s = summary.throughput.clips_per_s
     owner = f" of the {summary.peak_of}" if summary.peak_of else ""
     known = {
@@ -70,79 +303,6 @@ def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
         "clips per second": f"{clips_per_s:.3g}" if clips_per_s else "",
         "peak memory": "" if summary.peak_gib is None else f"{summary.peak_gib:.2f} GiB{owner}",
         "float32 products": ", ".join(f"{k} {v}" for k, v in facts.float32_products.items()),
-        **facts.versions,
+        "libraries": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
     }
-    options = {
-        f"options of {cell.name}": json.dumps(dict(cell.options), default=str)
-        for cell in facts.cells
-        if cell.options
-    }
-    return [(name, value) for name, value in {**known, **options}.items() if value]
-
-
-def render_html(
-    summary: RunSummary,
-    facts: JobFacts,
-    *,
-    jobs: Mapping[str, str],
-    notes: Sequence[str] = (),
-    clips: Sequence[str] = (),
-    plots_in: Path | None = None,
-    viewer: str = "",
-) -> str:
-    """Render the page as HTML; all data is escaped.
-
-    Args:
-        summary: Summary of one run or of several.
-        facts: Recorded facts of the run.
-        jobs: Resolved jobs as YAML, by title.
-        notes: Sentences to print under the table of cells.
-        clips: Figures of clips as escaped HTML, from `gallery`.
-        plots_in: Receives the plots of the page as files, light theme; `None` writes none.
-        viewer: Relative link to the exported viewer of the run; "" for no links.
-    """
-    cells = summary.cells
-    plots, forests = draw_plots(cells), draw_forests(cells)
-    if plots_in is not None:
-        save_plots({**plots, **forests}, plots_in)
-    environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
-    environment.filters |= {n: one for n, one in vars(formatting).items() if callable(one)}
-    environment.filters["macro_group"] = lambda benchmark: facts_of(benchmark).macro_group
-    return environment.get_template("report.html.j2").render(
-        summary=summary,
-        facts=facts,
-        cells=cells,
-        metric_title=metric_title,
-        human_age=human_age,
-        headline=headline_title(cells),
-        groups=[
-            (title, list(zip(labels(members), members, strict=True)))
-            for title, members in tables_of_cells(cells)
-        ],
-        notes=notes,
-        plots=_both_themes(plots, draw_plots(cells, DARK)),
-        forests=_both_themes(forests, draw_forests(cells, DARK)),
-        clips=clips,
-        all_scores=all_scores(cells),
-        breakdowns=breakdowns(cells),
-        link=partial(failures_link, viewer, has_full=any(c.is_baseline for c in cells)),
-        viewer=viewer,
-        labelled=list(zip(labels(cells), cells, strict=True)),
-        stages=list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms)),
-        provenance=provenance(facts, summary),
-        jobs=jobs,
-    )
-
-
-def _both_themes(light: Mapping[str, Plot], dark: Mapping[str, Plot]) -> list[dict[str, object]]:
-    """Figures with their captions, in both themes, as base64."""
-    return [
-        {
-            "caption": plot.caption,
-            # Bytes 16 to 19 of a PNG are its width in pixels.
-            "width": round(struct.unpack(">I", plot.image[16:20])[0] * CSS_SCALE),
-            "light": base64.b64encode(plot.image).decode(),
-            "dark": base64.b64encode(dark[name].image).decode(),
-        }
-        for name, plot in light.items()
-    ]
+    return [(name, value) for name, value in known.items() if value]

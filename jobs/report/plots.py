@@ -1,110 +1,74 @@
-"""The plots of a report, with their file names and captions.
-
-All are drawn without a display and without matplotlib's global state.
-"""
+"""The plots of a report as SVG, each with the table of its numbers."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-from jobs.report.difference_plots import Series, caption_of, forest_plot
-from jobs.report.formatting import milliseconds, shortened
+from jobs.report import charts
+from jobs.report.charts import Axis, Panel, axis_around
+from jobs.report.formatting import (
+    DASH,
+    Html,
+    Table,
+    corrected_p,
+    estimate_percent,
+    interval,
+    milliseconds,
+    percent,
+    points,
+    shortened,
+)
 from jobs.report.tables.cells import labels, tables_of_cells
-from jobs.report.theme import LIGHT, Style, Theme, handles_of, legend, new_figure, note, png, title
-from jobs.results.cell_summary import CellSummary, headline_title
-from jobs.results.comparisons import families_of
+from jobs.results.cell_summary import CellSummary, headline_title, metric_title
+from jobs.results.comparisons import Family, GroupDifference, families_of
 from jobs.results.quantities import are_ranked
-from tango_core.metrics import ACCURACY
+from jobs.results.replicates import ReplicatedCell
+from tango_core.compressors import CONTROLS
+from tango_core.metrics import Comparison
 
-_LETTERS_PER_INCH = 11.5
-# (colour, marker) by name of a cell's series.
-Styles = Mapping[str, tuple[str, str]]
-
-
-def _by_benchmark(cells: Sequence[CellSummary]) -> dict[str, list[CellSummary]]:
-    found: dict[str, list[CellSummary]] = {}
-    for cell in cells:
-        found.setdefault(cell.benchmark, []).append(cell)
-    return found
+# Maximum number of rows of a panel of differences; the values with most questions are drawn.
+MOST_VALUES = 40
+_LONGEST_VALUE = 18
+# Returns the name of a cell's series: cells of a series differ only in retention.
+Series = Callable[[CellSummary], str]
 
 
-def _in_percent(cell: CellSummary) -> tuple[float, float, float]:
-    """Headline metric of a cell that has one, and both ends of its interval."""
-    score = cell.headline
-    assert score is not None
-    return 100 * score.value, 100 * score.low, 100 * score.high
+@dataclass(frozen=True)
+class Plot:
+    """A figure.
 
-
-def score_plot(
-    cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
-) -> Figure:
-    """Headline metrics over the requested retention with 95 % intervals, one panel per benchmark.
-
-    Args:
-        cells: At least one cell, each with a headline metric.
-        series: Gives the name of a cell's series.
-        styles: Colour and marker of every series but that of all tokens.
-        theme: Colours.
+    Attributes:
+        name: Name of its file without a suffix.
+        caption: Title.
+        panels: SVG of each panel, the legend last.
+        table: Its numbers.
     """
-    benchmarks = _by_benchmark(cells)
-    columns = min(2, len(benchmarks))
-    rows = -(-len(benchmarks) // columns)
-    width = 7.6 if columns == 1 else 11.0
-    longest = max(map(len, styles), default=0)
-    fitting = max(1, min(6, 1 + len(styles), int(width * _LETTERS_PER_INCH / (longest + 8))))
-    height = 0.3 + 3.6 * rows + 0.22 * -(-(1 + len(styles)) // fitting)
-    figure, panels = new_figure((width, height), theme, rows, columns, used=len(benchmarks))
-    for panel, (benchmark, own) in zip(panels, benchmarks.items(), strict=True):
-        _panel_score(panel, own, series, styles, theme)
-        title(panel, benchmark, theme)
-    legend(figure, handles_of(panels), theme, loc="outside lower center", ncols=fitting)
-    return figure
+
+    name: str
+    caption: str
+    panels: Sequence[Html]
+    table: Table
 
 
-def _panel_score(
-    panel: Axes, cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
-) -> None:
-    """Draw one benchmark: the baseline `full` as a band, the other cells as points."""
-    dashed: Style = {"color": theme.foreground, "linewidth": 1.2, "dashes": (5, 3), "label": "full"}
-    members: dict[str, list[CellSummary]] = {}
-    for cell in cells:
-        if cell.is_baseline:
-            value, *ends = _in_percent(cell)
-            panel.axhspan(*ends, color=theme.foreground, alpha=0.07, linewidth=0)
-            panel.axhline(value, **dashed)
-        else:
-            members.setdefault(series(cell), []).append(cell)
-    retentions = sorted({cell.retention_requested for own in members.values() for cell in own})
-    step = min(0.16, 0.66 / max(1, len(members)))
-    point: Style = {"markersize": 7, "markeredgecolor": theme.background, "markeredgewidth": 0.7}
-    for index, (name, own) in enumerate(members.items()):
-        colour, marker = styles[name]
-        own.sort(key=lambda cell: cell.retention_requested)
-        shift = (index - (len(members) - 1) / 2) * step
-        x = [retentions.index(cell.retention_requested) + shift for cell in own]
-        y, low, high = np.array([_in_percent(cell) for cell in own]).T
-        panel.plot(x, y, color=colour, linewidth=1, alpha=0.45)
-        line: Style = {"color": colour, "fmt": marker, "elinewidth": 1.4, "label": name}
-        panel.errorbar(x, y, yerr=(y - low, high - y), **line, **point)
-    panel.set_xticks(range(len(retentions)), [f"{100 * share:g} %" for share in retentions])
-    panel.set_xlim(-0.6, max(len(retentions), 1) - 0.4)
-    panel.set_xlabel("visual tokens asked for")
-    panel.set_ylabel(f"{headline_title(cells)} (%)")
-    panel.grid(axis="y", color=theme.grid, linewidth=0.7)
+def draw_plots(cells: Sequence[CellSummary]) -> list[Plot]:
+    """All figures for which the cells have data, except the differences by group."""
+    scored = [cell for cell in cells if cell.headline is not None]
+    found = [score_plot(scored), latency_plot(cells)]
+    return [plot for plot in found if plot is not None]
 
 
-MOST_NAMED = 14
-LONGEST_FRONT_NAME = 32
+def save_plots(plots: Sequence[Plot], folder: Path) -> None:
+    """Write figures as SVG files into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        text = charts.in_one_file(plot.panels)
+        (folder / f"{plot.name}.svg").write_text(text, encoding="utf-8")
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
@@ -124,112 +88,116 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
-def milliseconds_of(cell: CellSummary) -> float | None:
-    """Median milliseconds of compression and prefill; `None` if prefill was not measured.
-
-    The vision tower processes every frame whatever the method.
-    """
-    prefill = cell.p50("prefill")
-    return None if prefill is None else (cell.p50("compress") or 0.0) + prefill
+def _tokens(cells: Sequence[CellSummary]) -> tuple[str, list[float | None]]:
+    shares = [cell.equivalent_retention for cell in cells]
+    return "visual tokens, % (average over layers)", [s and 100 * s for s in shares]
 
 
-def percent_of_tokens(cell: CellSummary) -> float | None:
-    """Kept visual tokens in percent, averaged over the layers of the language model."""
-    return None if cell.equivalent_retention is None else 100 * cell.equivalent_retention
+def _time(cells: Sequence[CellSummary]) -> tuple[str, list[float | None]]:
+    """Whole time to the first token; without the encoder where some cell did not measure it."""
+    whole = [cell.first_token_ms for cell in cells]
+    if None not in whole:
+        return "time to first token with vision, ms", whole
+    prefill = [cell.p50("ttft") or cell.p50("prefill") for cell in cells]
+    rest = [ms and ms + (c.p50("compress") or 0.0) for c, ms in zip(cells, prefill, strict=True)]
+    return "prune + prefill, ms", rest
 
 
-COSTS: Mapping[str, Callable[[CellSummary], float | None]] = {
-    "compress + prefill, median ms": milliseconds_of,
-    "visual tokens, % averaged over the layers": percent_of_tokens,
-}
+def score_plot(cells: Sequence[CellSummary]) -> Plot | None:
+    """Headline metrics with 95 % intervals over tokens and over time, two panels per benchmark.
 
-
-def pareto(
-    cells: Sequence[CellSummary], series: Series, styles: Styles, theme: Theme
-) -> Figure | None:
-    """Headline metric over time and over tokens, with Pareto fronts; one row per benchmark.
+    Cells that no other one beats in cost and score are ringed and connected.
 
     Args:
         cells: Cells with a headline metric.
-        series: Gives the name of a cell's series.
-        styles: Colour and marker of every series but that of all tokens.
-        theme: Colours.
 
     Returns:
         The figure; `None` if no benchmark has two cells with a cost.
     """
-    rows = []
-    for benchmark, own in _by_benchmark(cells).items():
-        points = [
-            [(cell, value) for cell in own if (value := cost(cell))] for cost in COSTS.values()
-        ]
-        if max(map(len, points)) > 1:
-            rows.append((benchmark, own, points))
-    if not rows:
+    benchmarks = _by_benchmark(cells)
+    names = {id(cell): _series(cell, benchmarks[cell.benchmark]) for cell in cells}
+    listed = dict.fromkeys(names[id(cell)] for cell in cells if not cell.is_baseline)
+    numbers = {name: at for at, name in enumerate(listed)}
+    panels = []
+    rows: dict[int, list[str]] = {}
+    for cell, label in zip(cells, labels(cells), strict=True):
+        rows[id(cell)] = [label, estimate_percent(cell.headline), interval(cell.headline)]
+    for benchmark, own in benchmarks.items():
+        for costs_of in (_tokens, _time):
+            title, costs = costs_of(own)
+            known = [(cell, x) for cell, x in zip(own, costs, strict=True) if x]
+            values = [100 * cell.headline.value for cell, _ in known if cell.headline]
+            places = list(zip([x for _, x in known], values, strict=True))
+            front = pareto_front(places) if are_ranked(own) else []
+            best = {id(known[at][0]) for at in front}
+            for cell, x in zip(own, costs, strict=True):
+                rows[id(cell)] += [f"{x:.4g}" if x else DASH, "yes" if id(cell) in best else ""]
+            if len(known) > 1:
+                panels.append(_score_panel(benchmark, title, known, places, front, names, numbers))
+    if not panels:
         return None
-    size = (11.0, 0.3 + 3.8 * len(rows))
-    figure, panels = new_figure(size, theme, rows=len(rows), columns=len(COSTS))
-    for row, (benchmark, own, points) in enumerate(rows):
-        own_panels = panels[row * len(COSTS) :]
-        for panel, own_points, label in zip(own_panels, points, COSTS, strict=False):
-            if own_points:
-                _panel_pareto(panel, own_points, series, styles, theme)
-            panel.set_visible(bool(own_points))
-            panel.set_xlabel(label)
-        title(own_panels[0], benchmark, theme)
-        own_panels[0].set_ylabel(f"{headline_title(own)} (%)")
-    return figure
+    entries = [(charts.symbol(at), name) for name, at in numbers.items()]
+    if any(cell.is_baseline for cell in cells):
+        entries.append((_FULL, "full: all tokens, with its interval"))
+    entries.append((_RINGED, "no cell is better and cheaper"))
+    header = ["cell", f"{headline_title(cells)} %", "95 % interval"]
+    header += ["tokens %", "ringed", "ms", "ringed"]
+    table = Table(header, list(rows.values()))
+    return Plot("score_vs_cost", _CAPTION, [*panels, charts.legend(entries)], table)
 
 
-def _panel_pareto(
-    panel: Axes,
-    points: Sequence[tuple[CellSummary, float]],
-    series: Series,
-    styles: Styles,
-    theme: Theme,
-) -> None:
-    """Draw points with intervals; points on the front are ringed, connected and named."""
-    ink = theme.foreground
-    values = []
-    for cell, cost in points:
-        value, low, high = _in_percent(cell)
-        values.append((cost, value))
-        colour, marker = (ink, "s") if cell.is_baseline else styles[series(cell)]
-        panel.vlines(cost, low, high, color=colour, linewidth=1, alpha=0.28)
-        panel.plot(cost, value, marker, color=colour, markersize=5, markeredgewidth=0, alpha=0.9)
-    front = pareto_front(values) if are_ranked(cell for cell, _ in points) else []
-    x, y = ([values[index][at] for index in front] for at in (0, 1))
-    panel.plot(x, y, color=ink, linewidth=1.1, drawstyle="steps-post", alpha=0.7, zorder=1)
-    panel.scatter(x, y, s=72, facecolors="none", edgecolors=ink, linewidths=1.1, zorder=3)
-    # Number the points of the front, and list their names in the emptiest corner of the panel.
-    shown = []
-    for number, index in enumerate(front, 1):
-        corner: Style = {"xytext": (-6, 6), "ha": "right", "va": "baseline", "fontsize": 8}
-        note(panel, f"{number}", values[index], theme, **corner)
-        shown.append(f"{number}  {shortened(points[index][0].name, LONGEST_FRONT_NAME)}")
-    if len(shown) > MOST_NAMED:
-        shown = [*shown[: MOST_NAMED - 1], f"and {len(shown) - MOST_NAMED + 1} more"]
-    box: Style = {"facecolor": theme.background, "edgecolor": theme.grid, "alpha": 0.85}
-    where: Style = {"transform": panel.transAxes, "ha": "right", "va": "bottom", "fontsize": 8}
-    text = "\n".join(shown)
-    panel.text(0.98, 0.04, text, multialignment="left", color=ink, bbox=box, **where)
-    panel.set_xscale("log")
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.grid(color=theme.grid, linewidth=0.6)
+_CAPTION = "Scores over tokens and over time"
+_FULL = f'<g><path class="guide" d="M-9 0h18"/>{charts.symbol(-1, shape=1)}</g>'
+_RINGED = '<circle class="front" r="7"/>'
+
+
+def _score_panel(
+    benchmark: str,
+    title: str,
+    known: Sequence[tuple[CellSummary, float]],
+    places: Sequence[tuple[float, float]],
+    front: Sequence[int],
+    names: Mapping[int, str],
+    numbers: Mapping[str, int],
+) -> Html:
+    """Draw one benchmark: `full` as a band, the other cells as points with their intervals."""
+    scores = [cell.headline for cell, _ in known if cell.headline]
+    ends = [100 * end for score in scores for end in (score.low, score.high)]
+    x = axis_around([place[0] for place in places], title, log=True)
+    panel = Panel(f"{benchmark}: {metric_title(known[0][0])} %", x, axis_around(ends, ""))
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for (cell, _), place, score in zip(known, places, scores, strict=True):
+        if cell.is_baseline:
+            panel.box((x.low, x.high), (100 * score.low, 100 * score.high), "band")
+            panel.line([(x.low, place[1]), (x.high, place[1])], "guide")
+        else:
+            lines.setdefault(names[id(cell)], []).append(place)
+    for name, own in lines.items():
+        panel.line(sorted(own), f"range faint s{numbers[name] % charts.NUM_COLOURS}")
+    stairs: list[tuple[float, float]] = []
+    for index in front:
+        before = stairs[-1:]
+        stairs += [(places[index][0], y) for _, y in before] + [places[index]]
+        panel.ring(*places[index])
+    if stairs:
+        panel.line(stairs, "front")
+    for (cell, _), place, score in zip(known, places, scores, strict=True):
+        series = numbers.get(names[id(cell)], -1)
+        kind = "ink" if cell.is_baseline else f"s{series % charts.NUM_COLOURS}"
+        panel.line(
+            [(place[0], 100 * score.low), (place[0], 100 * score.high)], f"range faint {kind}"
+        )
+        name = f"{cell.name}: {percent(score.value)} % ({interval(score)})"
+        panel.mark(*place, series, name, shape=1 if cell.is_baseline else -1)
+    return panel.svg()
 
 
 STACKED = ("vision", "compress", "prefill", "decode")
-LONGEST_NAME = 44
+_BAR = 30
 
 
-def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
+def latency_plot(cells: Sequence[CellSummary]) -> Plot | None:
     """Stacked bars of median milliseconds per stage, one bar per cell and one panel per table.
-
-    Args:
-        cells: Cells of one run or of several.
-        theme: Colours.
 
     Returns:
         The figure; `None` if nothing was timed.
@@ -238,129 +206,236 @@ def latency_bars(cells: Sequence[CellSummary], theme: Theme) -> Figure | None:
     if not timed:
         return None
     stages = [stage for stage in STACKED if any(stage in cell.latency_ms for cell in timed)]
-    tables = tables_of_cells(timed)
-    height = 1.1 + sum(0.45 + 0.3 * len(own) for _, own in tables)
-    ratios = [len(own) + 1 for _, own in tables]
-    figure, panels = new_figure((9.6, height), theme, rows=len(tables), height_ratios=ratios)
-    largest = 1.0
-    for panel, (name, own) in zip(panels, tables, strict=True):
-        title(panel, name, theme)
-        panel.set_yticks(range(len(own)), [shortened(text, LONGEST_NAME) for text in labels(own)])
-        panel.set_ylim(len(own) - 0.4, -0.6)
-        panel.grid(axis="x", color=theme.grid, linewidth=0.7)
-        ends = [0.0] * len(own)
-        style: Style = {"height": 0.68, "edgecolor": theme.background, "linewidth": 0.8}
-        for stage in stages:
-            widths = [cell.p50(stage) or 0.0 for cell in own]
-            style |= {"color": theme.series[STACKED.index(stage)], "label": stage}
-            panel.barh(range(len(own)), widths, left=ends, **style)
-            ends = [end + width for end, width in zip(ends, widths, strict=True)]
-        for row, (end, cell) in enumerate(zip(ends, own, strict=True)):
-            cached = "" if "vision" in cell.latency_ms else "  (vision from cache)"
-            note(panel, milliseconds(end) + cached, (end, row), theme)
-        largest = max(largest, *ends)
-    for panel in panels:
-        panel.set_xlim(0, largest * 1.2)
-    panels[-1].set_xlabel(
-        "median milliseconds: vision and compress per clip, prefill and decode per question"
-    )
-    legend(figure, handles_of(panels[:1]), theme)
-    return figure
+    parts = {id(cell): [cell.p50(stage) or 0.0 for stage in stages] for cell in timed}
+    largest = max(1.0, *(sum(ms) for ms in parts.values()))
+    x = Axis(0, 1.25 * largest, "median milliseconds")
+    panels = []
+    for name, own in tables_of_cells(timed):
+        rows = Axis(len(own) - 0.5, -0.5, labels={})
+        panel = Panel(name or "time of one question", x, rows, height=_BAR * len(own), left=6)
+        for row, (label, cell) in enumerate(zip(labels(own), own, strict=True)):
+            end = 0.0
+            for stage, ms in zip(stages, parts[id(cell)], strict=True):
+                kind = f"bar s{STACKED.index(stage)}"
+                panel.box((end, end + ms), (row + 0.08, row + 0.4), kind)
+                end += ms
+            cached = "" if "vision" in cell.latency_ms else " (vision from cache)"
+            name = shortened(label, charts.MOST_LETTERS - len(cached)) + cached
+            panel.text(8, panel.down(row) - 3, name)
+            panel.text(panel.across(end) + 4, panel.down(row + 0.36), milliseconds(end))
+        panels.append(panel.svg())
+    bars = [f'<path class="bar s{STACKED.index(stage)}" d="M-9-5h18v10h-18z"/>' for stage in stages]
+    rows_of = [
+        [label, *map(milliseconds, parts[id(cell)]), milliseconds(sum(parts[id(cell)]))]
+        for label, cell in zip(labels(timed), timed, strict=True)
+    ]
+    legend = charts.legend(list(zip(bars, [_PER[stage] for stage in stages], strict=True)))
+    table = Table(["cell, ms", *stages, "sum"], rows_of)
+    return Plot("latency", "Where the time of one question goes", [*panels, legend], table)
 
 
-# File names of the same plot: if all headline metrics are accuracies, and otherwise.
-ACCURACY_PLOT, SCORE_PLOT = "accuracy_vs_retention.png", "score_vs_retention.png"
-CAPTIONS = {
-    ACCURACY_PLOT: "Accuracy over the share of visual tokens asked for",
-    SCORE_PLOT: "Scores over the share of visual tokens asked for",
-    "score_vs_cost.png": "Scores over time and over tokens; none beats a ringed cell in both",
-    "latency.png": "Where the time of one question goes",
+_PER = {
+    "vision": "vision: encode the clip",
+    "compress": "compress: prune its tokens",
+    "prefill": "prefill: read the prompt",
+    "decode": "decode: write the reply",
 }
-_MARKERS = "osD^vP*Xph<>"
 
 
 @dataclass(frozen=True)
-class Plot:
-    """A figure as PNG, and its title."""
+class _Mark:
+    """A value with an interval in a row of a panel."""
 
-    caption: str
-    image: bytes
-
-
-def draw_plots(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, Plot]:
-    """Draw all figures for which the cells have data, except the differences by group.
-
-    Args:
-        cells: Cells of one run or of several.
-        theme: Colours.
-
-    Returns:
-        File name -> figure, in the order in which a report shows them.
-    """
-    scored = [cell for cell in cells if cell.headline is not None]
-    benchmarks = _by_benchmark(scored)
-
-    def series(cell: CellSummary) -> str:
-        return _series(cell, benchmarks[cell.benchmark])
-
-    names = dict.fromkeys(series(cell) for cell in scored if not cell.is_baseline)
-    styles = {
-        name: (theme.series[index % len(theme.series)], _MARKERS[index % len(_MARKERS)])
-        for index, name in enumerate(names)
-    }
-    alone = all(cell.metric == ACCURACY.name for cell in cells)
-    drawn = {
-        ACCURACY_PLOT if alone else SCORE_PLOT: (
-            score_plot(scored, series, styles, theme) if scored else None
-        ),
-        "score_vs_cost.png": pareto(scored, series, styles, theme),
-        "latency.png": latency_bars(cells, theme),
-    }
-    return {
-        name: Plot(CAPTIONS[name], png(figure))
-        for name, figure in drawn.items()
-        if figure is not None
-    }
+    row: float
+    value: float
+    low: float
+    high: float
+    series: int
+    name: str
+    few: bool = False
+    shape: int = 0
+    hollow: bool = False
 
 
-def draw_forests(cells: Sequence[CellSummary], theme: Theme = LIGHT) -> dict[str, Plot]:
-    """Draw differences to `full`: one figure per benchmark and group with several values.
+def _rows_panel(
+    title: str, rows: Sequence[str], marks: Sequence[_Mark], x: Axis, guide: float | None
+) -> Html:
+    """Draw values with intervals in named rows.
 
     Args:
-        cells: Cells of one run or of several.
-        theme: Colours.
-
-    Returns:
-        File name -> figure, in the order in which a report shows them.
+        title: Title of the panel.
+        rows: Names of the rows, the first one on top.
+        marks: What is drawn.
+        x: Scale; intervals may reach beyond it.
+        guide: Value of a vertical line; `None` for none.
     """
+    names = {float(at): shortened(name, _LONGEST_VALUE + 6) for at, name in enumerate(rows)}
+    in_row = max([1, *(sum(mark.row // 1 == at // 1 for mark in marks) for at in names)])
+    height = len(rows) * max(19, 7 + 6.0 * min(in_row, 6))
+    left = 14 + 7.4 * max(map(len, names.values()))
+    y = Axis(len(rows), 0, labels={at + 0.5: name for at, name in names.items()})
+    panel = Panel(title, x, y, height, left)
+    for at in range(1, len(rows), 2):
+        panel.box((x.low, x.high), (at, at + 1), "band")
+    if guide is not None:
+        panel.line([(guide, 0), (guide, len(rows))], "guide")
+    for mark in marks:
+        low, high = max(x.low, mark.low), min(x.high, mark.high)
+        kind = f"range s{mark.series % charts.NUM_COLOURS}{' few' if mark.few else ''}"
+        panel.line([(low, mark.row), (high, mark.row)], kind)
+    for mark in marks:
+        place = mark.value, mark.row, mark.series, mark.name
+        panel.mark(*place, shape=mark.shape, hollow=mark.hollow)
+    return panel.svg()
+
+
+def draw_forests(cells: Sequence[CellSummary]) -> list[Plot]:
+    """Draw differences to `full`: one figure per benchmark and group with several values."""
     benchmarks = _by_benchmark(cells)
-    several = len(benchmarks) > 1
-    drawn: dict[str, Plot] = {}
+    drawn: list[Plot] = []
     for family in families_of(cells):
         headline = family.metric == family.members[0].cell.metric
         if not headline or len({member.value for member in family.members}) < 2:
             continue
-        own = partial(_series, cells=benchmarks[family.benchmark])
-        where = f"{family.benchmark}: " if several else ""
-        name = _file_name(where + family.group, drawn)
-        drawn[name] = Plot(where + caption_of(family), png(forest_plot(family, own, theme)))
+        where = f"{family.benchmark}: " if len(benchmarks) > 1 else ""
+        stem = re.sub("[^a-z0-9]+", "_", f"{where}{family.group}".lower()).strip("_")[:80]
+        name, taken = f"differences_by_{stem}", {plot.name for plot in drawn}
+        free = (n for n in [name, *(f"{name}_{at}" for at in range(2, 999))] if n not in taken)
+        panels = forest_panels(family, partial(_series, cells=benchmarks[family.benchmark]))
+        caption = f"{where}{caption_of(family)}"
+        drawn.append(Plot(next(free), caption, panels, _table_of_differences(family)))
     return drawn
 
 
-def _file_name(words: str, taken: Collection[str]) -> str:
-    """Make a valid, unused file name from user-defined names."""
-    stem = "differences_by_" + re.sub("[^a-z0-9]+", "_", words.lower()).strip("_")[:80]
-    name, number = f"{stem}.png", 2
-    while name in taken:
-        name, number = f"{stem}_{number}.png", number + 1
-    return name
+def caption_of(family: Family) -> str:
+    """Caption with the number of comparisons and how many survive Holm's correction."""
+    number, surviving = len(family.members), family.num_surviving
+    drawn, there = len(values_of(family)), len({member.value for member in family.members})
+    cut = f"; the {drawn} values with most questions of {there}" if drawn < there else ""
+    comparisons = "1 comparison" if number == 1 else f"{number:,} comparisons"
+    survive = "1 survives" if surviving == 1 else f"{surviving:,} survive"
+    return f"{family.group}: {comparisons}, {survive} Holm's correction (filled){cut}"
 
 
-def save_plots(plots: Mapping[str, Plot], folder: Path) -> None:
-    """Write figures as PNG files into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, plot in plots.items():
-        (folder / name).write_bytes(plot.image)
+def values_of(family: Family) -> dict[str, int]:
+    """The drawn values in alphabetical order, with their numbers of questions."""
+    counts: dict[str, int] = {}
+    for member in family.members:
+        counts[member.value] = max(counts.get(member.value, 0), member.paired.num_questions)
+    most = sorted(counts, key=lambda value: -counts[value])[:MOST_VALUES]
+    return {value: counts[value] for value in sorted(most)}
+
+
+def forest_panels(family: Family, series: Series) -> list[Html]:
+    """Paired differences with 95 % intervals, a panel per series, one colour per retention.
+
+    Filled points survive Holm's correction over the family; dotted intervals are based on too few
+    clips and are conservative bounds. Diamonds are the differences over all questions, which are
+    not part of the family. All panels have the same scale, and intervals may extend beyond it.
+    """
+    values = values_of(family)
+    retentions = sorted({member.cell.retention_requested for member in family.members})
+    # The scale includes 0, all differences, and all intervals but those of too few clips.
+    paired = [member.paired for member in family.members]
+    ends = [0.0, *(100 * one.difference for one in paired)]
+    ends += [100 * end for one in paired if not one.too_few_clips for end in (one.low, one.high)]
+    x = axis_around(ends, f"{metric_title(family.members[0].cell, family.metric)}: points vs full")
+    rows = [*(f"{shortened(value, _LONGEST_VALUE)} {n:,}" for value, n in values.items()), "all"]
+    places = {value: at for at, value in enumerate(values)}
+
+    def marks_of(members: Sequence[GroupDifference]) -> Iterator[_Mark]:
+        whole = {}
+        for member in members:
+            cell = member.cell
+            if member.value in places:
+                drawn = mark(places[member.value], cell, member.value, member.paired)
+                yield replace(drawn, hollow=not member.survives)
+            if cell.versus_full and cell.versus_full.paired:
+                whole[cell.name] = cell, cell.versus_full.paired
+        for cell, versus in whole.values():
+            yield replace(mark(len(places), cell, "all", versus), shape=charts.DIAMOND)
+
+    def mark(row: int, cell: CellSummary, value: str, one: Comparison) -> _Mark:
+        at = retentions.index(cell.retention_requested)
+        place = row + (at + 1) / (len(retentions) + 1)
+        name = f"{cell.name}, {value}: {points(one.difference)}"
+        figures = 100 * one.difference, 100 * one.low, 100 * one.high
+        return _Mark(place, *figures, at, name, one.too_few_clips)
+
+    panels_of: dict[str, list[GroupDifference]] = {}
+    for member in family.members:
+        panels_of.setdefault(series(member.cell), []).append(member)
+    panels = [
+        _rows_panel(name, rows, list(marks_of(members)), x, 0)
+        for name, members in panels_of.items()
+    ]
+    entries = [(charts.symbol(at, shape=0), f"{100 * r:g} %") for at, r in enumerate(retentions)]
+    entries += [
+        (charts.symbol(0, shape=0, hollow=True), "p of 0.05 or more after Holm's correction"),
+        ('<path class="range few s0" d="M-9 0h18"/>', "too few clips for an interval"),
+        (charts.symbol(0, shape=charts.DIAMOND), "all questions"),
+    ]
+    return [*panels, charts.legend(entries)]
+
+
+def _table_of_differences(family: Family) -> Table:
+    rows = []
+    for member in family.members:
+        one = member.paired
+        ends = "too few clips" if one.too_few_clips else f"{points(one.low)} to {points(one.high)}"
+        figures = [
+            f"{one.num_questions:,}",
+            points(one.difference),
+            ends,
+            corrected_p(member.p_value),
+        ]
+        rows.append([member.cell.name, member.value, *figures])
+    header = ["cell", family.group, "n", "vs full, points", "95 % interval", "p (Holm)"]
+    return Table(header, rows, text_columns=2)
+
+
+def replicates_panels(found: Sequence[ReplicatedCell]) -> list[Html]:
+    """One panel per benchmark and retention, one row per method, one point per training.
+
+    Methods are sorted by their mean over their retentions, the best one on top; controls are
+    hollow. A retention with controls only has no panel. The dashed line is the mean of `full`.
+
+    Args:
+        found: Cells of several trainings; at least one is not `full`.
+    """
+    pruned = [one for one in found if not one.cell.is_baseline]
+    methods = [one for one in pruned if one.cell.method not in CONTROLS] or pruned
+    shares = sorted({one.cell.retention_requested for one in methods})
+    panels = []
+    for benchmark in dict.fromkeys(one.cell.benchmark for one in pruned):
+        own = [one for one in found if one.cell.benchmark == benchmark]
+        drawn = [one for one in own if one.cell.retention_requested in shares]
+        means: dict[str, list[float]] = {}
+        for one in drawn:
+            means.setdefault(one.cell.series, []).append(one.mean)
+        full = next((100 * one.mean for one in own if one.cell.is_baseline), None)
+        drawn = [one for one in drawn if not one.cell.is_baseline]
+        order = sorted({one.cell.series for one in drawn}, key=lambda name: -fmean(means[name]))
+        values = [100 * value for one in own for value in one.values]
+        x = axis_around(values, f"{headline_title([one.cell for one in own])} (%)")
+        for share in shares:
+            marks = []
+            for one in (o for o in drawn if o.cell.retention_requested == share):
+                row, ends = order.index(one.cell.series) + 0.5, (min(one.values), max(one.values))
+                control = one.cell.method in CONTROLS
+                for value in one.values:
+                    figures = 100 * value, 100 * ends[0], 100 * ends[1]
+                    name, series = f"{one.cell.name}: {percent(value)}", 7 if control else 0
+                    marks.append(_Mark(row, *figures, series, name, hollow=control))
+            panels.append(_rows_panel(f"{benchmark}, {100 * share:g} %", order, marks, x, full))
+    return panels
+
+
+def _by_benchmark(cells: Sequence[CellSummary]) -> dict[str, list[CellSummary]]:
+    found: dict[str, list[CellSummary]] = {}
+    for cell in cells:
+        found.setdefault(cell.benchmark, []).append(cell)
+    return found
 
 
 def _series(cell: CellSummary, cells: Sequence[CellSummary]) -> str:

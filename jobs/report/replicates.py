@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from jobs.report import charts
 from jobs.report.compare import ComparedRuns, compared_runs
-from jobs.report.difference_plots import replicates_figure
 from jobs.report.formatting import (
     DASH,
     Table,
@@ -17,8 +17,8 @@ from jobs.report.formatting import (
     percent,
     points,
 )
+from jobs.report.plots import replicates_panels
 from jobs.report.shards import recipe_of, told_apart
-from jobs.report.theme import LIGHT, png
 from jobs.results.cell_summary import headline_title
 from jobs.results.quantities import Comparison
 from jobs.results.replicates import (
@@ -34,11 +34,11 @@ from tango_core.metrics import Comparison as ScoreDifference
 
 TABLE_FILE = "replicates.md"
 NUMBERS_FILE = "replicates.csv"
-FIGURE_FILE = "replicates.png"
+FIGURE_FILE = "replicates.svg"
 
 
 def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, list[str]]:
-    """Write `replicates.md`, `.csv` and `.png` for runs of one recipe with several trainings.
+    """Write `replicates.md`, `.csv` and `.svg` for runs of one recipe with several trainings.
 
     Machine-dependent results (latencies) are not compared.
 
@@ -64,7 +64,7 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
     names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
     storage.write(NUMBERS_FILE, Table.of([_numbers(one, names) for one in found]).csv().encode())
-    storage.write(FIGURE_FILE, png(replicates_figure(found, LIGHT)))
+    storage.write(FIGURE_FILE, charts.in_one_file(replicates_panels(found)).encode())
     several = len({one.cell.benchmark for one in found}) > 1
     sentences = [_sentence(level, several) for level in levels_of(found)]
     title = headline_title([one.cell for one in found]).capitalize()
@@ -74,12 +74,18 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
         "corrected for the methods of the retention (Holm). *Better in*: runs whose own corrected "
         "comparison with their own best control shows it."
     )
+    blind = any(one.versus_blind for one in found)
+    if blind:
+        about += (
+            " *vs other question*: difference to the same method when it reads a question about "
+            "another clip, with p corrected for the methods of the retention."
+        )
     parts = [
         "# One recipe, several trainings",
         "\n".join(f"{number}. `{name}`" for number, name in enumerate(names, 1)),
         "\n".join(f"- {text}" for text in markdown_notes(sentences)),
         f"![{title} by run and method]({FIGURE_FILE})",
-        replace(Table.of([_texts(one) for one in found]), text_columns=2).markdown(),
+        replace(Table.of([_texts(one, blind) for one in found]), text_columns=2).markdown(),
         about,
         *markdown_notes(_notes(runs, found)),
     ]
@@ -87,8 +93,13 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
     return folder / TABLE_FILE, sentences
 
 
-def _texts(one: ReplicatedCell) -> dict[str, str]:
-    """A row of the Markdown table: value per run, mean, spread, differences, verdicts."""
+def _texts(one: ReplicatedCell, blind: bool) -> dict[str, str]:
+    """A row of the Markdown table: value per run, mean, spread, differences, verdicts.
+
+    Args:
+        one: The cell.
+        blind: Whether the table has cells that read another clip's question.
+    """
     number = len(one.cells)
     versus, against = one.versus_full, one.against
     return {
@@ -103,6 +114,14 @@ def _texts(one: ReplicatedCell) -> dict[str, str]:
         "vs best control": difference_with_interval(Comparison(getattr(against, "versus", None))),
         "p (Holm)": corrected_p(against.p_value if against else None),
         "better in": f"{one.verdicts.count('better')} of {number}" if one.control else DASH,
+        **(
+            {
+                "vs other question": difference_with_interval(Comparison(one.versus_blind)),
+                "p (Holm) of that": corrected_p(one.blind_p_value),
+            }
+            if blind
+            else {}
+        ),
     }
 
 
@@ -131,6 +150,8 @@ def _numbers(one: ReplicatedCell, names: Sequence[str]) -> dict[str, object]:
         "p_holm": against.p_value if against else None,
         "verdict": against.verdict if against else "",
         **{f"verdict {name}": text for name, text in zip(names, one.verdicts, strict=True)},
+        **ends("other_question", one.versus_blind),
+        "p_holm_other_question": one.blind_p_value,
     }
 
 

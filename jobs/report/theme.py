@@ -1,4 +1,4 @@
-"""Colours, panels and common parts of all plots."""
+"""Colours, panels and common parts of the plots that matplotlib draws for analyses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from PIL import Image
 _DPI = 160
 # Keyword arguments of matplotlib.
 Style = dict[str, Any]
-# CSS pixels per pixel of a figure; makes its text as large as the page's.
-CSS_SCALE = 100 / _DPI
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,10 @@ def new_figure(
     theme: Theme,
     rows: int = 1,
     columns: int = 1,
-    height_ratios: Sequence[float] | None = None,
-    used: int | None = None,
 ) -> tuple[Figure, list[Axes]]:
-    """Create an empty figure and its panels in the theme's colours; only the `used` are visible."""
+    """Create an empty figure and its panels in the theme's colours."""
     figure = Figure(figsize=size, layout="constrained", facecolor=theme.background)
-    panels = list(figure.subplots(rows, columns, squeeze=False, height_ratios=height_ratios).flat)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel in panels:
         panel.set_facecolor(theme.background)
         panel.set_axisbelow(True)
@@ -78,17 +74,7 @@ def new_figure(
         for side, spine in panel.spines.items():
             spine.set_visible(side == "bottom")
             spine.set_color(theme.grid)
-    for panel in panels[used:] if used is not None else ():
-        panel.set_visible(False)
-    return figure, panels[:used]
-
-
-def note(panel: Axes, text: str, at: tuple[float, float], theme: Theme, **style: Any) -> None:
-    """Write a small text beside a point, to its right unless the style says otherwise."""
-    usual: Style = {"xytext": (8, 0), "va": "center", "fontsize": 8.5}
-    panel.annotate(
-        text, at, textcoords="offset points", color=theme.foreground, **{**usual, **style}
-    )
+    return figure, panels
 
 
 def title(panel: Axes, text: str, theme: Theme, **style: Any) -> None:

@@ -95,6 +95,9 @@ class CellSummary:
         latency_ms: Latency per stage.
         cache: Cache hits and misses.
         throughput: Rates; a cell has no wall-clock time of its own.
+        first_token_ms: Whole time to the first token of a question: vision, pruning and language
+            model. In profile mode the median of the sums, in throughput mode the sum of the
+            medians; `None` where a part was not measured, such as vision of cached clips.
         prefill_tflops: Mean cost of prefilling one question from nothing.
         peak_gib: Largest memory in GiB.
         peak_of: Whose memory: `"device"` or `"process"`.
@@ -142,6 +145,7 @@ class CellSummary:
     latency_ms: Latencies = field(default_factory=dict)
     cache: CacheCounts = field(default_factory=CacheCounts)
     throughput: Throughput = field(default_factory=Throughput)
+    first_token_ms: float | None = None
     prefill_tflops: float | None = None
     peak_gib: float | None = None
     peak_of: str | None = None

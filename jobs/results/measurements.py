@@ -15,6 +15,7 @@ from jobs.results.facts import CellFacts
 from jobs.results.quantities import (
     CacheCounts,
     FailureReason,
+    Latencies,
     LatencyStats,
     QuestionCounts,
     Readings,
@@ -330,6 +331,14 @@ class Measurements:
     def failures(self) -> list[FailureReason]:
         """Why answers failed, the reason with the most clips first."""
         return sorted_reasons(self._reasons.values())
+
+
+def first_token_ms(latency: Latencies) -> float | None:
+    """Whole time to the first token from the latencies of a cell; see `CellSummary`."""
+    if "first_token" in latency:
+        return latency["first_token"].p50
+    parts = [latency[one].p50 for one in ("vision", "compress", "ttft") if one in latency]
+    return sum(parts) if len(parts) == 3 else None
 
 
 def add_reason(found: dict[tuple[str, str], FailureReason], new: FailureReason) -> None:

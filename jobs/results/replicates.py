@@ -31,6 +31,7 @@ from tango_core.analysis.correlation import rank_correlation
 from tango_core.benchmarks.protocols.protocol import harness_of
 from tango_core.errors import InputError
 from tango_core.metrics import Comparison
+from tango_core.metrics.comparison import holm_adjusted
 
 _MEANT = (
     "replicates are runs of one recipe with models that differ by their training alone (model.path)"
@@ -51,6 +52,9 @@ class ReplicatedCell:
         against: Comparison of the mean scores with that control.
         verdicts: By replicate, the verdict against its own best control (`AgainstControl`);
             "" without a control.
+        versus_blind: Comparison of the mean scores with those of the same method when it reads
+            another clip's question (`question=other_clip`); `None` where there is none.
+        blind_p_value: That of `versus_blind`, corrected for the methods of the retention (Holm).
     """
 
     cells: tuple[CellSummary, ...]
@@ -58,6 +62,8 @@ class ReplicatedCell:
     control: str | None = None
     against: AgainstControl | None = None
     verdicts: tuple[str, ...] = ()
+    versus_blind: Comparison | None = None
+    blind_p_value: float | None = None
 
     @property
     def cell(self) -> CellSummary:
@@ -125,6 +131,7 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
     }
     together = _against_controls([_mean_cell(own) for own in cells], means.__getitem__)
     alone = [_against_controls(*run) for run in runs]
+    blind = _against_blind(cells, means)
     found = []
     for index, (own, mean, at) in enumerate(zip(cells, means, places, strict=True)):
         baseline = None if own[0].is_baseline else full.get(own[0].benchmark)
@@ -132,7 +139,8 @@ def replicated_cells(runs: Sequence[Measured]) -> tuple[ReplicatedCell, ...]:
         single = [of_run.get(i) for of_run, i in zip(alone, at, strict=True)]
         verdicts = tuple(one[1].verdict if one else "" for one in single)
         control, against = together.get(index, (None, None))
-        found.append(ReplicatedCell(own, versus_full, control, against, verdicts))
+        of_blind = blind.get(index, (None, None))
+        found.append(ReplicatedCell(own, versus_full, control, against, verdicts, *of_blind))
     return tuple(found)
 
 
@@ -168,6 +176,28 @@ def _against_controls(
         place[id(method.cell)]: (level.control.series, method)
         for level in against_controls(cells, answers)
         for method in level.methods
+    }
+
+
+def _against_blind(
+    cells: Sequence[Sequence[CellSummary]], means: Sequence[RightWrong]
+) -> dict[int, tuple[Comparison, float]]:
+    """Comparison with the same method reading another clip's question, with its corrected p."""
+    names = [(own[0].benchmark, own[0].name.replace(" question=own", "")) for own in cells]
+    place = {name: index for index, name in enumerate(names)}
+    levels: dict[tuple[str, float], dict[int, Comparison]] = {}
+    for twin, (benchmark, name) in enumerate(names):
+        index = place.get((benchmark, name.replace(" question=other_clip", "")), twin)
+        versus = compare_answers(means[index], means[twin]) if index != twin else None
+        if versus is not None:
+            level = levels.setdefault((benchmark, cells[index][0].retention_requested), {})
+            level[index] = versus
+    return {
+        index: (versus, p_value)
+        for level in levels.values()
+        for (index, versus), p_value in zip(
+            level.items(), holm_adjusted([one.p_value for one in level.values()]), strict=True
+        )
     }
 
 

@@ -24,7 +24,7 @@ from jobs.results.answer_columns import (
 )
 from jobs.results.cell_summary import BASELINE, CellSummary, RunSummary, main_cell
 from jobs.results.facts import CellFacts, JobFacts, resumed_as
-from jobs.results.measurements import Measurements
+from jobs.results.measurements import Measurements, first_token_ms
 from jobs.results.outcomes import Bits, Outcomes, compare_cells, question_keys
 from jobs.results.quantities import FailureList, QuestionCounts
 from pipeline.clips import FAILED
@@ -168,6 +168,7 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         retention_with_newlines=newlines / total if total and newlines else None,
         equivalent_retention=None if actual is None else actual * cell.mean_layer_share,
         throughput=measured.throughput(key),
+        first_token_ms=first_token_ms(totals["latency_ms"]),
         prefill_tflops=measured.prefill_tflops(cell, facts.llm),
         versus_full=versus_full,
         questions_digest=outcomes.digest(cell.name),

@@ -285,7 +285,7 @@ def executor_of(job: Job, address: str | None, num_clips: int | None = None) -> 
         address: Address of a Ray cluster; `None` to start Ray on this machine.
         num_clips: Number of clips to process; `None` before they have been counted.
     """
-    if num_clips is None and job.limit is not None:
+    if num_clips is None and isinstance(job.limit, int):
         num_clips = job.limit * len(job.all_benchmarks)
     return choose(
         job.executor,
@@ -467,7 +467,7 @@ def items_of(
         mirror = built.mirrors.get(name)
         items = benchmark.items if generate else benchmark.expected_items
         with in_one_line(name, type(benchmark)):
-            for item in count.own(items(job.limit)):
+            for item in count.own(items(job.clips_of(benchmark))):
                 shown = printable_item(item)
                 path = mirror.url_of(shown.path) if mirror else shown.path
                 yield name, replace(shown, path=path, video_id=redacted(shown.video_id))

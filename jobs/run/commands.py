@@ -77,7 +77,7 @@ def run_jobs(
         run_dirs |= finished_of_round(jobs, locations.output, open_storage=locations.open_storage)
     codes = [exit_codes.OK]
     for number in [one for one in range(len(jobs)) if one not in run_dirs]:
-        run_dir = run_dirs[number] = _run_dir_of(jobs[number], built[number], locations)
+        run_dir = run_dirs[number] = run_dir_of(jobs[number], built[number], locations)
         recipe = run_dir / JOB_FILE if several and not fills else None
         works_on(run_dir, recipe=recipe, caches_only=fills)
         codes.append(run_job(jobs[number], built[number], kind, locations, run_dir, display))
@@ -196,7 +196,7 @@ def _finish_caches(done: JobResult, folder: Path, locations: Locations) -> list[
     ]
 
 
-def _run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
+def run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
     """Directory of the run to continue, or a new one."""
     output, open_storage = locations.output, locations.open_storage
     found = None

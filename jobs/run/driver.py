@@ -105,6 +105,7 @@ def execute(
             claim_caches(storage, run_dir, plan, continued=len(finished) > 0)
             _keep(writer, continued)
         settings = _settings(job, locations, plan)
+        board.plan(plan)  # before the observers, which show its stages
         result = JobResult(len(plan.caches))
         if plan.clips.num_rows:  # there is work left, so the run no longer counts as finished
             for name in (FACTS_FILE, SUMMARY_FILE):

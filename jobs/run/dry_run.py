@@ -138,7 +138,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> dic
 
 def _probe(job: Job, locations: Locations) -> Rates:
     """Measure the first clips now, in a temporary directory."""
-    limit = min(PROBE_CLIPS, job.limit or PROBE_CLIPS)
+    limit = min(PROBE_CLIPS, job.limit) if isinstance(job.limit, int) else PROBE_CLIPS
     small = replace(
         job, limit=limit, shard=None, executor="local", mode="throughput", pools=Pools()
     )

@@ -1,7 +1,8 @@
-"""Show the progress of a job on a terminal, in a log, or as JSON events."""
+"""Show the progress of a job on a terminal, in a notebook, in a log, or as JSON events."""
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import threading
@@ -40,25 +41,38 @@ _WITH_BARS = 100
 class JobProgress:
     """Observer that shows the number of finished clips and the state of every stage.
 
-    A terminal shows a live line per stage with its rate and the remaining time; otherwise a line is
-    logged at intervals. The first failed clips are named in both cases.
+    A terminal and a notebook show a live line per stage with its rate and the remaining time;
+    otherwise a line is logged at intervals. The first failed clips are named in every case.
 
     Args:
-        console: Console for the live lines; if it is not a terminal, log lines are written.
+        console: Console for the live lines; log lines are written if it shows none.
         clock: Clock for rates and the remaining time.
         board: Board on which the stages report their progress.
+        view: Shows HTML in place of what it showed before; `None` for that of the notebook, if
+            the console is in one.
     """
 
     def __init__(
-        self, console: Console, clock: Clock = SYSTEM_CLOCK, board: JobBoard | None = None
+        self,
+        console: Console,
+        clock: Clock = SYSTEM_CLOCK,
+        board: JobBoard | None = None,
+        view: Callable[[str], object] | None = None,
     ) -> None:
         self._clock = clock
         self._board = board or JobBoard()
         self.num_clips = self.clips = 0
         self.cached = self.encoded = self.answered = self.failed = 0
         self._first = self._last_log = self._clock.monotonic()
-        self._live = console.is_terminal and not console.quiet
         self._quiet = console.quiet
+        if view is None and console.is_jupyter and not console.quiet:
+            view = _notebook_view()
+        self._view = view
+        self._live = view is not None or (console.is_terminal and not console.quiet)
+        if view is not None:  # rendered by `_refresh` alone
+            console = Console(
+                file=io.StringIO(), record=True, width=_WITH_BARS, force_jupyter=False
+            )
         self._lines = Progress(
             TextColumn("[bold]{task.description:<9}"),
             *([BarColumn(bar_width=24)] if console.width >= _WITH_BARS else []),
@@ -88,7 +102,8 @@ class JobProgress:
             for stage, state in self._board.states().items():
                 self._tasks[stage] = self._lines.add_task(stage, total=state.expected, state="")
             self._tasks["clips"] = self._lines.add_task("clips", total=num_clips, state="")
-            self._lines.start()
+            if self._view is None:
+                self._lines.start()
             self._ticker.start()
 
     def stopped(self) -> None:
@@ -130,6 +145,10 @@ class JobProgress:
             if stage in self._tasks:
                 self._lines.update(self._tasks[stage], completed=state.count.finished)
         self._lines.update(self._tasks["clips"], completed=self.clips, state=self._counts())
+        if self._view is not None:
+            console = self._lines.console
+            console.print(self._lines.get_renderable())
+            self._view(console.export_html(inline_styles=True, code_format="<pre>{code}</pre>"))
 
     def _busiest(self, now: float) -> str:
         """Describe the stage with the busiest workers for the log; "" if no stage reports."""
@@ -149,6 +168,14 @@ class JobProgress:
         answers = f"{self.answered / 1e6:.2f}M" if self.answered >= 1e6 else str(self.answered)
         parts = [f"encoded {self.encoded}", f"cached {self.cached}", f"answers {answers}"]
         return " · ".join([*parts, f"failed {self.failed}"])
+
+
+def _notebook_view() -> Callable[[str], object]:
+    """Function that shows HTML in the output of a notebook's cell, replacing what it showed."""
+    from IPython.display import HTML, display
+
+    handle = display(HTML(""), display_id=True)
+    return lambda html: handle.update(HTML(html))
 
 
 def failure_of(row: Result) -> str:

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from typing import Literal
 
 from jobs.report.compare import compared_runs
-from jobs.report.formatting import DASH, Table, shortened
+from jobs.report.formatting import DASH, Table, latex_notes, markdown_notes, shortened
 from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
-from jobs.report.tables.cells import render_table
+from jobs.report.tables.cells import cells_csv, cells_table, render_table
 from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
 from jobs.results.summary import SUMMARY_FILE
@@ -170,6 +171,7 @@ def _failures(summary: RunSummary, max_width: int | None) -> Iterator[str]:
 def compared(
     texts: Sequence[str],
     root: str,
+    format_: Literal["terminal", "markdown", "latex", "csv"] = "terminal",
     *,
     baselines: Sequence[str] = (),
     on: On = "common",
@@ -180,6 +182,7 @@ def compared(
     Args:
         texts: Runs, as `find_run` takes them.
         root: Directory or URL of runs that are named without one.
+        format_: Form of the table; `csv` holds all figures unrounded and no notes.
         baselines: Methods that cells are compared with besides `full`.
         on: Questions that count; see `jobs.report.compare.report_runs`.
         max_width: Columns of the terminal; `None` for any number.
@@ -192,6 +195,13 @@ def compared(
     with ExitStack() as copies:
         folders = [copies.enter_context(local_copy(place)) for place in places]
         found = compared_runs(folders, baselines=baselines, on=on)
+    if format_ == "csv":
+        return cells_csv(found.cells).rstrip("\n")
+    table = cells_table(found.cells, brief=True)
+    if format_ == "latex":
+        return "\n".join([table.latex(), *latex_notes(found.notes)])
+    if format_ == "markdown":
+        return "\n\n".join([table.markdown(), *markdown_notes(found.notes)])
     lines = [render_table(found.cells, max_width)]
     for note in found.notes:
         lines += ["", *textwrap.wrap(note, max_width or 100)]

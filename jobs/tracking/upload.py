@@ -205,7 +205,7 @@ class Results:
             for path in sorted((self.run_dir / folder).glob("*")):
                 if path.is_file():
                     runs.file(parent, path, folder)
-        plots = sorted((self.run_dir / "plots").glob("*.png"))
+        plots = sorted((self.run_dir / "plots").glob("*.svg"))
         with tempfile.TemporaryDirectory(prefix="tango-figures-") as aside:
             for path in plots:
                 with Image.open(path) as plot:

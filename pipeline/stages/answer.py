@@ -302,7 +302,7 @@ class AnswerQuestions:
                 found = self.features.cache.read(key, stored, needs, remove_damaged=True)
                 work.features = with_second_try(partial(on_device, found, self.device))
             request.failure = COMPRESS_VIDEO.failure
-            asked = self._question_reader.asked(work.features.features, groups)
+            asked = self._question_reader.asked(compressor, work.features.features, groups)
             entries = with_second_try(partial(derived_for, compressor, work.features, asked))
             request.failure = ANSWER_QUESTIONS.failure
             request.facts = replace(request.facts, compress_ms=entries[0].compress_ms)

@@ -210,7 +210,7 @@ class CompressVideo:
             ]
             if not groups:
                 return
-            asked = self.questions.asked(found.features, groups)
+            asked = self.questions.asked(self.compressors[name], found.features, groups)
             started = time.perf_counter()
             entries = finished(self.compressors[name].compress_for(asked), found, started)
             writings[name] = self.writers.begin(partial(self._write, name, clip, groups, entries))

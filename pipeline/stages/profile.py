@@ -47,7 +47,7 @@ class ProfileCompression(CompressVideo):
                 with profile.clip() as latency:
                     with profile.stage("vision"):
                         features = self.source.encoder.encode(frames, compressor.needs)
-                    (features,) = self.questions.asked(features, [group])
+                    (features,) = self.questions.asked(compressor, features, [group])
                     with profile.stage("compress"):
                         video = compressor.compress(features, clock=profile)
                 ms = latency.stage_ms

@@ -35,7 +35,7 @@ __all__ = [
     "select",
 ]
 
-QuestionField = Literal["question", "aligned_question"]
+QuestionField = Literal["question", "aligned_question", "saliency"]
 
 
 @dataclass(frozen=True)
@@ -106,10 +106,9 @@ class Compressor(ABC):
 
     @property
     def question_field(self) -> QuestionField | None:
-        """The field of `VisualFeatures` with the question that this method reads.
+        """The field of `VisualFeatures` that tells this method about the question.
 
-        `None` for methods whose result does not depend on the question. `"question"` and
-        `"aligned_question"` are described in `VisualFeatures`.
+        `None` for methods whose result does not depend on the question. `with_question` fills it.
         """
         return None
 
@@ -119,6 +118,18 @@ class Compressor(ABC):
         Questions about a clip with equal texts share a plan.
         """
         return question.text
+
+    def with_question(
+        self, features: VisualFeatures, text: str, embed: Callable[[str], Tensor]
+    ) -> VisualFeatures:
+        """Features of a clip with a question about it.
+
+        Args:
+            features: Features of the clip.
+            text: From `question_text`.
+            embed: Computes the (M, D) input embeddings of a text's tokens, on the CPU.
+        """
+        return replace(features, question=embed(text).to(features.tokens.device))
 
     @property
     def checks_in_plan(self) -> bool:
@@ -325,6 +336,45 @@ def _of_clip(video: CompressedVideo, features: VisualFeatures) -> CompressedVide
 def _no_plan(self: Compressor, features: VisualFeatures) -> Combination:
     """Replaces `_plan` in classes that implement only `_compress`."""
     raise NotImplementedError(f"{type(self).__name__} implements _compress and has no plan")
+
+
+@dataclass(frozen=True)
+class QuestionReading(Compressor):
+    """A compressor that reads the embeddings of the question.
+
+    Attributes:
+        question: Which question is read. `"own"`: the one that is asked. `"other_clip"`: one that
+            another clip of the job is asked (`Question.other`), a control that has the method's
+            arithmetic and knows nothing about the question.
+    """
+
+    added_options: ClassVar[Mapping[str, Any]] = {"question": "own"}
+
+    question: Literal["own", "other_clip"] = field(default="own", kw_only=True)
+
+    @property
+    def question_field(self) -> QuestionField:
+        """See `Compressor`."""
+        return "question"
+
+    def question_text(self, question: Question) -> str:
+        """See `Compressor`."""
+        return self.question_read(question).text
+
+    def question_read(self, question: Question) -> Question:
+        """The question that is read when `question` is asked.
+
+        Raises:
+            InputError: If there is no question of another clip.
+        """
+        if self.question == "own":
+            return question
+        if question.other is None:
+            raise InputError(
+                f"question=other_clip: no other clip asks what {question.id!r} does not; use a job "
+                "with several clips that are asked different questions, or question=own"
+            )
+        return question.other
 
 
 def keep(features: VisualFeatures, indices: Tensor) -> Combination:

@@ -110,10 +110,8 @@ def run_python(code):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", RUNNABLE, ids=str)
-def test_what_is_documented_runs(folder, monkeypatch, request, example):
+def test_what_is_documented_runs(folder, monkeypatch, example):
     monkeypatch.chdir(folder)
-    if LARGE.search(example.text):
-        request.getfixturevalue("blank_figures")
     if example.language == "console":
         run_command(monkeypatch, example.text)
     elif example.language == "python":

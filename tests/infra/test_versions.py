@@ -15,7 +15,7 @@ EXACT = dict(
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # name[extra]==1.2.3, name:1.2.3, name: "1.2.3", nameVersion: 1.2.3
 NAMED = re.compile(
-    r"\b(?P<name>ray|torch|mlflow|python)(?:\[[\w,]*\])?(?:Version)?[\"']?"
+    r"(?<![\w-])(?P<name>ray|torch|mlflow|python)(?:\[[\w,]*\])?(?:Version)?[\"']?"
     r"\s*(?:==?|:)\s*[\"']?v?(?P<version>\d+\.\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )

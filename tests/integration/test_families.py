@@ -16,7 +16,8 @@ from releases import longvideobench_release
 
 from jobs.config.recipe import parse_job
 from jobs.report.compare import compared_runs, report_runs
-from jobs.report.notes import control_notes
+from jobs.report.notes import control_sentences
+from jobs.results.comparisons import against_controls
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
 from tango_core.benchmarks import build_benchmark
 
@@ -197,7 +198,7 @@ def test_a_run_with_fewer_pixels_is_a_control(made, tmp_path):
     page = report_runs(runs, tmp_path / "together").read_text(encoding="utf-8")
     assert "Methods are not ranked" in page  # random weights name no option
     found = compared_runs(runs)
-    notes = " ".join(control_notes(found.cells, found.answers, tmp_path / "together"))
+    notes = " ".join(control_sentences(against_controls(found.cells, found.answers)))
     best = "At 36 % with max_pixels=2000 the best control is full max_pixels=600 ("
     assert best in notes.replace("\u00a0", " ")
     paper = (tmp_path / "together" / "paper_table.md").read_text(encoding="utf-8")

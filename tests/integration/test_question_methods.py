@@ -11,6 +11,7 @@ import pytest
 import torch
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
+from jobs.config.errors import RecipeError
 from jobs.viewer.command import opened
 from jobs.viewer.panels import ClipPanels
 from pipeline.cache.folders import find_caches
@@ -88,6 +89,29 @@ def test_a_token_set_belongs_to_a_text_and_is_that_of_its_question(shapes, tmp_p
 
     again, _ = run(recipe, tmp_path)
     assert (again.num_decoded, again.num_encoded, again.num_computed) == (0, 0, 0)
+
+
+def test_the_control_reads_what_another_clip_is_asked(shapes, tmp_path):
+    methods = [{**METHODS[2], "question": question} for question in ("own", "other_clip")]
+    recipe = job(shapes, executor="local", limit=3, methods=methods)
+    plan = plan_of(recipe, tmp_path / "cache")
+    own, other = (one.method.compressor for one in plan.methods)
+    outcome, _ = run(recipe, tmp_path)
+    assert outcome.num_encoded == 3
+    embed, encoder = load_question_embedder(plan.model), load_encoder(plan.model)
+    clips = list(clips_in(plan.clips))
+    for index, clip in enumerate(clips):
+        features = encoder.encode(decode_frames(clip.path, plan.model.frames), frozenset())
+        asked = [{one.text for one in questions_of(each)} for each in (clip, clips[index - 1])]
+        for question in questions_of(clip):
+            text = other.question_text(question)
+            assert text in asked[1] - asked[0]
+            (group,) = (one for one in groups_of(clip, other) if one.text == text)
+            found = plan.caches[plan.methods[1].cache].read(group.key).video
+            expected = own.compress(replace(features, question=embed(text)))
+            assert torch.equal(found.tokens, expected.tokens)
+    with pytest.raises(RecipeError, match="question=other_clip: no other clip"):
+        plan_of(job(shapes, executor="local", limit=1, methods=methods), tmp_path / "cache")
 
 
 @pytest.mark.parametrize("stored", ["all", "none"])

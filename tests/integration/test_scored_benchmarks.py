@@ -91,7 +91,7 @@ def test_both_benchmarks_in_one_sweep(output_of, tmp_path):
     report = (run / "report.html").read_text()
     assert "R@1 at IoU 0.5" in report
     assert "group score" in report
-    assert (run / "plots" / "score_vs_retention.png").stat().st_size > 1000
+    assert (run / "plots" / "score_vs_cost.svg").stat().st_size > 1000
     output_of("report", run)
     lines = list(csv.DictReader((run / "scores.csv").open()))
     assert {line["metric"] for line in lines} == {

@@ -23,6 +23,7 @@ from jobs.report.formatting import (
 )
 from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
 from jobs.results.quantities import SHOWN_FROM, Comparison
+from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY
 
 MAX_WIDTH = 100
@@ -125,12 +126,16 @@ def cells_table(
         brief: Whether only differences to `full` are shown, without interval and p.
     """
     with_harness = any(cell.harness is not None for cell in cells)
+    groups = (facts_of(cell.benchmark).macro_group for cell in cells if cell.macro is not None)
+    averaged = ", ".join(dict.fromkeys(filter(None, groups)))
     with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
     rows = []
     for name, cell in zip(names or labels(cells), cells, strict=True):
         row = {"cell": name, f"{headline_title(cells)} %": estimate_percent(cell.headline)}
         if with_harness:
             row["harness %"] = percent(cell.harness)
+        if averaged and not brief:
+            row[f"mean over {averaged} %"] = percent(cell.macro)
         row["95 % interval"] = interval(cell.headline, unknown=DASH)
         if brief:
             row |= {"vs full": difference(cell.versus_full)}

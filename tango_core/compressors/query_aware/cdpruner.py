@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Combination, Compressor, QuestionField, keep
+from tango_core.compressors.base import Combination, QuestionField, QuestionReading, keep
 from tango_core.ops.budgets import first_of_groups, group_counts
 from tango_core.ops.determinantal import greedy_map
 from tango_core.types import Question, VisualFeatures
@@ -25,7 +25,7 @@ Variant = Literal["frame", "batch", "clip"]
 
 
 @dataclass(frozen=True)
-class CDPruner(Compressor):
+class CDPruner(QuestionReading):
     """Greedy choice from a determinantal point process whose kernel is scaled by relevance.
 
     The kernel is L[i, j] = q_i cos(x_i, x_j) q_j over the projected tokens x, where q is the
@@ -68,9 +68,8 @@ class CDPruner(Compressor):
 
     def question_text(self, question: Question) -> str:
         """See `Compressor`."""
-        if self.text == "question":
-            return question.text
-        return "\n".join((question.text, *question.choices))
+        read = self.question_read(question)
+        return read.text if self.text == "question" else "\n".join((read.text, *read.choices))
 
     def _plan(self, features: VisualFeatures) -> Combination:
         return self._plans([features])[0]

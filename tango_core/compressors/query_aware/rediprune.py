@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Combination, Compressor, QuestionField, keep
+from tango_core.compressors.base import Combination, QuestionReading, keep
 from tango_core.compressors.options import raise_if_below
 from tango_core.ops.budgets import first_of_groups, group_counts
 from tango_core.types import VisualFeatures
@@ -24,7 +24,7 @@ _MAX_QUESTION_TOKENS = 128
 
 
 @dataclass(frozen=True)
-class ReDiPrune(Compressor):
+class ReDiPrune(QuestionReading):
     """Keep round(retention * L) tokens of every frame, at least 1, chosen one by one.
 
     The first is the one most similar to the question; then always the token with the largest sum of
@@ -54,11 +54,6 @@ class ReDiPrune(Compressor):
     def needs(self) -> frozenset[str]:
         """See `Compressor`."""
         return frozenset({"tower_tokens"} if self.space == "tower" else ())
-
-    @property
-    def question_field(self) -> QuestionField:
-        """See `Compressor`."""
-        return "question"
 
     def _plan(self, features: VisualFeatures) -> Combination:
         tokens = features.tower_tokens if self.space == "tower" else features.tokens

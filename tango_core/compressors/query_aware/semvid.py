@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tango_core.compressors.base import Combination, Compressor, QuestionField, keep, num_kept
+from tango_core.compressors.base import Combination, QuestionReading, keep, num_kept
 from tango_core.compressors.options import raise_if_below, raise_if_outside
 from tango_core.ops.transfer import download_together, upload
 from tango_core.types import VisualFeatures
@@ -29,7 +29,7 @@ Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SemVID(Compressor):
+class SemVID(QuestionReading):
     """Allocate round(retention * T * L) tokens to frames, then to context, objects and motion.
 
     Frames get `min_tokens_per_frame`, and the rest in proportion to their relevance to the question
@@ -69,11 +69,6 @@ class SemVID(Compressor):
             raise_if_outside(self, 0, 1, name)
         raise_if_below(self, 1, "min_tokens_per_frame", "smooth_window")
         raise_if_below(self, 0, "top_segments")
-
-    @property
-    def question_field(self) -> QuestionField:
-        """See `Compressor`."""
-        return "question"
 
     def most_rounding(self, num_frames: int, grid: tuple[int, int]) -> float:
         """See `Compressor`: only `min_tokens_per_frame` moves the count."""

@@ -3,6 +3,7 @@ import yaml
 from llava_checkpoints import build_llava, save_llava
 
 from jobs.config.recipe import Job, RecipeError, load_job, parse_job
+from tango_core.benchmarks import build_benchmark
 from tango_core.compressors.options import raise_if_no_share
 
 RECIPE = {
@@ -25,6 +26,20 @@ def recipe(tmp_path):
 def test_the_resolved_job_is_a_recipe_for_the_same_job(recipe):
     job = load_job(recipe, ["model.num_frames=16", "pools.compress.num_gpus=0.5", "limit=3"])
     assert (job.model.num_frames, job.pools.compress.num_gpus, job.limit) == (16, 0.5, 3)
+    assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
+
+
+@pytest.mark.parametrize(
+    ("limit", "clips"), [("3", 3), ("0.1", 7), ("0.001", 1), ("null", None)], ids=str
+)
+def test_a_limit_is_a_number_or_a_share_of_clips(recipe, tmp_path, limit, clips):
+    """A share is rounded up, of decimal digits: 0.1 * 70 in floats is more than 7."""
+    videos = tmp_path / "videos"
+    videos.mkdir()
+    for number in range(70):
+        (videos / f"{number}.mp4").touch()
+    job = load_job(recipe, [f"limit={limit}"])
+    assert job.clips_of(build_benchmark("custom", root=str(videos))) == clips
     assert parse_job(yaml.safe_load(job.to_yaml()), "again") == job
 
 

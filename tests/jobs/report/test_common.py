@@ -10,8 +10,6 @@ from report_page import TANGO, Page
 
 from jobs.report.compare import report_runs
 
-pytestmark = pytest.mark.usefixtures("blank_figures")
-
 CELLS = (cell("full"), TANGO)
 
 

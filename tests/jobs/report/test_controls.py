@@ -1,12 +1,9 @@
 """What a report says about methods and controls."""
 
-import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import Page
 
 from jobs.report.compare import report_runs
-
-pytestmark = pytest.mark.usefixtures("blank_figures")
 
 CELLS = [
     cell("full"),

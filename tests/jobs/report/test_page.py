@@ -1,6 +1,5 @@
 """The page of a run: whole, safe, and what the summary holds."""
 
-import base64
 import re
 
 from fake_answers import cell, facts_of, fake_answers, write_run
@@ -9,8 +8,6 @@ from report_page import TANGO, Page
 from jobs.report.compare import write_report
 from jobs.report.page import render_html
 from jobs.results.summary import summarize
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def page_of(facts, answers):
@@ -22,9 +19,8 @@ class TestPage:
     def test_needs_no_network_and_runs_no_script(self, sweep):
         page = page_of(*sweep[1:])
         assert "script" not in page.tags
-        assert len(page.links) == 10
-        for link in page.links:
-            assert base64.b64decode(link.removeprefix("data:image/png;base64,")).startswith(PNG)
+        assert page.links == []
+        assert page.tags.count("svg") > 5
 
     def test_shows_the_numbers_of_the_summary(self, sweep):
         summary, facts, answers = sweep
@@ -51,7 +47,7 @@ class TestPage:
         page = Page(html)
         assert "<script" not in html
         assert not {"script", "b_"} & set(page.tags)
-        assert page.tags.count("b") == len(re.findall(r'<div class="card">', html))
+        assert page.tags.count("b") == 1
         assert page.words.count("<script>") > 5
 
     def test_a_run_whose_clips_all_failed_has_a_page_with_the_reasons(self, tmp_path):

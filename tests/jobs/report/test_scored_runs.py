@@ -12,8 +12,6 @@ from scored_answers import grounding, group_scores, grouping, iou, spans, write_
 
 from jobs.report.compare import report_runs
 
-pytestmark = pytest.mark.usefixtures("blank_figures")
-
 CELLS = ("full", "tango r=0.1")
 HEADLINES = {"charades_sta": "miou", "videomme_v2": "group_score"}
 

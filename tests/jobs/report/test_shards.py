@@ -15,8 +15,6 @@ from jobs.report.compare import report_runs
 from jobs.report.shards import told_apart
 from jobs.results.facts import ShardSize
 
-pytestmark = pytest.mark.usefixtures("blank_figures")
-
 
 @pytest.fixture
 def job(tmp_path):

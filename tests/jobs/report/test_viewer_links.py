@@ -17,8 +17,6 @@ from jobs.report.page import VIEWER, failures_link
 from jobs.results.summary import read_answers
 from jobs.viewer.command import export, opened
 
-pytestmark = pytest.mark.usefixtures("blank_figures")
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

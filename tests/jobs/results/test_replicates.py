@@ -75,6 +75,20 @@ def test_p_values_are_corrected_for_the_methods_of_the_retention():
     assert tango.against.verdict == "better"
 
 
+def test_a_method_is_compared_with_itself_reading_another_question():
+    names = ("cdpruner question=own", "semvid", "rediprune question=own")
+    rights = {name: _right(96 + 16 * at, at) for at, name in enumerate(names)}
+    for name in names[:2]:
+        twin = name.replace(" question=own", "") + " question=other_clip"
+        rights[twin] = _right(80, 7)
+    found = replicated_cells([_run(rights), _run(rights)])
+    raw = [compare_paired(rights[name], _right(80, 7), CLIPS) for name in names[:2]]
+    assert [one.versus_blind for one in found] == [*raw, None, None, None]
+    p_values = [one.p_value for one in raw]
+    assert found[1].blind_p_value == pytest.approx(2 * min(p_values))
+    assert found[0].blind_p_value == pytest.approx(max(p_values))
+
+
 def test_verdicts_are_counted_by_training():
     good, bad = {"random": _right(40), "topk": _right(150)}, {"random": _right(150)}
     runs = [_run(good), _run(good), _run({**bad, "topk": _right(40)})]

@@ -16,8 +16,6 @@ from jobs.results.baselines import (
 )
 from tango_core.models.base import LLMShape
 
-pytestmark = pytest.mark.usefixtures("blank_figures")
-
 FIRST, SECOND = "a1" * 20, "b2" * 20
 SMALL = LLMShape(36, 2048, 11008, 16, 2, 128, 151936)
 TANGO = cell("tango", 0.1)

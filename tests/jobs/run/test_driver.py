@@ -77,9 +77,9 @@ def run(recipe, built, tmp_path):
     """`run(executor, clock)` executes the job in one run directory."""
     run_dir = tmp_path / "run"
 
-    def call(executor, clock, *, job=recipe, kind="sweep", **options):
+    def call(executor, clock, *, job=recipe, kind="sweep", console=None, **options):
         locations = Locations(tmp_path, **options)
-        console = Console(file=io.StringIO())
+        console = console or Console(file=io.StringIO())
         return execute(
             job, built, kind, locations, run_dir, console, run_plan=executor, clock=clock
         )
@@ -102,6 +102,13 @@ def test_answers_failures_and_facts_are_in_the_directory(run, recipe, tmp_path):
     assert (facts.wall_s, facts.float32_products["matmul"]) == (4 * SECONDS_PER_CLIP, "ieee")
     assert facts.started_at == START.isoformat(timespec="seconds")
     assert (tmp_path / "run" / "job.yaml").read_text() == recipe.to_yaml()
+
+
+def test_a_terminal_shows_a_line_per_stage(run):
+    clock, screen = FakeClock(), io.StringIO()
+    run(Executor(clock), clock, console=Console(file=screen, force_terminal=True, width=120))
+    for stage in ("decode", "compress", "answer", "clips"):
+        assert f"{stage} " in screen.getvalue()
 
 
 def test_a_continued_run_asks_only_for_what_is_missing_and_has_no_wall_time(run, tmp_path):

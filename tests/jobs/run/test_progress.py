@@ -73,6 +73,18 @@ def test_a_terminal_gets_a_live_line_per_stage_instead(lines):
         assert words in shown, words
 
 
+def test_a_notebook_gets_the_same_lines_in_one_place_of_the_page(lines):
+    shown, clock = [], FakeClock()
+    progress = JobProgress(Console(), clock, board_of(decode=(3, 2, 0, 4.0)), shown.append)
+    progress.begin(4)
+    progress.result(result())
+    progress.stopped()
+    assert lines() == []
+    assert all(html.count("<pre>") == 1 for html in shown)
+    for words in ("decode", "2/3", "1/4", "encoded 1 · cached 0 · answers 1 · failed 0"):
+        assert words in re.sub("<[^>]+>", "", shown[-1]), words
+
+
 def test_a_log_names_the_busiest_stage(lines):
     clock = FakeClock()
     board = board_of(decode=(3, 3, 0, 1.0), answer=(4, 4, 0, 8.0))

@@ -56,7 +56,6 @@ def test_a_model_that_cannot_serve_a_method_is_refused_before_the_first_run(shap
     assert not runs.exists()
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
     several = [
         job(shapes, executor="local", limit=1, model={"name": "tiny", "num_frames": count})

@@ -202,6 +202,21 @@ def test_compare_prints_what_report_would_write_and_writes_nothing(root, tango):
     assert "is not a finished run" in err
 
 
+@pytest.mark.parametrize(
+    ("form", "separator"), [("markdown", " | "), ("latex", " & "), ("csv", ",")]
+)
+def test_compare_prints_a_table_to_paste(root, tango, form, separator):
+    code, out, err = tango("runs", "compare", FINISHED, OTHER, "--root", root, "--format", form)
+    assert code == 0, err
+    rows = [line for line in out.splitlines() if separator in line]
+    assert len({line.count(separator) for line in rows}) == 1
+    header, *cells = [line for line in rows if "---" not in line]
+    assert "accuracy" in header
+    assert len(cells) == 4
+    assert sum(FINISHED in line for line in cells) == 2
+    assert ("Compared on the 30 questions" in out) == (form != "csv")
+
+
 def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_path):
     code, out, err = tango(
         "runs", "replicates", FINISHED, OTHER, "--root", root, "--output", tmp_path / "out"
@@ -217,9 +232,9 @@ def test_replicates_write_a_table_with_the_mean_of_the_runs(root, tango, tmp_pat
             values.append(own["accuracy"])
         assert [float(row[FINISHED]), float(row[OTHER])] == pytest.approx(values)
         assert float(row["mean"]) == pytest.approx(sum(values) / 2)
-    assert (tmp_path / "out" / "replicates.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "out" / "replicates.svg").read_text().startswith("<svg")
     page = (tmp_path / "out" / "replicates.md").read_text()
-    assert "![Accuracy by run and method](replicates.png)" in page
+    assert "![Accuracy by run and method](replicates.svg)" in page
     assert page.count("| shapes |") == len(rows) == 2
     assert "not asked the same questions" in page  # 12 and 10 clips
 

@@ -174,7 +174,7 @@ class TestSweep:
     def test_plots_stand_below_the_table_at_half_their_size(self, logged_sweep, client, tmp_path):
         run, parent = logged_sweep
         log_run(run)
-        plots = sorted((run / "plots").glob("*.png"))
+        plots = sorted((run / "plots").glob("*.svg"))
         shown = client.get_run(parent).data.tags["mlflow.note.content"]
         links = [f"path=figures/{plot.name}&run_id={parent})" for plot in plots]
         assert links == re.findall(r"!\[\]\(get-artifact\?(.*\))", shown)
@@ -320,7 +320,7 @@ def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
     note = json.loads(ask(f"{api}/runs/get?run_id={parent}"))["run"]["data"]["tags"]
     (text,) = (tag["value"] for tag in note if tag["key"] == "mlflow.note.content")
     pictures = re.findall(r"!\[\]\((.*)\)", text)
-    assert len(pictures) == len(list((run / "plots").glob("*.png"))) > 2
+    assert len(pictures) == len(list((run / "plots").glob("*.svg"))) > 2
     assert all(ask(f"/{link}").startswith(b"\x89PNG") for link in pictures)
 
 

@@ -9,10 +9,14 @@ import pytest
 import torch
 
 from tango_core.analysis.evidence import best_for_all, object_shares, surviving
+from tango_core.benchmarks.shapes.evidence import sprites_asked, tokens_of
+from tango_core.benchmarks.shapes.questions import questions
+from tango_core.benchmarks.shapes.world import clip_at
 from tango_core.combination import Combination
 from tango_core.compressors import build_method
 from tango_core.types import VisualFeatures
 
+ORACLE = "tango_core.analysis.oracle:Oracle"
 TIMES = torch.arange(2, dtype=torch.float64)
 
 
@@ -97,6 +101,29 @@ def test_shares_of_every_method_lie_between_none_and_all(name):
     assert float((parts["share"] * 48).sum()) == pytest.approx(plan.num_kept)
     assert bool((parts["share"] <= parts["best"]).all())
     assert bool((parts["best"] <= 1).all())
+
+
+@pytest.mark.parametrize("retention", [0.02, 0.1, 0.4])
+def test_the_oracle_keeps_the_best_set_for_each_question(retention):
+    clip = clip_at("test", 0, 3)
+    times = torch.arange(8, dtype=torch.float64) + 0.25
+    features = VisualFeatures(torch.randn(8, 64, 4), (8, 8), times)
+    oracle = build_method(ORACLE, retention=retention).compressor
+    without_object = 0
+    for question in questions(clip):
+        read = oracle.with_question(features, oracle.question_text(question), embed=None)
+        plan = oracle.plan(read)
+        assert plan.num_kept == round(512 * retention)
+        sprites = sprites_asked(clip, question)
+        shown = torch.from_numpy(tokens_of(clip, sprites, times.tolist(), (8, 8))).view(1, -1)
+        if not shown.any():
+            without_object += 1
+            continue
+        found = surviving(plan, shown)
+        assert float(found["share"]) == float(found["best"])
+        frames = {index // 64 for index in plan.indices.tolist()}
+        assert frames >= set(shown.view(8, 64).any(dim=1).nonzero().flatten().tolist()[:10])
+    assert without_object
 
 
 def test_no_objects_are_no_results_and_an_empty_one_is_refused():

@@ -1,21 +1,14 @@
-"""Tables and figures of a run: what a reader sees is what the summary holds."""
+"""Tables of a run: what a reader sees is what the summary holds."""
 
 import csv
 import io
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers
-from PIL import Image
 from report_page import SWEEP, TANGO
 
-from jobs.report.plots import draw_forests, draw_plots, save_plots
 from jobs.report.tables.cells import MAX_WIDTH, cells_csv, cells_table, render_table
-from jobs.report.theme import DARK
 from jobs.results.summary import summarize
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class TestTable:
@@ -72,45 +65,3 @@ class TestTable:
         assert len(body) == len(cells)
         columns = markdown[0].count("|") - 1
         assert all(line.endswith(r" \\") and line.count(" & ") == columns - 1 for line in body)
-
-
-class TestPlots:
-    def test_are_images_and_the_themes_differ(self, sweep, tmp_path):
-        drawn = {**draw_plots(sweep[0].cells), **draw_forests(sweep[0].cells)}
-        save_plots(drawn, tmp_path / "plots")
-        paths = list((tmp_path / "plots").iterdir())
-        assert {path.name for path in paths} == {
-            "differences_by_duration.png",
-            "differences_by_task.png",
-            "accuracy_vs_retention.png",
-            "score_vs_cost.png",
-            "latency.png",
-        }
-        dark = {**draw_plots(sweep[0].cells, DARK), **draw_forests(sweep[0].cells, DARK)}
-        for path in paths:
-            light = np.asarray(Image.open(path).convert("L"), float)
-            assert light.mean() > 200
-            assert (
-                np.asarray(Image.open(io.BytesIO(dark[path.name].image)).convert("L")).mean() < 80
-            )
-            assert light.std() > 10
-
-    def test_runs_with_long_names_keep_their_panel_of_bars_and_grow_the_legend(self, sweep):
-        runs = [
-            replace(entry, run_id=f"20260102-03040{run}-shapes-tiny-sweep-of-methods")
-            for run in range(2)
-            for entry in sweep[0].cells
-        ]
-        one, two = (draw_plots(cells) for cells in (runs[: len(runs) // 2], runs))
-        for name in ("accuracy_vs_retention.png", "latency.png"):
-            before, after = (Image.open(io.BytesIO(drawn[name].image)).size for drawn in (one, two))
-            assert after[0] == before[0]
-            assert after[1] > before[1] + 50
-            image = np.asarray(Image.open(io.BytesIO(two[name].image)).convert("L"), float)
-            assert image[:, -3:].min() > 250, "something reaches the right edge"
-
-    def test_are_left_out_where_there_is_nothing_to_draw(self):
-        facts = facts_of(cell("full"))
-        answers = fake_answers(facts, num_clips=3)
-        answers["answer"] = answers["correct"] = answers["choice"] = None
-        assert set(draw_plots(summarize(answers, facts).cells)) == {"latency.png"}

@@ -10,8 +10,6 @@ from jobs.report.compare import report_runs
 from jobs.report.tables.breakdowns import NO_OPTION, confusion_markdown, confusion_table
 from jobs.results.summary import reduce_table, summarize_reduced
 
-pytestmark = pytest.mark.usefixtures("blank_figures")
-
 
 def rows_of(*answers):
     """Rows of one cell from (type, right, reply); `None` as the reply is one without an option."""

@@ -147,7 +147,6 @@ class TestForms:
         assert shown in table.latex()
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_report_writes_the_layout_and_all_break_downs(tmp_path):
     entries = [real_cell(m, r, b) for b in ("videomme", "mlvu") for m, r, _ in (FULL, TANGO)]
     facts = facts_of(*entries, run_id="run", num_frames=32)

@@ -1,0 +1,73 @@
+"""A bound for methods that read the question: it knows which tokens show what is asked.
+
+It exists for analyses of the built-in benchmark alone, and recipes name it as
+`tango_core.analysis.oracle:Oracle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tango_core.benchmarks.shapes.evidence import clip_of, sprites_asked, tokens_of
+from tango_core.benchmarks.shapes.questions import questions
+from tango_core.compressors.base import (
+    Combination,
+    Compressor,
+    QuestionField,
+    keep,
+    num_kept,
+)
+from tango_core.types import Question, VisualFeatures
+
+
+@dataclass(frozen=True)
+class Oracle(Compressor):
+    """Keep round(retention * T * L) tokens, first those that show the object of the question.
+
+    Tokens are taken from all frames in turn. What is left of the budget, and all of it where no
+    object answers the question, is spread evenly over the other tokens.
+
+    Attributes:
+        retention: Share of the tokens to keep, in (0, 1].
+    """
+
+    @property
+    def question_field(self) -> QuestionField:
+        """See `Compressor`: tokens of the object have positive values, larger ones come first."""
+        return "saliency"
+
+    def question_text(self, question: Question) -> str:
+        """See `Compressor`: the id, which names clip and question."""
+        return question.id
+
+    def with_question(
+        self, features: VisualFeatures, text: str, embed: Callable[[str], Tensor]
+    ) -> VisualFeatures:
+        """See `Compressor`.
+
+        Raises:
+            InputError: If the clip is none of the built-in benchmark.
+        """
+        clip = clip_of("-".join(text.split("-")[:3]))
+        (question,) = (one for one in questions(clip) if one.id == text)
+        sprites = sprites_asked(clip, question)
+        shown = tokens_of(clip, sprites, features.timestamps.tolist(), features.grid)
+        place_in_frame = np.where(shown, shown.cumsum(axis=1) - 1, 0)
+        score = np.where(shown, shown.shape[1] - place_in_frame, 0).astype(np.float32)
+        return replace(features, saliency=torch.from_numpy(score).to(features.tokens.device))
+
+    def _plan(self, features: VisualFeatures) -> Combination:
+        assert features.saliency is not None
+        score = features.saliency.flatten()
+        count = num_kept(len(score), self.retention)
+        ranked = score.argsort(descending=True, stable=True)
+        of_object = ranked[: min(count, int((score > 0).sum()))]
+        others = torch.ones_like(score, dtype=torch.bool).index_fill(0, of_object, False).nonzero()
+        spread = torch.arange(count - len(of_object), device=score.device) + 0.5
+        spread = (spread * len(others) / max(1, count - len(of_object))).long()
+        return keep(features, torch.cat([of_object, others.flatten()[spread]]).sort().values)
