@@ -271,7 +271,7 @@ class JobCells:
             plans: dict[str, Plans] = {}
             for cell in self.cells:
                 groups = groups_of(row, cell.compressor)
-                asked = self._questions.asked(features, groups)
+                asked = self._questions.asked(cell.compressor, features, groups)
                 plans[cell.cache] = [
                     (on_cpu(cell.compressor.plan(one)), group.questions)
                     for one, group in zip(asked, groups, strict=True)

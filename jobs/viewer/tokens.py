@@ -202,7 +202,7 @@ class TokenSets:
                 pass
             else:
                 reads = compressor.question_field is not None
-                asked = self._questions.asked(features, groups) if reads else [features]
+                asked = self._questions.asked(compressor, features, groups) if reads else [features]
                 plans = map(compressor.plan, asked)
                 return tuple(TokenDrawing(on_clip(plan, features), why) for plan in plans)
         videos = [cache.read(group.key).video for group in groups]
