@@ -182,7 +182,11 @@ class JobClips:
         try:
             sources = Sources(tuple(built.mirrors.values()), videos_of(job))
             clips = plan_clips(
-                items_of(job, built), {}, hash_content=job.hash_content, identify=sources
+                items_of(job, built),
+                {},
+                hash_content=job.hash_content,
+                identify=sources,
+                compressors={name: method.compressor for name, method in built.methods},
             )
         except (UserError, OSError) as error:
             raise RecipeError(" ".join(str(error).split())) from error

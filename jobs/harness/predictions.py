@@ -476,7 +476,7 @@ def logged_score(sample: Mapping[str, Any]) -> float | None:
             next((str(metric[one]) for one in names if one in metric), None)
             for names in (_READ, _RIGHT)
         )
-        if read is not None and right is not None:
+        if read and right is not None:  # nothing read: scored at random by some tasks
             return float(read.strip().lower() == right.strip().lower())
     return None
 
