@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
+import pandas as pd
 import pyarrow as pa
 
 from jobs.config.recipe import Job, RecipeError
+from jobs.results.answer_columns import RIGHT, AnswerColumns, metric_of, scores_of
+from jobs.results.summary import parts_of
 from jobs.run.build import BuiltJob, build, items_of, videos_of
 from pipeline.cache.derived import on_cpu
 from pipeline.cache.directory import MANIFEST
@@ -296,3 +300,31 @@ def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
     most = max(map(own.count, own), default=0)
     common = [share for share in own if own.count(share) >= 0.8 * most]
     return min(common, key=lambda share: abs(share - near), default=1.0)
+
+
+def scored_answers(run: Path, benchmarks: Mapping[str, Collection[str] | None]) -> pd.DataFrame:
+    """The answers of a run about some clips; failed and unparsed ones are wrong and score 0.
+
+    Args:
+        run: Directory of a finished run.
+        benchmarks: Benchmark -> video ids of the clips; `None` for all clips.
+
+    Returns:
+        Cell, video id, question id, `correct`, and `score`: the headline metric, or accuracy if
+        that has no value per question; NaN if the right answer is unknown.
+
+    Raises:
+        FileNotFoundError: If the run has no answers.
+        DamagedFileError: If a file of the run is damaged.
+    """
+    parts: list[pd.DataFrame] = []
+    for table in parts_of(run).whole_clips():
+        columns = AnswerColumns(table)
+        names = columns.table.select(["benchmark", "cell", "video_id", "question_id"]).to_pandas()
+        for benchmark, videos in benchmarks.items():
+            score = scores_of(columns, metric_of(benchmark))
+            rows = names.assign(correct=(columns.bits & RIGHT) > 0, score=score)
+            own = rows["benchmark"] == benchmark
+            parts.append(rows[own if videos is None else own & rows["video_id"].isin([*videos])])
+    found: pd.DataFrame = pd.concat(parts).drop(columns="benchmark")
+    return found

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
+from threading import Timer
 
 from rich.console import Console
 
@@ -25,6 +25,7 @@ from tango_core.errors import MissingFileError
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
 _REPORT_S = 5.0
+_IMPORT_S = 3.0
 
 
 @contextmanager
@@ -109,8 +110,10 @@ def view(
             console.print(lines, markup=False, highlight=False, soft_wrap=True)
             if opens:
                 webbrowser.open(url)
-            # The first clip needs torch; the list does not wait for it.
-            Thread(target=import_module, args=["jobs.viewer.tokens"], daemon=True).start()
+            # Clips need torch, which is imported once the list is open.
+            later = Timer(_IMPORT_S, import_module, ["jobs.viewer.tokens"])
+            later.daemon = True
+            later.start()
             uvicorn.Server(config).run(sockets=[listening])
 
 

@@ -93,39 +93,23 @@ class TestEveryLayout:
         assert_same_answers(back, everything_failed)
 
 
-@pytest.mark.parametrize(
-    ("write", "name", "columns"),
-    [
-        (
-            videomme_release,
-            "videomme",
-            "index video video_path duration domain candidates sub_category task_type "
-            "subtitle_path question answer prediction",
-        ),
-        (
-            mvbench_main,
-            "mvbench",
-            "task_type prefix data_type bound start end video question answer candidates index "
-            "prediction",
-        ),
-        (
-            mvbench_cut,
-            "mvbench",
-            "task_type prefix video question answer candidates index prediction",
-        ),
-        (
-            mlvu_release,
-            "mlvu",
-            "task_type prefix duration video question answer candidates index prediction",
-        ),
-    ],
-)
-def test_columns_are_those_of_vlmevalkit(write, name, columns, tmp_path):
-    benchmark = load(name, write(tmp_path / "root"))
+END = "question answer candidates index prediction"
+COLUMNS = {
+    videomme_release: "index video video_path duration domain candidates sub_category task_type "
+    "subtitle_path question answer prediction",
+    mvbench_main: f"task_type prefix data_type bound start end video {END}",
+    mvbench_cut: f"task_type prefix video {END}",
+    mlvu_release: f"task_type prefix duration video {END}",
+}
+
+
+@pytest.mark.parametrize("write", COLUMNS, ids=lambda write: write.__name__)
+def test_columns_are_those_of_vlmevalkit(write, tmp_path):
+    benchmark = load(write.__name__.partition("_")[0], write(tmp_path / "root"))
     path = tmp_path / "predictions.tsv"
     write_vlmevalkit(make_answers(benchmark), benchmark, path)
     frame = pd.read_csv(path, sep="\t")
-    assert list(frame.columns) == columns.split()
+    assert list(frame.columns) == COLUMNS[write].split()
     options = [eval(cell) for cell in frame["candidates"]]
     assert all(isinstance(texts, list) and texts for texts in options)
     assert frame["prediction"][1] == NO_REPLY
@@ -143,19 +127,18 @@ def concatenated(root):
     return theirs.assign(index=range(len(theirs)))
 
 
+def videomme_table(root):
+    return pd.read_csv(videomme_vlmevalkit(root) / "Video-MME.tsv", sep="\t")
+
+
 @pytest.mark.parametrize(
-    ("name", "write", "table"),
-    [
-        (
-            "videomme",
-            videomme_release,
-            lambda root: pd.read_csv(videomme_vlmevalkit(root) / "Video-MME.tsv", sep="\t"),
-        ),
-        ("tempcompass", tempcompass_release, concatenated),
-    ],
+    ("write", "table"),
+    [(videomme_release, videomme_table), (tempcompass_release, concatenated)],
+    ids=["videomme", "tempcompass"],
 )
-def test_our_file_is_vlmevalkit_s_table_cell_by_cell(name, write, table, tmp_path):
-    theirs, benchmark = table(tmp_path / "v"), load(name, write(tmp_path / "r"))
+def test_our_file_is_vlmevalkit_s_table_cell_by_cell(write, table, tmp_path):
+    theirs = table(tmp_path / "v")
+    benchmark = load(write.__name__.partition("_")[0], write(tmp_path / "r"))
     write_vlmevalkit(make_answers(benchmark), benchmark, tmp_path / "ours.tsv")
     ours = pd.read_csv(tmp_path / "ours.tsv", sep="\t", dtype={"video": str})
     pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
@@ -365,21 +348,16 @@ class TestMistakes:
             with pytest.raises(ValueError, match=message):
                 write_vlmevalkit(rows, videomme, tmp_path / path)
 
-    @pytest.mark.parametrize(
-        ("row", "message"),
-        [
+    def test_files_that_are_no_predictions_of_the_benchmark(self, videomme, tmp_path):
+        other = {"index": 0, "video": "v", "question": "Else?", "prediction": "A"}
+        for row, message in (
             ({"index": 0, "question": "How?"}, "row 1: no columns 'index' and 'prediction'"),
-            (
-                {"index": 0, "video": "v", "question": "Else?", "prediction": "A"},
-                r"asks 'Else\?' about 'v', matches no question",
-            ),
+            (other, r"asks 'Else\?' about 'v', matches no question"),
             ({"index": "one", "prediction": "A"}, "row 1: index must be a whole number, got 'one'"),
-        ],
-    )
-    def test_files_that_are_no_predictions_of_the_benchmark(self, videomme, row, message, tmp_path):
-        write_json(tmp_path / "x.json", [row])
-        with pytest.raises(ValueError, match=message):
-            read_vlmevalkit(tmp_path / "x.json", videomme)
+        ):
+            write_json(tmp_path / "x.json", [row])
+            with pytest.raises(ValueError, match=message):
+                read_vlmevalkit(tmp_path / "x.json", videomme)
 
     def test_spreadsheets_without_their_package_and_damaged_ones(
         self, videomme, tmp_path, monkeypatch
