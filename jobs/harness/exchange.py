@@ -25,7 +25,7 @@ from jobs.harness.predictions import (
     write_vlmevalkit,
 )
 from jobs.report.compare import write_report
-from jobs.results.answer_columns import AnswerColumns, by_code
+from jobs.results.answer_columns import AnswerColumns
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
@@ -202,6 +202,7 @@ def read_files(
         retention=retention.get("retention", 1.0),
         protocol=about.benchmark.protocol + (SHOWN if about.benchmark.subtitles else ""),
     )
+    program = f"{_TITLES[harness]} {about_run.get('lmms_eval_version', '')}".strip()
     rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
     facts = JobFacts(
         run_id=run_id or given_name,
@@ -210,8 +211,7 @@ def read_files(
         cells=(cell,),
         num_frames=about.num_frames or _num_frames(about_run),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={"lmms-eval": version} if (version := about_run.get("lmms_eval_version")) else {},
-        note=f"Answers of {cell.name} were read from {paths[0].name} of {_TITLES[harness]}.",
+        note=f"Answers of {cell.name} were read from {paths[0].name} of {program}.",
     )
     return rows, facts
 
@@ -238,15 +238,10 @@ def _num_frames(about_run: Mapping[str, Any]) -> int | None:
 
 def _answers_by_cell(run_dir: Path) -> dict[tuple[str, str], pd.DataFrame]:
     """Benchmark and cell -> its answers, with the columns that an export needs."""
-    found: dict[tuple[str, str], list[pd.DataFrame]] = {}
-    for table in parts_of(run_dir).whole_clips():
-        columns = AnswerColumns(table)
-        names = [name for name in _COLUMNS if name in columns.table.column_names]
-        frame = columns.table.select(names).to_pandas()
-        every = columns.known("cell").nonzero()[0]
-        for cell, rows in by_code(columns.cells, every):
-            found.setdefault(columns.cell_names[cell], []).append(frame.iloc[rows])
-    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+    tables = [AnswerColumns(table).table for table in parts_of(run_dir).whole_clips()]
+    parts = [one.select([n for n in _COLUMNS if n in one.column_names]) for one in tables]
+    frame = pd.concat([one.to_pandas() for one in parts], ignore_index=True)
+    return {(str(b), str(c)): own for (b, c), own in frame.groupby(["benchmark", "cell"])}
 
 
 def _job_of(run_dir: Path) -> Job:

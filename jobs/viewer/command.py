@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -24,7 +23,6 @@ from tango_core.errors import MissingFileError
 
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
-_REPORT_S = 5.0
 _IMPORT_S = 3.0
 
 
@@ -139,16 +137,8 @@ def export(
     """
     from jobs.viewer.export import export_site
 
-    reported = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal reported
-        if time.monotonic() - reported >= _REPORT_S:
-            reported = time.monotonic()
-            console.print(f"{done:,} of {total:,} clips", highlight=False)
-
     with opened(runs, cache) as pages, ExitStack() as stack:
         decoder = None
         if pixels:
             decoder = stack.enter_context(closing(FrameDecoder(pixels=pixels)))
-        return export_site(pages, decoder, folder, progress)
+        return export_site(pages, decoder, folder, console)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
 
 from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
 from jobs.viewer.pages import Pages
@@ -25,7 +27,7 @@ def export_site(
     pages: Pages,
     decoder: FrameDecoder | None,
     folder: Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    console: Console | None = None,
 ) -> Path:
     """Write the viewer to a directory.
 
@@ -33,7 +35,7 @@ def export_site(
         pages: Provides the data.
         decoder: Decodes the frames; `None` to export no frames.
         folder: A new or empty directory, or an earlier export, which is replaced.
-        progress: Called with the number of written clips and of all clips.
+        console: Shows the progress; `None` for none.
 
     Returns:
         Path of the page to open.
@@ -52,16 +54,14 @@ def export_site(
     for kind, size in pages.num_pieces().items():
         for number in range(size):
             _write(folder, f"{kind}/{number}", pages.piece(kind, number))
-    num_clips = len(pages.index.clips)
-    for number in range(num_clips):
-        progress(number, num_clips)
+    every = range(len(pages.index.runs.columns))
+    numbers = range(len(pages.index.clips))
+    for number in track(numbers, "clips", console=console, transient=True, disable=not console):
 
         def pictures(view: View, column: int, clip: int = number) -> tuple[list[str], str | None]:
             return _pictures(folder, f"{clip}-{column}", view, decoder)
 
-        every = range(len(pages.index.runs.columns))
         _write(folder, f"tokens/{number}", pages.all_tokens(number, every, pictures))
-    progress(num_clips, num_clips)
     # Last, so that an interrupted export cannot be opened.
     (folder / PAGE_FILE).write_text(_page(), encoding="utf-8")
     return folder / PAGE_FILE

@@ -8,13 +8,15 @@ page filters. The answers about a clip are read again from the parts of the run 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,7 +34,6 @@ from jobs.viewer.runs import RunGroup, Runs
 from pipeline.progress.parts import (
     AnswerParts,
     ClipName,
-    Codes,
     digests_of,
     is_in,
     joined,
@@ -68,7 +69,7 @@ SHOWN = [
     for name in ANSWER.names
     if name not in ("benchmark", "video_id", "question_id", "cell", "groups", "method", "retention")
 ]
-_NAMED = ["benchmark", "video_id", "question_id", "cell"]
+_CLIP = ["benchmark", "video_id"]
 _PARTS_IN_MEMORY = 4
 
 
@@ -165,52 +166,46 @@ class QuestionIndex:
         return found
 
     def _fill(self) -> None:
-        """Read all answers once, and number clips, questions and kinds by first occurrence."""
-        clips: dict[ClipName, int] = {}
-        numbers: dict[tuple[int, str], int] = {}
-        kinds: dict[str, int] = {}
-        listed: list[tuple[int, str, int]] = []
-        read: list[tuple[str, Codes, Codes, npt.NDArray[np.str_]]] = []
+        """Read all answers once, and number questions, clips and kinds by first occurrence."""
+        parts: list[pd.DataFrame] = []
         for group, own_parts in enumerate(self._parts):
             columns = self.runs.columns_of(group)
-            for parts in own_parts:
-                for table in parts.whole_clips():
+            for number, one in enumerate(own_parts):
+                for table in one.whole_clips():
                     answers = AnswerColumns(table)
-                    rows, first, ids = answers.questions
-                    of_clip = [answers.clip_names[clip] for clip in answers.clips[first].tolist()]
-                    codes, texts = answers.texts("groups")
-                    of_kind = [str(texts[c] or "{}") if c >= 0 else "{}" for c in codes[first]]
-                    found = np.empty(len(ids), np.int64)
-                    for at in np.argsort(first).tolist():
-                        clip = clips.setdefault(of_clip[at], len(clips))
-                        name = clip, ids[at]
-                        found[at] = numbers.setdefault(name, len(numbers))
-                        if found[at] == len(listed):
-                            listed.append((*name, kinds.setdefault(of_kind[at], len(kinds))))
+                    rows = _with_columns(answers.table, [*_CLIP, "question_id", "groups"])
                     own = np.array([columns.get(name, -1) for _, name in answers.cell_names])
-                    read.append(
-                        (parts.storage.root, found[rows], own[answers.cells], letters_of(answers))
-                    )
-        self.clips = list(clips)
+                    cells = {"column": own[answers.cells], "letter": letters_of(answers)}
+                    parts.append(rows.to_pandas().assign(**cells, shard=number))
+        answers_of = pd.concat(parts, ignore_index=True).fillna({"groups": "{}"})
+        names = [*_CLIP, "question_id"]
+        answers_of["question"] = answers_of.groupby(names, sort=False).ngroup()
+        first = answers_of.drop_duplicates("question")
+        self.clips = list(first[_CLIP].drop_duplicates().itertuples(index=False, name=None))
         self.kinds = [
             {printable(name): printable(value) for name, value in read_groups(kind).items()}
-            for kind in kinds
+            for kind in first["groups"].unique()
         ]
-        outcomes = np.full((len(listed), max(1, len(self.runs.columns))), NOT_ASKED)
-        for where, rows, cells, letters in read:
-            known = cells >= 0
-            twice = outcomes[rows[known], cells[known]] != NOT_ASKED
-            if twice.any():
-                raise InputError(
-                    f"{where.removesuffix('/answers')} holds {len(set(rows[known][twice]))} "
-                    "questions that another shard of its job holds, too; name one of them"
-                )
-            outcomes[rows[known], cells[known]] = letters[known]
-        strings = outcomes.view(f"U{outcomes.shape[1]}")[:, 0].tolist()
-        self.questions = [
-            ListedQuestion(clip, name, kind, text)
-            for (clip, name, kind), text in zip(listed, strings, strict=True)
-        ]
+        known = answers_of[answers_of["column"] >= 0]
+        twice = known[known.duplicated(["question", "column"])]
+        if len(twice):
+            (shard, *_), (column, *_) = twice["shard"], twice["column"]
+            place = self.runs.groups[self.runs.columns[column].group].places[shard]
+            raise InputError(
+                f"{place} holds {twice['question'].nunique()} questions that another shard of its "
+                "job holds, too; name one of them"
+            )
+        outcomes = np.full((len(first), max(1, len(self.runs.columns))), NOT_ASKED)
+        outcomes[known["question"], known["column"]] = known["letter"]
+        self.questions = list(
+            map(
+                ListedQuestion,
+                first.groupby(_CLIP, sort=False).ngroup().tolist(),
+                first["question_id"].tolist(),
+                first.groupby("groups", sort=False).ngroup().tolist(),
+                outcomes.view(f"U{outcomes.shape[1]}")[:, 0].tolist(),
+            )
+        )
 
     def _asked_in(self, group: RunGroup) -> dict[int, dict[str, Any]]:
         """What a group of runs recorded about every clip; its newest row counts."""
@@ -225,10 +220,23 @@ class QuestionIndex:
 
 
 def _needed_columns(parts: AnswerParts, name: str) -> pa.Table:
-    """Names and shown columns of a part; columns that it lacks are null."""
+    """Names and shown columns of a part."""
     table = parts.read(name)
     assert table is not None  # damage is an error
-    return pa.table({name: _column(table, name) for name in [*_NAMED, *SHOWN]})
+    return _with_columns(table, [*_CLIP, "question_id", "cell", *SHOWN])
+
+
+def _with_columns(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Columns of the answers, with nulls if missing and cast to the expected types."""
+
+    def column(name: str) -> pa.ChunkedArray | pa.Array:
+        kind = ANSWER.field(name).type
+        if name in table.column_names:
+            with suppress(pa.ArrowException, NotImplementedError):
+                return table[name].cast(kind)
+        return pa.nulls(table.num_rows, kind)
+
+    return pa.table({name: column(name) for name in names})
 
 
 def letters_of(columns: AnswerColumns) -> npt.NDArray[np.str_]:
@@ -245,14 +253,3 @@ def letters_of(columns: AnswerColumns) -> npt.NDArray[np.str_]:
     letters = np.where(damaged, np.char.lower(letters), letters)
     letters = np.where(ok | unparsed, letters, "x")
     return np.asarray(np.where(failed, reasons, letters), np.str_)
-
-
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray | pa.Array:
-    """A column of the answers, with nulls if missing and cast to the expected type."""
-    kind = ANSWER.field(name).type
-    if name not in table.column_names:
-        return pa.nulls(table.num_rows, kind)
-    try:
-        return table[name].cast(kind)
-    except (pa.ArrowException, NotImplementedError):
-        return pa.nulls(table.num_rows, kind)

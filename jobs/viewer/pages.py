@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 PAGE = 50
 LIST_ROWS = 20_000
 WORD_ROWS = 500
-SORTS = ("order", "video", "id", "rights", "text")
 NO_WORDS = (
     "The run has no record of its questions, as runs of release 0.1, so the text of the questions "
     "and the video files are unknown. A new run of its recipe records both; it reuses the caches."
@@ -164,7 +163,6 @@ class Pages:
             "kinds": [list(kind.items()) for kind in index.kinds],
             "outcomes": OUTCOMES,
             "statuses": STATUSES,
-            "sorts": list(SORTS),
             "missing": [] if index.has_words else [NO_WORDS],
         }
 
@@ -294,11 +292,10 @@ class Pages:
         cache, asked = column.cells[benchmark].cache, self.index.asked(clip).get(column.group)
         if asked is None:
             return NO_WORDS
-        sets = self._sets[column.group]
-        tokens = sets.tokens(cache, asked)
+        tokens = self._sets[column.group].tokens(cache, asked)
         if isinstance(tokens, str):
             return tokens
-        view = view_of(asked, sets.sampling_of(cache), tokens.sets[0].plan.timestamps.tolist())
+        view = view_of(asked, tokens.sampling, tokens.sets[0].plan.timestamps.tolist())
         if not tokens.of:
             return TokenView(tokens, view)
         ids = {one["id"]: at for at, one in enumerate(json.loads(asked["questions"]))}

@@ -91,6 +91,7 @@ class ClipPanels:
         facts = self._group.facts[0]
         caches = {cell.name: cell.cache for cell in facts.cells if cell.benchmark == clip[0]}
         plans: dict[str, Combination] = {}
+        sampling: Mapping[str, Any] | None = None
         missing: list[str] = []
         for name in cells:
             found = self._sets.tokens(caches.get(name, ""), asked)
@@ -98,17 +99,15 @@ class ClipPanels:
                 missing.append(f"{name}: {found}")
             else:
                 plans[name] = found.for_question(question).plan
+                sampling = sampling or found.sampling
         if not plans:
             return _sentence(" ".join(missing) or "No cell was named.")
         first = next(iter(plans))
         num_frames, rows, columns = plans[first].grid
         shown = np.unique(np.linspace(0, num_frames - 1, positions).round().astype(int)).tolist()
         try:
-            sampling, times = (
-                self._sets.sampling_of(caches[first]),
-                plans[first].timestamps.tolist(),
-            )
-            sprites = self._decoder.sprites(view_of(asked, sampling, times))
+            view = view_of(asked, sampling, plans[first].timestamps.tolist())
+            sprites = self._decoder.sprites(view)
             frames = [_frame(sprites, position, num_frames) for position in shown]
         except FramesMissingError as error:
             missing.append(str(error))

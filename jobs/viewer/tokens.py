@@ -38,33 +38,6 @@ ONLY_POSITIONS = (
     "version that have a plan: run the recipe with cache.features: all."
 )
 
-WHY: Mapping[str, tuple[str, str]] = {
-    "full": ("every token is kept", ""),
-    "random": ("drawn at random", ""),
-    "uniform": ("at an even step through the clip", ""),
-    "topk": ("salient: among the highest scores of its frame", ""),
-    "tango": ("salient, unlike the others of its frame", "anchor of a group of similar tokens"),
-    "visionzip": ("salient: receives much attention", "anchor at an even step"),
-    "vidcom2": ("untypical of its frame and of the clip", ""),
-    "fastvid": ("salient in its frame", "anchor: a density peak of its anchor frame"),
-    "holitom": ("salient in its frame", "anchor: a density peak of its segment"),
-    "divprune": ("far from all tokens chosen before it", ""),
-    "earlytom": ("receives much attention in its frame", "receives much attention"),
-    "cdpruner": ("relevant to the question, unlike the other kept tokens", ""),
-    "semvid": ("of the question's objects, of its frame's context, or of motion", ""),
-    "rediprune": ("relevant to the question, unlike the other kept tokens", ""),
-    "prunevid": ("alone in its cluster", "average of a cluster"),
-    "evs": ("changed since the frame before", ""),
-    "flashvid": ("attended, unlike the others of its frame", "mean of a tree over frames"),
-    "vcast": ("far from its frame's mean, or of large norm", ""),
-    "aot": ("anchor that no other token is moved to", "anchor that others are moved to"),
-    "fewer_frames": ("in one of the chosen frames", ""),
-    "pool_space": ("alone in its block", "average of a block of its frame"),
-    "pool_time": ("alone in its group of frames", "average over a group of frames"),
-    "block": ("first of its block", ""),
-}
-"""Method -> why it keeps a token unchanged, and why it keeps one that others are merged into."""
-
 
 @dataclass(frozen=True)
 class TokenDrawing:
@@ -72,12 +45,12 @@ class TokenDrawing:
 
     Attributes:
         plan: Kept tokens and their sources; a selection if the sources are unknown.
-        why: Entry of `WHY`; empty strings if the method is not in it.
+        about: How the method chooses tokens, in its own words; "" if it does not ship.
         missing: Sentences about what cannot be drawn, and how to obtain it.
     """
 
     plan: Combination
-    why: tuple[str, str] = ("", "")
+    about: str = ""
     missing: tuple[str, ...] = ()
 
     def to_json(self) -> Json:
@@ -97,7 +70,7 @@ class TokenDrawing:
             "static": _packed(drawing.static, "u1"),
             "saliency": _packed(drawing.saliency, "u1"),
             "range": None if scale is None else [float(f"{one:.4g}") for one in scale.tolist()],
-            "why": list(self.why),
+            "about": self.about,
             "missing": list(self.missing),
         }
 
@@ -115,11 +88,13 @@ class ClipTokens:
 
     Attributes:
         sets: One per question text, or a single one.
+        sampling: Settings by which the model's frames were sampled; `None` if not recorded.
         of: Index of the question in the run's record of the clip -> its token set; empty if all
             questions share one.
     """
 
     sets: tuple[TokenDrawing, ...]
+    sampling: Mapping[str, Any] | None
     of: Mapping[int, int] = field(default_factory=dict)
 
     def for_question(self, index: int | None = None) -> TokenDrawing:
@@ -141,14 +116,6 @@ class TokenSets:
         self._lock = threading.Lock()
         self._opened: dict[str, TokenCache | str] = {}
         self._readers: dict[str, Callable[[str], ReadFeatures]] = {}
-
-    def sampling_of(self, name: str) -> Mapping[str, Any] | None:
-        """Frame sampling settings from the manifest of a cache; `None` if unknown."""
-        with self._lock:
-            cache = self._cache(name)
-        model = None if isinstance(cache, str) else cache.settings.get("model")
-        frames = model.get("frames") if isinstance(model, dict) else None
-        return frames if isinstance(frames, dict) else None
 
     def tokens(self, name: str, asked: Mapping[str, Any]) -> ClipTokens | str:
         """Load token sets; or return a sentence with the reason why they are missing.
@@ -179,10 +146,12 @@ class TokenSets:
                 )
             except (CacheError, UserError, OSError) as error:
                 return f"{redacted(' '.join(str(error).split()))}. Run the job again."
+        model = cache.settings.get("model")
+        sampling = model.get("frames") if isinstance(model, dict) else None
         if groups[0].text is None:
-            return ClipTokens(sets)
+            return ClipTokens(sets, sampling)
         of = {index: at for at, group in enumerate(groups) for index in group.questions}
-        return ClipTokens(sets, of)
+        return ClipTokens(sets, sampling, of)
 
     def _sets(
         self,
@@ -192,7 +161,7 @@ class TokenSets:
         groups: Sequence[QuestionGroup],
     ) -> tuple[TokenDrawing, ...]:
         """The token sets of a clip, from its features if they are stored."""
-        why = WHY.get(str(dict(cache.settings.get("compressor") or {}).get("name")), ("", ""))
+        about = "" if compressor is None else (type(compressor).__doc__ or "").partition("\n")[0]
         if compressor is not None and (compressor.has_plan or compressor.outer_retention >= 1):
             try:
                 if cache.name not in self._readers:  # the locations of all features are listed once
@@ -204,12 +173,10 @@ class TokenSets:
                 reads = compressor.question_field is not None
                 asked = self._questions.asked(compressor, features, groups) if reads else [features]
                 plans = map(compressor.plan, asked)
-                return tuple(TokenDrawing(on_clip(plan, features), why) for plan in plans)
-        videos = [cache.read(group.key).video for group in groups]
-        return tuple(
-            TokenDrawing(Combination(one.indices, one.grid, one.timestamps), why, (ONLY_POSITIONS,))
-            for one in videos
-        )
+                return tuple(TokenDrawing(on_clip(plan, features), about) for plan in plans)
+        kept = [cache.read(group.key).video for group in groups]
+        selections = (Combination(one.indices, one.grid, one.timestamps) for one in kept)
+        return tuple(TokenDrawing(plan, about, (ONLY_POSITIONS,)) for plan in selections)
 
     @cached_property
     def _questions(self) -> QuestionReader:

@@ -139,6 +139,7 @@
       ["this frame", `${set.perTime[frame]} of ${set.perFrame} kept`],
       ["clip", `${number(set.kept.length)} of ${number(total)} kept (${percent(set.kept.length / total)})`],
       asks && ["tokens", "of this question alone"],
+      set.about && set.kept.length < total && ["method", set.about.replace(/`/g, "")],
       set.kept.length < total && set.perTime[frame] > 0 && !set.missing.length && ["why kept", why(set, frame)],
       merged > 0 && ["merged", `${number(merged)} tokens take in ${number(absorbed)} others`],
       segment && ["segment", `${segment.number} of ${segment.of}, frames ${segment.first + 1} to ${segment.first + segment.length}${fixed === null ? "" : `; ${fixed} static here`}`],

@@ -25,7 +25,7 @@
       isStatic: unpacked(packed.static, "u1"),
       saliency: unpacked(packed.saliency, "u1"),
       range: packed.range,
-      why: packed.why,
+      about: packed.about,
       missing: packed.missing,
     };
     const total = frames * set.perFrame;
@@ -70,13 +70,9 @@
     return made.every(([source]) => source % set.perFrame === place) ? "averaged" : "anchor";
   }
 
-  // Why a token is kept, in words of its method.
-  function reasonOf(set, role) {
-    const [unchanged, merged] = set.why;
-    if (role === "unchanged") return unchanged || "kept unchanged";
-    if (role === "averaged") return "averaged over frames";
-    return merged || "anchor of merged tokens";
-  }
+  // Why a token is kept: unchanged for its score or its place, for others at its place or elsewhere.
+  const REASONS = { unchanged: "chosen unchanged", averaged: "averaged over frames", anchor: "anchor of merged tokens" };
+  const reasonOf = (set, role) => (role === "unchanged" && set.saliency ? "salient" : REASONS[role]);
 
   // Number of kept tokens of a frame by role.
   function rolesIn(set, frame) {
