@@ -171,6 +171,10 @@ def test_keyboard_navigation_from_the_list_to_a_token_and_back(tab):
     expect(page.locator("output")).to_contain_text("2 of 4")
     page.keyboard.press("End")
     expect(page.locator("output")).to_contain_text(f"{FRAMES} of {FRAMES}")
+    old = pixels(page, 1)
+    page.keyboard.press("1")
+    expect(page.locator("input[name=kept]")).not_to_be_checked()
+    changed(page, 1, old)
     page.locator(".picture canvas").first.focus()
     page.keyboard.press("Shift+ArrowRight")
     expect(page.locator(".panel dd[aria-live]").first).to_contain_text(f"Frame {FRAMES}, row 1")
@@ -204,22 +208,6 @@ def test_a_key_pressed_before_the_next_paint_uses_the_current_page(tab):
              press(); }"""
     )
     settled(page, 120)
-
-
-def test_panels_share_time_and_layers(tab):
-    page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
-    assert drawn(page) == 4
-    before = [pixels(page, at) for at in range(4)]
-    page.locator("#time").focus()
-    page.keyboard.press("ArrowRight")
-    expect(page.locator("output")).to_contain_text("1.0 s, 2 of 4")
-    for panel, old in enumerate(before):
-        changed(page, panel, old)
-    after = pixels(page, 2)
-    page.keyboard.press("1")
-    expect(page.locator("input[name=kept]")).not_to_be_checked()
-    changed(page, 2, after)
-    assert "layers=ms" in page.url
 
 
 def test_dropped_tokens_are_darkened_and_kept_ones_are_not(tab):
