@@ -238,6 +238,16 @@ def _read(name: str) -> Any:
 _SPECIAL: tuple[str, ...] = tuple(_read("special_tokens"))
 _QWEN_SPECIAL = _SPECIAL[: _SPECIAL.index("<|video_pad|>") + 1]
 _LLAVA_SPECIAL = (*_SPECIAL[:3], "<image>", "<video>")
+# Of InternVL3.5 the sizes differ in the language model alone.
+_QWEN3_SIZES = {
+    "internvl3.5-2b-hf": {
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 28,
+    },
+    "internvl3.5-4b-hf": {"hidden_size": 2560, "intermediate_size": 9728},
+}
 GEOMETRIES = {
     name: Geometry(model, layout, _read(name), special, *first)
     for name, model, layout, special, *first in (
@@ -255,6 +265,13 @@ GEOMETRIES = {
         ("internvl3.5-8b-hf", "internvl3.5-8b", "internvl-hf", _SPECIAL),
     )
 }
+
+
+for _name, _size in _QWEN3_SIZES.items():
+    _large = GEOMETRIES["internvl3.5-8b-hf"]
+    GEOMETRIES[_name] = replace(
+        _large, config={**_large.config, "text_config": {**_large.text, **_size}}
+    )
 
 
 def write_random_checkpoint(

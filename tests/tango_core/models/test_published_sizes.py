@@ -105,6 +105,8 @@ def test_both_halves_load_and_answer_a_prompt(tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "billions", "num_bytes"),
     [
+        ("internvl3.5-2b-hf", 2.35, None),
+        ("internvl3.5-4b-hf", 4.73, None),
         ("internvl3.5-8b", 8.53, None),  # 304.01 M of the tower in it, on the model's page
         ("internvl3.5-8b-hf", 8.53, None),
         ("llava-onevision-0.5b", 0.89, None),
