@@ -11,7 +11,6 @@ import base64
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from pipeline.redaction import redacted
 from tango_core.combination import Combination, Drawing
 from tango_core.compressors.base import Compressor
 from tango_core.errors import UserError
+from tango_core.models import Dtype, describe_model
 from tango_core.types import VisualFeatures
 
 ONLY_POSITIONS = (
@@ -116,6 +116,7 @@ class TokenSets:
         self._lock = threading.Lock()
         self._opened: dict[str, TokenCache | str] = {}
         self._readers: dict[str, Callable[[str], ReadFeatures]] = {}
+        self._reader: QuestionReader | None = None
 
     def tokens(self, name: str, asked: Mapping[str, Any]) -> ClipTokens | str:
         """Load token sets; or return a sentence with the reason why they are missing.
@@ -171,20 +172,25 @@ class TokenSets:
                 pass
             else:
                 reads = compressor.question_field is not None
-                asked = self._questions.asked(compressor, features, groups) if reads else [features]
+                reader = self._questions(cache.settings["model"]["dtype"]) if reads else None
+                asked = reader.asked(compressor, features, groups) if reader else [features]
                 plans = map(compressor.plan, asked)
                 return tuple(TokenDrawing(on_clip(plan, features), about) for plan in plans)
         kept = [cache.read(group.key).video for group in groups]
         selections = (Combination(one.indices, one.grid, one.timestamps) for one in kept)
         return tuple(TokenDrawing(plan, about, (ONLY_POSITIONS,)) for plan in selections)
 
-    @cached_property
-    def _questions(self) -> QuestionReader:
+    def _questions(self, dtype: Dtype) -> QuestionReader:
         """Reads the embeddings of questions from the run's checkpoint, and no other weight."""
-        from jobs.run.build import model_of
-
-        assert self._recipe is not None
-        return QuestionReader(model_of(parse_job(read_recipe(self._recipe), str(self._recipe))))
+        if self._reader is None:
+            assert self._recipe is not None
+            model = parse_job(read_recipe(self._recipe), str(self._recipe)).model
+            path = None if model.path is None else str(model.path)
+            revision = model.revision
+            self._reader = QuestionReader(
+                describe_model(model.name, path, dtype=dtype, device="cpu", revision=revision)
+            )
+        return self._reader
 
     def _cache(self, name: str) -> TokenCache | str:
         """An opened cache, or the reason why there is none."""
