@@ -16,6 +16,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -261,8 +262,7 @@ class Continued:
             before = self._contents[np.searchsorted(self._clips, digests[differ])]
             now = _contents(
                 (c.clip_key, c.questions, subtitles_digest(c.subtitles) if with_subtitles else None)
-                for c, differs in zip(clips, differ, strict=True)
-                if differs
+                for c in compress(clips, differ)
             )
             differ[differ] = before != now
         return ~differ
