@@ -43,7 +43,7 @@ TABLE_SUFFIXES = (".csv", ".jsonl")
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
-_WITH_A_MEANING = frozenset(COLUMNS)
+_MEANT = frozenset(COLUMNS)
 
 _ITEMS_PER_CHUNK = 200
 
@@ -342,9 +342,7 @@ def _question(fields: Fields, number: int, names: Iterable[str]) -> Question | N
         text=text,
         choices=choices,
         answer=_index(answer, choices) if choices and answer is not None else None,
-        groups={
-            n: value for n, value in given.items() if n not in _WITH_A_MEANING and value.strip()
-        },
+        groups={n: value for n, value in given.items() if n not in _MEANT and value.strip()},
         accepted=_accepted(answer) if match else (),
         match="contains" if match == "contains" else "exact",
     )
