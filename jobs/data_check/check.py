@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, get_args
@@ -20,7 +21,7 @@ from jobs.data_check.media import Problem, check_file
 from jobs.report.formatting import Table
 from pipeline.runtime.child import Child, ChildStartError, CrashError
 from tango_core.benchmarks import Benchmark, build_benchmark
-from tango_core.benchmarks.annotated import AnnotatedBenchmark
+from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
 from tango_core.benchmarks.base import Defect, in_one_line
 from tango_core.errors import InputError
 from tango_core.printable import printable_item
@@ -181,11 +182,12 @@ def check(
     lengths: dict[str, set[float]] = {}  # annotated seconds by path
     with in_one_line(benchmark.name, type(benchmark)):
         if isinstance(benchmark, AnnotatedBenchmark):
-            _read_rows(benchmark, result, withheld, lengths)
+            items = _read_rows(benchmark, result, withheld, lengths)
         else:
             result.findings += map(_about_row, benchmark.defects())
-            for item in map(printable_item, benchmark.items()):
-                result.files.setdefault(item.path, []).append(item)
+            items = map(printable_item, benchmark.items())
+        for item in items:
+            result.files.setdefault(item.path, []).append(item)
     idle: SimpleQueue[Child] = SimpleQueue()
 
     def checked(path: str) -> list[Problem]:
@@ -240,29 +242,21 @@ def _read_rows(
     result: Check,
     withheld: dict[str, str],
     lengths: dict[str, set[float]],
-) -> None:
-    """Read all rows of a benchmark with annotation files."""
-    clips: dict[tuple[str, tuple[float, float] | None], VideoItem] = {}
+) -> Iterator[VideoItem]:
+    """Read all rows of a benchmark with annotation files; yield its clips."""
+    records: list[Record] = []
     for entry in benchmark.entries():
         if isinstance(entry, Defect):
             result.findings.append(_about_row(entry))
             continue
-        one = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
-        known = clips.get((entry.path, entry.clip))
-        if known is not None:
-            both = (*known.questions, entry.question)
-            one = VideoItem(known.video_id, entry.path, entry.clip, both)
-        clips[entry.path, entry.clip] = one
+        records.append(entry)
         if entry.length_s is not None:
             lengths.setdefault(entry.path, set()).add(entry.length_s)
-        reason = benchmark.missing_reason(entry)
-        if reason is not None:
+        if (reason := benchmark.missing_reason(entry)) is not None:
             withheld[entry.path] = reason
-        alone = VideoItem(entry.video_id, entry.path, entry.clip, (entry.question,))
-        for note in entry.notes:
-            result.findings.append(Finding.about("note", "annotation", [alone], note))
-    for clip in clips.values():
-        result.files.setdefault(clip.path, []).append(clip)
+        about = partial(Finding.about, "note", "annotation", list(benchmark.clips([entry])))
+        result.findings += map(about, entry.notes)
+    yield from benchmark.clips(records)
 
 
 def _about_row(defect: Defect) -> Finding:

@@ -193,6 +193,7 @@ def _answer_row(
     """Build one row; a reply is scored by our rules."""
     question, protocol = record.question, benchmark.protocol
     failed = reply is None or is_failure(reply)
+    failed |= protocol.harness_score is not None and reply == protocol.failed_reply
     # The harness may count its own failure messages like replies.
     counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
     text = "" if failed or reply is None else reply
@@ -359,13 +360,15 @@ def write_lmms_eval(
         partial: Whether the run covers only a part of the questions.
 
     Returns:
-        The files.
+        The files; for a split with hidden answers also one to hand in, question to answer, where
+        the task has such metrics.
 
     Raises:
         ValueError: If the answers are not those of one cell.
     """
-    replies = replies_of(answers, benchmark, NOT_LOADED, partial=partial)
     facts, protocol = samples_of(benchmark), benchmark.protocols["lmms_eval"]
+    failed = protocol.failed_reply if protocol.harness_score else NOT_LOADED
+    replies = replies_of(answers, benchmark, failed, partial=partial)
     by_task: dict[str, list[dict[str, Any]]] = {}
     for record in benchmark.records():
         if record.question.id not in replies:
@@ -392,6 +395,10 @@ def write_lmms_eval(
         paths.append(folder / f"{stamp}_samples_{task}.jsonl")
         lines = [json.dumps(sample, ensure_ascii=False) for sample in samples]
         paths[-1].write_text("\n".join([*lines, ""]), encoding="utf-8")
+        if benchmark.split in benchmark.hidden_splits and "submission" in samples[0]:
+            paths.append(folder / f"{stamp}_submission_{task}.json")
+            answered = {id_: own for one in samples for id_, own in one["submission"].items()}
+            paths[-1].write_text(json.dumps(answered, indent=4), encoding="utf-8")
     return paths
 
 

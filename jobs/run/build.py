@@ -200,7 +200,12 @@ def methods_of(
     num_layers = model.llm.num_layers
     for name, options in job.all_methods:
         try:
-            method = build_method(num_layers=num_layers, model=model.name, **options)
+            method = build_method(
+                num_layers=num_layers,
+                model=model.name,
+                full_layers=model.llm.full_layers,
+                **options,
+            )
             built.append((name, method))
         except InputError as error:
             if job.infeasible == "error":

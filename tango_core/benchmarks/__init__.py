@@ -15,18 +15,27 @@ from tango_core.benchmarks.base import Benchmark, Protocol, in_one_line
 from tango_core.errors import InputError
 from tango_core.extensions import load_extension
 
+_PUBLIC = "tango_core.benchmarks.public"
 # Module and class of every benchmark, imported on first use.
 BENCHMARKS: dict[str, str] = {
-    "charades_sta": "tango_core.benchmarks.public.charades_sta:CharadesSTABenchmark",
+    "activitynet_captions": f"{_PUBLIC}.activitynet_captions:ActivityNetBenchmark",
+    "charades_sta": f"{_PUBLIC}.charades_sta:CharadesSTABenchmark",
     "custom": "tango_core.benchmarks.custom:CustomBenchmark",
-    "longvideobench": "tango_core.benchmarks.public.longvideobench:LongVideoBenchBenchmark",
-    "lvbench": "tango_core.benchmarks.public.lvbench:LVBenchBenchmark",
-    "mlvu": "tango_core.benchmarks.public.mlvu:MLVUBenchmark",
-    "mvbench": "tango_core.benchmarks.public.mvbench:MVBenchBenchmark",
+    "egoschema": f"{_PUBLIC}.egoschema:EgoSchemaBenchmark",
+    "longvideobench": f"{_PUBLIC}.longvideobench:LongVideoBenchBenchmark",
+    "lvbench": f"{_PUBLIC}.lvbench:LVBenchBenchmark",
+    "mlvu": f"{_PUBLIC}.mlvu:MLVUBenchmark",
+    "motionbench": f"{_PUBLIC}.motionbench:MotionBenchBenchmark",
+    "mvbench": f"{_PUBLIC}.mvbench:MVBenchBenchmark",
+    "nextqa": f"{_PUBLIC}.nextqa:NExTQABenchmark",
+    "nextqa_oe": f"{_PUBLIC}.nextqa:NExTQAOpenBenchmark",
+    "perceptiontest": f"{_PUBLIC}.perceptiontest:PerceptionTestBenchmark",
     "shapes": "tango_core.benchmarks.shapes.benchmark:ShapesBenchmark",
-    "tempcompass": "tango_core.benchmarks.public.tempcompass:TempCompassBenchmark",
-    "videomme": "tango_core.benchmarks.public.videomme:VideoMMEBenchmark",
-    "videomme_v2": "tango_core.benchmarks.public.videomme_v2:VideoMMEV2Benchmark",
+    "tempcompass": f"{_PUBLIC}.tempcompass:TempCompassBenchmark",
+    "tomato": f"{_PUBLIC}.tomato:TOMATOBenchmark",
+    "tvbench": f"{_PUBLIC}.tvbench:TVBenchBenchmark",
+    "videomme": f"{_PUBLIC}.videomme:VideoMMEBenchmark",
+    "videomme_v2": f"{_PUBLIC}.videomme_v2:VideoMMEV2Benchmark",
 }
 
 __all__ = [

@@ -256,6 +256,7 @@ class AnnotatedBenchmark(Benchmark):
         id_column: Column of the question's id; empty or absent, questions are numbered by video.
         option_columns: Columns with the list of options; the first one that is not empty counts.
             `"option{}"` stands for a column per option, from `option0` to an empty one or "N/A".
+        options_have_letters: Whether the entries of that list begin with their letters.
         option_form: How the options' lines are written in the release; rows that differ get a note.
         answer_column: Column of the answer.
         answer_form: What it holds: the correct option's letter, text, or index from 0.
@@ -280,6 +281,7 @@ class AnnotatedBenchmark(Benchmark):
     video_columns: ClassVar[Sequence[str]] = ("video",)
     id_column: ClassVar[str] = "question_id"
     option_columns: ClassVar[Sequence[str]] = ("options", "candidates")
+    options_have_letters: ClassVar[bool] = False
     option_form: ClassVar[str] = LETTERED
     answer_column: ClassVar[str] = "answer"
     answer_form: ClassVar[Literal["letter", "text", "index"]] = "letter"
@@ -353,19 +355,22 @@ class AnnotatedBenchmark(Benchmark):
         Raises:
             ValueError: If the row is malformed.
         """
-        video = self._video(row)
+        video, clip = self._video(row), self._clip(row)
         text, choices, lines = self._question(row)
         answer = self._answer(row, choices)
         return Record(
-            video_id=video,
-            path=self._video_path(self._file(row)),
+            video_id=clip_id(video, clip),
+            path=self._video_path(self._file(row), *self._folders(row)),
             question=Question(
                 id=self._id(row, video, number),
                 text=text,
                 choices=choices,
                 answer=answer,
                 groups=self._groups(row),
+                accepted=self._accepted(row),
+                span=self._span(row),
             ),
+            clip=clip,
             notes=() if lines is None else tables.form_notes(choices, lines, self.option_form),
             length_s=tables.length_of(row, self.length_column),
         )
@@ -373,6 +378,22 @@ class AnnotatedBenchmark(Benchmark):
     def _file(self, row: Row) -> str:
         """Name of a row's video, with or without the suffix of its file."""
         return text_of(row, *self.video_columns)
+
+    def _folders(self, row: Row) -> Sequence[str]:
+        """Folders of this row's video alone, where the release has some."""
+        return ()
+
+    def _clip(self, row: Row) -> Clip:
+        """Part of the video that a row asks about; `None` for the whole file."""
+        return None
+
+    def _accepted(self, row: Row) -> tuple[str, ...]:
+        """Right answers to a free-form question."""
+        return ()
+
+    def _span(self, row: Row) -> tuple[float, float] | None:
+        """The right span of time, for a question about one."""
+        return None
 
     def _id(self, row: Row, video: str, number: int) -> str:
         """Id of a row's question; `number` is that of the row in its table, from 0."""
@@ -395,8 +416,10 @@ class AnnotatedBenchmark(Benchmark):
             return *both, text.removeprefix(f"{both[0]}\n")
         if name is None:
             raise InputError("the question has no lines '(A) ..' and there is no list of options")
-        read = tables.numbered_of if "{}" in name else tables.list_of
-        return text, read(row, name), None
+        choices = (tables.numbered_of if "{}" in name else tables.list_of)(row, name)
+        if not self.options_have_letters:
+            return text, choices, None
+        return text, tables.without_letters(choices), "\n".join(choices)
 
     def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
         """Index of a row's correct option; `None` if it is hidden or none of them."""
@@ -469,16 +492,20 @@ class AnnotatedBenchmark(Benchmark):
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order in which the release first asks about them."""
         check_limit(limit)
+        yield from islice(self.clips(self.records()), limit)
+
+    def clips(self, records: Sequence[Record]) -> Iterator[VideoItem]:
+        """Yield the clips that some questions are about, each with all of them."""
         clips: dict[tuple[str, Clip], list[Record]] = {}
-        for record in self.records():
+        for record in records:
             clips.setdefault((record.path, record.clip), []).append(record)
-        for (path, clip), records in islice(clips.items(), limit):
+        for (path, clip), own in clips.items():
             yield VideoItem(
-                video_id=records[0].video_id,
+                video_id=own[0].video_id,
                 path=path,
                 clip=clip,
-                questions=tuple(record.question for record in records),
-                subtitles=self._subtitles_of(records[0]) if self.subtitles else None,
+                questions=tuple(record.question for record in own),
+                subtitles=self._subtitles_of(own[0]) if self.subtitles else None,
             )
 
     def show_subtitles(self) -> None:

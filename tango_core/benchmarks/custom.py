@@ -7,7 +7,6 @@ columns are described in `README.md`.
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
 import pickle
@@ -25,9 +24,9 @@ from tango_core.benchmarks.base import Benchmark, Defect, check_limit, check_nam
 from tango_core.benchmarks.protocols.protocol import PLAIN, under_each_harness
 from tango_core.benchmarks.scoring.free_form import MATCHES, words
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, read_letter
-from tango_core.benchmarks.tables import is_missing, number_of, parted_by
+from tango_core.benchmarks.tables import is_missing, number_of, numbered_rows, parted_by
 from tango_core.errors import InputError, MissingFileError
-from tango_core.local_files import parse_json, read_text
+from tango_core.local_files import parse_json
 from tango_core.types import Question, VideoItem
 from tango_core.video.folder import list_images
 
@@ -265,42 +264,16 @@ def _read_rows(table: Path) -> Iterator[tuple[int, Fields]]:
     Raises:
         ValueError: As `_clips_of_table`.
     """
-    is_csv = table.suffix.lower() == ".csv"
-    # Not splitlines: a JSON string may hold other line separators than a line feed.
-    pattern = r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+" if is_csv else r"[^\n]*\n|[^\n]+"
-    texts = (found[0] for found in re.finditer(pattern, read_text(table)))
-    lines = csv.reader(texts, strict=True) if is_csv else texts
-    header: list[str] = []
-    number = 0
-    try:
-        for number, line in enumerate(lines, start=1):
-            if not "".join(line).strip():
-                continue
-            if isinstance(line, str):
-                fields = parse_json(line, "this line")
-                if not isinstance(fields, dict):
-                    raise InputError(f"a line must be a JSON object, got {type(fields).__name__}")
-            elif not header:
-                header = [name.strip() for name in line]
-                if "video" not in header:
-                    raise InputError(
-                        f"the header has no column 'video': {', '.join(header)}{parted_by(header)}"
-                    )
-                if len(set(header)) < len(header):
-                    raise InputError(f"the header names a column twice: {', '.join(header)}")
-                continue
-            elif len(line) != len(header):
-                raise InputError(
-                    f"{len(line)} fields under {len(header)} columns; "
-                    "put fields that hold a comma into double quotes"
-                )
-            else:
-                fields = {name: field.strip() for name, field in zip(header, line, strict=True)}
-            yield number, fields
-    except csv.Error as error:
-        raise InputError(f"{table}, row {number + 1}: {error}") from error
-    except ValueError as error:
-        raise InputError(f"{table}, row {number}: {error}") from error
+    for number, fields in numbered_rows(table):
+        if not isinstance(fields, dict):
+            kind = type(fields).__name__
+            raise InputError(f"{table}, row {number}: must be a JSON object, got {kind}")
+        if table.suffix.lower() == ".csv":
+            if "video" not in fields:
+                names = f"{', '.join(fields)}{parted_by(list(fields))}"
+                raise InputError(f"{table}, row 1: the header has no column 'video': {names}")
+            fields = {name: field.strip() for name, field in fields.items()}
+        yield number, fields
 
 
 def _misspelt(names: Iterable[str]) -> dict[str, str]:

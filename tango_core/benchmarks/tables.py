@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import csv
-import io
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -53,10 +52,8 @@ def read_rows(path: Path) -> list[Row]:
     suffix = path.suffix.lower()
     if suffix == ".json":
         rows = read_json(path)
-    elif suffix == ".jsonl":
-        rows = _read_json_lines(path)
-    elif suffix in (".csv", ".tsv"):
-        rows = _read_separated(path, "\t" if suffix == ".tsv" else ",")
+    elif suffix in (".jsonl", ".csv", ".tsv"):
+        rows = [row for _, row in numbered_rows(path)]
     elif suffix == ".parquet":
         rows = _read_parquet(path)
     else:
@@ -163,6 +160,51 @@ def numbered_of(row: Row, name: str) -> tuple[str, ...]:
     return tuple(values)
 
 
+def without_letters(options: Sequence[str]) -> tuple[str, ...]:
+    """Remove the letters in front of options: "A. red", "(A) red", "A: red"."""
+    return tuple(
+        re.sub(rf"^\(?{letter}[.):]\)?\s*", "", option)
+        for letter, option in zip(LETTERS, options, strict=False)
+    )
+
+
+def of_videos(path: Path, rows: Sequence[Row], *names: str) -> list[Row]:
+    """One row per question, where a row per video holds its questions in `qa`.
+
+    Args:
+        path: Of the file, for errors.
+        rows: Its rows; one without `qa` is a question already.
+        names: Fields of the video that its questions get.
+
+    Raises:
+        ValueError: If `qa` holds something else.
+    """
+    found: list[Row] = []
+    for number, row in enumerate(rows, start=1):
+        asked = row.get("qa", [row])
+        if not isinstance(asked, list) or not all(isinstance(one, Mapping) for one in asked):
+            raise InputError(
+                f"{path}, line {number}: qa must be a list of questions; download the file again"
+            )
+        own = {name: row.get(name) for name in names} if "qa" in row else {}
+        found += [{**own, **one} for one in asked]
+    return found
+
+
+def bounds_of(row: Row) -> tuple[float, float]:
+    """Return `start` and `end` of a clip in seconds.
+
+    Raises:
+        ValueError: If one is missing, or they do not satisfy 0 <= start <= end.
+    """
+    if is_missing(row.get("start")) or is_missing(row.get("end")):
+        raise InputError("no start and end, which this task needs")
+    start, end = number_of(row, "start"), number_of(row, "end")
+    if not 0 <= start <= end:
+        raise InputError(f"bounds must satisfy 0 <= start <= end, got {start:g} and {end:g}")
+    return start, end
+
+
 def index_of_letter(letter: str, choices: Sequence[str]) -> int:
     """Index of the option named by a release's letter.
 
@@ -221,26 +263,49 @@ def form_notes(choices: Sequence[str], written: str, form: str = LETTERED) -> tu
     return (f"options are not written {example!r}; the prompt has them in that form",)
 
 
-def _read_json_lines(path: Path) -> list[Any]:
-    """Read one JSON document per line; empty lines are skipped."""
-    # Not splitlines: a JSON string may hold other line separators than a line feed.
-    lines = read_text(path).split("\n")
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            rows.append(parse_json(line, f"{path}, line {number}"))
-    return rows
+def numbered_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read a `.jsonl`, `.csv` or `.tsv` file; empty lines are skipped.
 
+    Rows are numbered as an editor or a spreadsheet shows them: a CSV's header is row 1, a JSON line
+    is its own number. Every row of a CSV has a field for every column.
 
-def _read_separated(path: Path, separator: str) -> list[dict[str, Any]]:
-    """Read a CSV or TSV file as pandas writes it, with line breaks inside quotes."""
+    Raises:
+        ValueError: In one line with the file and the row.
+    """
+    is_json = path.suffix.lower() == ".jsonl"
+    # Not splitlines: a JSON string may hold other line separators than a line feed. Line by line,
+    # as a table may have millions.
+    pattern = r"[^\n]*\n|[^\n]+" if is_json else r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+"
+    lines = (found[0] for found in re.finditer(pattern, read_text(path)))
+    if is_json:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield number, parse_json(line, f"{path}, row {number}")
+        return
     csv.field_size_limit(_MAX_FIELD)
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), delimiter=separator)
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    header: list[str] = []
+    number = 0
     try:
-        rows = [dict(row) for row in reader]
+        for number, fields in enumerate(reader, start=1):
+            if not "".join(fields).strip():
+                continue
+            if not header:
+                header = [name.strip() for name in fields]
+                if len(set(header)) < len(header):
+                    raise InputError(f"the header names a column twice: {', '.join(header)}")
+            elif len(fields) != len(header):
+                raise InputError(
+                    f"{len(fields)} fields under {len(header)} columns; "
+                    "put fields that hold a comma into double quotes"
+                )
+            else:
+                yield number, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error}") from error
-    return [{k: v for k, v in row.items() if k is not None} for row in rows]
+        raise InputError(f"{path}, row {number + 1}: {error}") from error
+    except ValueError as error:
+        raise InputError(f"{path}, row {number}: {error}") from error
 
 
 def parted_by(header: Sequence[str]) -> str:

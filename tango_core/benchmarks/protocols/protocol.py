@@ -220,6 +220,20 @@ def unscored(name: str, protocol: Protocol) -> dict[str, Protocol]:
     return {name: replace(protocol, name=name, harness_score=None, failed_reply="")}
 
 
+def of_lmms_eval(
+    render: Callable[[Question], Prompt], score: Score, **settings: Any
+) -> dict[str, Protocol]:
+    """List the protocols of a benchmark that VLMEvalKit lacks: lmms-eval's under both names.
+
+    Args:
+        render: As in `Protocol`.
+        score: `Protocol.harness_score`; under VLMEvalKit's name there is none.
+        settings: As in `in_versions`.
+    """
+    found = in_versions("lmms_eval", render, score, **settings)
+    return {**found, **unscored("vlmevalkit", found["lmms_eval"])}
+
+
 def under_each_harness(protocol: Protocol) -> Mapping[str, Protocol]:
     """The `protocols` of a benchmark that no harness has: its own one, whichever is named."""
     return dict.fromkeys(VERSIONS, protocol)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.protocols import protocol
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.spans import Span, seconds_of, span_iou
 from tango_core.benchmarks.tables import Row
@@ -29,6 +30,7 @@ from tango_core.local_files import read_text
 from tango_core.metrics import MEAN_IOU, RECALL_03, RECALL_05, RECALL_07
 from tango_core.types import Question
 
+_SAME = ("video", "caption", "timestamp")
 # Group of a question that a later row of the release repeats word for word.
 REPEATED = "repeated"
 
@@ -147,14 +149,13 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     return {name: {key: reply} for name in _METRICS}
 
 
-def key_in(sample: annotated.Sample) -> str | None:
-    """Video, sentence and times that a sample states; older versions log them as `submission`."""
-    stated = (sample.get(name) for name in (*_METRICS, "submission"))
+def first_key(sample: annotated.Sample, names: Sequence[str]) -> str | None:
+    """The first key of the first of some metrics that a sample has."""
+    stated = (sample.get(name) for name in names)
     return next((str(next(iter(one))) for one in stated if isinstance(one, dict) and one), None)
 
 
-_SPANS: dict[str, Any] = {"read_choice": protocol.read_reply, "max_new_tokens": 50}
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, score, **_SPANS)
+SPANS: dict[str, Any] = {"read_choice": protocol.read_reply, "max_new_tokens": 50}
 
 
 class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
@@ -163,24 +164,27 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
     name = "charades_sta"
     title = "Charades-STA"
     layout = "charades_sta_test.txt or data/test-*.parquet, and Charades_v1_480/<video>.mp4"
-    annotations = (
+    annotations: ClassVar[Sequence[str]] = (
         *("charades_sta_test.txt", "charades_sta/charades_sta_test.txt"),
         *("data/test-*.parquet", "test-*.parquet"),
         *("charades_sta_test.json", "charades_sta_test.jsonl"),
     )
-    folders = ("Charades_v1_480", "Charades_v1")
+    folders: ClassVar[Sequence[str]] = ("Charades_v1_480", "Charades_v1")
     splits: ClassVar = {"test": 3720}
     protocols: ClassVar = {
-        **_PROTOCOLS,
-        **in_versions("lmms_eval_timelens", TIMELENS, score_timelens, **_SPANS),
-        **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"]),
+        **of_lmms_eval(PROMPT, score, **SPANS),
+        **in_versions("lmms_eval_timelens", TIMELENS, score_timelens, **SPANS),
     }
     metrics = (MEAN_IOU, RECALL_03, RECALL_05, RECALL_07)
     unlisted_groups = (REPEATED,)
     lmms_eval_samples = annotated.LmmsEvalSamples(
-        "temporal_grounding_charades", sample_metrics, target=written_times, key_in=key_in
+        "temporal_grounding_charades",
+        sample_metrics,
+        target=written_times,
+        # Older versions log them as `submission`.
+        key_in=lambda sample: first_key(sample, (*_METRICS, "submission")),
     )
-    releases = (
+    releases: ClassVar[Sequence[Release]] = (
         Release(
             repository="lmms-eval/charades_sta",
             licence="research only, by the terms of Charades",
@@ -191,33 +195,43 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
     )
 
     def _rows(self, path: Path) -> list[Row]:
-        rows = _lines(path) if path.suffix == ".txt" else super()._rows(path)
-        # lmms-eval identifies a row by these columns.
-        same = ("video", "caption", "timestamp")
-        last = {tuple(str(row.get(name)) for name in same): at for at, row in enumerate(rows)}
-        self._counted = set(last.values())
-        return rows
+        rows = self._sentences(path)
+        # lmms-eval identifies a row by these columns, and counts the last of equal ones.
+        keys = [tuple(str(row.get(name)) for name in _SAME) for row in rows]
+        last = {key: at for at, key in enumerate(keys)}
+        return [
+            {**row, REPEATED: last[key] != at}
+            for at, (key, row) in enumerate(zip(keys, rows, strict=True))
+        ]
+
+    def _sentences(self, path: Path) -> list[Row]:
+        """Rows with the columns `video`, `caption` and `timestamp`."""
+        return _lines(path) if path.suffix == ".txt" else tables.read_rows(path)
 
     def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
         if "line" in row:
             raise InputError(f"must be 'VIDEO start end##sentence', got {row['line'][:60]!r}")
-        caption, video = tables.text_of(row, "caption"), self._video(row)
-        start, end = _times(row)
+        record, (start, end) = super()._record(index, number, row, table), _times(row)
         notes = [f"start {start:g} s is after end {end:g} s; swapped"] if start > end else []
         notes += ["start and end are equal; every reply has IoU 0"] if start == end else []
-        repeated = index not in self._counted
-        notes += ["a later row is the same; lmms-eval counts the last one"] if repeated else []
-        return Record(
-            video_id=video,
-            path=self._video_path(self._file(row)),
-            question=Question(
-                id=self._numbered(f"{video}-"),
-                text=caption,
-                groups={REPEATED: "yes"} if repeated else {},
-                span=(min(start, end), max(start, end)),
-            ),
-            notes=tuple(notes),
-        )
+        notes += ["a later row is the same; lmms-eval counts the last one"] if row[REPEATED] else []
+        return replace(record, notes=tuple(notes))
+
+    def _id(self, row: Row, video: str, number: int) -> str:
+        return self._numbered(f"{video}-")
+
+    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
+        return tables.text_of(row, "caption"), (), None
+
+    def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
+        return None
+
+    def _groups(self, row: Row) -> dict[str, str]:
+        return {REPEATED: "yes"} if row[REPEATED] else {}
+
+    def _span(self, row: Row) -> Span:
+        start, end = sorted(_times(row))
+        return start, end
 
 
 def _lines(path: Path) -> list[Row]:

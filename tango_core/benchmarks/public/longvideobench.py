@@ -20,7 +20,12 @@ from typing import Any, ClassVar
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.base import CrossTable, PaperColumn
-from tango_core.benchmarks.protocols.harnesses import OPTION_PHRASES, first_capital, letter_score
+from tango_core.benchmarks.protocols.harnesses import (
+    OPTION_PHRASES,
+    first_capital,
+    guess_score,
+    letter_score,
+)
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release
@@ -59,9 +64,7 @@ def score_lmms_eval(reply: str, question: Question) -> float | None:
     A reply without one is answered at random there, from an unseeded generator; the score is then
     what that is worth on average, one over the number of options.
     """
-    if question.answer is not None and not lmms_eval_letter(reply):
-        return 1.0 / len(question.choices)
-    return letter_score(lmms_eval_letter, reply, question)
+    return guess_score(lmms_eval_letter(reply), question)
 
 
 def sample_metrics(record: Record, reply: str) -> dict[str, Any]:

@@ -9,18 +9,16 @@ harness's score.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import ranked_score
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions, unscored
+from tango_core.benchmarks.protocols.protocol import PromptTemplate, of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED
 from tango_core.benchmarks.tables import Row
-from tango_core.errors import InputError
 
 # Without a full stop at the end.
 PROMPT = PromptTemplate(
@@ -35,7 +33,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
 
 _META = "video_info.meta.jsonl"
 _LICENCE = "CC-BY-NC-SA 4.0, research only"
-_PROTOCOLS = in_versions("lmms_eval", PROMPT, ranked_score)
 
 
 class LVBenchBenchmark(annotated.AnnotatedBenchmark):
@@ -53,7 +50,7 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
     id_column = "uid"
     option_form = BRACKETED
     splits: ClassVar = {"test": 1549, "train": 1549}
-    protocols: ClassVar = {**_PROTOCOLS, **unscored("vlmevalkit", _PROTOCOLS["lmms_eval"])}
+    protocols: ClassVar = of_lmms_eval(PROMPT, ranked_score)
     several_valued: ClassVar = ("type",)
     lmms_eval_samples = annotated.LmmsEvalSamples("lvbench", sample_metrics)
     releases = (
@@ -76,7 +73,7 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
     )
 
     def _rows(self, path: Path) -> list[Row]:
-        return list(_questions(path, super()._rows(path)))
+        return tables.of_videos(path, super()._rows(path), "key", "type")
 
     def _file(self, row: Row) -> str:
         return PurePosixPath(super()._file(row)).name
@@ -87,19 +84,3 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
             types = ", ".join(tables.list_of(row, "question_type"))
         found = {"type": types, "category": row.get("type")}
         return {name: str(own) for name, own in found.items() if not tables.is_missing(own)}
-
-
-def _questions(path: Path, rows: list[Row]) -> Iterator[Row]:
-    """One row per question: the authors' table has one per video, with its questions in `qa`.
-
-    Raises:
-        ValueError: If `qa` holds something else.
-    """
-    for number, row in enumerate(rows, start=1):
-        asked = row.get("qa", [row])
-        if not isinstance(asked, list) or not all(isinstance(one, Mapping) for one in asked):
-            raise InputError(
-                f"{path}, line {number}: qa must be a list of questions; download the file again"
-            )
-        for one in asked:
-            yield {"key": row.get("key"), "type": row.get("type"), **one} if "qa" in row else one

@@ -264,7 +264,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         task, file = TASK_OF[record.question.groups["task"]], self._file(row)
         folder = str(row.get("prefix") or "")
         path, is_cut = self._locate(task, file, folder, table.path.name in _CUT_FILES)
-        clip = None if is_cut or not task.bounded else _bounds(row)
+        clip = None if is_cut or not task.bounded else tables.bounds_of(row)
         inner = Path(file).parent.as_posix().removeprefix(".")
         name = "/".join(filter(None, [task.cut if is_cut else task.source, inner, Path(path).stem]))
         notes: tuple[str, ...] = ()
@@ -310,16 +310,6 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         if cut or any(self.media.holds(f"{base}{name}") for base in _BASES for name in bounded):
             return self.media.at(folder or task.cut, file), True
         return self.media.at(folder or f"video/{task.source}", file), False
-
-
-def _bounds(row: Row) -> tuple[float, float]:
-    """Return a clip's bounds in seconds."""
-    if tables.is_missing(row.get("start")) or tables.is_missing(row.get("end")):
-        raise InputError("no start and end, which this task needs")
-    start, end = tables.number_of(row, "start"), tables.number_of(row, "end")
-    if not 0 <= start <= end:
-        raise InputError(f"bounds must satisfy 0 <= start <= end, got {start:g} and {end:g}")
-    return start, end
 
 
 def _of_one_json(path: Path) -> list[Row]:

@@ -22,8 +22,6 @@ from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import Cue, SubtitleRule, Watched, cues_of_srt
 from tango_core.benchmarks.releases import Release
-from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.benchmarks.tables import Row
 from tango_core.types import Subtitles
 
 GROUPS = ("duration", "domain", "sub_category", "task_type")
@@ -154,6 +152,7 @@ class VideoMMEBenchmark(annotated.AnnotatedBenchmark):
     folders = ("video", "data")
     # VLMEvalKit's table calls the YouTube id `video`.
     video_columns = ("videoID", "video")
+    options_have_letters = True
     group_columns: ClassVar = {name: name for name in GROUPS}
     splits: ClassVar = {"test": 2700}
     protocols: ClassVar = {
@@ -200,11 +199,3 @@ class VideoMMEBenchmark(annotated.AnnotatedBenchmark):
         subtitled_task="videomme_w_subtitle",
     )
     releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/Video-MME"))
-
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str]:
-        text, written, _ = super()._question(row)
-        choices = tuple(
-            re.sub(rf"^\(?{letter}[.):]\)?\s*", "", option)
-            for letter, option in zip(LETTERS, written, strict=False)
-        )
-        return text, choices, "\n".join(written)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hub_releases import (
-    charades_on_the_hub,
     longvideobench_on_the_hub,
     lvbench_of_its_authors,
     lvbench_on_the_hub,
     mlvu_on_the_hub,
+    motionbench_on_the_hub,
     mvbench_on_the_hub,
-    tempcompass_on_the_hub,
     videomme_on_the_hub,
     videomme_v2_on_the_hub,
+    with_one_archive,
     zipped,
 )
+from releases import as_on_the_hub, charades_parquet, tempcompass_release
 from rich.console import Console
 
 from jobs.fetch.data import data_get
@@ -26,8 +29,6 @@ VIDEOMME = "datasets/lmms-lab/Video-MME"
 LONGVIDEOBENCH = "datasets/longvideobench/LongVideoBench"
 MADE = {
     "videomme_v2": ("datasets/MME-Benchmarks/Video-MME-v2", videomme_v2_on_the_hub, "main"),
-    "charades_sta": ("datasets/lmms-eval/charades_sta", charades_on_the_hub, "main"),
-    "tempcompass": ("datasets/lmms-lab/TempCompass", tempcompass_on_the_hub, "main"),
     "lvbench": ("datasets/lmms-eval/LVBench", lvbench_on_the_hub, "main"),
     "videomme": (VIDEOMME, videomme_on_the_hub, "main"),
     "longvideobench": (LONGVIDEOBENCH, longvideobench_on_the_hub, "main"),
@@ -38,6 +39,23 @@ MADE = {
         lambda it: mvbench_on_the_hub(it, "video"),
         "video",
     ),
+    "motionbench": ("datasets/zai-org/MotionBench", motionbench_on_the_hub, "main"),
+} | {
+    name: (f"datasets/{repository}", with_one_archive(name, write, archive), "main")
+    for name, repository, write, archive in (
+        ("charades_sta", "lmms-eval/charades_sta", charades_parquet, "Charades_v1_480.zip"),
+        ("tempcompass", "lmms-lab/TempCompass", tempcompass_release, "tempcompass_videos.zip"),
+        *(
+            (name, repository, partial(as_on_the_hub, name), archive)
+            for name, repository, archive in (
+                ("egoschema", "lmms-lab/egoschema", "videos_chunked_01.zip"),
+                ("nextqa", "lmms-lab/NExTQA", "videos.zip"),
+                ("perceptiontest", "lmms-lab/PerceptionTest_Val", "videos_chunked_01.zip"),
+                ("tomato", "lmms-eval/TOMATO", "videos.zip"),
+                ("tvbench", "FunAILab/TVBench", "video/action_count.zip"),
+            )
+        ),
+    )
 }
 
 

@@ -13,6 +13,7 @@ from releases import (
     EVERY,
     MLVU_ROWS,
     VIDEOMME_ROWS,
+    as_of_authors,
     load,
     longvideobench_parquet,
     longvideobench_release,
@@ -63,17 +64,21 @@ class TestEveryLayout:
         benchmark = load(name, write(tmp_path / "root"), protocol="lmms_eval")
         answers = make_answers(benchmark)
         date = datetime(2026, 1, 2, 3, 4, 5)
+        if name == "activitynet_captions":
+            with pytest.raises(ValueError, match=r"the questions of benchmark\.split timelens"):
+                write_lmms_eval(answers, benchmark, tmp_path / "model", date)
+            return
         paths = write_lmms_eval(answers, benchmark, tmp_path / "model", date)
         back = read_lmms_eval(paths, benchmark)
         pd.testing.assert_frame_equal(back[COMPARED], answers[COMPARED])
         assert all(path.name.startswith("20260102_030405_samples_") for path in paths)
-        assert len(paths) == {"mvbench": 20, "tempcompass": 4}.get(name, 1)
+        assert len(paths) == {"mvbench": 20, "tempcompass": 4, "tvbench": 3}.get(name, 1)
 
     @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
     def test_what_failed_is_wrong_there_and_a_failure_here(self, name, write, harness, tmp_path):
         benchmark = load(name, write(tmp_path / "root"))
         everything_failed = answer_rows({}, benchmark, "full", Path("run"))
-        if harness == "lmms_eval":
+        if harness == "lmms_eval" and name != "activitynet_captions":
             paths = write_lmms_eval(everything_failed, benchmark, tmp_path / "model")
             samples = [json.loads(line) for p in paths for line in p.read_text().splitlines()]
             written = {sample["filtered_resps"][0] for sample in samples}
@@ -86,7 +91,11 @@ class TestEveryLayout:
         else:
             return
         # `test_contract` says that no rule reads an option in these texts.
-        assert written == {NO_REPLY if harness == "vlmevalkit" else NOT_LOADED}
+        not_loaded = "" if name == "motionbench" else NOT_LOADED
+        assert written == {NO_REPLY if harness == "vlmevalkit" else not_loaded}
+        if name == "motionbench":  # an empty reply is a failure under its own protocol alone
+            assert not back["correct"].any()
+            return
         assert set(back["status"]) == {"answer_failed"}
         pd.testing.assert_frame_equal(back[COMPARED], everything_failed[COMPARED])
 
@@ -157,6 +166,19 @@ def test_our_file_is_vlmevalkit_s_table_cell_by_cell(name, write, table, tmp_pat
     write_vlmevalkit(make_answers(benchmark), benchmark, tmp_path / "ours.tsv")
     ours = pd.read_csv(tmp_path / "ours.tsv", sep="\t", dtype={"video": str})
     pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
+
+
+def test_replies_to_hidden_answers_become_a_file_to_hand_in(tmp_path):
+    as_of_authors("egoschema", tmp_path / "root")
+    benchmark = load("egoschema", tmp_path / "root", split="full", protocol="lmms_eval")
+    answers = make_answers(benchmark)
+    assert answers[["correct", "harness_score"]].isna().all(axis=None)
+    samples, handed_in = write_lmms_eval(answers, benchmark, tmp_path / "model")
+    assert samples.name.endswith("_samples_egoschema.jsonl")
+    ids = [record.question.id for record in benchmark.records()]
+    # The second question failed, and the task reads no letter in the third reply.
+    assert json.loads(handed_in.read_text()) == dict(zip(ids, [0, -1, -1], strict=True))
+    pd.testing.assert_frame_equal(read_lmms_eval([samples], benchmark)[COMPARED], answers[COMPARED])
 
 
 def test_another_copy_of_the_release_is_matched_by_its_questions(tmp_path):

@@ -69,7 +69,7 @@ def test_what_is_no_list_of_texts_is_refused_and_never_run(value):
             r"a\.json: not JSON \(.* at line 1, column \d+\); download the file again",
         ),
         ("a.json", '{"a": 1}', "must be a list of objects, one per question"),
-        ("a.jsonl", "{}\n{", r"a\.jsonl, line 2: not JSON"),
+        ("a.jsonl", "{}\n{", r"a\.jsonl, row 2: not JSON"),
         ("a.txt", "", r"not a table; known kinds are \.json, \.jsonl, \.csv, \.tsv, \.parquet"),
     ],
 )

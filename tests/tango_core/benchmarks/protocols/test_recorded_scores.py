@@ -5,7 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from releases import PROTOCOLS
+from releases import PROTOCOLS, as_on_the_hub, load
+from releases import RECORDED as TASKS
 
 from tango_core.benchmarks.protocols.protocol import is_failure
 from tango_core.types import Question
@@ -98,3 +99,28 @@ def test_what_is_written_for_a_failure_is_wrong_in_either_harness(benchmark, que
                 assert not score
                 assert score == 0 or answer is None
             assert is_failure(protocol.failed_reply)
+
+
+SPLITS = {"activitynet_captions": {"split": "timelens"}}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_prompts_scores_and_samples_are_those_of_lmms_eval_s_own_code(name, tmp_path):
+    recorded, made = TASKS[name], as_on_the_hub(name, tmp_path)
+    benchmark = load(name, made, protocol="lmms_eval", **SPLITS.get(name, {}))
+    records, protocol = benchmark.records(), benchmark.protocol
+    prompts = [protocol.render(record.question) for record in records]
+    assert [prompt.before + prompt.after for prompt in prompts] == recorded["prompts"]
+    ours = [
+        (at, reply, protocol.harness_score(reply, records[at].question))
+        for at, reply, _ in recorded.get("replies", [])
+    ]
+    assert ours == [
+        (at, reply, pytest.approx(value)) for at, reply, value in recorded.get("replies", [])
+    ]
+    samples = benchmark.lmms_eval_samples
+    if "targets" in recorded:
+        assert [samples.target(record) for record in records] == list(map(str, recorded["targets"]))
+    reply = "1 - 2" if name == "activitynet_captions" else "B"
+    for record, metrics in zip(records, recorded.get("metrics", []), strict=False):
+        assert samples.metrics(record, reply) == metrics
