@@ -262,6 +262,7 @@ class AnswerQuestions:
             request.facts = replace(request.facts, cache_read_ms=ms)
         entry = work.entries[name]
         if group.text is not None:
+            del work.entries[name]  # there is one per question
             request.facts = replace(request.facts, compress_ms=entry.compress_ms)
         video, bounds = entry.video, work.clip.bounds
         request.prompts += self._prompts(request, entry)
@@ -283,7 +284,7 @@ class AnswerQuestions:
         return session.prepared(clip_prompts)
 
     def _read(self, request: MethodRequest, planned: PlannedMethod) -> None:
-        """Add the token sets of a method, computed from stored features or read from its cache.
+        """Add the request's token set from its cache, or all of its method from stored features.
 
         Raises:
             LostEntryError: If an entry that the plan relies on is gone or damaged; damaged entries
@@ -291,18 +292,18 @@ class AnswerQuestions:
         """
         work, compressor = request.work, planned.method.compressor
         key, stored = work.clip.clip_key, work.clip.stored or ()
-        groups = [group for method, group in work.requests if method is planned]
         try:
             if self.features is None or not serves(compressor, held_by(stored)):
-                for group in groups:
-                    entry = self.caches[planned.cache].read(group.key)
-                    work.entries[planned.cache, group.key] = entry
+                _, group = work.requests[request.index]
+                entry = self.caches[planned.cache].read(group.key)
+                work.entries[planned.cache, group.key] = entry
                 return
             if work.features is None:
                 needs = self._needs & held_by(stored)
                 found = self.features.cache.read(key, stored, needs, remove_damaged=True)
                 work.features = with_second_try(partial(on_device, found, self.device))
             request.failure = COMPRESS_VIDEO.failure
+            groups = [group for method, group in work.requests if method is planned]
             asked = self._question_reader.asked(compressor, work.features.features, groups)
             entries = with_second_try(partial(derived_for, compressor, work.features, asked))
             request.failure = ANSWER_QUESTIONS.failure
@@ -398,7 +399,7 @@ class AnswerQuestions:
         """Build the clip's result and free its tokens once all methods are done."""
         answers, clip = _all(work), work.clip
         if clip.damage:
-            self._unwanted.extend(work.entries)
+            self._unwanted.extend((planned.cache, group.key) for planned, group in work.requests)
             answers = [of_damaged(answer, clip.damage) for answer in answers]
         work.entries.clear()
         work.features = None

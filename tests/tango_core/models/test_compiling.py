@@ -4,13 +4,11 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
-from internvl_checkpoints import NAME as INTERNVL
-from qwen3_checkpoints import NAME as QWEN3
-from qwen_by_hand import NAME as QWEN
-from qwen_frames import clip
+from small_families import SMALL_FAMILIES
 
 from tango_core.compressors import build_method
 from tango_core.models import describe_model, kernels, load_encoder, load_language_model
@@ -60,7 +58,7 @@ def refuses(graph, inputs):
 
 FAMILIES = [
     pytest.param(name, marks=pytest.mark.slow if name != "llava-onevision-7b" else ())
-    for name in ("llava-onevision-7b", INTERNVL, QWEN, QWEN3)
+    for name in SMALL_FAMILIES
 ]
 
 
@@ -70,16 +68,11 @@ def saved(request, small_paths):
     return request.param, small_paths[request.param]
 
 
-def clips(name, spec):
+def clips(name):
     """Clips of 5 and of 3 frames, for Qwen's towers of two shapes."""
-    if name in (QWEN, QWEN3):
-        return clip(5, (5, 4)), clip(3, (3, 2))
-    grid = spec.frames.size[0] // 8 + 1, spec.frames.size[1] // 8 + 1
-    height, width = spec.frames.size
-    for_size = [clip(number, grid) for number in (5, 3)]
-    return tuple(
-        VideoFrames(frames.pixels[:, :height, :width], frames.timestamps) for frames in for_size
-    )
+    family = SMALL_FAMILIES[name]
+    other = replace(family, grid=(3, 2)) if family.pairs else family
+    return family.frames(5), other.frames(3)
 
 
 def replies(model, features, pruner=None):
@@ -100,7 +93,7 @@ def test_tokens_and_signals_of_a_compiled_tower_are_the_same(saved, backend):
     plain = load_encoder(name, path, device="cpu")
     compiled = load_encoder(name, path, device="cpu", compile=True)
     probe = backend.graphs
-    longer, shorter = clips(name, plain.spec)
+    longer, shorter = clips(name)
     for frames in (longer, shorter, longer):
         expected, found = plain.encode(frames, SIGNALS), compiled.encode(frames, SIGNALS)
         assert backend.graphs > probe
@@ -112,19 +105,20 @@ def test_tokens_and_signals_of_a_compiled_tower_are_the_same(saved, backend):
     # other sizes, and for what is a view of another tensor: six times at most, however deep.
     made = backend.graphs
     assert made - probe <= 6
-    compiled.encode(clips(name, plain.spec)[1], SIGNALS)
+    compiled.encode(clips(name)[1], SIGNALS)
     assert backend.graphs == made
 
 
 @pytest.mark.parametrize("pruned", [False, True], ids=["", "pruned"])
 def test_replies_of_compiled_layers_are_the_same(saved, backend, pruned):
     name, path = saved
-    fastv = build_method("fastv", num_layers=4, retention=0.5, layer=1).pruner
-    pruner = fastv if pruned else None
+    family = SMALL_FAMILIES[name]
+    options = {"num_layers": family.num_layers, "retention": 0.6, **family.inside("fastv")}
+    pruner = build_method("fastv", **options).pruner if pruned else None
     plain = load_language_model(name, path, device="cpu")
     compiled = load_language_model(name, path, device="cpu", compile=True)
     longer, shorter = (
-        load_encoder(name, path, device="cpu").encode(frames) for frames in clips(name, plain.spec)
+        load_encoder(name, path, device="cpu").encode(frames) for frames in clips(name)
     )
     expected = replies(plain, longer, pruner)
     assert backend.calls == 1, "only the probe"
@@ -156,7 +150,7 @@ def test_without_a_compiler_one_line_says_so_and_both_halves_work(saved, monkeyp
         for compile in (True, False):
             encoder = load_encoder(name, path, device="cpu", compile=compile)
             model = load_language_model(name, path, device="cpu", compile=compile)
-            features = encoder.encode(clips(name, encoder.spec)[1])
+            features = encoder.encode(clips(name)[1])
             found.append((features.tokens, replies(model, features)))
     (record,) = caplog.records
     assert "\n" not in record.getMessage()

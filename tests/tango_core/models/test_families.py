@@ -325,8 +325,8 @@ class TestReplies:
         asked, video = family.asked, family.some(4, 20)
         prompts = [
             Prompt(before, f"{asked.after} " * (1 + index % 4) + f"w{index}")
-            for before in ("", asked.before)
             for index in range(5)
+            for before in ("", asked.before)
         ]
         shared, alone = (
             endless.answer(video, prompts, share_prefix=share, max_new_tokens=6)

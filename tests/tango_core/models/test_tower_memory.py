@@ -5,10 +5,9 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from internvl_checkpoints import NAME as INTERNVL
-from internvl_checkpoints import build_internvl, save_internvl
 from qwen_by_hand import NAME as QWEN
-from qwen_checkpoints import MULTIPLE, build_qwen, save_qwen
+from qwen_checkpoints import MULTIPLE
+from small_families import SMALL_FAMILIES
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tango_core.models import load_encoder
@@ -49,16 +48,6 @@ def onevision(tmp_path_factory):
     return str(path)
 
 
-@pytest.fixture(scope="module")
-def qwen(tmp_path_factory):
-    return str(save_qwen(build_qwen(), tmp_path_factory.mktemp("qwen")))
-
-
-@pytest.fixture(scope="module")
-def intern(tmp_path_factory):
-    return str(save_internvl(build_internvl(), tmp_path_factory.mktemp("internvl")))
-
-
 def frames_of(count, height=384, width=384):
     pixels = np.random.default_rng(0).integers(0, 256, (count, height, width, 3), dtype=np.uint8)
     return VideoFrames(pixels, np.arange(count, dtype=np.float64))
@@ -96,14 +85,9 @@ def test_hidden_states_that_are_not_selected_are_let_go(onevision):
     assert kept.features is kept.hidden
 
 
-@pytest.mark.parametrize("family", ["llava", "internvl", "qwen"])
-def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(onevision, intern, qwen, family):
-    if family == "llava":
-        encoder, frames = load_encoder("llava-onevision-7b", onevision), frames_of(2)
-    elif family == "internvl":
-        encoder, frames = load_encoder(INTERNVL, intern), frames_of(2, 32, 32)
-    else:
-        encoder, frames = load_encoder(QWEN, qwen), frames_of(4, 3 * MULTIPLE, 5 * MULTIPLE)
+@pytest.mark.parametrize("name", SMALL_FAMILIES)
+def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(small_paths, name):
+    encoder, frames = load_encoder(name, small_paths[name]), SMALL_FAMILIES[name].frames(4)
     encoder.encode(frames, TANGO)  # the first clip of a shape finds its windows on the host
     with Seen() as seen:
         encoder.encode(frames, TANGO)
@@ -114,8 +98,8 @@ def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(onevision, intern
     ("grid", "sizes"),
     [((4, 4), 1), ((8, 12), 1), ((8, 9), 2), ((5, 9), 3), ((6, 9), 4), ((3, 2), 1)],
 )
-def test_windows_of_a_size_share_a_call_of_the_kernel(qwen, grid, sizes):
-    encoder = load_encoder(QWEN, qwen, encode_batch=6)
+def test_windows_of_a_size_share_a_call_of_the_kernel(small_paths, grid, sizes):
+    encoder = load_encoder(QWEN, small_paths[QWEN], encode_batch=6)
     frames = frames_of(6, grid[0] * MULTIPLE, grid[1] * MULTIPLE)
     with Seen() as seen:
         encoder.encode(frames)

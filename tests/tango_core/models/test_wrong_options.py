@@ -6,6 +6,7 @@ from tango_core.models import describe_model
 
 ONEVISION, VIDEO = "llava-onevision-7b", "llava-video-7b"
 QWEN, QWEN3, INTERNVL = "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b"
+QWEN35 = "qwen3.5-9b"
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,11 @@ QWEN, QWEN3, INTERNVL = "qwen2.5-vl-7b", "qwen3-vl-8b", "internvl3.5-8b"
         (QWEN, {"frame_area": 640, "max_pixels": 640}, "takes the place of model.max_pixels;"),
         (QWEN, {"saliency_from": "a/b"}, "is no setting of model qwen2.5-vl-7b"),
         (QWEN, {"pooling": "average"}, "is no setting of model qwen2.5-vl-7b"),
+        (QWEN3, {"frame_area": 63}, "must be at least one token .* 64, got 63"),
+        (QWEN3, {"frame_area": 0}, "must be 1 or larger, got 0"),
+        (QWEN3, {"frame_area": 4096, "max_pixels": 4096}, "takes the place of model.max_pixels"),
+        (QWEN3, {"max_pixels": 63}, "must be at least one token .* 64, got 63"),
+        (QWEN35, {"companions": "merge"}, "is no setting of model qwen3.5-9b"),
         (QWEN3, {"empty_blocks": "some"}, "must be one of keep, drop, got 'some'"),
         (QWEN3, {"outer_marks": 1}, "must be true or false, got 1"),
         (QWEN3, {"companions": "none"}, "must be one of merge, anchor, got 'none'"),

@@ -3,42 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from internvl_checkpoints import NAME, SIZE, build_internvl, save_internvl
+from internvl_checkpoints import SIZE
+from small_families import family_fixtures
 
-from tango_core.models import load_encoder, load_language_model
 from tango_core.types import VideoFrames
 
-
-@pytest.fixture(scope="session")
-def internvl():
-    """The stock model with random weights."""
-    return build_internvl()
-
-
-@pytest.fixture(scope="session")
-def internvl_checkpoint(internvl, tmp_path_factory):
-    """Its checkpoint directory."""
-    return str(save_internvl(internvl, tmp_path_factory.mktemp("internvl")))
-
-
-@pytest.fixture(scope="session")
-def encoder(internvl_checkpoint):
-    """Its vision half, loaded by us."""
-    return load_encoder(NAME, internvl_checkpoint)
-
-
-@pytest.fixture(scope="session")
-def model(internvl_checkpoint):
-    """Its language half, loaded by us."""
-    return load_language_model(NAME, internvl_checkpoint)
-
-
-@pytest.fixture(scope="session")
-def endless(internvl_checkpoint):
-    """The same model, whose replies only end at their bound."""
-    language_model = load_language_model(NAME, internvl_checkpoint)
-    language_model.engine.eos_ids = frozenset()
-    return language_model
+internvl, internvl_checkpoint, encoder, model, endless = family_fixtures("internvl3.5-8b")
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,15 @@ import json
 
 import pytest
 import torch
-from internvl_checkpoints import NAME, build_internvl, save_internvl
+from internvl_checkpoints import GRID, NAME, SIZE, build_internvl, save_internvl
 from safetensors.torch import load_file, save_file
 
-from tango_core.models import describe_model, load_encoder, load_language_model
+from tango_core.models import (
+    describe_model,
+    harness_settings,
+    load_encoder,
+    load_language_model,
+)
 
 VISION = ("model.vision_tower.", "model.multi_modal_projector.")
 
@@ -95,3 +100,31 @@ class TestRefusals:
             file.write_text(file.read_text().replace("<img>", "<image>"))
         with pytest.raises(ValueError, match=r"its tokenizer has no token <img>, which InternVL"):
             load_language_model(NAME, str(path))
+
+
+def test_a_frame_is_one_tile(internvl_checkpoint):
+    spec = describe_model(NAME, internvl_checkpoint)
+    assert (spec.frames.num_frames, spec.frames.sampling) == (32, "inner")
+    assert (spec.frames.size, spec.grid) == ((SIZE, SIZE), GRID)
+    assert spec.provides == {"attention", "frame_embeddings", "keys", "saliency"}
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "words"),
+    [
+        (1, "each of 1 frames into 12 tiles"),
+        (16, "each of 16 frames into 4 tiles"),
+        (32, "each of 32 frames into 2 tiles and a thumbnail, here a frame is one tile"),
+        (33, ""),
+        (64, ""),
+    ],
+)
+def test_under_lmms_eval_a_note_says_where_it_shows_more_tiles(
+    internvl_checkpoint, num_frames, words
+):
+    settings = harness_settings(NAME, "lmms_eval")
+    assert settings == {"sampling": "middles", "frame_label": "lmms_eval"}
+    spec = describe_model(NAME, internvl_checkpoint, num_frames=num_frames, **settings)
+    assert words in spec.note
+    assert bool(spec.note) == bool(words)
+    assert describe_model(NAME, internvl_checkpoint, num_frames=num_frames).note == ""

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from llava_checkpoints import WIDTH, build_llava, save_llava
-from qwen_checkpoints import build_qwen, save_qwen
+from llava_checkpoints import WIDTH
 from without_cache import answered
 
 from tango_core.compressors import build_method
@@ -111,12 +110,11 @@ def test_a_clip_may_be_several_visual_spans_with_text_between_them(checkpoint, s
 
 
 @pytest.mark.parametrize("family", ["llava-onevision-7b", "qwen2.5-vl-7b"])
-def test_sampling_settings_of_a_checkpoint_change_no_reply_and_are_named(family, tmp_path, caplog):
+def test_sampling_settings_of_a_checkpoint_change_no_reply_and_are_named(
+    small_paths, family, tmp_path, caplog
+):
     caplog.set_level("INFO", logger="tango_core.models.checkpoints.tokenizer")
-    if family.startswith("llava"):
-        plain = save_llava(build_llava(), tmp_path / "plain")
-    else:
-        plain = save_qwen(build_qwen(), tmp_path / "plain")
+    plain = small_paths[family]
     sampled = shutil.copytree(plain, tmp_path / "sampled")
     settings = sampled / "generation_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | SAMPLED))

@@ -1,13 +1,10 @@
-from dataclasses import dataclass
-
 import pytest
-import torch
 from without_cache import answered
 
-from tango_core.compressors.base import LayerContext, LayerPruner, Pruned, num_kept
+from tango_core.compressors import build_method
 from tango_core.models import load_language_model
 from tango_core.models.language.batching import MAX_BATCH
-from tango_core.models.language.prompt import LaidOutPrompt, TextTokens
+from tango_core.models.language.prompt import LaidOutPrompt
 from tango_core.types import Prompt
 
 NUM_NEW = 12
@@ -15,20 +12,6 @@ PROMPTS = [
     Prompt("", " ".join(f"w{(7 * index + step) % 80}" for step in range(3 + 5 * index % 11)))
     for index in range(MAX_BATCH + 3)
 ]
-
-
-@dataclass(frozen=True)
-class LastRow(LayerPruner):
-    """Keeps what the last prompt token looks at most."""
-
-    def prune(self, context: LayerContext) -> Pruned:
-        last = torch.tensor([len(context.hidden) - 1])
-        scores = context.attention(last)[:, 0, context.visual].mean(dim=0)
-        best = context.visual[scores.topk(num_kept(len(scores), self.retention)).indices]
-        positions = torch.arange(len(context.hidden))
-        text = ~torch.isin(positions, context.visual)
-        keep = positions[text | torch.isin(positions, best)]
-        return Pruned(keep, context.hidden[keep])
 
 
 @pytest.fixture(scope="module")
@@ -76,17 +59,6 @@ def test_words_that_all_questions_begin_with_are_prefilled_once(
     assert max(lengths[1:NUM_NEW]) <= len(prompts)  # the rest is decoding
 
 
-def test_prompts_with_different_text_before_the_clip_do_not_share_it(model, replies, video):
-    """As Qwen2.5-VL has them; order of the answers is the order of the prompts."""
-    first, second = (model.layout.lay_out(video, prompt) for prompt in PROMPTS[:2])
-    shifted = LaidOutPrompt(
-        spans=(TextTokens((2, 6, 9)), *first.spans[1:]),
-        positions=torch.arange(len(first) + 1),
-    )
-    mixed = [first, shifted, second, shifted]
-    assert replies(mixed) == replies(mixed, share_prefix=False)
-
-
 def test_a_reply_ends_with_the_end_of_turn_token(model, replies, video, monkeypatch):
     prompts = [model.layout.lay_out(video, prompt) for prompt in PROMPTS[:5]]
     endless = replies(prompts)
@@ -101,7 +73,11 @@ def test_a_reply_ends_with_the_end_of_turn_token(model, replies, video, monkeypa
 
 
 def test_answers_carry_lengths_and_times(model, video):
-    for options in ({}, {"share_prefix": False}, {"pruner": LastRow(0.5, 2)}):
+    for options in (
+        {},
+        {"share_prefix": False},
+        {"pruner": build_method("fastv", retention=0.7, num_layers=4).pruner},
+    ):
         answers = model.answer(video, PROMPTS[:3], max_new_tokens=4, **options)
         for prompt, answer in zip(PROMPTS, answers, strict=False):
             assert answer.status == "ok"

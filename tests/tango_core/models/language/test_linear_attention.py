@@ -65,25 +65,6 @@ def test_chunks_of_any_size_give_the_whole_prompt(model, size):
     torch.testing.assert_close(outputs[1], outputs[0], rtol=0, atol=2e-5 * scale)
 
 
-def test_sequences_of_one_pass_do_not_see_each_other(model):
-    loop = model.engine.layer_loop
-    prompts = [
-        model.layout.lay_out(SMALL.some(frames, kept, seed), SMALL.asked)
-        for seed, (frames, kept) in enumerate([(3, 9), (1, 1), (12, 80), (2, 30)])
-    ]
-    states = [SequenceState(loop.config, len(prompt)) for prompt in prompts]
-    together = run_segments(
-        loop,
-        [
-            Segment(one.spans, one.positions, state)
-            for one, state in zip(prompts, states, strict=True)
-        ],
-    )
-    for prompt, found in zip(prompts, together, strict=True):
-        alone = continued(loop, prompt, SequenceState(loop.config, len(prompt)), len(prompt))
-        torch.testing.assert_close(found, alone, rtol=0, atol=1e-5 * float(alone.abs().max()))
-
-
 def test_a_prefix_is_left_as_it_was(model):
     """Whoever continues it, in the same pass or a later one, starts from its end."""
     loop = model.engine.layer_loop

@@ -1,6 +1,7 @@
 """What stands around the clip and between its frames: turns, times, marks, empty blocks."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,11 +41,6 @@ def written(model, prompt):
     return model.layout.tokenizer.decode(ids, skip_special_tokens=False)
 
 
-@pytest.fixture(scope="module")
-def model(qwen3_checkpoint):
-    return load_language_model(NAME, qwen3_checkpoint)
-
-
 @pytest.mark.parametrize("benchmark", ["videomme", "mvbench", "longvideobench", "mlvu"])
 def test_turns_are_the_published_ones_byte_for_byte(model, benchmark):
     words = PROTOCOLS[benchmark]["vlmevalkit"].render(QUESTION)
@@ -71,6 +67,17 @@ def test_transformers_5_puts_a_pair_of_marks_around_the_clip(qwen3_checkpoint):
         "<|vision_end|>b<|im_end|>\n<|im_start|>assistant\n"
     )
     assert prompt.num_clip_text == 2 * (13 + 2) + 1  # the first outer mark ends the text before it
+
+
+def test_qwen3_5_trims_a_turn_and_its_reply_begins_behind_no_thoughts(small_paths):
+    """As its chat template with `enable_thinking=False`."""
+    model = load_language_model("qwen3.5-9b", small_paths["qwen3.5-9b"])
+    video = replace(two_pairs(), companions=None)
+    block = "<|vision_start|><|video_pad|><|video_pad|><|vision_end|>"
+    assert written(model, model.layout.lay_out(video, Prompt("\n a", "b? \n"))) == (
+        f"<|im_start|>user\na<0.2 seconds>{block}<1.2 seconds>{block}b?<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
 
 
 def test_text_of_the_clip_is_counted_beside_its_tokens(model):

@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass, field
 
-import pytest
-from llava_video_clip import NUM_FRAMES, PROMPTS, SIDE
+from llava_video_clip import PROMPTS, SIDE
 
-from tango_core.compressors import METHODS, build_method
+from tango_core.compressors import build_method
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
-
-PRUNERS = sorted(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner))
 
 
 @dataclass(frozen=True)
@@ -52,14 +49,3 @@ class TestPruningInside:
             assert len(before) == video.num_kept + rows
             assert len(after) == round(len(before) / 2)
         assert any(0 < int((after == -1).sum()) < rows for _, after in recorder.seen)
-
-    @pytest.mark.parametrize("name", PRUNERS)
-    def test_every_in_model_method_takes_a_clip_with_newlines(self, model, full, name):
-        method = build_method(name, num_layers=4, retention=0.6)
-        recorder = Recorder(1.0, 0, method.pruner)
-        (answer,) = model.answer(full, PROMPTS[:1], pruner=recorder, max_new_tokens=3)
-        assert len(answer.text.split()) == 3
-        before, _ = recorder.seen[0]
-        _, after = recorder.seen[-1]
-        assert len(before) == full.num_total + NUM_FRAMES * SIDE
-        assert len(after) < len(before)
