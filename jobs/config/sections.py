@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from pipeline.storage.urls import raise_if_secret
 from tango_core.errors import InputError
+from tango_core.video.frame_spec import DecoderName
 from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")
@@ -117,17 +118,18 @@ class DecodeSection:
     """How clips are decoded.
 
     Attributes:
-        decoder: `auto | decord | pyav | torchcodec`; `auto` is PyAV. decord silently replaces
-            damaged parts of a stream by other frames.
+        decoder: `auto | decord | pyav | torchcodec | torchcodec_cuda`; `auto` is PyAV. decord
+            silently replaces damaged parts of a stream by other frames.
         timeout_s: Timeout of decoding one clip in seconds.
         memory_gib: Memory limit of one decoder in GiB.
         damaged: How to handle a clip in a damaged part of a stream: `fail`, or `keep` to answer it
             with the status `decode_damaged`, which is not a failure and is not cached.
-        video_cache: Local directory on each node for videos downloaded from an object store.
+        video_cache: Local directory on each node for videos downloaded from an object store, and
+            for indices of long videos.
         video_cache_gib: Maximum size of this directory in GiB.
     """
 
-    decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
+    decoder: DecoderName = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
     memory_gib: Annotated[float, Field(ge=0.5, le=1_048_576)] = 4
     damaged: Literal["fail", "keep"] = "fail"

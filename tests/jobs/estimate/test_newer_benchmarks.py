@@ -2,7 +2,15 @@
 
 import pytest
 from numbered_videos import write_clip
-from releases import charades_text, load, tempcompass_release, videomme_release, videomme_v2_release
+from releases import (
+    LAYOUTS,
+    RECORDED,
+    charades_text,
+    load,
+    tempcompass_release,
+    videomme_release,
+    videomme_v2_release,
+)
 
 from jobs.config.recipe import parse_job
 from jobs.run.dry_run import DryRun, estimate_job
@@ -34,7 +42,12 @@ def promised(name, root, tmp_path, **options):
         ("tempcompass", tempcompass_release, 9),
         ("videomme_v2", videomme_v2_release, 12),
         ("charades_sta", charades_text, 5),
+        *(
+            (name, LAYOUTS[name][0], len(recorded["prompts"]))
+            for name, recorded in RECORDED.items()
+        ),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_every_form_of_question_is_counted(name, write, answers, tmp_path):
     prompt, count = promised(name, write(tmp_path / "root"), tmp_path)

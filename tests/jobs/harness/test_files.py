@@ -13,7 +13,7 @@ from releases import (
     EVERY,
     MLVU_ROWS,
     VIDEOMME_ROWS,
-    as_of_authors,
+    egoschema_authors,
     load,
     longvideobench_parquet,
     longvideobench_release,
@@ -154,8 +154,9 @@ def test_our_file_is_vlmevalkit_s_table_cell_by_cell(write, table, tmp_path):
 
 
 def test_replies_to_hidden_answers_become_a_file_to_hand_in(tmp_path):
-    as_of_authors("egoschema", tmp_path / "root")
-    benchmark = load("egoschema", tmp_path / "root", split="full", protocol="lmms_eval")
+    benchmark = load(
+        "egoschema", egoschema_authors(tmp_path / "root"), split="full", protocol="lmms_eval"
+    )
     answers = make_answers(benchmark)
     assert answers[["correct", "harness_score"]].isna().all(axis=None)
     samples, handed_in = write_lmms_eval(answers, benchmark, tmp_path / "model")
