@@ -257,7 +257,7 @@ def temporary() -> CheckResult:
 
 def tracking(uri: str) -> CheckResult:
     """Send one request to an MLflow server or store."""
-    from jobs.tracking.server import raise_if_unreachable
+    from jobs.tracking.runs import raise_if_unreachable
 
     try:
         answered = raise_if_unreachable(uri)
