@@ -210,8 +210,9 @@ class CompressVideo:
             ]
             if not groups:
                 return
-            asked = self.questions.asked(self.compressors[name], found.features, groups)
+            self.questions.load(groups)
             started = time.perf_counter()
+            asked = self.questions.asked(self.compressors[name], found.features, groups)
             entries = finished(self.compressors[name].compress_for(asked), found, started)
             writings[name] = self.writers.begin(partial(self._write, name, clip, groups, entries))
             times[name] = entries[0].compress_ms
@@ -220,6 +221,7 @@ class CompressVideo:
         clip = replace(
             clip,
             encode_ms=source.encode_ms,
+            encode_tflops=tera(source.features.encoder_flops),
             compress_ms=json.dumps({}),
             stored=list(source.stored),
         )
@@ -243,6 +245,11 @@ class CompressVideo:
         identity = identity_of(vars(clip))
         for group, entry in zip(groups, entries, strict=True):
             self.caches[name].write(replace(identity, key=group.key), entry)
+
+
+def tera(number: float | None) -> float | None:
+    """A number in 10^12."""
+    return None if number is None else number / 1e12
 
 
 def each_on_its_own(
