@@ -177,13 +177,6 @@ class CellSummary:
         """The name without the retention: the method with the options that the recipe names."""
         return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
 
-    @property
-    def total_tflops(self) -> float | None:
-        """Cost of encoding a clip and prefilling a question; `None` if one of both is unknown."""
-        if self.encoder_tflops is None or self.prefill_tflops is None:
-            return None
-        return self.encoder_tflops + self.prefill_tflops
-
     def p50(self, stage: str) -> float | None:
         """Median latency of a stage in ms; `None` if it was not measured."""
         stats = self.latency_ms.get(stage)
