@@ -211,6 +211,9 @@ def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
 def latency_table(cells: Sequence[CellSummary]) -> fmt.Html | None:
     """Median and 90th percentile of every stage; `None` if nothing was measured."""
     stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
+    speed_ups = {"ttft_speedup": "TTFT speed-up", "first_token_speedup": "first token speed-up"}
+    every = [cell.versus_full for cell in cells]
+    shown = {key: v for key, v in speed_ups.items() if any(getattr(o, key, None) for o in every)}
     rows = []
     for label, cell in zip(labels(cells), cells, strict=True):
         texts: list[str] = []
@@ -218,14 +221,10 @@ def latency_table(cells: Sequence[CellSummary]) -> fmt.Html | None:
             time = cell.latency_ms.get(stage)
             small = f"{fmt.milliseconds(time.p90)} n={time.n:,}" if time else ""
             texts.append(_with_small(fmt.milliseconds(time.p50 if time else None), small))
-        versus = cell.versus_full
-        texts += [
-            fmt.times(getattr(versus, key, None)) for key in ("ttft_speedup", "first_token_speedup")
-        ]
+        texts += [fmt.times(getattr(cell.versus_full, key, None)) for key in shown]
         rows.append([label, *texts])
     names = [stage.replace("_", " ") for stage in stages]
-    table = fmt.Table(["cell", *names, "TTFT speed-up", "first token speed-up"], rows)
-    return table.html() if stages else None
+    return fmt.Table(["cell", *names, *shown.values()], rows).html() if stages else None
 
 
 def encoder_limit(cells: Sequence[CellSummary]) -> str:
