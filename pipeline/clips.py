@@ -11,7 +11,7 @@ import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,15 +149,27 @@ def clip_of(
     return Clip(
         benchmark=benchmark,
         video_id=item.video_id,
-        path=item.path if is_url(item.path) else str(Path(item.path).absolute()),
+        path=item.path if is_url(item.path) else _absolute(item.path),
         clip_start=start,
         clip_end=end,
         clip_key=key,
         source_fingerprint=fingerprint,
         source_version=version,
-        questions=json.dumps(questions, ensure_ascii=False),
+        questions=_JSON.encode(questions),
         subtitles=None if item.subtitles is None else json.dumps(item.subtitles.text),
     )
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
+
+def _absolute(path: str) -> str:
+    return _plain(path) if path.startswith("/") else str(Path(path).absolute())
+
+
+@lru_cache(10_000)  # many clips may be of one file
+def _plain(path: str) -> str:
+    return str(Path(path))
 
 
 def bounds(row: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice, repeat
 from types import MappingProxyType
 
 import numpy as np
@@ -30,7 +32,12 @@ from tango_core.models.base import ModelSpec, raise_if_not_provided
 from tango_core.printable import is_printable, printable
 from tango_core.types import VideoItem
 
-_ROWS_PER_CHUNK = 10_000
+# More at a time take longer: Python's garbage collector looks at them again and again.
+_ROWS_PER_CHUNK = 1_000
+_FILES_KNOWN = 10_000
+_NAME = ["benchmark", "video_id"]
+# A name per clip and cache would take more memory than the rest of the plan.
+_NAMES = pa.list_(pa.dictionary(pa.int16(), pa.string()))
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class Plan:
         compressors: Cache name -> compressor.
         caches: Cache name -> cache. Sent to the workers, so that they use the same caches.
         protocols: Benchmark name -> protocol that builds its prompts and reads its replies.
-        clips: Rows of `rows.CLIP`; `missing` lists the caches that do not hold the clip.
+        clips: Rows of `rows.CLIP`; `missing` lists the caches that do not hold the clip. The
+            strings of lists are dictionary-encoded.
         answer: Whether questions are answered; if not, only caches are filled.
         features: The job's feature store, if it has one.
     """
@@ -88,25 +96,27 @@ def plan_clips(
     """
     if any(getattr(one, "question", None) == "other_clip" for one in compressors.values()):
         items = with_other_questions(items)
-    seen: set[tuple[str, str]] = set()
-    chunks: list[pa.Table] = [CLIP.empty_table()]
-    pending: list[Clip] = []
-    for benchmark, item in items:
-        identity = (benchmark, item.video_id)
-        if identity in seen:
-            raise InputError(
-                f"benchmark {benchmark!r} lists video {item.video_id!r} twice; ids must be unique"
-            )
-        seen.add(identity)
-        row = _plan_clip(benchmark, item, hash_content, identify)
-        if continued and continued.keeps(row, item.questions):
-            continue
-        pending.append(row)
-        if len(pending) == _ROWS_PER_CHUNK:
-            chunks.append(to_table(pending, CLIP))
-            pending = []
-    clips = pa.concat_tables([*chunks, to_table(pending, CLIP)])
-    return look_up(clips, caches, features, compressors, recompute=recompute)
+    # Many clips may be of one file.
+    identify = lru_cache(_FILES_KNOWN)(identify)
+    chunks, names = [CLIP.empty_table()], [CLIP.empty_table().select(_NAME)]
+    rest = iter(items)
+    while some := list(islice(rest, _ROWS_PER_CHUNK)):
+        rows = [_plan_clip(benchmark, item, hash_content, identify) for benchmark, item in some]
+        table = to_table(rows, CLIP)
+        names.append(table.select(_NAME))
+        if continued:
+            kept = continued.keep(rows, ([q.id for q in item.questions] for _, item in some))
+            table = table.filter(pa.array(~kept))
+        chunks.append(table)
+    _raise_if_twice(pa.concat_tables(names))
+    return look_up(pa.concat_tables(chunks), caches, features, compressors, recompute=recompute)
+
+
+def _raise_if_twice(names: pa.Table) -> None:
+    counts = names.group_by(_NAME).aggregate([([], "count_all")])
+    twice = counts.filter(pc.greater(counts["count_all"], 1))
+    for benchmark, video in zip(*(twice[name].to_pylist() for name in _NAME), strict=True):
+        raise InputError(f"benchmark {benchmark!r} lists video {video!r} twice; ids must be unique")
 
 
 def look_up(
@@ -143,8 +153,7 @@ def look_up(
         columns["encode"] = _to_encode(features, own, lacking, held, names, is_ok)
     columns["missing"] = _named(lacking, list(caches))
     for name, values in columns.items():
-        at = clips.column_names.index(name)
-        clips = clips.set_column(at, CLIP.field(at), values)
+        clips = clips.set_column(clips.column_names.index(name), name, values)
     return clips
 
 
@@ -175,7 +184,10 @@ def _lacking(
 
 def _among(keys: Sequence[str], sets: Iterable[Set[str]]) -> npt.NDArray[np.bool_]:
     """Mask (keys, sets) of keys that are in a set."""
-    columns = [np.fromiter((key in one for key in keys), bool, len(keys)) for one in sets]
+    columns = [
+        np.fromiter((key in one for key in keys) if one else repeat(False), bool, len(keys))
+        for one in sets
+    ]
     return np.stack(columns, axis=1) if columns else np.zeros((len(keys), 0), dtype=bool)
 
 
@@ -212,16 +224,16 @@ def _to_encode(
 
 
 def _named(chosen: npt.NDArray[np.bool_], columns: Sequence[str]) -> pa.ChunkedArray:
-    """Convert a mask (rows, columns) to a list of column names per row."""
+    """Convert a mask (rows, columns) to a list of column names per row, as `_NAMES`."""
     names = pa.array(columns, pa.string())
-    chunks = []
+    chunks: list[pa.Array] = []
     for start in range(0, len(chosen), _ROWS_PER_CHUNK):
         part = chosen[start : start + _ROWS_PER_CHUNK]
         rows, which = part.nonzero()
         offsets = np.searchsorted(rows, np.arange(len(part) + 1))
-        values = names.take(pa.array(which))
+        values = pa.DictionaryArray.from_arrays(which.astype(np.int16), names)
         chunks.append(pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values))
-    return pa.chunked_array(chunks, CLIP.field("missing").type)
+    return pa.chunked_array(chunks, _NAMES)
 
 
 def _plan_clip(

@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -43,6 +43,7 @@ _SECRET_IN_QUERY = re.compile(
     r"|signature|sig|awsaccesskeyid|googleaccessid|key-pair-id|policy)$"
     r"|token|secret|password|passwd|api_?key|access_?key"
 )
+_SIGN = re.compile(r"[\s:=]")
 _HEADER = re.compile(r"(?i)(?P<name>\b(?:bearer|basic)\s+)[a-z0-9+/_.=~-]{8,}")
 _TOKENS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}"
@@ -61,11 +62,22 @@ def redacted(text: str, environment: Mapping[str, str] | None = None) -> str:
         environment: Environment variables; the values of those with names such as `API_KEY` are
             redacted. `None` for the environment of this process.
     """
-    for value in _secret_values(os.environ if environment is None else environment):
-        text = text.replace(value, HIDDEN)
-    text = _USER_PART.sub(rf"\g<scheme>{HIDDEN}@", text)
-    text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
-    return _TOKENS.sub(HIDDEN, _without_assigned(text))
+    return next(iter(all_redacted([text], environment)))
+
+
+def all_redacted(
+    texts: Iterable[str], environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Apply `redacted` to many strings; the environment, whose reading is slow, is read once."""
+    values = [*_secret_values(os.environ if environment is None else environment)]
+    for text in texts:
+        for value in values:
+            text = text.replace(value, HIDDEN)
+        if _SIGN.search(text):  # all but tokens have one
+            text = _USER_PART.sub(rf"\g<scheme>{HIDDEN}@", text)
+            text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
+            text = _without_assigned(text)
+        yield _TOKENS.sub(HIDDEN, text)
 
 
 def _without_assigned(text: str) -> str:

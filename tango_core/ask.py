@@ -186,8 +186,13 @@ class VideoChat:
             retention = DEFAULT_RETENTION
         if retention is not None:
             options = {"retention": retention, **options}
+        llm = self.spec.llm
         built = build_method(
-            method, num_layers=self.spec.llm.num_layers, model=self.spec.name, **options
+            method,
+            num_layers=llm.num_layers,
+            model=self.spec.name,
+            full_layers=llm.full_layers,
+            **options,
         )
         self._add_pooling_head(built.compressor.needs)
         profile = LatencyProfile(resolve_device(self.spec.device), warm_up=0)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from tango_core.models.base import LLMShape
 
+# Tokens that the gated delta rule takes together.
+_CHUNK = 64
+
 
 def prefill_flops(shape: LLMShape, lengths: int | Sequence[int], *, causal: bool = True) -> float:
     """Floating-point operations of one prefill, two per multiply-accumulate.
@@ -21,26 +24,36 @@ def prefill_flops(shape: LLMShape, lengths: int | Sequence[int], *, causal: bool
     Counted per layer with S tokens: the projections to queries, keys and values (grouped-query
     attention: keys and values have `num_kv_heads` heads) and back, the three matrices of the gated
     MLP, the products Q K^T and A V; and once the output projection of the last position, from which
-    the first new token is read. Norms, rotary embedding, softmax and activations are below 1 % and
-    not counted.
+    the first new token is read. In a layer with linear attention, instead of the two products: the
+    convolution, and the gated delta rule in chunks of 64 tokens as transformers and
+    flash-linear-attention compute it, without its triangular systems. Norms, rotary embedding,
+    softmax and activations are below 1 % and not counted.
 
     Args:
         shape: Numbers of the language model.
         lengths: Tokens of the sequence, or one number per layer when tokens are dropped on the way.
         causal: Count the S (S + 1) / 2 query-key pairs that a causal kernel computes; `False`
             counts S^2, as kernels without causal skipping do and as `torch.utils.flop_counter`
-            reports.
+            reports; likewise within a chunk, the last one filled up.
 
     Raises:
         ValueError: If there is not one length per layer, or one is below 1.
     """
-    query_width = shape.num_heads * shape.head_dim
-    kv_width = shape.num_kv_heads * shape.head_dim
-    per_token = shape.hidden_size * (2 * query_width + 2 * kv_width + 3 * shape.intermediate_size)
+    query_width, linear = shape.num_heads * shape.head_dim, shape.linear
     total = shape.hidden_size * shape.vocab_size
-    for length in _per_layer(shape, lengths):
-        pairs = length * (length + 1) // 2 if causal else length * length
-        total += length * per_token + 2 * pairs * query_width
+    for layer, length in enumerate(_per_layer(shape, lengths)):
+        total += length * shape.weights_of(layer)
+        if linear is None or layer not in linear.layers:
+            total += 2 * _pairs(length, causal) * query_width
+            continue
+        chunks, rest = divmod(length, _CHUNK)
+        if rest and not causal:
+            chunks, rest = chunks + 1, 0
+        pairs = chunks * _pairs(_CHUNK, causal) + _pairs(rest, causal)
+        keys, values = linear.key_dim, linear.value_dim
+        states = 3 * (chunks * _CHUNK + rest) * keys * values
+        total += linear.num_value_heads * (pairs * (2 * keys + values) + states)
+        total += length * linear.conv_width * linear.mixed_width
     return 2.0 * total
 
 
@@ -70,6 +83,11 @@ def tower_flops(
 def positions_flops(module: nn.Module, positions: int) -> float:
     """Floating-point operations of all weight matrices of a module for some positions."""
     return 2.0 * positions * sum(own.numel() for own in module.parameters() if own.ndim > 1)
+
+
+def _pairs(length: int, causal: bool) -> int:
+    """Query-key pairs of a sequence."""
+    return length * (length + 1) // 2 if causal else length * length
 
 
 def lengths_per_layer(

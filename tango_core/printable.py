@@ -40,11 +40,16 @@ def printable_item(item: VideoItem) -> VideoItem:
 
     Its path is unchanged.
     """
-    said = item.subtitles.text if item.subtitles else None
+    shown = item.subtitles.text if item.subtitles else None
+    texts = [item.video_id, shown or ""]
+    for one in item.questions:
+        texts += [one.id, one.text, *one.choices, *one.groups, *one.groups.values(), *one.accepted]
+    if is_printable("".join(texts)):
+        return item
     return replace(
         item,
         video_id=printable(item.video_id),
-        subtitles=item.subtitles if said is None else Subtitles(printable(said)),
+        subtitles=item.subtitles if shown is None else Subtitles(printable(shown)),
         questions=tuple(
             replace(
                 question,

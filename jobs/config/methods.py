@@ -62,7 +62,7 @@ def raise_if_wrong_methods(methods: Iterable[tuple[str, Mapping[str, Any]]]) -> 
 
     for cell, options in methods:
         for option in options:
-            if option in ("num_layers", "model"):
+            if option in ("num_layers", "model", "full_layers"):
                 raise RecipeError(f"method {cell!r} has no option {option!r}; the model has it")
         try:
             build_method(**options)

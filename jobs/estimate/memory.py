@@ -27,7 +27,8 @@ class ActorMemory:
     Attributes:
         weights: Of the half of the model that it holds.
         activations: While it works on its largest input.
-        kv: Keys and values of all prompts that are worked on at once; 0 for an encoder.
+        kv: Keys, values and recurrent states of all prompts that are worked on at once; 0 for an
+            encoder.
     """
 
     weights: float
@@ -98,11 +99,11 @@ def language_memory(
     shape = spec.llm
     itemsize = torch.empty((), dtype=getattr(torch, spec.dtype)).element_size()
     weights = bytes_of([model]) if model is not None else _parameters(shape) * itemsize
-    per_token = 2 * shape.num_layers * shape.num_kv_heads * shape.head_dim * itemsize
+    per_token = 2 * len(shape.full_layers) * shape.num_kv_heads * shape.head_dim * itemsize
     per_row = batching.row_bytes(shape.hidden_size, shape.intermediate_size, itemsize)
     if batch_tokens is None:
         on_gpu = device != "cpu" and (device != "auto" or torch.cuda.is_available())
-        on_cpu = batching.on_cpu(int(_layer(shape) * itemsize))
+        on_cpu = batching.on_cpu(shape.weights_of(0) * itemsize)
         batch_tokens = batching.on_gpu(0, per_token + per_row) if on_gpu else on_cpu
     need = longest + reply
     held = batching.held_tokens(batch_tokens, need, together, prompts)
@@ -112,16 +113,11 @@ def language_memory(
     return ActorMemory(
         weights=weights,
         activations=passes * longest * per_row + 4.0 * shape.vocab_size * at_once,
-        kv=float(held * per_token),
+        kv=float(held * per_token + at_once * shape.state_bytes(itemsize)),
     )
 
 
 def _parameters(shape: LLMShape) -> float:
     """Of a stock decoder with an untied output."""
-    return shape.num_layers * _layer(shape) + 2.0 * shape.vocab_size * shape.hidden_size
-
-
-def _layer(shape: LLMShape) -> int:
-    """Parameters of a stock layer with grouped queries and a gated MLP."""
-    attention = shape.hidden_size * shape.head_dim * 2 * (shape.num_heads + shape.num_kv_heads)
-    return attention + 3 * shape.hidden_size * shape.intermediate_size
+    layers = sum(map(shape.weights_of, range(shape.num_layers)))
+    return layers + 2.0 * shape.vocab_size * shape.hidden_size

@@ -38,11 +38,11 @@ from tango_core.benchmarks.protocols.subtitles import Watched, cues_of_srt
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.local_files import parse_json
 from tango_core.models.base import ModelSpec, VisionEncoder
-from tango_core.models.language.engine import LayoutAndEngine
 from tango_core.types import CompressedVideo, Prompt
 
 if TYPE_CHECKING:
     from jobs.estimate.memory import ActorMemory
+    from tango_core.models.language.engine import LayoutAndEngine  # loads transformers
 
 
 # Of questions that are tokenised; more of them change a mean by nothing that matters.
@@ -84,22 +84,26 @@ class Counts:
 
 def count(plan: Plan, *, questions: bool = True) -> Counts:
     """Count what a plan will do; without `questions`, these and the answers are counted as 0."""
-    there = plan.clips.filter(pc.equal(plan.clips["status"], "ok"))
+    # Not all columns, which take most of a job's memory.
+    columns = ["missing", "encode", "stored", *(["questions"] if questions else [])]
+    there = plan.clips.select(columns).filter(pc.equal(plan.clips["status"], "ok"))
     taken = DECODE_VIDEO.taken(there)
     stored = pc.greater(pc.list_value_length(there["stored"]), 0)
     lacking = pc.value_counts(pc.list_flatten(there["missing"])).to_pylist()
     missing = {str(one["values"]): int(one["counts"]) for one in lacking}
     missing |= {
         name: sum(
-            len(groups_of(clip, compressor)) for clip in clips_in(there) if name in clip.missing
+            len(groups_of(clip, compressor))
+            for clip in clips_in(plan.clips)
+            if clip.status == "ok" and name in clip.missing
         )
         for name, compressor in plan.compressors.items()
         if compressor.question_field is not None
     }
     num_questions = sum(
         len(json.loads(text))
-        for batch in there.select(["questions"]).to_batches(max_chunksize=10_000)
-        for text in (batch["questions"].to_pylist() if questions else ())
+        for batch in (there.to_batches(max_chunksize=10_000) if questions else ())
+        for text in batch["questions"].to_pylist()
     )
     return Counts(
         clips=plan.clips.num_rows,

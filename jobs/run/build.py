@@ -6,6 +6,7 @@ import logging
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from pipeline.clips import Pools
 from pipeline.executors.choice import Choice, choose
 from pipeline.plan import Plan, plan_clips, plan_methods, raise_if_not_served
 from pipeline.progress.resume import Continued
-from pipeline.redaction import redacted
+from pipeline.redaction import all_redacted
 from pipeline.resources.devices import reserves_gpus
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.settings import Executor, Settings
@@ -199,7 +200,12 @@ def methods_of(
     num_layers = model.llm.num_layers
     for name, options in job.all_methods:
         try:
-            method = build_method(num_layers=num_layers, model=model.name, **options)
+            method = build_method(
+                num_layers=num_layers,
+                model=model.name,
+                full_layers=model.llm.full_layers,
+                **options,
+            )
             built.append((name, method))
         except InputError as error:
             if job.infeasible == "error":
@@ -467,10 +473,12 @@ def items_of(
         mirror = built.mirrors.get(name)
         items = benchmark.items if generate else benchmark.expected_items
         with in_one_line(name, type(benchmark)):
-            for item in count.own(items(job.clips_of(benchmark))):
-                shown = printable_item(item)
-                path = mirror.url_of(shown.path) if mirror else shown.path
-                yield name, replace(shown, path=path, video_id=redacted(shown.video_id))
+            shown, ids = tee(map(printable_item, count.own(items(job.clips_of(benchmark)))))
+            for item, video_id in zip(shown, all_redacted(i.video_id for i in ids), strict=True):
+                path = mirror.url_of(item.path) if mirror else item.path
+                if (path, video_id) != (item.path, item.video_id):
+                    item = replace(item, path=path, video_id=video_id)
+                yield name, item
 
 
 class WithoutFiles:

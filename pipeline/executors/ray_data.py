@@ -37,7 +37,7 @@ from pipeline.executors.workers import StageActor, task
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.resources.pools import ActorPool, preflight
-from pipeline.rows import Result, clips_in, filled, output_of, results_in
+from pipeline.rows import CLIP, Result, clips_in, filled, output_of, results_in
 from pipeline.runtime.background import iterate
 from pipeline.settings import Settings
 from tango_core.code_identity import modules_to_send
@@ -151,7 +151,7 @@ def start_ledger() -> Any:
 def build(plan: Plan, settings: Settings, ledger: Any) -> Dataset | None:
     """The lazy dataset behind `stream`; `None` if there is nothing to do."""
     dataset: Dataset | None = None
-    waiting, columns = plan.clips, plan.clips.schema
+    waiting, columns = plan.clips.cast(CLIP), CLIP
     num_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     for stage in stages_of(plan):
         takes = stage.taken(waiting)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ from tango_core.types import Question, VideoItem
 
 _FLUSH_ROWS = 5_000
 _FLUSH_SECONDS = 10.0
+_ITEMS_PER_LOOKUP = 10_000
 
 
 class AnswerWriter:
@@ -106,7 +108,7 @@ class AnswerWriter:
 
         Call `drop_the_others` to drop them immediately, because they are no longer valid.
         """
-        self._kept = np.array(sorted(clips.questions), dtype="S16")
+        self._kept = clips.digests
 
     def drop_the_others(self) -> None:
         """Rewrite the parts that contain clips which are not kept.
@@ -146,11 +148,12 @@ class AnswerWriter:
         """
         parts = AnswerParts(self.storage, set_aside=True)
         answered = AnsweredClips.of(parts.whole_clips(), cells)
-        lacking = [
-            (benchmark, item)
-            for benchmark, item in expected
-            if not answered.has(benchmark, item.video_id, (one.id for one in item.questions))
-        ]
+        lacking = []
+        rest = iter(expected)
+        while some := list(islice(rest, _ITEMS_PER_LOOKUP)):
+            digests = digests_of([(benchmark, item.video_id) for benchmark, item in some])
+            found = answered.has(digests, ([q.id for q in item.questions] for _, item in some))
+            lacking += [one for one, is_there in zip(some, found, strict=True) if not is_there]
         there = _names_of(parts, {(benchmark, item.video_id) for benchmark, item in lacking})
         return [
             (benchmark, item, cell, question)

@@ -5,8 +5,8 @@ the answers do not contain. So a run can be read without its benchmark and model
 a part with its clips; if a clip occurs twice, the later row is valid.
 
 A clip is answered again if its file was replaced, or if its questions or subtitles were edited;
-answers about clips that the benchmark no longer lists are dropped. The information about a clip
-takes about 300 bytes.
+answers about clips that the benchmark no longer lists are dropped. Clips are compared many at a
+time; the information about one takes about 60 bytes.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.clips import Clip
 from pipeline.progress.parts import (
-    clip_digest,
+    Digests,
     clips_of,
+    digests_of,
     encoded,
+    is_in,
     question_digest,
     run_of_folder,
 )
-from pipeline.redaction import redacted
+from pipeline.redaction import all_redacted
 from pipeline.rows import CLIP, are_failed
 from pipeline.storage import Storage
 from pipeline.storage.seal import read_sealed, write_sealed
-from tango_core.types import Question
 
 FOLDER = "clips"
 
@@ -72,7 +74,9 @@ def write_asked(clips: pa.Table, run: Storage) -> None:
     following = 1 + max(numbers, default=-1)
     for number, start in enumerate(range(0, clips.num_rows, _ROWS_PER_PART), following):
         part = clips.slice(start, _ROWS_PER_PART)
-        paths = pa.array([redacted(path) for path in part["path"].to_pylist()], pa.string())
+        encoded_paths = part["path"].combine_chunks().dictionary_encode()
+        shown_paths = pa.array(all_redacted(encoded_paths.dictionary.to_pylist()), pa.string())
+        paths = shown_paths.take(encoded_paths.indices)
         shown = pa.array((subtitles_digest(one.as_py()) for one in part["subtitles"]), pa.string())
         part = part.set_column(CLIP.get_field_index("path"), ASKED.field("path"), paths)
         part = part.append_column("subtitles_digest", shown).select(ASKED.names)
@@ -105,18 +109,27 @@ def read_asked(run: Path | Storage) -> Iterator[pa.Table]:
         yield table
 
 
-@dataclass(frozen=True)
+def _no_digests() -> Digests:
+    return np.empty(0, "S16")
+
+
+def _no_sums() -> npt.NDArray[np.uint64]:
+    return np.empty((0, 2), np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
 class AnsweredClips:
     """Clips that have the same questions under every cell of a job, and no other cell.
 
     Attributes:
-        questions: Digest of a clip -> sum of the digests of its questions modulo 2 ** 64, and
-            their number.
-        failed: Digests of the clips of which any answer failed.
+        digests: (n,) digests of the clips, sorted.
+        questions: (n, 2) sum of the digests of a clip's questions modulo 2 ** 64, and their number.
+        failed: (n,) whether any answer about the clip failed.
     """
 
-    questions: Mapping[bytes, tuple[int, int]] = field(default_factory=dict)
-    failed: Set[bytes] = frozenset()
+    digests: Digests = field(default_factory=_no_digests)
+    questions: npt.NDArray[np.uint64] = field(default_factory=_no_sums)
+    failed: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
 
     @classmethod
     def of(
@@ -129,8 +142,7 @@ class AnsweredClips:
             cells: Names of the job's cells.
             keep_damaged: Whether answers about damaged clips count as successful.
         """
-        questions: dict[bytes, tuple[int, int]] = {}
-        failed: set[bytes] = set()
+        every = [cls()]
         for table in tables:
             clips, names = clips_of(table)
             codes, ids = encoded(table["question_id"])
@@ -138,7 +150,7 @@ class AnsweredClips:
             per_cell = pa.table(
                 {
                     "clip": clips,
-                    "cell": table["cell"],
+                    "cell": encoded(table["cell"])[0],
                     "question": known[codes],
                     "failed": are_failed(table, keep_damaged=keep_damaged),
                     "wanted": pc.is_in(table["cell"], pa.array(cells, pa.string())),
@@ -152,40 +164,51 @@ class AnsweredClips:
                 [(name, kind) for name in sums for kind in ("min", "max")]
                 + [("failed_any", "any"), ("wanted_all", "all"), ("cell", "count")]
             )
-            for row in found.to_pylist():
-                sum_, count = row["question_sum_min"], row["question_count_min"]
-                is_equal = (sum_, count) == (row["question_sum_max"], row["question_count_max"])
-                if is_equal and row["wanted_all_all"] and row["cell_count"] == len(cells):
-                    clip = clip_digest(*names[row["clip"]])
-                    questions[clip] = (sum_, count)
-                    if row["failed_any_any"]:
-                        failed.add(clip)
-        return cls(questions, failed)
+            column = {name: found[name].to_numpy() for name in found.column_names}
+            whole = column["wanted_all_all"] & (column["cell_count"] == len(cells))
+            for name in sums:
+                whole &= column[f"{name}_min"] == column[f"{name}_max"]
+            asked = [column[f"{name}_min"][whole].astype(np.uint64) for name in sums]
+            every.append(
+                cls(
+                    digests_of([names[clip] for clip in column["clip"][whole]]),
+                    np.stack(asked, axis=1),
+                    column["failed_any_any"][whole],
+                )
+            )
+        digests = np.concatenate([one.digests for one in every])
+        order = np.argsort(digests)
+        return cls(
+            digests[order],
+            np.concatenate([one.questions for one in every])[order],
+            np.concatenate([one.failed for one in every])[order],
+        )
 
     def __len__(self) -> int:
         """Number of clips."""
-        return len(self.questions)
+        return len(self.digests)
 
-    def has(self, benchmark: str, video_id: str, questions: Iterable[str]) -> bool:
-        """Whether a clip is here with exactly these questions.
+    def has(self, clips: Digests, questions: Iterable[Iterable[str]]) -> npt.NDArray[np.bool_]:
+        """Which clips are here with exactly these questions.
 
         Args:
-            benchmark: Name of its benchmark.
-            video_id: Its id.
-            questions: Ids of the questions that are to be asked.
+            clips: (k,) digests of clips.
+            questions: Of every clip the ids of the questions that are to be asked.
         """
-        digests = list(map(question_digest, questions))
-        found = self.questions.get(clip_digest(benchmark, video_id))
-        return found == (sum(digests) % 2**64, len(digests))
+        digests = (list(map(question_digest, ids)) for ids in questions)
+        asked = np.array([(sum(one) % 2**64, len(one)) for one in digests], np.uint64)
+        found = is_in(clips, self.digests)
+        at = np.searchsorted(self.digests, clips[found])
+        found[found] = (self.questions[at] == asked.reshape(-1, 2)[found]).all(axis=1)
+        return found
 
     def without_failed(self) -> AnsweredClips:
         """The clips of which no answer failed."""
-        return self.only(self.questions.keys() - self.failed)
+        return self.only(~self.failed)
 
-    def only(self, clips: Set[bytes]) -> AnsweredClips:
-        """Some of the clips."""
-        kept = {clip: asked for clip, asked in self.questions.items() if clip in clips}
-        return AnsweredClips(kept, self.failed & clips)
+    def only(self, chosen: npt.NDArray[np.bool_]) -> AnsweredClips:
+        """The chosen clips."""
+        return AnsweredClips(self.digests[chosen], self.questions[chosen], self.failed[chosen])
 
 
 class Continued:
@@ -198,51 +221,61 @@ class Continued:
 
     def __init__(self, done: AnsweredClips | None = None, asked: Iterable[pa.Table] = ()) -> None:
         self._done = done or AnsweredClips()
-        self._asked: dict[bytes, int] = {}
-        self._standing: set[bytes] = set()
+        self._standing = [_no_digests()]
+        clips, contents = [_no_digests()], [np.empty(0, np.uint64)]
         for table in asked:
             columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_NOTED)]
             # From its last row: of a clip that is there twice the later row counts.
-            for benchmark, video, *content in reversed([*zip(*columns, strict=True)]):
-                self._asked.setdefault(clip_digest(benchmark, video), _content(*content))
+            clips.append(digests_of([*zip(*columns[:2], strict=True)])[::-1])
+            contents.append(_contents(zip(*columns[2:], strict=True))[::-1])
+        self._clips, first = np.unique(np.concatenate(clips), return_index=True)
+        self._contents = np.concatenate(contents)[first]
 
     def __len__(self) -> int:
         """Number of clips that have all their answers."""
         return len(self._done)
 
-    def keeps(self, clip: Clip, questions: Sequence[Question]) -> bool:
-        """Whether the answers about a clip are still valid, so that it is not answered again.
+    def keep(
+        self, clips: Sequence[Clip], questions: Iterable[Iterable[str]]
+    ) -> npt.NDArray[np.bool_]:
+        """Which clips have valid answers, so that they are not answered again.
 
         Args:
-            clip: The clip as the benchmark lists it now.
-            questions: Its current questions.
+            clips: Clips as the benchmark lists them now.
+            questions: Of every clip the ids of its current questions.
         """
-        ids = (one.id for one in questions)
-        if not self._done.has(*clip.name, ids) or not self.agrees(clip):
-            return False
-        self._standing.add(clip_digest(*clip.name))
-        return True
+        digests = digests_of([clip.name for clip in clips])
+        kept = self._done.has(digests, questions) & self.agree(clips)
+        self._standing.append(digests[kept])
+        return kept
 
-    def agrees(self, clip: Clip) -> bool:
-        """Whether a clip is unchanged; `True` if that is unknown.
-
-        Args:
-            clip: The clip; if it has failed, its file is not compared.
-        """
-        before = self._asked.get(clip_digest(*clip.name))
-        words = clip.clip_key, clip.questions
-        same = (_content(*words, subtitles_digest(clip.subtitles)), _content(*words, None))
-        return before is None or clip.status != "ok" or before in same
+    def agree(self, clips: Sequence[Clip]) -> npt.NDArray[np.bool_]:
+        """Which clips are unchanged or not known; of a failed one the file is not compared."""
+        digests = digests_of([clip.name for clip in clips])
+        compared = np.array([clip.status == "ok" for clip in clips], dtype=bool)
+        compared &= is_in(digests, self._clips)
+        before = self._contents[np.searchsorted(self._clips, digests[compared])]
+        now = [clip for clip, chosen in zip(clips, compared, strict=True) if chosen]
+        # An earlier release recorded no subtitles.
+        shown = (
+            _contents((c.clip_key, c.questions, subtitles_digest(c.subtitles)) for c in now),
+            _contents((c.clip_key, c.questions, None) for c in now),
+        )
+        agreed = ~compared
+        agreed[compared] = (before == shown[0]) | (before == shown[1])
+        return agreed
 
     @property
     def standing(self) -> AnsweredClips:
         """The clips whose answers are still valid."""
-        return self._done.only(self._standing)
+        standing = np.sort(np.concatenate(self._standing))
+        return self._done.only(is_in(self._done.digests, standing))
 
 
 _NOTED = ("clip_key", "questions", "subtitles_digest")
 
 
-def _content(key: str, questions: str, subtitles: str | None) -> int:
-    """64-bit digest of a clip's file, bounds, questions, and subtitles unless unknown."""
-    return question_digest("\0".join(one for one in (key, questions, subtitles) if one is not None))
+def _contents(records: Iterable[tuple[str | None, ...]]) -> npt.NDArray[np.uint64]:
+    """64-bit digests of clips' files and bounds, questions, and subtitles unless unknown."""
+    texts = ("\0".join(part for part in record if part is not None) for record in records)
+    return np.array([question_digest(text) for text in texts], np.uint64)

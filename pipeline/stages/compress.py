@@ -212,8 +212,11 @@ class CompressVideo:
                 return
             self.questions.load(groups)
             started = time.perf_counter()
-            asked = self.questions.asked(self.compressors[name], found.features, groups)
-            entries = finished(self.compressors[name].compress_for(asked), found, started)
+            method = self.compressors[name]
+            asked = self.questions.asked(method, found.features, groups)
+            is_one = len(asked) == 1
+            videos = [method.compress(asked[0])] if is_one else method.compress_for(asked)
+            entries = finished(videos, found, started)
             writings[name] = self.writers.begin(partial(self._write, name, clip, groups, entries))
             times[name] = entries[0].compress_ms
 

@@ -54,7 +54,8 @@ def decode_video(
         memory_gib: Limit of the decoder's address space in GiB, at least `MIN_MEMORY_GIB`.
         keep_damaged: Return the frames of a clip with a damaged stream, with another `clip_key`,
             so that later jobs do not find its token sets in a cache.
-        videos: Cache of downloaded videos; required if `path` is a URL.
+        videos: Cache of downloaded videos and of indices of long files; required if `path` is a
+            URL.
 
     Returns:
         The clip with its frames, or with the status `"decode_failed"` or, if it is damaged and not
@@ -84,6 +85,7 @@ def decode_video(
                     local,
                     spec,
                     clip.bounds,
+                    None if videos is None else os.path.expanduser(videos.root),
                     timeout_s=timeout_s,
                     about=path,
                     what="decoder",

@@ -8,11 +8,12 @@ columns are described in `README.md`.
 from __future__ import annotations
 
 import csv
-import io
 import logging
 import os
+import pickle
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import islice
@@ -43,6 +44,8 @@ PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
 
+_ITEMS_PER_CHUNK = 200
+
 # "A. red" or "(A) red" in front of the first option, "B. ..." in front of the second, and so on.
 _MARKS = [re.compile(rf"^(?:\({letter}\)|{letter}[.):])\s*(?=\S)") for letter in LETTERS]
 
@@ -68,6 +71,7 @@ class CustomBenchmark(Benchmark):
     name = "custom"
     protocols: ClassVar = under_each_harness(PROTOCOL)
     root: Path
+    _items: Iterable[VideoItem]
 
     def _open(self, root: str | None) -> None:
         """Find the videos, or read the table."""
@@ -83,13 +87,13 @@ class CustomBenchmark(Benchmark):
         if table is None:
             self._items = _clips_of_folder(self.root)
             return
-        rows = _read_rows(table)
-        self.misspelt = _misspelt({name for _, fields in rows for name in fields})
+        names: dict[str, None] = {}
+        self._items = _clips_of_table(table, names)
+        self.misspelt = _misspelt(names)
         for name, meant in self.misspelt.items():
             logger.warning(
                 "%s: column %r is taken for a group; did you mean %r?", table, name, meant
             )
-        self._items = _clips_of_table(table, rows, self.misspelt)
 
     def items(self, limit: int | None = None) -> Iterator[VideoItem]:
         """Yield the clips in the order of the table, or by name for a folder.
@@ -127,22 +131,71 @@ def _table_of(root: Path) -> Path | None:
     return found[0] if found else None
 
 
-def _clips_of_table(
-    table: Path, rows: Sequence[tuple[int, Fields]], misspelt: Mapping[str, str]
-) -> list[VideoItem]:
+class _PackedItems:
+    """Clips in a tenth of the memory of `VideoItem` objects, for tables with very many rows."""
+
+    def __init__(self, items: Iterable[VideoItem]) -> None:
+        items = iter(items)
+        chunks = iter(lambda: list(islice(items, _ITEMS_PER_CHUNK)), [])
+        self._chunks = [zlib.compress(pickle.dumps(chunk), 1) for chunk in chunks]
+
+    def __iter__(self) -> Iterator[VideoItem]:
+        """The clips in their order."""
+        for chunk in self._chunks:
+            yield from pickle.loads(zlib.decompress(chunk))
+
+
+def _clips_of_table(table: Path, names: dict[str, None]) -> _PackedItems:
     """Group a table's rows into clips, in the order in which clips first occur.
+
+    Args:
+        table: The file.
+        names: Filled with the names of its columns.
 
     Raises:
         ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
             editor shows them: a CSV's header is row 1, a JSON line is its own number.
     """
-    clips: dict[tuple[str, Clip], list[Question]] = {}
+    separate: dict[tuple[str, Clip], list[Question]] = {}
+    items = _PackedItems(_adjacent_rows(table, names, separate))
+    if not separate:
+        return items
+    return _PackedItems(
+        replace(item, questions=(*item.questions, *separate.get((item.video_id, item.clip), ())))
+        for item in items
+    )
+
+
+def _adjacent_rows(
+    table: Path, names: dict[str, None], separate: dict[tuple[str, Clip], list[Question]]
+) -> Iterator[VideoItem]:
+    """Yield the clips of a table with the questions of adjacent rows.
+
+    Args:
+        table: The file.
+        names: See `_clips_of_table`.
+        separate: Filled with the questions of further rows: id and bounds of a clip -> questions.
+    """
+    seen: set[str] = set()
     row_of_id: dict[str, int] = {}
+    clip_of: tuple[str, str, Clip] | None = None  # id, path and bounds; none of separate rows
+    name: tuple[str, Clip] | None = None
+    questions: list[Question] = []
     unscored = 0
-    for number, fields in rows:
+    for number, fields in _read_rows(table):
+        names.update(dict.fromkeys(fields))
         try:
-            questions = clips.setdefault((_video(fields), _clip(fields)), [])
-            question = _question(fields, number, misspelt)
+            video, clip = _video(fields), _clip(fields)
+            before, name = name, (clip_id(video, clip), clip)
+            if name != before:
+                if clip_of is not None:
+                    yield VideoItem(*clip_of, tuple(questions))
+                is_new = (key := f"{name[0]}{clip is None}") not in seen
+                path = video if "://" in video else os.path.join(table.parent, video)
+                clip_of = (name[0], path, clip) if is_new else None
+                questions = [] if is_new else separate.setdefault(name, [])
+                seen.add(key)
+            question = _question(fields, number, names)
             if question is None:
                 continue
             if (first := row_of_id.setdefault(question.id, number)) != number:
@@ -151,6 +204,10 @@ def _clips_of_table(
             unscored += not (question.choices or question.accepted or _answer_in(fields) is None)
         except ValueError as error:
             raise InputError(f"{table}, row {number}: {error}") from error
+    if clip_of is not None:
+        yield VideoItem(*clip_of, tuple(questions))
+    if not seen:
+        raise InputError(f"{table}: no rows; give at least one with a video")
     if unscored:
         logger.warning(
             "%s: %d free-form %s not scored; a column match (exact or contains) scores",
@@ -158,15 +215,6 @@ def _clips_of_table(
             unscored,
             "answer is" if unscored == 1 else "answers are",
         )
-    return [
-        VideoItem(
-            video_id=clip_id(video, clip),
-            path=video if "://" in video else os.path.join(table.parent, video),
-            clip=clip,
-            questions=tuple(questions),
-        )
-        for (video, clip), questions in clips.items()
-    ]
 
 
 def _clips_of_folder(root: Path) -> list[VideoItem]:
@@ -210,16 +258,17 @@ def _videos_below(root: Path) -> Iterator[Path]:
             yield folder
 
 
-def _read_rows(table: Path) -> list[tuple[int, Fields]]:
+def _read_rows(table: Path) -> Iterator[tuple[int, Fields]]:
     """Rows of a `.csv` or `.jsonl` table, with their numbers; empty lines are skipped.
 
     Raises:
         ValueError: As `_clips_of_table`.
     """
-    text, is_csv = read_text(table), table.suffix.lower() == ".csv"
+    is_csv = table.suffix.lower() == ".csv"
     # Not splitlines: a JSON string may hold other line separators than a line feed.
-    lines = csv.reader(io.StringIO(text, newline=""), strict=True) if is_csv else text.split("\n")
-    rows: list[tuple[int, Fields]] = []
+    pattern = r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+" if is_csv else r"[^\n]*\n|[^\n]+"
+    texts = (found[0] for found in re.finditer(pattern, read_text(table)))
+    lines = csv.reader(texts, strict=True) if is_csv else texts
     header: list[str] = []
     number = 0
     try:
@@ -230,7 +279,6 @@ def _read_rows(table: Path) -> list[tuple[int, Fields]]:
                 fields = parse_json(line, "this line")
                 if not isinstance(fields, dict):
                     raise InputError(f"a line must be a JSON object, got {type(fields).__name__}")
-                rows.append((number, fields))
             elif not header:
                 header = [name.strip() for name in line]
                 if "video" not in header:
@@ -239,28 +287,26 @@ def _read_rows(table: Path) -> list[tuple[int, Fields]]:
                     )
                 if len(set(header)) < len(header):
                     raise InputError(f"the header names a column twice: {', '.join(header)}")
+                continue
             elif len(line) != len(header):
                 raise InputError(
                     f"{len(line)} fields under {len(header)} columns; "
                     "put fields that hold a comma into double quotes"
                 )
             else:
-                own = {name: field.strip() for name, field in zip(header, line, strict=True)}
-                rows.append((number, own))
+                fields = {name: field.strip() for name, field in zip(header, line, strict=True)}
+            yield number, fields
     except csv.Error as error:
         raise InputError(f"{table}, row {number + 1}: {error}") from error
     except ValueError as error:
         raise InputError(f"{table}, row {number}: {error}") from error
-    if not rows:
-        raise InputError(f"{table}: no rows; give at least one with a video")
-    return rows
 
 
-def _misspelt(names: set[str]) -> dict[str, str]:
+def _misspelt(names: Iterable[str]) -> dict[str, str]:
     """Columns whose name is nearly that of a column with a meaning that the table lacks."""
     # Not "match": "batch" and "patch" differ by a letter, and unscored answers are reported anyway.
     lacking = [column for column in COLUMNS if column not in (*names, "match")]
-    near = {n: get_close_matches(n.lower(), lacking, 1, 0.8) for n in sorted(names - {*COLUMNS})}
+    near = {n: get_close_matches(n.lower(), lacking, 1, 0.8) for n in sorted({*names} - {*COLUMNS})}
     return {name: found[0] for name, found in near.items() if found}
 
 
@@ -273,12 +319,13 @@ def _video(fields: Fields) -> str:
     return video
 
 
-def _question(fields: Fields, number: int, misspelt: Mapping[str, str]) -> Question | None:
+def _question(fields: Fields, number: int, names: Iterable[str]) -> Question | None:
     """The question of a row; `None` if it only names a video."""
     text, choices, answer = _text(fields, "question"), _choices(fields), _answer_in(fields)
     if not text:
         if choices or answer is not None:
-            meant = [f"; did you mean {n!r}?" for n, near in misspelt.items() if near == "question"]
+            near = _misspelt(names).items()
+            meant = [f"; did you mean {name!r}?" for name, to in near if to == "question"]
             raise InputError(f"options or an answer without a question{''.join(meant)}")
         return None
     match = _text(fields, "match")

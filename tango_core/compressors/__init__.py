@@ -14,7 +14,7 @@ To add a method: see README.md beside this file.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -152,6 +152,7 @@ def build_method(
     *,
     num_layers: int = DEFAULT_NUM_LAYERS,
     model: str | None = None,
+    full_layers: Collection[int] | None = None,
     **options: Any,
 ) -> Method:
     """Build a method from its name and options.
@@ -162,6 +163,7 @@ def build_method(
             averaged.
         model: Name of the model, as in `MODELS`, for options whose published values depend on it
             (`flashvid`); `None` if it is not known.
+        full_layers: Layers of the language model with full attention; `None` for all.
         **options: Fields of the entry's class. Where the entry takes `inner`, the share kept before
             the language model is derived so that the average over all layers is `retention` (see
             `hybrid.outer_retention`); the compressor then holds `inner` with `num_layers` filled
@@ -191,9 +193,24 @@ def build_method(
     if isinstance(built, Compressor) and built.retention < 1:
         resolved["retention"] = built.retention  # also for methods whose other options determine it
     if isinstance(built, LayerPruner):
-        built.layers(num_layers)
-        return Method(shown, Full(), built, resolved)
-    return Method(shown, built, pruner, resolved)
+        method = Method(shown, Full(), built, resolved)
+    else:
+        method = Method(shown, built, pruner, resolved)
+    if method.pruner is not None:
+        _raise_if_linear(method.pruner.attention_layers(num_layers), full_layers)
+    return method
+
+
+def _raise_if_linear(read: Collection[int], full_layers: Collection[int] | None) -> None:
+    """Refuse a method that reads the attention of a layer which has none."""
+    linear = [] if full_layers is None else sorted(set(read) - set(full_layers))
+    if full_layers is not None and linear:
+        raise InputError(
+            f"it reads the attention of layer {linear[0]} of the language model, which is linear "
+            "attention without weights or keys; set layer or stages so that it reads one of the "
+            f"layers {', '.join(map(str, sorted(full_layers)))}, or use a method that acts before "
+            "the language model"
+        )
 
 
 def equivalent_retention(method: Method, num_layers: int = DEFAULT_NUM_LAYERS) -> float:

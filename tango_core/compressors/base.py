@@ -588,6 +588,14 @@ class LayerPruner(ABC):
             )
         return (self.layer,)
 
+    def attention_layers(self, num_layers: int) -> tuple[int, ...]:
+        """Layers whose attention weights or keys `prune` may read: those before its own.
+
+        Raises:
+            ValueError: As `layers`.
+        """
+        return tuple(layer - 1 for layer in self.layers(num_layers) if layer)
+
     def layer_shares(self, num_layers: int) -> tuple[float, ...]:
         """Nominal share of the prompt's visual tokens that enters each layer, in (0, 1].
 

@@ -85,6 +85,7 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         "llava-video-7b": ModelEntry(f"{_LLAVA}.video", "lmms-lab/LLaVA-Video-7B-Qwen2", 64),
         "qwen2.5-vl-7b": ModelEntry(f"{_QWEN}.family", "Qwen/Qwen2.5-VL-7B-Instruct", 32),
         "qwen3-vl-8b": ModelEntry(f"{_QWEN3}.family", "Qwen/Qwen3-VL-8B-Instruct", 32),
+        "qwen3.5-9b": ModelEntry(f"{_QWEN3}.qwen3_5", "Qwen/Qwen3.5-9B", 32),
         "internvl3.5-8b": ModelEntry(f"{_INTERNVL}.family", "OpenGVLab/InternVL3_5-8B-HF", 32),
     }
 )
@@ -139,7 +140,7 @@ def describe_model(
             `max_pixels`, `frame_area`, `position_rule` and `seconds_per_grid` of Qwen2.5-VL
             (`QwenOptions`); `max_pixels`, `min_pixels`, `frame_area`, `empty_blocks`,
             `outer_marks`, `system_turn`, `companions` and `frame_times` of Qwen3-VL
-            (`Qwen3Options`);
+            (`Qwen3Options`), the same but `companions` of Qwen3.5 (`StampedOptions`);
             `frame_label` and `empty_blocks` of InternVL (`InternVLOptions`).
             `None` is the family's default.
 

@@ -123,6 +123,36 @@ class OneByOne(AnswerSession[RequestT]):
 
 
 @dataclass(frozen=True)
+class LinearAttention:
+    """Sizes of the linear attention (gated delta net) of a hybrid language model.
+
+    Attributes:
+        layers: 0-based indices of the layers with it; all others have full attention.
+        num_key_heads: Heads of queries and of keys.
+        num_value_heads: Heads of values, each with a recurrent state.
+        key_dim: Width of a query or key head.
+        value_dim: Width of a value head.
+        conv_width: Tokens that the convolution over time reads.
+    """
+
+    layers: tuple[int, ...]
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_width: int
+
+    def __post_init__(self) -> None:
+        """Accept a list, as JSON has it."""
+        object.__setattr__(self, "layers", tuple(self.layers))
+
+    @property
+    def mixed_width(self) -> int:
+        """Width of queries, keys and values together, which the convolution reads."""
+        return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
+
+
+@dataclass(frozen=True)
 class LLMShape:
     """Sizes of a language model for cost formulas and planning.
 
@@ -134,6 +164,8 @@ class LLMShape:
         num_kv_heads: Number of key/value heads.
         head_dim: Width of one head.
         vocab_size: Rows of the output projection.
+        gated: Whether full attention has an output gate, as wide as its queries.
+        linear: The layers with linear attention; `None` if there are none.
     """
 
     num_layers: int
@@ -143,11 +175,24 @@ class LLMShape:
     num_kv_heads: int
     head_dim: int
     vocab_size: int
+    gated: bool = False
+    linear: LinearAttention | None = None
 
     @classmethod
     def of(cls, text_config: Any) -> LLMShape:
         """Read the sizes from the configuration of a text model."""
         heads = text_config.num_attention_heads
+        kinds = getattr(text_config, "layer_types", None) or ()
+        linear = None
+        if "linear_attention" in kinds:
+            linear = LinearAttention(
+                tuple(at for at, kind in enumerate(kinds) if kind == "linear_attention"),
+                text_config.linear_num_key_heads,
+                text_config.linear_num_value_heads,
+                text_config.linear_key_head_dim,
+                text_config.linear_value_head_dim,
+                text_config.linear_conv_kernel_dim,
+            )
         return cls(
             num_layers=text_config.num_hidden_layers,
             hidden_size=text_config.hidden_size,
@@ -156,7 +201,38 @@ class LLMShape:
             num_kv_heads=text_config.num_key_value_heads,
             head_dim=getattr(text_config, "head_dim", None) or text_config.hidden_size // heads,
             vocab_size=text_config.vocab_size,
+            gated=linear is not None,
+            linear=linear,
         )
+
+    @property
+    def full_layers(self) -> tuple[int, ...]:
+        """Indices of the layers with full attention, which have attention weights and keys."""
+        linear = () if self.linear is None else self.linear.layers
+        return tuple(layer for layer in range(self.num_layers) if layer not in linear)
+
+    def weights_of(self, layer: int) -> int:
+        """Weights of the matrices of a layer: projections and gated MLP."""
+        linear, mlp = self.linear, 3 * self.intermediate_size
+        if linear is not None and layer in linear.layers:
+            values = linear.num_value_heads * linear.value_dim
+            return self.hidden_size * (
+                linear.mixed_width + 2 * values + 2 * linear.num_value_heads + mlp
+            )
+        projected = (2 + self.gated) * self.num_heads + 2 * self.num_kv_heads
+        return self.hidden_size * (projected * self.head_dim + mlp)
+
+    def state_bytes(self, itemsize: int) -> int:
+        """Bytes of a sequence's recurrent states, which no length changes: 0 without linear layers.
+
+        Args:
+            itemsize: Bytes of a number of the model; the delta rule's states are float32.
+        """
+        linear = self.linear
+        if linear is None:
+            return 0
+        rule = 4 * linear.num_value_heads * linear.key_dim * linear.value_dim
+        return len(linear.layers) * (rule + itemsize * linear.conv_width * linear.mixed_width)
 
 
 ALL_SIGNALS = frozenset({"attention", "frame_embeddings", "keys", "saliency"})

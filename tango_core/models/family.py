@@ -127,8 +127,9 @@ class ModelFamily(ABC):
 class CheckpointFamily(ModelFamily):
     """A family described by data and three modules of a package.
 
-    `files` holds `FILES`, a `FamilyFiles`; `encoder` holds `Encoder`, made from a description and
-    the files; `layout` holds `Layout`, a `PromptLayout`.
+    `files` holds `FILES`, a `FamilyFiles`, or one per family if the package has several; `encoder`
+    holds `Encoder`, made from a description and the files; `layout` holds `Layout`, a
+    `PromptLayout`.
 
     Attributes:
         package: Dotted path of the package.
@@ -136,6 +137,7 @@ class CheckpointFamily(ModelFamily):
         harness: As in `ModelFamily`.
         wording: As in `ModelFamily`.
         engines: As in `ModelFamily`.
+        files_name: Name of the `FamilyFiles` in `files`.
     """
 
     package: str
@@ -143,10 +145,13 @@ class CheckpointFamily(ModelFamily):
     harness: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     wording: str = ""
     engines: tuple[EngineName, ...] = ("native",)
+    files_name: str = "FILES"
 
     def files(self) -> FamilyFiles:
         """The reader of the family's checkpoint files."""
-        return import_module(f"{self.package}.files").FILES  # type: ignore[no-any-return]
+        return getattr(  # type: ignore[no-any-return]
+            import_module(f"{self.package}.files"), self.files_name
+        )
 
     def describe(self, request: ModelRequest, options: Any) -> ModelSpec:
         """Describe a checkpoint; see `ModelFamily.describe`."""

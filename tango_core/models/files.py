@@ -17,9 +17,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from transformers import CONFIG_MAPPING
+
 from tango_core.errors import InputError
 from tango_core.models.base import ALL_SIGNALS, LLMShape, ModelSpec
-from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
+from tango_core.models.checkpoints.directory import (
+    ArchitectureError,
+    Checkpoint,
+    resolve_checkpoint,
+    weights_digest,
+)
 from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.checkpoints.weights import Rename
 from tango_core.models.family import Half, ModelRequest
@@ -51,6 +58,7 @@ class FamilyFiles(ABC):
         vision: Prefixes of the vision half's tensor names in transformers 5.
         language: Prefixes of the language half's tensor names.
         vision_root: Prefix to remove from the names of the vision half.
+        unused: Prefixes of tensors that no half reads.
         renames: Replacements from names in other layouts to those of transformers 5, in order.
         has_newline: Whether the language half holds the embedding of a newline token.
         ranks_itself: Whether the tower ranks tokens without a second checkpoint.
@@ -61,6 +69,7 @@ class FamilyFiles(ABC):
     std: tuple[float, float, float]
     vision: tuple[str, ...] = ("model.vision_tower.", "model.multi_modal_projector.")
     language: tuple[str, ...] = ("model.language_model.", "lm_head.")
+    unused: tuple[str, ...] = ()
     vision_root: str = "model."
     renames: tuple[tuple[re.Pattern[str], str], ...] = ()
     has_newline = False
@@ -124,7 +133,8 @@ class FamilyFiles(ABC):
         def renamed(name: str) -> str | None:
             for pattern, replacement in self.renames:
                 name = pattern.sub(replacement, name)
-            if name.startswith(self.vision + self.language) and not name.startswith(own):
+            known = self.vision + self.language + self.unused
+            if name.startswith(known) and not name.startswith(own):
                 return None
             return name.removeprefix(root)
 
@@ -181,6 +191,8 @@ class PatchFiles(FamilyFiles):
     """Files of models whose tower takes pairs of frames at native aspect ratio (Qwen's).
 
     Attributes:
+        model_type: `model_type` of config.json.
+        title: Name of the architecture in messages.
         least_tokens: Default minimum number of tokens of a frame.
         most_tokens: Default maximum number of tokens of a frame.
         all_tokens: Maximum number of tokens of a clip, two frames counting as one; `None` for none.
@@ -189,10 +201,35 @@ class PatchFiles(FamilyFiles):
 
     vision = ("model.visual.",)
     vision_root = "model.visual."
+    model_type: str
+    title: str
     least_tokens: int
     most_tokens: int
     all_tokens: int | None = None
     only_lowered = False
+
+    def read_config(self, checkpoint: Checkpoint) -> Any:
+        """See `FamilyFiles.read_config`."""
+        content = checkpoint.config()
+        where, kind = f"{checkpoint.setting} {checkpoint.source}", content.get("model_type")
+        if kind == f"{self.model_type}_moe":
+            raise ArchitectureError(
+                f"{where} holds a {kind!r} model, a mixture of experts, which is not supported; "
+                f"give a dense {self.title} checkpoint"
+            )
+        if kind != self.model_type:
+            raise ArchitectureError(
+                f"{where} holds a {kind!r} model, not {self.model_type!r}; choose another "
+                f"model.name or give a {self.title} checkpoint"
+            )
+        config = CONFIG_MAPPING[self.model_type].from_dict(content)
+        width, own = config.vision_config.out_hidden_size, config.text_config.hidden_size
+        if width != own:
+            raise InputError(
+                f"{where}: vision_config.out_hidden_size is {width}, but the language model has "
+                f"width {own}; correct config.json"
+            )
+        return config
 
     def patch_layout(self, config: Any) -> PatchLayout:
         """Sizes of patches and tokens."""
@@ -226,12 +263,3 @@ class PatchFiles(FamilyFiles):
             times=getattr(options, "frame_times", "own"),
         )
         return {"frames": frames}
-
-    def raise_unless_widths_fit(self, checkpoint: Checkpoint, config: Any) -> None:
-        """Raise if the tower's tokens do not have the language model's width."""
-        width, own = config.vision_config.out_hidden_size, config.text_config.hidden_size
-        if width != own:
-            raise InputError(
-                f"{checkpoint.setting} {checkpoint.source}: vision_config.out_hidden_size is "
-                f"{width}, but the language model has width {own}; correct config.json"
-            )

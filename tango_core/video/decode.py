@@ -32,7 +32,10 @@ LOSS_SLACK_SHARE = 0.02
 
 
 def decode_frames(
-    path: str, spec: FrameSpec, clip: tuple[float, float] | None = None
+    path: str,
+    spec: FrameSpec,
+    clip: tuple[float, float] | None = None,
+    index_folder: str | None = None,
 ) -> VideoFrames:
     """Decode the frames that `spec` asks for.
 
@@ -54,6 +57,8 @@ def decode_frames(
         spec: Sampling, size and decoder.
         clip: (start, end) in seconds from the start of the file, or `None` for all of it; the end
             may be infinite.
+        index_folder: Directory in which the indices of long files are kept, so that the next clip
+            of the file needs not find them again; `None` for none.
 
     Returns:
         `spec.num_frames` frames (fewer on short clips where the sampling does not repeat frames),
@@ -87,7 +92,7 @@ def decode_frames(
             # lmms-eval's LLaVA-Video takes all the frames it may from a folder of images.
             spec = replace(spec, sampling="truncate")
         return _collect(path, reader, spec, window, [], spec.folder_fps, start)
-    index = read_index(path)
+    index = read_index(path, index_folder)
     warnings = [index.problem] if index.problem else []
     *others, last = _candidates(path, spec, index, warnings)
     for open_reader in others:

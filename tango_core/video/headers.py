@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import re
 import struct
+from collections.abc import Iterator
 from typing import BinaryIO
 
+import numpy as np
+import numpy.typing as npt
+
+from tango_core.errors import InputError
 from tango_core.local_files import open_regular
 
 REVISION = "frames-2"
@@ -18,7 +23,10 @@ _HIDDEN_FRAMES = re.compile(rb"VP[89]0")
 
 _READ_AT_MOST = 1 << 20
 _FIRST_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"wide", b"skip")
-_BOXES_AT_MOST = 10_000  # limit for damaged files
+_BOXES_AT_MOST = 10_000  # limits for damaged files
+_SAMPLES_AT_MOST = 1 << 24
+_NOTHING = memoryview(b"")
+Ticks = npt.NDArray[np.int64]
 # Version, flags, times, track, reserved and duration; layer, group, volume; then the matrix.
 _TRACK_HEADER = re.compile(
     rb"tkhd(?:\x00[\x00-\xff]{23}|\x01[\x00-\xff]{35})[\x00-\xff]{16}([\x00-\xff]{36})"
@@ -35,7 +43,7 @@ def is_mirrored(path: str) -> bool:
         return _mirrors(_movie_header(file))
 
 
-def _mirrors(header: bytes) -> bool:
+def _mirrors(header: memoryview) -> bool:
     """Whether a movie header has a track with a mirroring display matrix."""
     for found in _TRACK_HEADER.finditer(header):
         a, b, _, c, d, *_ = struct.unpack(">9i", found[1])  # (a, b, u), (c, d, v), (x, y, w)
@@ -44,22 +52,74 @@ def _mirrors(header: bytes) -> bool:
     return False
 
 
-def _movie_header(file: BinaryIO) -> bytes:
+def sample_times(path: str, track: int) -> tuple[Ticks, Ticks] | None:
+    """Durations and composition offsets of the samples of a track of an mp4 or QuickTime file.
+
+    Args:
+        path: The file.
+        track: Number of the track.
+
+    Returns:
+        Two (n,) arrays in ticks of the track, in the order of decoding; `None` if the file does not
+        hold them in one table (fragments, damage).
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    with open_regular(path) as file:
+        movie = _movie_header(file, _INDEX_AT_MOST)
+    try:
+        for box in _boxes(movie, b"trak"):
+            header = next(_boxes(box, b"tkhd"))
+            if int.from_bytes(header[20:24] if header[0] else header[12:16]) == track:
+                for name in (b"mdia", b"minf", b"stbl"):
+                    box = next(_boxes(box, name))
+                durations = _run_lengths(next(_boxes(box, b"stts")))
+                offsets = next(_boxes(box, b"ctts"), None)
+                no_offsets = np.zeros_like(durations)
+                return durations, no_offsets if offsets is None else _run_lengths(offsets)
+    except (StopIteration, ValueError, IndexError):
+        return None
+    return None
+
+
+def _boxes(content: memoryview, name: bytes) -> Iterator[memoryview]:
+    """Yield the contents of the boxes with a name that lie directly in a box."""
+    while len(content) >= 8:
+        size, begin = int.from_bytes(content[:4]), 8
+        if size == 1:
+            size, begin = int.from_bytes(content[8:16]), 16
+        if size < begin:
+            return
+        if content[4:8] == name:
+            yield content[begin:size]
+        content = content[size:]
+
+
+def _run_lengths(table: memoryview) -> Ticks:
+    """Expand a table of (count, value) behind version, flags and number of rows."""
+    rows = np.frombuffer(table[8:], ">i4", 2 * int.from_bytes(table[4:8])).reshape(-1, 2)
+    if rows[:, 0].min(initial=0) < 0 or rows[:, 0].sum() > _SAMPLES_AT_MOST:
+        raise InputError("damaged")
+    return np.repeat(rows[:, 1], rows[:, 0]).astype(np.int64)
+
+
+def _movie_header(file: BinaryIO, at_most: int = _READ_AT_MOST) -> memoryview:
     """The beginning of the box `moov` of an mp4 or QuickTime file; empty if there is none."""
     file.seek(0)
     for number in range(_BOXES_AT_MOST):
         head = file.read(8)
         if len(head) < 8 or (number == 0 and head[4:] not in _FIRST_BOXES):
-            return b""
+            return _NOTHING
         size, read = int.from_bytes(head[:4], "big"), 8
         if head[4:] == b"moov":
-            return file.read(min(size, _READ_AT_MOST))
+            return memoryview(file.read(min(size, at_most)))
         if size == 1:
             size, read = int.from_bytes(file.read(8), "big"), 16
         if size < read:
-            return b""
+            return _NOTHING
         file.seek(size - read, os.SEEK_CUR)
-    return b""
+    return _NOTHING
 
 
 def decoding_revision(path: str | os.PathLike[str]) -> str:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
+import numpy.typing as npt
 
-from tango_core.video.reader import Indices, Times, VideoDecodeError, opened, read_packets
+from tango_core.local_files import identity
+from tango_core.video.headers import sample_times
+from tango_core.video.reader import Indices, Times, opened, read_packets
 
 if TYPE_CHECKING:
     from av.container import InputContainer
-    from av.packet import Packet
     from av.video.stream import VideoStream
 
 # Containers that store a presentation time per frame and find any keyframe by it.
@@ -32,6 +40,12 @@ RESYNCING_CONTAINERS = ("matroska",)
 # Seconds by which a time stamp must be smaller than the one before for a new recording to begin; as
 # the command ffmpeg decides it for MPEG streams.
 RESTART_S = 0.1
+# Part of the names of stored indices; of files with fewer packets none is stored.
+_REVISION, _STORED_FROM = 1, 3000
+# Flags of FFmpeg's index entries.
+_KEYFRAME, _DISCARDED = 1, 2
+# Packets that are read at the start and at the end of a file whose tables are used.
+_COMPARED = 500
 # Bytes of the name and the size of a chunk of AVI, in front of its content.
 _CHUNK_HEADER = 8
 # decord and PyAV give equal bytes for these; on 10-bit video they differ by up to 48 of 255.
@@ -61,7 +75,8 @@ class PacketIndex:
         origin_s: Start of the file on the stream's clock; frame times count from here.
         trusted: Times are stored, present and unique, so that frames can be found by their time.
         shown: (n,) ticks at which frames are shown, ascending.
-        positions: Position in the file of the packet with this presentation tick.
+        ticks: Presentation ticks of all packets, also of hidden ones, ascending.
+        places: Position in the file of the packet of each of them.
         keyframes: (m, 3) presentation tick, decoding tick, position; by presentation tick.
         end_s: Time at which the last shown frame ends, in seconds from the start of the file.
         numbers: (k,) ascending numbers, in ticks, of the packets of a format that numbers them
@@ -83,7 +98,8 @@ class PacketIndex:
     origin_s: float
     trusted: bool
     shown: Indices
-    positions: dict[int, int] = field(repr=False)
+    ticks: Indices = field(repr=False)
+    places: Indices = field(repr=False)
     keyframes: Indices = field(repr=False)
     end_s: float
     numbers: Indices = field(default_factory=lambda: _no_ticks(0), repr=False)
@@ -114,22 +130,29 @@ class PacketIndex:
         """(n,) seconds from the start of the file."""
         return self.seconds(self.shown)
 
+    def place(self, tick: int | None) -> int:
+        """Position in the file of the packet with a presentation tick; -1 for none."""
+        at = -1 if tick is None else int(np.searchsorted(self.ticks, tick, side="right")) - 1
+        return int(self.places[at]) if at >= 0 and self.ticks[at] == tick else -1
+
     def seconds(self, ticks: Indices) -> Times:
         """Convert presentation ticks to seconds from the start of the file, never negative."""
         stamps = ticks * self.time_base.numerator / self.time_base.denominator
         return np.maximum(stamps - self.origin_s, 0.0).astype(np.float64)
 
 
-class _Packet(NamedTuple):
-    """What is kept of a packet; times in ticks of the stream."""
-
-    pts: int | None
-    dts: int | None
-    duration: int
-    is_keyframe: bool
-    hidden: bool
-    position: int
-    size: int
+_UNKNOWN = np.iinfo(np.int64).min
+# Presentation and decoding tick, duration, whether it is a keyframe and whether hidden, position in
+# bytes (-1 if unknown) and size.
+_PACKET = np.dtype(
+    [
+        *((name, np.int64) for name in ("pts", "dts", "duration")),
+        *((name, np.bool_) for name in ("is_keyframe", "hidden")),
+        *((name, np.int64) for name in ("position", "size")),
+    ]
+)
+Packets = npt.NDArray[np.void]
+"""Packets of a stream in the order of the file, of the type `_PACKET`."""
 
 
 class _Entry(NamedTuple):
@@ -140,65 +163,208 @@ class _Entry(NamedTuple):
     number: int
 
 
-def read_index(path: str) -> PacketIndex:
-    """Read all packets of a file's video stream, without decoding any.
+def read_index(path: str, folder: str | None = None) -> PacketIndex:
+    """Find all packets of a file's video stream, without decoding any.
+
+    They are read, except in an mp4 or QuickTime file whose tables agree with some that are read.
+
+    Args:
+        path: The file.
+        folder: Directory in which the indices of long files are kept; `None` for none.
 
     Raises:
         VideoDecodeError: If the file cannot be opened as a video.
     """
+    stored = None if folder is None else _place_in(folder, path)
+    if stored is not None and (known := _load(stored)) is not None:
+        return known
+    index = _read_file(path)
+    if stored is not None and len(index.ticks) >= _STORED_FROM:
+        _save(index, stored)
+    return index
+
+
+def _read_file(path: str) -> PacketIndex:
+    """The same without a directory of indices."""
     with opened(path) as (container, stream):
-        # FFmpeg adds to the index of an AVI what it reads, so it is read before the first packet.
-        is_avi = container.format.name == "avi"
-        promised = [
-            _Entry(entry.pos + _CHUNK_HEADER, entry.size, entry.timestamp)
-            for entry in (stream.index_entries if is_avi else ())
-        ]
-        problems: list[str] = []
-        packets = [
-            _Packet(
-                packet.pts,
-                packet.dts,
-                packet.duration or 0,
-                packet.is_keyframe,
-                packet.is_discard or _is_hidden(packet, stream.codec_context.name),
-                -1 if packet.pos is None else packet.pos,
-                packet.size,
-            )
-            for packet in read_packets(container, stream, problems)
-        ]
-        index = _build_index(container, stream, packets, "".join(problems))
-        if is_avi:
-            read = [_Entry(p.position, p.size, p.dts or 0) for p in packets]
-            holes = _lost_of_avi(path, promised, read, stream.frames)
-        else:
-            holes = _skipped(path, index)
+        packets = _packets_of_mov(path, container, stream)
+        if packets is not None or not container.format.name.startswith("mov"):
+            return _index_of(path, container, stream, packets)
+    with opened(path) as (container, stream):  # at its start again
+        return _index_of(path, container, stream, None)
+
+
+def _index_of(
+    path: str, container: InputContainer, stream: VideoStream, packets: Packets | None
+) -> PacketIndex:
+    """The index of a file from its packets, which are read if they are not known."""
+    # FFmpeg adds to the index of an AVI what it reads, so it is read before the first packet.
+    is_avi = container.format.name == "avi"
+    promised = [
+        _Entry(entry.pos + _CHUNK_HEADER, entry.size, entry.timestamp)
+        for entry in (stream.index_entries if is_avi else ())
+    ]
+    problems: list[str] = []
+    is_damaged = False
+    if packets is None:
+        name = container.format.name
+        with _errors_of(name if name.startswith(RESYNCING_CONTAINERS) else None) as errors:
+            packets = np.fromiter(_read(container, stream, problems), _PACKET)
+        # The early end of a file does not count.
+        is_damaged = bool(problems) or any(_CUT_OFF not in error for error in errors)
+    index = _build_index(container, stream, packets, "".join(problems))
+    if is_avi:
+        numbers = np.where(packets["dts"] == _UNKNOWN, 0, packets["dts"])
+        found = packets["position"], packets["size"], numbers
+        read = [_Entry(*one) for one in zip(*(part.tolist() for part in found), strict=True)]
+        holes = _lost_of_avi(path, promised, read, stream.frames)
+    else:
+        holes = _skipped(index) if is_damaged else []
     return replace(index, holes=np.array(holes, dtype=np.int64).reshape(-1, 2))
 
 
-def _is_hidden(packet: Packet[VideoStream], codec: str) -> bool:
-    """Whether a VP8 packet is never shown (RFC 6386, 9.1: bit 4 is `show_frame`)."""
-    return codec == "vp8" and not memoryview(packet)[0] & 0x10
+@contextmanager
+def _errors_of(name: str | None) -> Iterator[list[str]]:
+    """Collect what FFmpeg's demuxer `name` reports in its log, which it says nowhere else."""
+    import av
+
+    texts: list[str] = []
+    if name is None:
+        yield texts
+        return
+    level, skips = av.logging.get_level(), av.logging.get_skip_repeated()
+    av.logging.set_level(av.logging.ERROR)
+    # A message that equals the one of the file before must be reported, too.
+    av.logging.set_skip_repeated(False)
+    try:
+        with av.logging.Capture() as messages:
+            yield texts
+        texts += [text for _, source, text in messages if source == name]
+    finally:
+        av.logging.set_skip_repeated(skips)
+        av.logging.set_level(level)
+
+
+def _place_in(folder: str, path: str) -> Path | None:
+    """Where the index of the current content of a file is kept; `None` if it cannot be told."""
+    import av
+
+    try:
+        content = identity(Path(path), hash_content=False)
+    except (OSError, ValueError):
+        return None
+    versions = av.__version__, av.ffmpeg_version_info, _REVISION
+    key = hashlib.sha256(f"{content}|{versions}".encode()).hexdigest()[:32]
+    return Path(folder, key[:2], f"{key}.npz")
+
+
+_ARRAYS = ("shown", "ticks", "places", "keyframes", "numbers", "holes")
+
+
+def _save(index: PacketIndex, file: Path) -> None:
+    """Write an index to a file; without effect if that is not possible."""
+    facts = {one.name: getattr(index, one.name) for one in fields(index) if one.name not in _ARRAYS}
+    facts["time_base"] = index.time_base.as_integer_ratio()
+    arrays = {name: np.diff(getattr(index, name), prepend=0, axis=0) for name in _ARRAYS}
+    half = file.with_name(f".{uuid.uuid4().hex}.npz")
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            np.savez_compressed(half, facts=np.array(json.dumps(facts)), **arrays)
+            half.replace(file)
+        finally:
+            half.unlink(missing_ok=True)
+
+
+def _load(file: Path) -> PacketIndex | None:
+    """Read an index from a file; `None` if there is none that can be read."""
+    try:
+        with np.load(file) as stored:
+            facts = json.loads(str(stored["facts"]))
+            facts["time_base"] = Fraction(*facts["time_base"])
+            return PacketIndex(**facts, **{name: stored[name].cumsum(axis=0) for name in _ARRAYS})
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile):
+        return None
+
+
+def _read(
+    container: InputContainer, stream: VideoStream, problems: list[str]
+) -> Iterator[tuple[int, int, int, bool, bool, int, int]]:
+    """Yield the packets of a stream as `_PACKET`."""
+    is_vp8 = stream.codec_context.name == "vp8"
+    for packet in read_packets(container, stream, problems):
+        pts, dts, position = packet.pts, packet.dts, packet.pos
+        yield (
+            _UNKNOWN if pts is None else pts,
+            _UNKNOWN if dts is None else dts,
+            packet.duration or 0,
+            packet.is_keyframe,
+            # Of VP8, RFC 6386, 9.1: bit 4 is `show_frame`.
+            packet.is_discard or (is_vp8 and not memoryview(packet)[0] & 0x10),
+            -1 if position is None else position,
+            packet.size,
+        )
+
+
+def _packets_of_mov(path: str, container: InputContainer, stream: VideoStream) -> Packets | None:
+    """The packets of an mp4 or QuickTime file by its tables; `None` where they do not say them all.
+
+    The first packets and those behind the last keyframe are read and must be equal: then the tables
+    of times, sizes and places are of the same samples.
+    """
+    if not container.format.name.startswith("mov") or not len(stream.index_entries):
+        return None
+    entries = np.array([(e.timestamp, e.pos, e.size, e.flags) for e in stream.index_entries])
+    times = sample_times(path, stream.id)
+    if times is None or not len(times[0]) == len(times[1]) == len(entries):
+        return None
+    packets = np.zeros(len(entries), _PACKET)
+    packets["duration"] = times[0]
+    packets["pts"] = entries[:, 0] + times[1]
+    packets["dts"], packets["position"], packets["size"] = entries[:, :3].T
+    packets["is_keyframe"] = entries[:, 3] & _KEYFRAME
+    packets["hidden"] = entries[:, 3] & _DISCARDED
+    keys = np.flatnonzero(packets["is_keyframe"])
+    ends = packets["position"] + packets["size"]
+    if packets["hidden"].any() or not len(keys) or ends.max() > os.path.getsize(path):
+        return None
+    problems: list[str] = []
+    for place in (0, int(keys[-1])):
+        if place:
+            container.seek(int(packets["dts"][place]), stream=stream)
+        read = np.fromiter(islice(_read(container, stream, problems), _COMPARED), _PACKET)
+        first = np.flatnonzero(np.isin(packets["position"], read["position"][:1]))
+        if problems or len(first) != 1:
+            return None
+        expected = packets[int(first[0]) :][: len(read)]
+        if place == 0:  # FFmpeg shifts times if offsets are negative
+            packets["pts"] += read["pts"][0] - expected["pts"][0]
+        if len(read) != len(expected) or not (read == expected).all():
+            return None
+    return packets
 
 
 def _build_index(
-    container: InputContainer, stream: VideoStream, packets: list[_Packet], problem: str
+    container: InputContainer, stream: VideoStream, packets: Packets, problem: str
 ) -> PacketIndex:
     """Sort packets into display order and judge how far their times can be trusted."""
     name = container.format.name
     time_base = stream.time_base or Fraction(1, 1_000_000)
-    positions = {p.pts: at for at, p in enumerate(packets) if p.pts is not None}
+    pts, dts = packets["pts"], packets["dts"]
+    places = np.argsort(pts, kind="stable")
+    places = places[pts[places] != _UNKNOWN]
+    ticks = pts[places]
+    is_shown = ~packets["hidden"][places]
+    shown = ticks[is_shown]
     trusted = name.split(",")[0] not in UNTIMED_CONTAINERS
-    trusted = trusted and 0 < len(packets) == len(positions)
+    trusted = trusted and 0 < len(packets) == len(ticks) and bool((np.diff(ticks) > 0).all())
     decord_doubt = _decord_doubt(container, stream, packets, trusted)
-    shown = sorted((p.pts, p.duration) for p in packets if not p.hidden and p.pts is not None)
-    keyframes = sorted(
-        (p.pts, p.pts if p.dts is None else p.dts, positions[p.pts])
-        for p in packets
-        if p.is_keyframe and p.pts is not None
-    )
-    numbers = np.unique([p.dts for p in packets if p.dts is not None]).astype(np.int64)
-    if not name.startswith(NUMBERED_CONTAINERS) or len(numbers) < len(packets):
-        numbers = _no_ticks(0)
+    keys = places[packets["is_keyframe"][places]]
+    key_dts = np.where(dts[keys] == _UNKNOWN, pts[keys], dts[keys])
+    known_dts = dts[dts != _UNKNOWN]
+    numbers = _no_ticks(0)
+    if name.startswith(NUMBERED_CONTAINERS) and len(np.unique(known_dts)) == len(packets):
+        numbers = np.unique(known_dts)
     rate = stream.average_rate or stream.guessed_rate
     if rate and _num_left_out(numbers):
         rate = rate * len(numbers) / (len(numbers) + _num_left_out(numbers))
@@ -206,14 +372,14 @@ def _build_index(
     if origin_s < 0:
         # MPEG time stamps before a wrap of their 33 bits are negative. In other containers a
         # negative start is mostly that of the sound, and the video begins at 0.
-        origin_s = min(0.0, float(shown[0][0] * time_base)) if shown else 0.0
-    last_tick = max((pts + duration for pts, duration in shown), default=0)
+        origin_s = min(0.0, float(int(shown[0]) * time_base)) if len(shown) else 0.0
+    ends = shown + packets["duration"][places][is_shown]
+    last_tick = int(ends.max(initial=_UNKNOWN)) if len(ends) else 0
     if name in RATELESS_CONTAINERS:
         problem = problem or (
             f"a raw stream stores no times; its frames are taken as {float(rate or 0):g} per second"
         )
-    ticks = [p.dts for p in packets if p.dts is not None]
-    restarts = sum(float((a - b) * time_base) > RESTART_S for a, b in pairwise(ticks))
+    restarts = int((np.diff(known_dts) * -float(time_base) > RESTART_S).sum())
     if restarts:
         trusted = False
         problem = problem or (
@@ -230,13 +396,14 @@ def _build_index(
         decord_doubt=decord_doubt,
         time_base=time_base,
         origin_s=origin_s,
-        trusted=trusted and bool(shown),
-        shown=np.array([pts for pts, _ in shown], dtype=np.int64),
-        positions=positions,
-        keyframes=np.array(keyframes, dtype=np.int64).reshape(-1, 3),
+        trusted=trusted and len(shown) > 0,
+        shown=shown,
+        ticks=ticks,
+        places=places,
+        keyframes=np.stack([pts[keys], key_dts, keys], axis=1),
         end_s=float(last_tick * time_base) - origin_s,
         numbers=numbers,
-        reordered=any(packet.pts != packet.dts for packet in packets),
+        reordered=bool((pts != dts).any()),
         problem=problem,
     )
 
@@ -267,7 +434,7 @@ def _duration(container: InputContainer, stream: VideoStream) -> float | None:
 
 
 def _decord_doubt(
-    container: InputContainer, stream: VideoStream, packets: Sequence[_Packet], trusted: bool
+    container: InputContainer, stream: VideoStream, packets: Packets, trusted: bool
 ) -> str | None:
     """Why decord's random access may return wrong frames of an intact file, or `None`.
 
@@ -281,24 +448,19 @@ def _decord_doubt(
         (not name.startswith(SEEKABLE_CONTAINERS), f"container {name}"),
         (videos != 1, f"{videos} video streams"),
         (not trusted, "frame times are missing or repeated"),
-        (any(packet.hidden for packet in packets), "an edit list hides frames"),
+        (packets["hidden"].any(), "an edit list hides frames"),
     )
     doubt = next((reason for applies, reason in doubts if applies), None)
     return doubt or _order_doubt(container, stream, packets)
 
 
-def _order_doubt(
-    container: InputContainer, stream: VideoStream, packets: Sequence[_Packet]
-) -> str | None:
+def _order_doubt(container: InputContainer, stream: VideoStream, packets: Packets) -> str | None:
     """The same by the order and the times of the packets, all of which have a time."""
-    keyframe = None
-    for packet in packets:
-        assert packet.pts is not None
-        if packet.is_keyframe:
-            keyframe = packet.pts
-        elif keyframe is None or packet.pts < keyframe:
-            return "open groups of pictures"
-    ticks = np.sort(np.array([packet.pts for packet in packets], dtype=np.int64))
+    pts = packets["pts"]
+    last_key = np.maximum.accumulate(np.where(packets["is_keyframe"], np.arange(len(pts)), -1))
+    if (last_key < 0).any() or (pts < pts[last_key]).any():
+        return "open groups of pictures"
+    ticks = np.sort(pts)
     if ticks[0] * float(stream.time_base or 0) > max(0, container.start_time or 0) / 1e6 + 1e-3:
         return "the video starts late (edit list)"
     if ticks[0] < 0:
@@ -338,11 +500,10 @@ def _lost_of_avi(
     return [(0, end)]
 
 
-def _skipped(path: str, index: PacketIndex) -> list[tuple[int, int]]:
-    """Stretches without packets in a file that FFmpeg could not read in one go.
+def _skipped(index: PacketIndex) -> list[tuple[int, int]]:
+    """Stretches without packets in a damaged file in which FFmpeg searched for the next ones.
 
-    More than one frame may be missing there; a variable frame rate looks the same, so the packets
-    are read again for what FFmpeg reports.
+    More than one frame may be missing there; a variable frame rate looks the same.
     """
     steps = np.diff(index.shown)
     if not (index.trusted and len(steps) and index.container.startswith(RESYNCING_CONTAINERS)):
@@ -356,31 +517,4 @@ def _skipped(path: str, index: PacketIndex) -> list[tuple[int, int]]:
         )
         if announced - end > longest:
             holes.append((int(shown[-1]), announced))
-    return holes if holes and _reports_damage(path) else []
-
-
-def _reports_damage(path: str) -> bool:
-    """Read all packets again; whether FFmpeg reports bytes that it skipped.
-
-    It reports them only in its log. The early end of a file does not count.
-    """
-    import av
-
-    problems: list[str] = []
-    level, skips = av.logging.get_level(), av.logging.get_skip_repeated()
-    av.logging.set_level(av.logging.ERROR)
-    # A message that equals the one of the file before must be reported, too.
-    av.logging.set_skip_repeated(False)
-    try:
-        with av.logging.Capture() as messages, opened(path) as (container, stream):
-            name = container.format.name
-            for _ in read_packets(container, stream, problems):
-                pass
-    except VideoDecodeError:
-        return True
-    finally:
-        av.logging.set_skip_repeated(skips)
-        av.logging.set_level(level)
-    return bool(problems) or any(
-        source == name and _CUT_OFF not in text for _, source, text in messages
-    )
+    return holes

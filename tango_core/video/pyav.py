@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -76,6 +76,9 @@ class _PyavReader(FrameReader):
         super().__init__(path, version())
         self._index = index
         self._mirrored = is_mirrored(path)
+        from av.video.reformatter import VideoReformatter
+
+        self._rgb = VideoReformatter().reformat  # one converter for all frames
 
     def _to_rgb(self, frame: VideoFrame) -> Picture:
         """Convert a frame to (h, w, 3) uint8 RGB, turned and mirrored as its file says.
@@ -86,7 +89,7 @@ class _PyavReader(FrameReader):
         import av
 
         try:
-            picture = cast(Picture, frame.to_ndarray(format="rgb24"))
+            picture = cast(Picture, self._rgb(frame, format="rgb24", threads=1).to_ndarray())
         except MemoryError:
             raise
         except av.BlockingIOError as error:
@@ -145,7 +148,7 @@ class IndexedReader(_PyavReader):
         # Pictures displayed before the keyframe may lack references; they are not wanted.
         start = int(self._index.keyframes[row, 0]) if row >= 0 else min(missing)
         stamps: list[int | None] = []
-        for frame in self._frames_from(row):
+        for frame in self._frames_from(row, missing):
             if goes_back(stamps, frame.pts):
                 raise ReaderError(f"{self.path}: frames came out in a wrong order")
             stamps.append(frame.pts)
@@ -162,14 +165,18 @@ class IndexedReader(_PyavReader):
             f"{self.path}: frame {first} of {len(self.times)} did not come out of the decoder"
         )
 
-    def _frames_from(self, row: int) -> Iterator[VideoFrame]:
-        """Decode from a keyframe in display order; raises for a damaged packet."""
+    def _frames_from(self, row: int, wanted: Container[int | None]) -> Iterator[VideoFrame]:
+        """Decode from a keyframe in display order; raises for a damaged packet.
+
+        Of H.264, frames on which no other depends and that are not wanted are left out.
+        """
+        may_skip = self._stream.codec_context.name == "h264"
         start = int(self._index.keyframes[row, 2]) if row >= 0 else 0
         first = int(self._index.keyframes[row, 0]) if row >= 0 else int(self._index.shown[0])
         self._go_to(row)
         started = False
         for packet in read_packets(self._container, self._stream, self.problems):
-            at = -1 if packet.pts is None else self._index.positions.get(packet.pts, -1)
+            at = self._index.place(packet.pts)
             if not started and at > start:
                 raise ReaderError(f"{self.path}: seeking skipped frames")
             started = started or at == start
@@ -177,6 +184,9 @@ class IndexedReader(_PyavReader):
                 # Displayed before the keyframe: may lack references, and is not wanted.
                 leads = packet.pts is not None and packet.pts < first
                 problems: list[str] = []
+                if may_skip:
+                    is_wanted = packet.pts in wanted
+                    self._stream.codec_context.skip_frame = "DEFAULT" if is_wanted else "NONREF"
                 yield from decode_packet(self._stream, packet, problems)
                 if not leads:
                     self.problems += problems

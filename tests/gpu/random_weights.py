@@ -33,7 +33,7 @@ from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.family import CheckpointFamily
 
 _CONFIGS = Path(__file__).parent / "configs"
-# Id of the first special token of Qwen2's tokenizer, the same in every model here.
+# Id of the first special token of Qwen2's tokenizer, the same in every model here but Qwen3.5.
 FIRST_SPECIAL = 151643
 _PIECE = 2**22  # numbers drawn at once: 16 MB of float32
 _HALF = ([0.5] * 3, [0.5] * 3)
@@ -83,6 +83,7 @@ _LAYOUTS = {
         ((r"^model\.visual\.", "visual."), (r"^model\.language_model\.", "model.")),
     ),
     "qwen3": _Layout("Qwen3VLForConditionalGeneration", _HALF),
+    "qwen3.5": _Layout("Qwen3_5ForConditionalGeneration", _HALF),
     "internvl-hf": _Layout("InternVLForConditionalGeneration", _IMAGENET),
     "internvl-chat": _Layout(
         "InternVLForConditionalGeneration",
@@ -157,8 +158,8 @@ class Geometry:
         first = text["vocab_size"] - 64
         for place in (config, text):
             for name, value in place.items():
-                if isinstance(value, int) and value >= FIRST_SPECIAL:
-                    place[name] = first + value - FIRST_SPECIAL
+                if isinstance(value, int) and value >= self.first_special:
+                    place[name] = first + value - self.first_special
         # An original LLaVA config.json only names its tower, of which there is one size.
         vision = config.setdefault("vision_config", dict(_SIGLIP))
         _shrink(vision, factor)
@@ -215,7 +216,11 @@ def _shrink(part: dict[str, Any], factor: int) -> None:
         ("depth", "num_heads") if "depth" in part else ("num_hidden_layers", "num_attention_heads")
     )
     head_dim = part["hidden_size"] // part[heads]
-    part[layers] = max(2, part[layers] // factor)
+    # One layer with full attention is left of a model that has most of them linear.
+    part[layers] = max(part.get("full_attention_interval", 2), part[layers] // factor)
+    for name in ("linear_num_key_heads", "linear_num_value_heads"):
+        if name in part:
+            part[name] = max(1, part[name] // factor)
     groups = 1
     if "num_key_value_heads" in part:
         groups = part["num_key_value_heads"] = max(1, part["num_key_value_heads"] // factor)
@@ -234,8 +239,8 @@ _SPECIAL: tuple[str, ...] = tuple(_read("special_tokens"))
 _QWEN_SPECIAL = _SPECIAL[: _SPECIAL.index("<|video_pad|>") + 1]
 _LLAVA_SPECIAL = (*_SPECIAL[:3], "<image>", "<video>")
 GEOMETRIES = {
-    name: Geometry(model, layout, _read(name), special)
-    for name, model, layout, special in (
+    name: Geometry(model, layout, _read(name), special, *first)
+    for name, model, layout, special, *first in (
         ("llava-onevision-0.5b", "llava-onevision-7b", "llava-hf", _LLAVA_SPECIAL),
         ("llava-onevision-7b", "llava-onevision-7b", "llava-hf", _LLAVA_SPECIAL),
         ("llava-onevision-7b-lmms-lab", "llava-onevision-7b", "lmms-lab", _LLAVA_SPECIAL),
@@ -245,6 +250,7 @@ GEOMETRIES = {
         ("qwen3-vl-2b", "qwen3-vl-8b", "qwen3", _QWEN_SPECIAL),
         ("qwen3-vl-4b", "qwen3-vl-8b", "qwen3", _QWEN_SPECIAL),
         ("qwen3-vl-8b", "qwen3-vl-8b", "qwen3", _QWEN_SPECIAL),
+        ("qwen3.5-9b", "qwen3.5-9b", "qwen3.5", _QWEN_SPECIAL, 248044),
         ("internvl3.5-8b", "internvl3.5-8b", "internvl-chat", _SPECIAL),
         ("internvl3.5-8b-hf", "internvl3.5-8b", "internvl-hf", _SPECIAL),
     )

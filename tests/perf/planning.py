@@ -1,13 +1,15 @@
 """What the driver of a sweep does before the first clip starts, measured in a process of its own.
 
-    python tests/perf/planning.py FOLDER --clips N [--cells 1|21] [--cached SHARE]
+    python tests/perf/planning.py FOLDER --clips N [--cells 1|21] [--cached S] [--answered S]
 
 `FOLDER` is empty. A table of questions with N clips is written there (1000 files, told apart by
-their bounds, so that N may be large), and caches that hold the first share of the clips (links to
-one file: a listing sees no difference). Then the driver's own code runs from the recipe to the
-point where clips would be handed out, and on Ray hands out the first part of them.
+their bounds, so that N may be large), caches that hold the first share of the clips (links to
+one file: a listing sees no difference), and a run that has answered the first share of them (one
+clip in 1000 failed). Then the driver's own code runs from the recipe to the point where clips would
+be handed out, and on Ray hands out the first part of them.
 
-Prints one line of JSON: seconds of the steps, and the process's peak memory in GiB after each.
+Prints one line of JSON: wall seconds and processor seconds until the end of each step, and the
+process's peak memory in GiB after each.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import Console
 
@@ -31,13 +34,17 @@ from jobs.config.recipe import Job, parse_job
 from jobs.run.build import build, make_plan
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from jobs.run.run_dirs import new_run_dir
+from jobs.run.run_dirs import claim, claim_caches, new_run_dir
 from pipeline.plan import Plan
-from pipeline.rows import Result
+from pipeline.progress.resume import write_asked
+from pipeline.rows import ANSWER, Result
 from pipeline.settings import Settings
+from pipeline.storage import Storage
+from pipeline.storage.seal import write_sealed
 
 NUM_FILES = 1000
 _LINKS_PER_FILE = 50_000  # a file system counts them in 16 bits
+_CLIPS_PER_PART = 250
 _METHODS = ("tango", "visionzip", "vidcom2", "fastvid", "holitom", "divprune", "prunevid")
 
 
@@ -48,18 +55,33 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=10_000)
     parser.add_argument("--cells", type=int, choices=[1, 21], default=1)
     parser.add_argument("--cached", type=float, default=0.0, help="share of the clips")
+    parser.add_argument("--answered", type=float, default=0.0, help="share of the clips")
     parser.add_argument("--no-ray", action="store_true")
     options = parser.parse_args()
     table = write_manifest(options.folder, options.clips)
     job = recipe(table, options.cells)
+    run_dir = new_run_dir(job, options.folder / "runs")
     if options.cached:
-        # In a child: what filling the caches takes is not the driver's memory.
-        if (child := os.fork()) == 0:
-            fill(job, options.folder / "cache", options.cached)
-            os._exit(0)
-        if os.waitpid(child, 0)[1]:
-            raise RuntimeError("the caches could not be filled")
-    print(json.dumps(measure(job, options.folder, ray=not options.no_ray)))
+        in_child(lambda: fill(job, options.folder / "cache", options.cached))
+    if options.answered:
+        in_child(lambda: answer(job, options.folder, run_dir, options.answered))
+    try:
+        measure(job, options.folder, run_dir, ray=not options.no_ray)
+    except Measured as measured:
+        print(json.dumps(measured.args[0]))
+
+
+class Measured(BaseException):
+    """Ends the job once it is measured; it holds the figures."""
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Prepare something in a child, so that its memory is not the driver's."""
+    if (child := os.fork()) == 0:
+        work()
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        raise RuntimeError("the caches or the run could not be prepared")
 
 
 def recipe(table: Path, cells: int) -> Job:
@@ -105,13 +127,53 @@ def fill(job: Job, root: Path, share: float) -> None:
                 os.link(source, folder / f"{key}.parquet")
 
 
-def measure(job: Job, folder: Path, *, ray: bool) -> dict[str, Any]:
-    """Run the driver until it hands out clips."""
-    started = time.perf_counter()
+def answer(job: Job, folder: Path, run_dir: Path, share: float) -> None:
+    """Write a run that has answered the first `share` of the clips."""
+    built, storage = build(job), Storage.at(run_dir)
+    plan = make_plan(job, built, str(folder / "cache"), answer=True)
+    claim(run_dir, job, open_storage=Storage.at, answers=True, recipe="")
+    claim_caches(storage, run_dir, plan, continued=False)
+    write_asked(plan.clips, storage)
+    names = pa.array([method.name for method in plan.methods])
+    asked = plan.clips.slice(0, round(plan.clips.num_rows * share))
+    for number, start in enumerate(range(0, asked.num_rows, _CLIPS_PER_PART)):
+        clips = asked.slice(start, _CLIPS_PER_PART)
+        ids = [json.loads(text)[0]["id"] for text in clips["questions"].to_pylist()]
+        failed = ["answer_failed" if (start + i) % 1000 == 7 else "ok" for i in range(len(ids))]
+        rows = pa.table(
+            {
+                "benchmark": clips["benchmark"],
+                "video_id": clips["video_id"],
+                "question_id": ids,
+                "status": failed,
+            }
+        )
+        rows = rows.take(pa.array([i for i in range(len(ids)) for _ in names]))
+        cells = pa.array(names.to_pylist() * len(ids))
+        columns = {
+            "cell": cells,
+            "method": cells,
+            "text": pa.array(["A"] * len(rows)),
+            "prompt_tokens": pa.array([900] * len(rows)),
+        }
+        for name, values in columns.items():
+            rows = rows.append_column(name, values)
+        for column in ANSWER:
+            if column.name not in rows.column_names:
+                rows = rows.append_column(column, pa.nulls(len(rows), column.type))
+        name = f"part-{number:05d}-{number:012x}.parquet"
+        rows = rows.select(ANSWER.names).cast(ANSWER)
+        write_sealed(rows, storage.child("answers"), name, run_dir.name)
+
+
+def measure(job: Job, folder: Path, run_dir: Path, *, ray: bool) -> None:
+    """Run the driver until it hands out clips; raises `Measured`."""
+    started, cpu = time.perf_counter(), time.process_time()
     steps: dict[str, Any] = {"start_gib": peak_gib()}
 
     def mark(step: str) -> None:
         steps[f"{step}_s"] = round(time.perf_counter() - started, 2)
+        steps[f"{step}_cpu_s"] = round(time.process_time() - cpu, 2)
         steps[f"{step}_gib"] = peak_gib()
 
     def stop_here(plan: Plan, settings: Settings) -> Iterator[Result]:
@@ -123,15 +185,13 @@ def measure(job: Job, folder: Path, *, ray: bool) -> dict[str, Any]:
         if ray:
             hand_out(plan, settings)
             mark("handed_out")
-        return iter(())
+        raise Measured(steps)
 
     built = build(job)
     mark("read")
     locations = Locations(folder / "runs", cache=str(folder / "cache"))
     console = Console(file=io.StringIO())
-    run_dir = new_run_dir(job, locations.output)
     execute(job, built, "sweep", locations, run_dir, console, run_plan=stop_here)
-    return steps
 
 
 def hand_out(plan: Plan, settings: Settings) -> None:

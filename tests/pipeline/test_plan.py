@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.cache.directory import TokenCache
+from pipeline.cache.fingerprint import source_fingerprint
 from pipeline.plan import plan_clips
 from tango_core.types import VideoItem
 
@@ -39,6 +40,20 @@ def test_every_clip_is_looked_up_in_every_cache(items, caches, monkeypatch, chun
     assert plan["status"].to_pylist() == ["ok", "ok", "decode_failed", "ok"]
     again = plan_clips(items, caches, recompute=True)
     assert missing_in(again) == [[*caches], [*caches], [], [*caches]]
+
+
+def test_a_file_of_many_clips_is_identified_once(tmp_path):
+    (tmp_path / "a.mp4").write_bytes(b"video")
+    of_one = [VideoItem(f"{n}", str(tmp_path / "a.mp4"), (n, n + 1.0)) for n in range(5)]
+    asked = []
+
+    def identify(path, hash_content):
+        asked.append(path)
+        return source_fingerprint(path, hash_content)
+
+    plan = plan_clips([("custom", item) for item in of_one], {}, identify=identify)
+    assert len({*plan["clip_key"].to_pylist()}) == 5
+    assert len(asked) == 1
 
 
 def test_a_plan_without_clips_or_without_caches_is_empty(items, caches):

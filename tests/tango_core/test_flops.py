@@ -4,11 +4,13 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextModel
 
 from tango_core.flops import lengths_per_layer, prefill_flops
-from tango_core.models.base import LLMShape
+from tango_core.models.base import LinearAttention, LLMShape
 
 TINY = LLMShape(3, 64, 112, 4, 2, 16, 50)
 
@@ -59,6 +61,35 @@ def test_heads_wider_than_the_states_cost_what_torch_counts():
     measured = count(model, inputs_embeds=torch.zeros(1, 30, 40), use_cache=False)
     measured += count(torch.nn.Linear(40, 50, bias=False), torch.zeros(1, 40))
     assert prefill_flops(shape, 30, causal=False) == measured
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 130])
+def test_linear_attention_costs_what_torch_counts(length):
+    config = Qwen3_5TextConfig(
+        num_hidden_layers=4,
+        hidden_size=40,
+        intermediate_size=96,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=12,
+        linear_value_head_dim=20,
+        vocab_size=50,
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0, "mrope_section": [1, 1, 0]},
+    )
+    shape = LLMShape.of(config)
+    assert shape == LLMShape(
+        4, 40, 96, 4, 2, 16, 50, True, LinearAttention((0, 1, 2), 2, 4, 12, 20, 4)
+    )
+    model = Qwen3_5TextModel._from_config(config, attn_implementation="eager").eval()
+    measured = count(model, inputs_embeds=torch.zeros(1, length, 40), use_cache=False)
+    measured += count(torch.nn.Linear(40, 50, bias=False), torch.zeros(1, 40))
+    # transformers convolves over the padding behind the sequence, and drops that.
+    measured -= 3 * 2 * 3 * 4 * shape.linear.mixed_width
+    assert prefill_flops(shape, length, causal=False) == measured
+    assert prefill_flops(shape, length) < measured or length == 1
 
 
 def test_layers_of_different_length_cost_what_torch_counts_layer_by_layer(tiny_qwen2):

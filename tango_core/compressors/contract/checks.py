@@ -42,6 +42,8 @@ SIGNALS = (
     "unpooled_tokens",
     "shallow_attention",
     "deep_attention",
+    "merged_attention",
+    "text_aligned",
 )
 
 _SCRIPT = """

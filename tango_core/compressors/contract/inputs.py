@@ -95,6 +95,8 @@ def make_clip(
         shallow_attention=normal(num_frames, 4 * tokens_per_frame).softmax(dim=-1),
         deep_attention=normal(num_frames, 4 * tokens_per_frame).softmax(dim=-1),
         merged_attention=normal(num_frames, tokens_per_frame).softmax(dim=-1),
+        text_aligned=normal(num_frames, tokens_per_frame, 10),
+        aligned_question=normal(1, 10),
     )
 
 

@@ -45,6 +45,10 @@ class PyramidDrop(StagedPruner):
         """0: a stage uses the attention of the following layer, so no layer must run before."""
         return 0
 
+    def attention_layers(self, num_layers: int) -> tuple[int, ...]:
+        """The stages themselves."""
+        return self.layers(num_layers)
+
     def published_stages(self, num_layers: int) -> tuple[int, ...]:
         """The points that divide the layers into equal parts, 7, 14 and 21 of 28."""
         parts = len(self.ratios) + 1

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tango_core.compressors.base import Combination, QuestionField, QuestionReading, keep
+from tango_core.compressors.base import Combination, QuestionField, QuestionReading, keep, num_kept
 from tango_core.ops.budgets import first_of_groups, group_counts
-from tango_core.ops.determinantal import greedy_map
+from tango_core.ops.determinantal import greedy_map, greedy_map_of_vectors
 from tango_core.types import Question, VisualFeatures
 
 Relevance = Literal["lm_mean", "lm", "clip_text"]
@@ -44,7 +44,7 @@ class CDPruner(QuestionReading):
         variant: `"frame"`: one kernel and one scale of relevance per frame, round(retention * L)
             tokens of every frame, at least 1. `"batch"`: the same with one scale of relevance for
             the clip, which is what the release computes if frames are its batch. `"clip"`: one
-            kernel over all tokens, in float64 (936 MB for 64 frames of 169 tokens).
+            kernel over all tokens of the clip.
         budget: For variants with one kernel per frame: `"official"` rounds the count of every
             frame, `"exact"` keeps round(retention * T * L) tokens in all.
         text: What relevance is computed from: the question alone, or with its options, one per
@@ -79,14 +79,21 @@ class CDPruner(QuestionReading):
         features = questions[0]
         units = _unit(features.tokens)
         quality = torch.stack([self._quality(question, units) for question in questions])
-        if self.variant == "clip":
-            units, quality = units.flatten(0, 1)[None], quality.flatten(1)[:, None]
         num_groups, size, _ = units.shape
+        if self.variant == "clip":
+            units, count = units.flatten(0, 1), num_kept(num_groups * size, self.retention)
+            chosen = torch.stack(
+                [greedy_map_of_vectors(units, one.flatten(), count) for one in quality]
+            )
+            return self._kept(questions, chosen)
         counts = group_counts(num_groups, size, self.retention, self.budget)
         chosen = greedy_map(units @ units.transpose(1, 2), quality, max(counts))
         chosen = chosen + torch.arange(num_groups, device=chosen.device)[:, None] * size
-        kept = first_of_groups(chosen, counts).sort(dim=-1).values
-        return [keep(question, indices) for question, indices in zip(questions, kept, strict=True)]
+        return self._kept(questions, first_of_groups(chosen, counts))
+
+    def _kept(self, questions: Sequence[VisualFeatures], chosen: Tensor) -> list[Combination]:
+        positions = chosen.sort(dim=-1).values
+        return [keep(question, own) for question, own in zip(questions, positions, strict=True)]
 
     def _quality(self, features: VisualFeatures, units: Tensor) -> Tensor:
         """(T, L) float64 relevance in (0, 1]; `units` are the tokens, scaled to length 1."""

@@ -13,6 +13,10 @@ this module registers in transformers' `AttentionInterface` passes queries, keys
 With grouped queries, key heads are never repeated per query head. A whole sequence is passed to the
 kernel with `enable_gqa` and no mask, which CUDA's fused kernels support. For rows that continue a
 prefix, the queries that share a key head become additional rows of that head.
+
+Layers with linear attention (gated delta net) have a recurrent state instead of keys and values, so
+their rows depend on all rows before them, also by the convolution in front. Their mixer is called
+sequence by sequence (`Recur`), and pruners get no attention or keys from them.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ KNOWN_CLASSES = frozenset(
         "transformers.models.qwen2.modeling_qwen2.Qwen2Attention",
         "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl.Qwen2_5_VLAttention",
         "transformers.models.qwen3.modeling_qwen3.Qwen3Attention",
+        "transformers.models.qwen3_5.modeling_qwen3_5.Qwen3_5Attention",
+        "transformers.models.qwen3_5.modeling_qwen3_5.Qwen3_5GatedDeltaNet",
         "transformers.models.qwen3_vl.modeling_qwen3_vl.Qwen3VLTextAttention",
     }
 )
@@ -105,27 +111,49 @@ class LayerAttention:
             raise InputError(
                 "a pruner at layer 0 has no attention or keys to rank by; set layer to 1 or larger"
             )
+        if is_linear(self.layer):
+            raise InputError(
+                f"layer {self.layer.linear_attn.layer_idx} has linear attention, which has no "
+                "attention weights or keys to rank tokens by; let the method act behind a layer "
+                "with full attention, or before the language model"
+            )
         return self.layer.self_attn
 
     def _heads(self, kind: str, normed: Tensor, rows: Tensor | None = None) -> Tensor:
         """Queries ("q") or keys ("k") of (n, D) states, rotated: (heads, n, head_dim)."""
         attention = self.layer.self_attn
         projected = getattr(attention, f"{kind}_proj")(normed)
-        heads = projected.view(len(projected), -1, attention.head_dim)
+        if kind == "q" and is_gated(attention):  # the second half of every head is its gate
+            heads = projected.view(len(projected), -1, 2 * attention.head_dim).chunk(2, dim=-1)[0]
+        else:
+            heads = projected.view(len(projected), -1, attention.head_dim)
         if (norm := getattr(attention, f"{kind}_norm", None)) is not None:
             heads = norm(heads)
         heads = heads.transpose(0, 1)
         rotary = (part.to(normed.device) for part in self.rotary)
         cosine, sine = rotary if rows is None else (part[rows] for part in rotary)
-        first, second = heads.chunk(2, dim=-1)
-        rotated: Tensor = heads * cosine + torch.cat([-second, first], dim=-1) * sine
-        return rotated
+        turned, rest = heads[..., : cosine.shape[-1]], heads[..., cosine.shape[-1] :]
+        first, second = turned.chunk(2, dim=-1)
+        turned = turned * cosine + torch.cat([-second, first], dim=-1) * sine
+        return torch.cat([turned, rest], dim=-1)
+
+
+def is_linear(layer: Any) -> bool:
+    """Whether a stock layer has linear attention."""
+    return getattr(layer, "linear_attn", None) is not None
+
+
+def is_gated(attention: Any) -> bool:
+    """Whether the query projection of full attention also gives a gate for the output."""
+    return bool(len(attention.q_proj.weight) == 2 * attention.o_proj.weight.shape[1])
 
 
 def raise_if_unsupported(model: Any) -> None:
     """Reject a text model with layers that use a feature which `LayerLoop` does not support."""
     for index, layer in enumerate(model.layers):
-        attention: Any = getattr(layer, "self_attn", None)
+        attention: Any = (
+            layer.linear_attn if is_linear(layer) else getattr(layer, "self_attn", None)
+        )
         cls = type(attention)
         if f"{cls.__module__}.{cls.__qualname__}" not in KNOWN_CLASSES:
             known = ", ".join(sorted(name.rpartition(".")[2] for name in KNOWN_CLASSES))
@@ -133,6 +161,8 @@ def raise_if_unsupported(model: Any) -> None:
                 f"the language model has attention of class {cls.__name__}, which is not "
                 f"supported; use a checkpoint with one of: {known}"
             )
+        if is_linear(layer):
+            continue
         of_all = getattr(attention.config, "sliding_window", None)  # as Mistral has it
         if (window := getattr(attention, "sliding_window", of_all)) is not None:
             raise InputError(
@@ -144,6 +174,14 @@ def raise_if_unsupported(model: Any) -> None:
 
 IMPLEMENTATION = "tango_packed"
 """Name under which this attention is registered in transformers."""
+
+
+Recur = Callable[[int, Callable[..., Tensor], Tensor], Tensor]
+"""Linear attention of one layer of a packed pass.
+
+Arguments: index of the layer; its stock mixer, called with (1, n, D) rows of one sequence and
+`cache_params`; (1, N, D) normalised rows of all sequences. Result: (1, N, D).
+"""
 
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
@@ -213,6 +251,27 @@ def _attention(
         )
     layer: Any = module.layer_idx
     return work(layer, query[0], key[0], value[0], scaling)[None], None
+
+
+def pack_linear_attention(mixer: Any) -> None:
+    """Let a stock mixer with linear attention call the `Recur` function of the current pass.
+
+    Without one, as in a call of the stock layer, all rows are one sequence from its beginning.
+    """
+    stock = mixer.forward
+
+    def forward(
+        hidden_states: Tensor,
+        cache_params: Any = None,
+        attention_mask: Tensor | None = None,
+        work: Recur | None = None,
+        **options: Any,
+    ) -> Tensor:
+        if work is None:
+            return stock(hidden_states, cache_params, attention_mask, **options)  # type: ignore[no-any-return]
+        return work(mixer.layer_idx, stock, hidden_states)
+
+    mixer.forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
 
 
 # `Attend` functions use Python lists, so it is excluded from compiled layers.

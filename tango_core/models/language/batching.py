@@ -20,15 +20,16 @@ from torch import Tensor
 
 from tango_core.errors import InputError
 from tango_core.models.base import AnswerSession
+from tango_core.models.language.attention import is_linear
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.packed_pass import KeysValues, Segment, run_segments
+from tango_core.models.language.packed_pass import Segment, SequenceState, run_segments
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, Span, TextTokens
 from tango_core.models.language.pruning import counts
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import Answer, NotFiniteError
 
-# Questions that continue one prefix in the same batch. Each has a copy of the prefix's keys and
-# values: 0.36 GB for 6,273 tokens of a 7B model.
+# Questions that continue one prefix in the same batch. Each has a copy of the prefix's state: keys
+# and values of 6,273 tokens of a 7B model are 0.36 GB.
 MAX_BATCH = 8
 # Maximum number of sequences at once, of any length.
 MAX_SEQUENCES = 64
@@ -50,19 +51,21 @@ def on_cpu(layer_bytes: int) -> int:
     return _ON_CPU["small" if layer_bytes < _SMALL_LAYER_BYTES else "large"]
 
 
-def on_gpu(free: int, token_bytes: int) -> int:
+def on_gpu(free: int, token_bytes: int, state_bytes: int = 0) -> int:
     """Value of `answer.batch_tokens: auto` on a GPU: the tokens that fit half of its free memory.
 
     Args:
         free: Free bytes after the weights are loaded; 0 gives the smallest value.
         token_bytes: Bytes of a token's keys and values in all layers, plus its `row_bytes`.
+        state_bytes: Bytes of a sequence's recurrent states.
     """
-    return max(_ON_CPU["large"], min(_AT_MOST, free // 2 // token_bytes))
+    left = free // 2 - MAX_SEQUENCES * state_bytes
+    return max(_ON_CPU["large"], min(_AT_MOST, left // token_bytes))
 
 
 def bytes_per_token(layers: Sequence[Any]) -> int:
-    """Bytes of the keys and values of one token in all layers."""
-    weights = [layer.self_attn.k_proj.weight for layer in layers]
+    """Bytes of the keys and values of one token in all layers with full attention."""
+    weights = [layer.self_attn.k_proj.weight for layer in layers if not is_linear(layer)]
     return sum(2 * len(weight) * weight.element_size() for weight in weights)
 
 
@@ -80,7 +83,7 @@ def held_tokens(budget: int, need: int, together: int, prompts: int) -> int:
         together: Prompts of a part (questions that share a prefix), which is never split.
         prompts: Number of prompts of the whole job.
     """
-    part = min(together, MAX_BATCH) * need
+    part = (min(together, MAX_BATCH) + (together > 1)) * need
     return max(part, min(budget, min(MAX_SEQUENCES, prompts) * need))
 
 
@@ -106,7 +109,7 @@ class Reply:
     first: float = 0.0
     first_at: float = 0.0
     decode: float = 0.0
-    cache: KeysValues | None = None
+    cache: SequenceState | None = None
     shifts: list[int] = field(default_factory=list)
 
 
@@ -122,11 +125,11 @@ class _Work:
 
 @dataclass(eq=False)
 class _Prefix:
-    """A common beginning of prompts; `cache` holds at least its keys and values once computed."""
+    """A common beginning of prompts, and its state once it is computed."""
 
     spans: tuple[Span, ...]
     length: int
-    cache: KeysValues | None = None
+    cache: SequenceState | None = None
 
 
 @dataclass(eq=False)
@@ -139,8 +142,9 @@ class _Part:
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of all prompts, replies included."""
-        return sum(len(one.prompt) + self.work.request.max_new_tokens for one in self.replies)
+        """Number of tokens of the prefix and of all prompts, replies included."""
+        own = sum(len(one.prompt) + self.work.request.max_new_tokens for one in self.replies)
+        return own + (0 if self.prefix is None else self.prefix.length)
 
 
 def _parts_of(work: _Work) -> list[_Part]:
@@ -347,22 +351,19 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     def _segments(self, part: _Part, reply: Reply) -> list[Segment]:
         """The segments of a prompt: all of it, or the prefix if it is new and the rows after it."""
         request, prefix, prompt = part.work.request, part.prefix, reply.prompt
-        num_layers = len(self._loop.layers)
-        reply.cache = KeysValues(num_layers, len(prompt) + request.max_new_tokens)
+        config = self._loop.config
+        reply.cache = SequenceState(config, len(prompt) + request.max_new_tokens)
         if prefix is None:
             whole = Segment(prompt.spans, prompt.positions, reply.cache, pruner=request.pruner)
             return [whole]
         behind = len(prompt.question) - (len(prompt) - prefix.length)
         own = TextTokens(prompt.question[behind:])
-        positions = prompt.positions[..., prefix.length :]
-        if prefix.cache is not None:
-            return [Segment((own,), positions, reply.cache, prefix.cache, prefix.length)]
-        prefix.cache = reply.cache
-        shared = prompt.positions[..., : prefix.length]
-        return [
-            Segment(prefix.spans, shared, reply.cache),
-            Segment((own,), positions, reply.cache),
-        ]
+        shared, positions = prompt.positions.tensor_split([prefix.length], dim=-1)
+        first = []
+        if prefix.cache is None:
+            prefix.cache = SequenceState(config, prefix.length)
+            first = [Segment(prefix.spans, shared, prefix.cache)]
+        return [*first, Segment((own,), positions, reply.cache, prefix.cache)]
 
     def _extend(
         self, active: Sequence[tuple[_Work, Reply]], tokens: Sequence[int]

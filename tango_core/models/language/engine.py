@@ -16,7 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
-from tango_core.models.base import AnswerSession, ClipPrompts, LanguageModel, ModelSpec, OneByOne
+from tango_core.models.base import (
+    AnswerSession,
+    ClipPrompts,
+    LanguageModel,
+    LLMShape,
+    ModelSpec,
+    OneByOne,
+)
 from tango_core.models.language.batching import (
     BatchSession,
     Reply,
@@ -338,4 +345,5 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     config = layer_loop.config
     itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()
     row = row_bytes(config.hidden_size, config.intermediate_size, itemsize)
-    return on_gpu(free or 0, bytes_per_token(layer_loop.layers) + row)
+    states = LLMShape.of(config).state_bytes(itemsize)
+    return on_gpu(free or 0, bytes_per_token(layer_loop.layers) + row, states)

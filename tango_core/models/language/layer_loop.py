@@ -20,7 +20,14 @@ from torch import Tensor, nn
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.models.kernels import can_compile, compile_blocks
-from tango_core.models.language.attention import IMPLEMENTATION, Attend, raise_if_unsupported
+from tango_core.models.language.attention import (
+    IMPLEMENTATION,
+    Attend,
+    Recur,
+    is_linear,
+    pack_linear_attention,
+    raise_if_unsupported,
+)
 from tango_core.models.language.pruning import Additions, PrunedRows, VisualSpan, prune_between
 from tango_core.models.placement import follow_weights, moved_to
 from tango_core.ops.transfer import upload
@@ -53,6 +60,8 @@ class LayerLoop:
         self.rotary_emb: Any = model.rotary_emb
         self.embed_tokens: Any = model.embed_tokens
         self.layers: list[Any] = list(model.layers)
+        for layer in filter(is_linear, self.layers):
+            pack_linear_attention(layer.linear_attn)
         self.norm: Any = model.norm
         self.lm_head: Any = lm_head
         self.devices = (
@@ -87,6 +96,7 @@ class LayerLoop:
         hidden: Tensor,
         positions: Tensor,
         attend: Attend,
+        recur: Recur | None = None,
         *,
         pruned: Sequence[PrunedRows] = (),
         shifted: Mapping[int, Tensor] = _NO_SHIFTS,
@@ -97,7 +107,9 @@ class LayerLoop:
         Args:
             hidden: (N, D) embeddings of all rows.
             positions: (..., N) int64.
-            attend: Receives queries, keys and values of every layer.
+            attend: Receives queries, keys and values of every layer with full attention.
+            recur: Receives the rows of every layer with linear attention; `None` if all rows are
+                one sequence from its beginning.
             pruned: Sequences with a pruner, in the order of their rows. Their `start` and `length`
                 are updated when tokens are dropped.
             shifted: Layer -> (..., N) positions used from that layer on.
@@ -128,7 +140,8 @@ class LayerLoop:
                 )
                 rotary = self.rotary(hidden, positions)
             layer_input = hidden
-            hidden = layer(hidden, attention_mask=None, position_embeddings=rotary, work=attend)
+            work = recur if is_linear(layer) else attend
+            hidden = layer(hidden, attention_mask=None, position_embeddings=rotary, work=work)
             if added is not None:
                 hidden = added.after(index, hidden)
         return hidden[0].to(self.device)

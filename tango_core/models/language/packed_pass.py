@@ -5,13 +5,16 @@ The rows of all sequences are concatenated without padding; only attention separ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from tango_core.compressors.base import LayerPruner
 from tango_core.errors import InputError
@@ -22,42 +25,61 @@ from tango_core.models.language.pruning import Additions, PrunedRows, VisualSpan
 from tango_core.ops.transfer import upload
 
 
-class KeysValues:
-    """Keys and values of one sequence in every layer.
+class SequenceState:
+    """What one sequence leaves in every layer: keys and values, or a recurrent state.
 
     Layers behind a pruner hold fewer tokens than those before it.
 
     Args:
-        num_layers: Number of layers.
+        config: Configuration of the text model.
         capacity: Maximum number of tokens, the reply included.
     """
 
-    def __init__(self, num_layers: int, capacity: int) -> None:
-        self.lengths = [0] * num_layers
+    def __init__(self, config: Any, capacity: int) -> None:
+        self.lengths = [0] * config.num_hidden_layers
         self._capacity = capacity
-        self._held: list[Tensor] = []
+        self._config = config
+        self._held: dict[int, Tensor] = {}
+
+    @cached_property
+    def _recurrent(self) -> Any:
+        """Recurrent states, as the mixers of linear attention read and write them."""
+        return DynamicCache(config=self._config)
+
+    def start_from(self, layer: int, other: SequenceState) -> None:
+        """Copy the state of another sequence in a layer into this one, which is empty."""
+        if layer in other._held:
+            self.append(layer, other.held(layer))
+        else:
+            self.lengths[layer] = other.lengths[layer]
+            self._recurrent.layers[layer] = deepcopy(other._recurrent.layers[layer])
+
+    def continue_linear(self, layer: int, mixer: Callable[..., Tensor], rows: Tensor) -> Tensor:
+        """(1, n, D) output of linear attention for the next (1, n, D) rows of the sequence."""
+        self.lengths[layer] += rows.shape[1]
+        return mixer(rows, cache_params=self._recurrent)
 
     def append(self, layer: int, new: Tensor) -> Tensor:
-        """Append keys and values of a layer.
+        """Append keys and values of a layer with full attention.
 
         Args:
-            layer: Its index; the first calls go through the layers in order.
+            layer: Its index.
             new: (2, kv_heads, n, head_dim) keys and values.
 
         Returns:
             (2, kv_heads, S, head_dim) view of all keys and values of the layer.
         """
-        if layer == len(self._held):
+        if layer not in self._held:
             shape = (*new.shape[:2], self._capacity, new.shape[3])
-            self._held.append(torch.empty(shape, dtype=new.dtype, device=new.device))
+            self._held[layer] = torch.empty(shape, dtype=new.dtype, device=new.device)
         start = self.lengths[layer]
         self.lengths[layer] = stop = start + new.shape[2]
         self._held[layer][:, :, start:stop] = new
-        return self.first(layer, stop)
+        return self.held(layer)
 
-    def first(self, layer: int, count: int) -> Tensor:
-        """(2, kv_heads, count, head_dim) view of the keys and values of the first tokens."""
-        return self._held[layer][:, :, :count]
+    def held(self, layer: int) -> Tensor:
+        """(2, kv_heads, S, head_dim) view of all keys and values of a layer."""
+        return self._held[layer][:, :, : self.lengths[layer]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,19 +89,17 @@ class Segment:
     Attributes:
         spans: Text and visual tokens of the rows.
         positions: (..., n) int64 of these rows, on the host.
-        cache: Receives the keys and values; the rows continue what it holds.
-        base: Keys and values of another sequence, possibly of an earlier segment of the same pass,
-            whose beginning is copied into the empty `cache` first.
-        shared: Number of tokens to copy.
+        cache: State of the sequence; the rows continue it.
+        base: State of another sequence, possibly of an earlier segment of the same pass, that is
+            copied into the empty `cache` first.
         pruner: Drops visual tokens between layers; only for a segment that starts a sequence.
         shifts: Per layer, by how much positions are lowered there; empty for none.
     """
 
     spans: Sequence[Span]
     positions: Tensor
-    cache: KeysValues
-    base: KeysValues | None = None
-    shared: int = 0
+    cache: SequenceState
+    base: SequenceState | None = None
     pruner: LayerPruner | None = None
     shifts: Sequence[int] = ()
 
@@ -90,7 +110,7 @@ class Segment:
 
 
 class _PackedAttention:
-    """An `Attend` function: every segment attends to itself and to the tokens it continues.
+    """Keeps the segments of a pass apart: each sees itself and the tokens it continues.
 
     Args:
         segments: The segments of the pass.
@@ -109,7 +129,18 @@ class _PackedAttention:
             for one, rows in zip(self._segments, self._pruned, strict=True)
         ]
 
-    def __call__(
+    def recur(self, layer: int, mixer: Callable[..., Tensor], hidden: Tensor) -> Tensor:
+        """See `Recur`."""
+        mixed = []
+        for one, rows in zip(
+            self._segments, torch.split(hidden, self.lengths(), dim=1), strict=True
+        ):
+            if one.base is not None:
+                one.cache.start_from(layer, one.base)
+            mixed.append(one.cache.continue_linear(layer, mixer, rows))
+        return torch.cat(mixed, dim=1)
+
+    def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scaling: float
     ) -> Tensor:
         """See `Attend`."""
@@ -120,7 +151,7 @@ class _PackedAttention:
             self._segments, new, torch.split(queries, lengths, dim=1), strict=True
         ):
             if one.base is not None:
-                one.cache.append(layer, one.base.first(layer, one.shared))
+                one.cache.start_from(layer, one.base)
             seen_keys, seen_values = one.cache.append(layer, own)
             num_rows, num_keys = rows.shape[1], seen_keys.shape[1]
             if num_rows == num_keys:
@@ -132,7 +163,7 @@ class _PackedAttention:
 
 
 def run_segments(loop: LayerLoop, segments: Sequence[Segment]) -> Tensor:
-    """Run one pass, and write keys and values into the segments' caches.
+    """Run one pass, which continues the states of the segments' sequences.
 
     Args:
         loop: The layers.
@@ -151,16 +182,17 @@ def run_segments(loop: LayerLoop, segments: Sequence[Segment]) -> Tensor:
             span = visual_span(one.spans, loop.device)
             pruned[-1] = loop.pruned_rows(one.pruner, span, start, one.num_rows)
         start += one.num_rows
-    attend = _PackedAttention(segments, pruned)
+    packed = _PackedAttention(segments, pruned)
     output = loop.run(
         embed_spans(loop, spans),
         positions,
-        attend,
+        packed.attend,
+        packed.recur,
         pruned=[rows for rows in pruned if rows is not None],
         shifted=_shifted(segments, positions),
         added=additions(spans, loop.device),
     )
-    ends = torch.tensor(attend.lengths()).cumsum(dim=0) - 1
+    ends = torch.tensor(packed.lengths()).cumsum(dim=0) - 1
     return output[upload(ends, output.device)]
 
 

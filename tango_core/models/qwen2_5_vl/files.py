@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from transformers import Qwen2_5_VLConfig
-
-from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
 from tango_core.models.files import PatchFiles
 from tango_core.models.language.chat import QWEN2_5_VL
 
@@ -19,6 +15,7 @@ class QwenFiles(PatchFiles):
     pixels, the publication's "maximum frame resolution of 448".
     """
 
+    model_type, title = "qwen2_5_vl", "Qwen2.5-VL"
     chat = QWEN2_5_VL
     mean = (0.48145466, 0.4578275, 0.40821073)
     std = (0.26862954, 0.26130258, 0.27577711)
@@ -27,18 +24,6 @@ class QwenFiles(PatchFiles):
         (re.compile(r"^model\.(?!language_model\.|visual\.)"), "model.language_model."),
     )
     least_tokens, most_tokens = 128, 256
-
-    def read_config(self, checkpoint: Checkpoint) -> Any:
-        """See `FamilyFiles.read_config`."""
-        content = checkpoint.config()
-        if content.get("model_type") != "qwen2_5_vl":
-            raise ArchitectureError(
-                f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
-                "model, not 'qwen2_5_vl'; choose another model.name or give a Qwen2.5-VL checkpoint"
-            )
-        config = Qwen2_5_VLConfig.from_dict(content)
-        self.raise_unless_widths_fit(checkpoint, config)
-        return config
 
 
 FILES = QwenFiles()

@@ -1,4 +1,4 @@
-"""The vision half of Qwen3-VL: the stock tower's blocks, mergers and DeepStack mergers.
+"""The vision half of Qwen3-VL and Qwen3.5: the stock tower's blocks and mergers.
 
 Every block attends within a temporal position, so positions are independent and stay in raster
 order, and a clip may be split between any positions.
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLVisionModel
+from transformers import AutoModel
 from transformers.vision_utils import (
     get_vision_interpolation_indices_and_weights,
     get_vision_position_ids,
@@ -24,13 +24,13 @@ from tango_core.models.towers.patches import mean_timestamps
 
 
 class Encoder(PatchEncoder):
-    """Tower and mergers of Qwen3-VL; `timestamps` are the middles that the prompt states."""
+    """Tower and mergers; `timestamps` are the middles that the prompt states."""
 
     mlp_sides = 2
 
     def build(self) -> nn.Module:
         """The stock tower."""
-        return Qwen3VLVisionModel._from_config(  # type: ignore[no-any-return]
+        return AutoModel.from_config(  # type: ignore[no-any-return]
             self.config.vision_config, attn_implementation="sdpa"
         )
 

@@ -1,4 +1,4 @@
-"""Qwen3-VL as a family of models, and the options that only it has."""
+"""Qwen3-VL and Qwen3.5 as families of models, and the options that only they have."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from tango_core.video.frame_spec import FrameTimes
 
 
 @dataclass(frozen=True)
-class Qwen3Options(FamilyOptions):
-    """Options of Qwen3-VL; the defaults are those of the release (qwen-vl-utils 0.0.14).
+class StampedOptions(FamilyOptions):
+    """Options of Qwen3.5, and of Qwen3-VL; the defaults are those of qwen-vl-utils 0.0.14.
 
-    Cached tokens depend on the areas and `frame_times`, which are part of `ModelSpec.frames`, and
-    on `companions`.
+    Cached tokens depend on the areas and `frame_times`, which are part of `ModelSpec.frames`.
 
     Attributes:
         max_pixels: Largest area of a frame in pixels; `None` for 768 tokens. Long clips get smaller
@@ -29,9 +28,6 @@ class Qwen3Options(FamilyOptions):
         outer_marks: Whether another pair of marks encloses the whole clip, as in the processor of
             transformers 5 but not in the release and vLLM.
         system_turn: Whether the conversation begins with `You are a helpful assistant.`
-        companions: DeepStack rows of merged tokens: merged with the same weights (`"merge"`), or
-            those of the token at the merged token's position (`"anchor"`, as in FlashVID's
-            release).
         frame_times: Times that the prompt states: those of the frames in the file (`"own"`), or
             number of the frame / average rate (`"average_rate"`), as the processor of transformers
             computes them. They differ where the frame rate varies.
@@ -43,7 +39,6 @@ class Qwen3Options(FamilyOptions):
     empty_blocks: Literal["keep", "drop"] = "keep"
     outer_marks: bool = False
     system_turn: bool = False
-    companions: Literal["merge", "anchor"] = "merge"
     frame_times: FrameTimes = "own"
 
     def __post_init__(self) -> None:
@@ -55,15 +50,28 @@ class Qwen3Options(FamilyOptions):
         # Not `min_pixels`, which a protocol may set.
         raise_if_wrong_area(self.frame_area, {"max_pixels": self.max_pixels})
 
-    def identity(self) -> dict[str, Any]:
-        """The rule for companions."""
-        return {"companions": self.companions}
-
     def input_size(self) -> str:
         """The frame area, if it is not the default."""
         if self.frame_area is not None:
             return f"frame_area={self.frame_area}"
         return "" if self.max_pixels is None else f"max_pixels={self.max_pixels}"
+
+
+@dataclass(frozen=True)
+class Qwen3Options(StampedOptions):
+    """Options of Qwen3-VL; cached tokens depend on `companions` too.
+
+    Attributes:
+        companions: DeepStack rows of merged tokens: merged with the same weights (`"merge"`), or
+            those of the token at the merged token's position (`"anchor"`, as in FlashVID's
+            release).
+    """
+
+    companions: Literal["merge", "anchor"] = "merge"
+
+    def identity(self) -> dict[str, Any]:
+        """The rule for companions."""
+        return {"companions": self.companions}
 
 
 FAMILY = CheckpointFamily(

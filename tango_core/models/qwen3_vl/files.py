@@ -1,4 +1,4 @@
-"""Reads the files of Qwen3-VL checkpoints."""
+"""Reads the files of Qwen3-VL and Qwen3.5 checkpoints."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from transformers import Qwen3VLConfig
-
 from tango_core.errors import InputError
 from tango_core.local_files import read_text
-from tango_core.models.checkpoints.directory import ArchitectureError, Checkpoint
+from tango_core.models.checkpoints.directory import Checkpoint
 from tango_core.models.family import ModelRequest
 from tango_core.models.files import Extras, PatchFiles
 from tango_core.models.language.chat import QWEN2_5_VL
@@ -21,7 +19,7 @@ SYSTEM_TURN = QWEN2_5_VL.opening.removesuffix(_USER)
 _THINKING = re.compile(r"<\|im_start\|>assistant(?:\\+n|\n)<think>")
 
 
-class Qwen3Files(PatchFiles):
+class StampedFiles(PatchFiles):
     """Dense checkpoints, named as the modules of transformers 5; pixels in [-1, 1].
 
     Tokens of a frame, and of all frames of a clip, are bounded as by qwen-vl-utils 0.0.14. The chat
@@ -33,23 +31,36 @@ class Qwen3Files(PatchFiles):
     least_tokens, most_tokens, all_tokens = 128, 768, 115_200
     only_lowered = True
 
+    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: Any) -> str:
+        """Note about the difference of the prompt's times from those of transformers."""
+        if options.frame_times == "average_rate":
+            return ""
+        return (
+            "where a video's frame rate varies, prompts state the frames' own times; transformers "
+            "states number of the frame / average rate (model.frame_times: average_rate)"
+        )
+
+
+class HybridFiles(StampedFiles):
+    """Files of Qwen3.5; the reply begins behind an empty block of thoughts.
+
+    The layers that predict several tokens at once (`mtp`) are not used, as in transformers.
+    """
+
+    model_type, title = "qwen3_5", "Qwen3.5"
+    chat = replace(StampedFiles.chat, closing=f"{StampedFiles.chat.closing}<think>\n\n</think>\n\n")
+    unused = ("mtp.",)
+
+
+class Qwen3Files(StampedFiles):
+    """Files of Qwen3-VL."""
+
+    model_type, title = "qwen3_vl", "Qwen3-VL"
+
     def read_config(self, checkpoint: Checkpoint) -> Any:
-        """See `FamilyFiles.read_config`."""
-        content = checkpoint.config()
+        """Also checks the blocks of DeepStack; see `FamilyFiles.read_config`."""
+        config = super().read_config(checkpoint)
         where = f"{checkpoint.setting} {checkpoint.source}"
-        kind = content.get("model_type")
-        if kind == "qwen3_vl_moe":
-            raise ArchitectureError(
-                f"{where} holds a 'qwen3_vl_moe' model, a mixture of experts, which is not "
-                "supported; give a dense Qwen3-VL checkpoint (2B, 4B, 8B, 32B)"
-            )
-        if kind != "qwen3_vl":
-            raise ArchitectureError(
-                f"{where} holds a {kind!r} model, not 'qwen3_vl'; "
-                "choose another model.name or give a Qwen3-VL checkpoint"
-            )
-        config: Any = Qwen3VLConfig.from_dict(content)
-        self.raise_unless_widths_fit(checkpoint, config)
         layers, depth = config.text_config.num_hidden_layers, config.vision_config.depth
         indexes = config.vision_config.deepstack_visual_indexes
         if not 0 < len(indexes) <= layers:
@@ -72,15 +83,6 @@ class Qwen3Files(PatchFiles):
         companions = len(config.vision_config.deepstack_visual_indexes)
         return super().facts(checkpoint, config, request, options) | {"companions": companions}
 
-    def note(self, checkpoint: Checkpoint, request: ModelRequest, options: Any) -> str:
-        """Note about the difference of the prompt's times from those of transformers."""
-        if options.frame_times == "average_rate":
-            return ""
-        return (
-            "where a video's frame rate varies, prompts state the frames' own times; transformers "
-            "states number of the frame / average rate (model.frame_times: average_rate)"
-        )
-
     def extras(self, checkpoint: Checkpoint) -> Extras:
         """Content of tango.json, or its defaults.
 
@@ -98,6 +100,7 @@ class Qwen3Files(PatchFiles):
 
 
 FILES = Qwen3Files()
+QWEN3_5 = HybridFiles()
 
 
 def _template(checkpoint: Checkpoint) -> str:

@@ -1,4 +1,4 @@
-"""Prompt layout of Qwen3-VL: a time stamp and marks for every pair of frames.
+"""Prompt layout of Qwen3-VL and Qwen3.5: a time stamp and marks for every pair of frames.
 
 Positions are three-dimensional: text counts on all axes; the tokens of a block start at the end of
 its text and differ only in row and column, so time is only in the text. The position after a block
@@ -26,7 +26,7 @@ from tango_core.models.language.prompt import (
     block_positions,
     lay_out_blocks,
 )
-from tango_core.models.qwen3_vl.family import Qwen3Options
+from tango_core.models.qwen3_vl.family import StampedOptions
 from tango_core.models.qwen3_vl.files import SYSTEM_TURN
 from tango_core.types import CompressedVideo, Positions, Prompt
 
@@ -36,7 +36,7 @@ class Layout(PromptLayout):
 
     def __init__(self, spec: ModelSpec, *others: Any) -> None:
         super().__init__(spec, *others)
-        assert isinstance(spec.options, Qwen3Options)
+        assert isinstance(spec.options, StampedOptions)
         self._marks = (self.config.vision_start_token_id, self.config.vision_end_token_id)
         self._options = spec.options
 
@@ -72,19 +72,21 @@ class Layout(PromptLayout):
         self, video: CompressedVideo, prompt: Prompt
     ) -> tuple[tuple[int, ...], list[BlockText], tuple[int, ...]]:
         """Ids before the clip, around every block and after the clip; see `PromptLayout.cut`."""
-        right = self.tokenize(self.chat.after_clip + prompt.after + self.chat.closing)
-        opening = self.chat.opening
+        before, after, opening = prompt.before, prompt.after, self.chat.opening
+        if self.config.model_type == "qwen3_5":  # its chat template trims a turn
+            before, after = before.lstrip(), after.rstrip()
+        right = self.tokenize(self.chat.after_clip + after + self.chat.closing)
         if self._options.system_turn:
             opening = SYSTEM_TURN + opening
         seconds = video.timestamps.tolist()
         texts = block_texts(seconds, self.tokenize, self._marks)
         if self._options.outer_marks:
-            return (*self.tokenize(opening + prompt.before), self._marks[0]), texts, right
+            return (*self.tokenize(opening + before), self._marks[0]), texts, right
         shown = 0
         if self._options.empty_blocks == "drop" and video.num_kept:
             shown = int(video.indices[0]) // (video.grid[1] * video.grid[2])
         first = stamp(seconds[shown])
-        left, ids = joined_left(opening + prompt.before, first, self.tokenize)
+        left, ids = joined_left(opening + before, first, self.tokenize)
         return left, with_first(texts, shown, ids), right
 
     def _raise_if_bare(self, video: CompressedVideo) -> None:

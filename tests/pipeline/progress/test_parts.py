@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from answer_rows import answer
+from answer_rows import answer, has
 from fake_clock import FakeClock
 from faulty_storage import opener
 
@@ -130,10 +130,10 @@ class TestAnsweredClips:
 
     def test_a_clip_needs_the_same_questions_under_every_cell(self):
         both = [answer("v1", q, c) for c in self.CELLS for q in ("q1", "q2")]
-        assert self.of(*both).has("b", "v1", ["q2", "q1"])
-        assert not self.of(*both).has("b", "v1", ["q1"])
-        assert not self.of(*both).has("b", "v1", ["q1", "q3"])
-        assert not self.of(*both).has("other", "v1", ["q1", "q2"])
+        assert has(self.of(*both), "b", "v1", ["q2", "q1"])
+        assert not has(self.of(*both), "b", "v1", ["q1"])
+        assert not has(self.of(*both), "b", "v1", ["q1", "q3"])
+        assert not has(self.of(*both), "other", "v1", ["q1", "q2"])
         assert len(self.of(*both[:-1])) == 0
         assert len(self.of(*both, answer("v1", "q1", "another"))) == 0
 
@@ -143,7 +143,7 @@ class TestAnsweredClips:
         rows[1] |= {"status": "decode_damaged", "prompt_tokens": 7}
         clips = self.of(*rows)
         assert (len(clips), len(clips.without_failed())) == (2, 1)
-        assert clips.without_failed().has("b", "v2", ["q1"]), "answered though damaged"
+        assert has(clips.without_failed(), "b", "v2", ["q1"]), "answered though damaged"
         strict = AnsweredClips.of([to_table(rows, ANSWER)], self.CELLS, keep_damaged=False)
         assert len(strict.without_failed()) == 0
 
@@ -161,7 +161,7 @@ class TestAnsweredClips:
                 asked = [{r["question_id"] for r in own if r["cell"] == c} for c in self.CELLS]
                 whole = bool(asked[0]) and asked[0] == asked[1]
                 good = whole and all(row["status"] == "ok" for row in own)
-                assert finished.has("b", video, asked[0]) == good
+                assert has(finished, "b", video, asked[0]) == good
 
 
 def test_a_resume_rewrites_only_parts_that_hold_clips_to_ask_again(folder):
@@ -200,7 +200,7 @@ def test_a_disk_that_fills_up_while_parts_are_rewritten_loses_nothing(tmp_path):
     writer.add([answer("new")])
     with pytest.raises(OSError, match="No space left"):
         writer.flush()
-    assert AnswerWriter(folder).finished(["full"]).has("b", "new", ["q1"]), "written first"
+    assert has(AnswerWriter(folder).finished(["full"]), "b", "new", ["q1"]), "written first"
     writer.add([answer("newer")])
     writer.flush()
     videos = [video for table in read(folder) for video, _ in table]

@@ -5,6 +5,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from pipeline.clips import clip_of
+from pipeline.progress.parts import digests_of
 from pipeline.progress.resume import (
     ASKED,
     AnsweredClips,
@@ -49,19 +50,17 @@ def test_answers_stand_to_the_same_words_about_the_same_file():
     before = [asked(*map(row, "abc"))]
     continued = Continued(answered("a", "b", "c"), before)
     rows = [row("a"), row("b", text="Why?"), row("c", key="other")]
-    kept = [continued.keeps(one, [question(one.video_id)]) for one in rows]
-    assert kept == [True, False, False]
-    assert [continued.standing.has("bench", name, [f"{name}-q"]) for name in "abc"] == kept
+    kept = continued.keep(rows, [[f"{name}-q"] for name in "abc"])
+    assert kept.tolist() == [True, False, False]
+    assert continued.standing.digests.tolist() == digests_of([("bench", "a")]).tolist()
 
 
 def test_answers_do_not_stand_under_other_subtitles():
     before = Continued(asked=[asked(row("a", shown="Hello."), row("b"), row("c", shown=""))])
-    assert before.agrees(row("a", shown="Hello."))
-    assert not before.agrees(row("a", shown="Goodbye."))
-    assert not before.agrees(row("a"))
-    assert not before.agrees(row("b", shown="Hello."))
-    assert before.agrees(row("b"))
-    assert not before.agrees(row("c")), "an empty file is not none"
+    shown = [row("a", shown="Hello."), row("a", shown="Goodbye."), row("a")]
+    assert before.agree(shown).tolist() == [True, False, False]
+    assert before.agree([row("b", shown="Hello."), row("b")]).tolist() == [False, True]
+    assert not before.agree([row("c")]).any(), "an empty file is not none"
 
 
 def test_a_run_that_did_not_note_its_subtitles_is_compared_without_them():
@@ -69,25 +68,24 @@ def test_a_run_that_did_not_note_its_subtitles_is_compared_without_them():
     unknown = pa.nulls(len(part), pa.string())
     part = part.set_column(part.schema.get_field_index("subtitles_digest"), "any", unknown)
     before = Continued(asked=[part.rename_columns(ASKED.names)])
-    assert before.agrees(row("a", shown="Hello."))
-    assert not before.agrees(row("b", text="Why?"))
+    now = [row("a", shown="Hello."), row("b", text="Why?")]
+    assert before.agree(now).tolist() == [True, False]
 
 
 def test_a_clip_that_is_not_listed_does_not_stand():
     continued = Continued(answered("a", "b"))
-    assert continued.keeps(row("a"), [question("a")])
+    assert continued.keep([row("a")], [["a-q"]]).all()
     assert (len(continued), len(continued.standing)) == (2, 1)
 
 
 def test_the_newest_part_says_what_was_asked():
     newer, older = asked(row("a", text="New?")), asked(row("a", text="Old?"), row("b"))
     before = Continued(asked=[newer, older])
-    assert before.agrees(row("a", text="New?"))
-    assert not before.agrees(row("a", text="Old?"))
-    assert before.agrees(row("b"))
+    now = [row("a", text="New?"), row("a", text="Old?"), row("b")]
+    assert before.agree(now).tolist() == [True, False, True]
 
 
 def test_what_cannot_be_compared_agrees():
     before = Continued(asked=[asked(row("a"))])
-    assert before.agrees(row("never noted"))
-    assert before.agrees(row("a", key="").failed("decode_failed", "no such file"))
+    gone = row("a", key="").failed("decode_failed", "no such file")
+    assert before.agree([row("never recorded"), gone]).all()

@@ -89,3 +89,26 @@ def test_a_clip_failed_if_it_or_an_answer_did(status, answers, expected):
     rows = [AnswerRow(benchmark="b", video_id="v", status=answer) for answer in answers]
     result = Result(benchmark="b", video_id="v", status=status, answers=rows)
     assert result.has_failed is expected
+
+
+@pytest.mark.parametrize(
+    ("load", "of_the_other"),
+    [
+        ("load_encoder", ("tango_core.models.language.engine", "modeling_qwen2")),
+        (
+            "load_language_model",
+            ("tango_core.models.towers.encoder", "modeling_siglip", "llava.siglip"),
+        ),
+    ],
+    ids=["compress", "answer"],
+)
+def test_an_actor_loads_no_code_of_the_other_half(load, of_the_other):
+    stage = {"load_encoder": "compress", "load_language_model": "answer"}[load]
+    loaded = printed_by(
+        f"import sys, pipeline.stages.{stage}\n"
+        f"from tango_core.models import describe_model, {load}\n"
+        f"{load}(describe_model('tiny'))\n"
+        "print([name for name in sys.modules if name.startswith(('tango_core', 'transformers'))])"
+    )
+    assert "tango_core.models.llava.files" in loaded
+    assert not [name for name in of_the_other if f"{name}'" in loaded]

@@ -6,9 +6,11 @@ import numpy as np
 import official
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from tango_core.compressors.contract.inputs import make_clip
 from tango_core.compressors.query_aware.cdpruner import CDPruner
+from tango_core.ops.determinantal import greedy_map, greedy_map_of_vectors
 from tango_core.questions import Question
 
 CLIPS = ("blob6_6x6_11", "noise3_6x6_14", "one1_7x7_15", "pan4_7x7_13", "rect4_5x8_16")
@@ -95,6 +97,34 @@ def test_same_relevance_as_the_release(clip):
             limit = 10 * 2 * features.tokens.shape[2] * 2**-24
             theirs = arrays[f"{relevance}/{variant}/relevance"]
             np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=limit)
+
+
+@pytest.mark.parametrize("dim", [16, 96])
+@pytest.mark.parametrize("retention", [0.1, 0.5])
+def test_a_large_group_needs_no_matrix_of_similarities(dim, retention):
+    """With 16 dimensions the chosen items span all of them long before all are chosen."""
+    clip = make_clip(num_frames=8, grid=(8, 8), dim=dim)
+    units = torch.nn.functional.normalize(clip.tokens.double(), dim=-1).flatten(0, 1)
+    quality = torch.rand(512, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    count = round(512 * retention)
+    expected = greedy_map((units @ units.T)[None], quality[None, None], count)[0, 0]
+    assert greedy_map_of_vectors(units, quality, count).tolist() == expected.tolist()
+
+
+def _multiplications(compressor, asked):
+    with FlopCounterMode(display=False) as counter:
+        compressor.compress_for(asked)
+    return counter.get_total_flops()
+
+
+def test_work_is_shared_by_questions_and_that_of_a_clip_is_bounded():
+    features = make_clip(num_frames=16, grid=(12, 12), dim=512)
+    questions = torch.randn(8, 6, 512, generator=torch.Generator().manual_seed(1))
+    asked = [replace(features, question=question) for question in questions]
+    alone, together = (_multiplications(CDPruner(0.1), asked[:n]) for n in (1, 8))
+    assert together < 1.5 * alone
+    whole = 2 * (16 * 144) ** 2 * 512  # the similarities of all pairs
+    assert _multiplications(CDPruner(0.1, variant="clip"), asked[:1]) < whole / 2
 
 
 @pytest.mark.parametrize("variant", ["frame", "batch", "clip"])

@@ -1,10 +1,8 @@
 import numpy as np
 import pytest
 import torch
-from internvl_checkpoints import build_internvl, save_internvl
 from llava_checkpoints import IMAGE_SIZE, WIDTH, build_llava, save_llava
-from qwen3_checkpoints import build_qwen3, save_qwen3
-from qwen_checkpoints import build_qwen, save_qwen
+from small_families import SMALL_FAMILIES
 
 from tango_core.models import describe_model, load_language_model
 from tango_core.types import CompressedVideo, VideoFrames
@@ -26,16 +24,13 @@ def checkpoint(stock, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def small_paths(checkpoint, tmp_path_factory):
+def small_paths(tmp_path_factory):
     """Entry of `MODELS` -> a small checkpoint with random weights."""
-    root = tmp_path_factory.mktemp("small")
-    return {
-        "llava-onevision-7b": str(checkpoint),
-        "llava-video-7b": str(checkpoint),
-        "qwen2.5-vl-7b": str(save_qwen(build_qwen(), root / "qwen")),
-        "qwen3-vl-8b": str(save_qwen3(build_qwen3(), root / "qwen3")),
-        "internvl3.5-8b": str(save_internvl(build_internvl(), root / "internvl")),
+    paths = {
+        name: str(one.save(one.build(), tmp_path_factory.mktemp(name)))
+        for name, one in SMALL_FAMILIES.items()
     }
+    return {**paths, "llava-video-7b": paths["llava-onevision-7b"]}
 
 
 @pytest.fixture(scope="module")

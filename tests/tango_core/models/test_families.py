@@ -30,9 +30,9 @@ EVERY_METHOD = [
     pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in METHODS
 ]
 HYBRIDS = {
-    "tango": {"name": "fastv-merge", "layer": 2, "retention": 0.5},
-    "holitom": {"name": "holitom-merge", "layer": 2, "retention": 0.5},
-    "flashvid": "published",
+    "tango": {"name": "fastv-merge", "retention": 0.5},
+    "holitom": {"name": "holitom-merge", "retention": 0.5},
+    "flashvid": {"name": "fastv", "retention": 0.3},
 }
 
 
@@ -346,8 +346,9 @@ class TestReplies:
 
     @pytest.mark.parametrize("name", METHODS_INSIDE)
     def test_replies_under_a_method_inside_do_not_depend_on_the_cache(self, family, endless, name):
-        layer = {"layer": 2} if "layer" in option_names(METHODS[name]) else {}
-        method = build_method(name, retention=0.6, num_layers=family.num_layers, **layer)
+        if family.inside(name) is None:
+            pytest.skip("no layer with attention for it")
+        method = built(family, name)
         prompt = endless.layout.lay_out(family.whole(6), family.asked)
         cached, plain = (
             answered(
@@ -397,13 +398,25 @@ def built(family, name, **options):
         options = {"retention": 0.3 if issubclass(cls, Compressor) else 0.6, **options}
     if name == "flashvid":
         options = {"inner": None, **options}
-    return build_method(name, num_layers=family.num_layers, model=family.name, **options)
+    if issubclass(cls, LayerPruner):
+        options |= family.inside(name) or {}
+    return build_method(
+        name,
+        num_layers=family.num_layers,
+        model=family.name,
+        full_layers=family.full_layers,
+        **options,
+    )
 
 
 class TestMethods:
     @pytest.mark.parametrize("name", EVERY_METHOD)
     def test_every_method_answers(self, family, endless, nearly_still, name):
         features = nearly_still
+        if name in METHODS_INSIDE and family.inside(name) is None:
+            with pytest.raises(InputError, match="reads the attention of layer 0 of the language"):
+                built(family, name)
+            return
         method = built(family, name)
         if issubclass(METHODS[name], Compressor) and any(
             getattr(features, signal) is None for signal in method.compressor.needs
@@ -437,7 +450,7 @@ class TestMethods:
 
     @pytest.mark.parametrize("name", HYBRIDS)
     def test_every_hybrid_answers(self, family, endless, features, name):
-        hybrid = built(family, name, inner=HYBRIDS[name])
+        hybrid = built(family, name, inner={**HYBRIDS[name], **family.inside("fastv")})
         assert hybrid.pruner is not None
         video = hybrid.compressor.compress(features)
         both = (

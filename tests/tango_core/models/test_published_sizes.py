@@ -40,6 +40,12 @@ NAMES = {
         "model.visual.blocks.0.mlp.linear_fc1.bias",
         "model.visual.deepstack_merger_list.0.norm.weight",
     },
+    "qwen3.5": {
+        "model.language_model.layers.0.linear_attn.A_log",
+        "model.language_model.layers.0.linear_attn.in_proj_qkv.weight",
+        "model.language_model.layers.3.self_attn.q_norm.weight",
+        "model.visual.merger.linear_fc2.weight",
+    },
     "internvl-chat": {
         "language_model.model.layers.0.self_attn.q_norm.weight",
         "mlp1.3.bias",
@@ -57,6 +63,7 @@ STOCK = {
     "llava-onevision-0.5b": "LlavaOnevisionForConditionalGeneration",
     "qwen2.5-vl-7b": "Qwen2_5_VLForConditionalGeneration",
     "qwen3-vl-2b": "Qwen3VLForConditionalGeneration",
+    "qwen3.5-9b": "Qwen3_5ForConditionalGeneration",
     "internvl3.5-8b-hf": "InternVLForConditionalGeneration",
 }
 EVERY_PUSH = ("llava-video-7b", "qwen2.5-vl-3b", "internvl3.5-8b")
@@ -109,6 +116,10 @@ def test_both_halves_load_and_answer_a_prompt(tmp_path, name):
         ("qwen3-vl-2b", 2.13, None),
         ("qwen3-vl-4b", 4.44, 8_875_631_616),
         ("qwen3-vl-8b", 8.77, 17_534_247_392),
+        # 19,306,216,416 of the index, without the 15 tensors of `mtp`: a layer with full attention,
+        # a projection of two states to one, and three norms; `A_log` and `norm` of the 24 linear
+        # layers, 32 and 128 numbers, are float32 there.
+        ("qwen3.5-9b", 9.41, 19_306_216_416 - 2 * 243_290_624 - 2 * 24 * (32 + 128)),
     ],
 )
 def test_the_geometry_is_as_large_as_published(tmp_path, name, billions, num_bytes):

@@ -1,11 +1,14 @@
+import os
+from dataclasses import fields
+
 import numpy as np
 import pytest
-from clips import clip
-from numbered_videos import numbers_of
+from clips import CLIPS, clip
+from numbered_videos import CLOSED_GOP, numbers_of, write_clip
 
 from tango_core.video import FrameSpec, VideoDecodeError, decode_frames
-from tango_core.video.index import read_index
-from tango_core.video.reader import opened
+from tango_core.video.index import _packets_of_mov, read_index
+from tango_core.video.reader import opened, read_packets
 
 
 def test_a_file_is_described_from_its_packets():
@@ -49,3 +52,55 @@ def test_a_hidden_reference_frame_of_vp8_is_not_counted():
 def test_what_is_no_video_is_refused_by_name(name):
     with pytest.raises(VideoDecodeError, match=name):
         read_index(str(clip(name)))
+
+
+def packets_of_mov(path):
+    with opened(path) as (container, stream):
+        return _packets_of_mov(path, container, stream)
+
+
+@pytest.mark.parametrize("name", [name for name in CLIPS if name.endswith((".mp4", ".mov"))])
+def test_the_tables_of_an_mp4_say_what_reading_it_says(name):
+    path = str(clip(name))
+    try:
+        packets = packets_of_mov(path)
+    except VideoDecodeError:
+        return
+    if packets is None:
+        return
+    with opened(path) as (container, stream):
+        read = list(read_packets(container, stream, []))
+    assert packets["pts"].tolist() == [packet.pts for packet in read]
+    assert packets["dts"].tolist() == [packet.dts for packet in read]
+    assert packets["duration"].tolist() == [packet.duration for packet in read]
+    assert packets["is_keyframe"].tolist() == [packet.is_keyframe for packet in read]
+    assert packets["position"].tolist() == [packet.pos for packet in read]
+
+
+@pytest.mark.parametrize("name", ["closed_gop.mp4", "open_gop.mp4", "variable_rate.mp4"])
+def test_an_ordinary_mp4_is_not_read_for_its_index(name):
+    assert packets_of_mov(str(clip(name))) is not None
+
+
+def test_the_index_of_a_long_file_is_found_again_until_the_file_changes(tmp_path, monkeypatch):
+    monkeypatch.setattr("tango_core.video.index._STORED_FROM", 10)
+    path, folder = str(write_clip(tmp_path / "a.mkv", 24, options=CLOSED_GOP)), tmp_path / "indices"
+    first = read_index(path, str(folder))
+    (stored,) = folder.glob("*/*.npz")
+    status = os.stat(path)
+    with open(path, "r+b") as file:
+        file.write(bytes(status.st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    again = read_index(path, str(folder))  # nothing of the file is left
+    for one in fields(first):
+        np.testing.assert_array_equal(getattr(again, one.name), getattr(first, one.name))
+    stored.write_bytes(b"damaged")
+    with pytest.raises(VideoDecodeError):
+        read_index(path, str(folder))
+    write_clip(tmp_path / "a.mkv", 12, options=CLOSED_GOP)
+    assert len(read_index(path, str(folder)).shown) == 12
+
+
+def test_the_index_of_a_short_file_is_not_stored(tmp_path):
+    read_index(str(clip("closed_gop.mp4")), str(tmp_path))
+    assert not any(tmp_path.iterdir())

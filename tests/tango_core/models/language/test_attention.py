@@ -13,6 +13,7 @@ from transformers import (
     Qwen3Config,
 )
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
+from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 from without_cache import run_whole
 
@@ -44,11 +45,23 @@ CONFIGS = {
     "qwen3-vl": Qwen3VLTextConfig(
         **SIZES, head_dim=16, rope_parameters={**MROPE, "mrope_section": [4, 2, 2]}
     ),
+    **{
+        name: Qwen3_5TextConfig(
+            **SIZES,
+            head_dim=16,
+            layer_types=kinds,
+            rope_parameters={**MROPE, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5},
+        )
+        for name, kinds in (
+            ("qwen3.5 vl", ["full_attention"] * 3),
+            ("qwen3.5 linear", ["linear_attention", "full_attention", "linear_attention"]),
+        )
+    },
     "llama": LlamaConfig(**SIZES),
     "mistral": MistralConfig(**SIZES, sliding_window=None),
     "mistral window": MistralConfig(**SIZES, sliding_window=4),
 }
-SUPPORTED = ("qwen2", "qwen2.5-vl", "qwen3", "qwen3-vl", "llama", "mistral")
+SUPPORTED = ("qwen2", "qwen2.5-vl", "qwen3", "qwen3-vl", "qwen3.5 vl", "llama", "mistral")
 
 
 def stock(name, implementation="eager"):
@@ -68,7 +81,8 @@ def states_and_positions(name):
 
 
 def test_every_known_class_is_compared():
-    classes = {type(stock(name).layers[0].self_attn) for name in CONFIGS}
+    layers = [stock(name).layers[0] for name in CONFIGS]
+    classes = {type(getattr(one, "linear_attn", None) or one.self_attn) for one in layers}
     assert {f"{cls.__module__}.{cls.__qualname__}" for cls in classes} == KNOWN_CLASSES
 
 

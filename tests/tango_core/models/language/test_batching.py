@@ -5,9 +5,7 @@ import random
 import pytest
 import torch
 from batched_requests import clip, run, say_tokens, texts
-from internvl_checkpoints import NUM_LAYERS as INTERNVL_LAYERS
-from qwen3_checkpoints import NUM_LAYERS as QWEN3_LAYERS
-from qwen_checkpoints import NUM_LAYERS as QWEN_LAYERS
+from small_families import SMALL_FAMILIES
 
 from tango_core import load_language_model
 from tango_core.compressors import build_method
@@ -16,19 +14,8 @@ from tango_core.types import Prompt
 
 PRUNERS = (None, None, "fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion")
 # The others differ from these in nothing that batching sees.
-QUICK = ("llava-video-7b", "qwen3-vl-8b")
-NUM_LAYERS = {
-    "llava-onevision-7b": 4,
-    "llava-video-7b": 4,
-    "qwen2.5-vl-7b": QWEN_LAYERS,
-    "qwen3-vl-8b": QWEN3_LAYERS,
-    "internvl3.5-8b": INTERNVL_LAYERS,
-}
-
-
-@pytest.fixture(scope="module")
-def models(small_paths):
-    return {name: load_language_model(name, small_paths[name]) for name in NUM_LAYERS}
+QUICK = ("llava-video-7b", "qwen3-vl-8b", "qwen3.5-9b")
+FAMILIES = {**SMALL_FAMILIES, "llava-video-7b": SMALL_FAMILIES["llava-onevision-7b"]}
 
 
 @pytest.mark.parametrize("number", [15, pytest.param(100, marks=pytest.mark.slow)])
@@ -67,21 +54,20 @@ def test_questions_to_the_embedded_model(tiny, monkeypatch, number):
 
 
 @pytest.mark.parametrize(
-    "family",
-    [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in NUM_LAYERS],
+    "name",
+    [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.slow]) for one in FAMILIES],
 )
-def test_clips_and_methods_are_answered_together(models, monkeypatch, family):
-    model = models[family]
+def test_clips_and_methods_are_answered_together(small_paths, monkeypatch, name):
+    model, family = load_language_model(name, small_paths[name]), FAMILIES[name]
     say_tokens(model, monkeypatch)
     monkeypatch.setattr(model.engine, "eos_ids", frozenset(range(0, model.spec.llm.vocab_size, 9)))
     generator, chosen = torch.Generator().manual_seed(1), random.Random(1)
     requests = []
     for index in range(21):
-        name, pruner = PRUNERS[index % len(PRUNERS)], None
-        if name is not None:
-            layer = {"layer": 1} if name in ("fastv", "dart") else {}
-            layers = NUM_LAYERS[family]
-            pruner = build_method(name, retention=0.7, num_layers=layers, **layer).pruner
+        method, pruner = PRUNERS[index % len(PRUNERS)], None
+        if method is not None and (inside := family.inside(method)) is not None:
+            layers = family.num_layers
+            pruner = build_method(method, retention=0.7, num_layers=layers, **inside).pruner
         requests.append(
             ClipPrompts(
                 clip(

@@ -10,7 +10,7 @@ from without_cache import run_whole
 from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models import load_language_model
 from tango_core.models.language.layer_loop import LayerLoop
-from tango_core.models.language.packed_pass import KeysValues, Segment, run_segments
+from tango_core.models.language.packed_pass import Segment, SequenceState, run_segments
 from tango_core.models.language.prompt import VisualTokens
 from tango_core.models.language.pruning import VisualSpan
 
@@ -114,8 +114,8 @@ def test_rows_that_go_on_from_a_prefix_are_those_of_the_whole(layer_loop, hidden
     """The prefix, two ways to go on from it, and another sequence, in one pass."""
     whole = run_whole(layer_loop, hidden, gapped)[0]
     indices = torch.full((LENGTH,), -1)
-    whole_cache, first_cache, second_cache = (
-        KeysValues(len(layer_loop.layers), LENGTH) for _ in range(3)
+    whole_cache, prefix, first_cache, second_cache = (
+        SequenceState(layer_loop.config, LENGTH) for _ in range(4)
     )
     rows = VisualTokens(hidden[0], indices, (1, 1, LENGTH))
     first, second = (
@@ -127,9 +127,9 @@ def test_rows_that_go_on_from_a_prefix_are_those_of_the_whole(layer_loop, hidden
         layer_loop,
         [
             Segment([rows], places, whole_cache),
-            Segment([first], places[:13], first_cache),
-            Segment([second], places[13:], first_cache),
-            Segment([second], places[13:], second_cache, first_cache, shared=13),
+            Segment([first], places[:13], prefix),
+            Segment([second], places[13:], first_cache, prefix),
+            Segment([second], places[13:], second_cache, prefix),
         ],
     )
     # Sums of a layer: three projections in and one out of the attention, two of the network.
@@ -139,7 +139,7 @@ def test_rows_that_go_on_from_a_prefix_are_those_of_the_whole(layer_loop, hidden
     for layer in range(len(layer_loop.layers)):
         for cache in (first_cache, second_cache):
             assert cache.lengths[layer] == LENGTH
-            held, expected = (one.first(layer, LENGTH) for one in (cache, whole_cache))
+            held, expected = (one.held(layer) for one in (cache, whole_cache))
             assert_equal_but_for_rounding(held, expected, terms)
 
 

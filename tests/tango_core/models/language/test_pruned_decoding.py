@@ -13,8 +13,8 @@ from tango_core.compressors.base import LayerContext, LayerPruner, Pruned
 from tango_core.models.language.batching import most_likely
 from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_pass import (
-    KeysValues,
     Segment,
+    SequenceState,
     embed_spans,
     run_segments,
 )
@@ -71,7 +71,7 @@ def prefilled(loop, span, sequence, pruners):
         TextTokens(tuple(range(10, 10 + RIGHT))),
     )
     prompt = embed_spans(loop, spans)
-    caches = [KeysValues(len(loop.layers), len(prompt) + 1 + NEW) for _ in pruners]
+    caches = [SequenceState(loop.config, len(prompt) + 1 + NEW) for _ in pruners]
     segments = [
         Segment(spans, torch.arange(len(prompt)), cache, pruner=pruner)
         for cache, pruner in zip(caches, pruners, strict=True)

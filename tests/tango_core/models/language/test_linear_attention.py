@@ -1,0 +1,163 @@
+"""Layers with a recurrent state: chunks, packed sequences, and what methods inside may read."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from small_families import SMALL_FAMILIES
+
+from tango_core.compressors import METHODS, build_method
+from tango_core.compressors.base import LayerPruner
+from tango_core.errors import InputError
+from tango_core.models import describe_model, load_language_model
+from tango_core.models.base import LLMShape
+from tango_core.models.language.packed_pass import (
+    Segment,
+    SequenceState,
+    run_segments,
+)
+from tango_core.models.language.prompt import TextTokens, VisualTokens
+
+NAME = "qwen3.5-9b"
+SMALL = SMALL_FAMILIES[NAME]
+pytestmark = pytest.mark.usefixtures("no_gradients")
+
+
+@pytest.fixture(scope="module")
+def model(small_paths):
+    return load_language_model(NAME, small_paths[NAME])
+
+
+def rows_between(prompt, start, stop):
+    """The spans of some rows of a prompt."""
+    spans, at = [], 0
+    for span in prompt.spans:
+        rows = slice(max(0, start - at), max(0, stop - at))
+        at += len(span)
+        if isinstance(span, TextTokens):
+            spans.append(TextTokens(span.ids[rows]))
+        else:
+            spans.append(VisualTokens(span.embeddings[rows], span.indices[rows], span.grid))
+    return spans
+
+
+def continued(loop, prompt, state, sizes):
+    """Output at the last row of a prompt that is prefilled in chunks, pass by pass."""
+    bounds = [*range(0, len(prompt), sizes), len(prompt)]
+    for start, stop in pairwise(bounds):
+        positions = prompt.positions[:, start:stop]
+        output = run_segments(loop, [Segment(rows_between(prompt, start, stop), positions, state)])
+    return output[0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 63, 64, 65, 100])
+def test_chunks_of_any_size_give_the_whole_prompt(model, size):
+    loop = model.engine.layer_loop
+    prompt = model.layout.lay_out(SMALL.some(12, 100), SMALL.asked)
+    assert len(prompt) > 3 * 64, "longer than chunks of the delta rule"
+    outputs = []
+    for chunk in (len(prompt), size):
+        state = SequenceState(loop.config, len(prompt) + 2)
+        last = continued(loop, prompt, state, chunk)
+        step = Segment([TextTokens((9,))], prompt.positions[:, -1:] + 1, state)
+        outputs.append(torch.stack([last, run_segments(loop, [step])[0]]))
+    scale = float(outputs[0].abs().max())
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=0, atol=2e-5 * scale)
+
+
+def test_sequences_of_one_pass_do_not_see_each_other(model):
+    loop = model.engine.layer_loop
+    prompts = [
+        model.layout.lay_out(SMALL.some(frames, kept, seed), SMALL.asked)
+        for seed, (frames, kept) in enumerate([(3, 9), (1, 1), (12, 80), (2, 30)])
+    ]
+    states = [SequenceState(loop.config, len(prompt)) for prompt in prompts]
+    together = run_segments(
+        loop,
+        [
+            Segment(one.spans, one.positions, state)
+            for one, state in zip(prompts, states, strict=True)
+        ],
+    )
+    for prompt, found in zip(prompts, together, strict=True):
+        alone = continued(loop, prompt, SequenceState(loop.config, len(prompt)), len(prompt))
+        torch.testing.assert_close(found, alone, rtol=0, atol=1e-5 * float(alone.abs().max()))
+
+
+def test_a_prefix_is_left_as_it_was(model):
+    """Whoever continues it, in the same pass or a later one, starts from its end."""
+    loop = model.engine.layer_loop
+    prompt = model.layout.lay_out(SMALL.whole(5), SMALL.asked)
+    cut = prompt.prefix_length
+    whole = continued(loop, prompt, SequenceState(loop.config, len(prompt)), len(prompt))
+    prefix = SequenceState(loop.config, cut)
+    first = Segment(rows_between(prompt, 0, cut), prompt.positions[:, :cut], prefix)
+    for own in ([first], [], []):
+        behind = [
+            Segment(
+                rows_between(prompt, cut, len(prompt)),
+                prompt.positions[:, cut:],
+                SequenceState(loop.config, len(prompt)),
+                prefix,
+            )
+            for _ in range(2)
+        ]
+        for found in run_segments(loop, [*own, *behind])[len(own) :]:
+            torch.testing.assert_close(found, whole, rtol=0, atol=2e-5 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "layer"),
+    [
+        ("fastv", {"retention": 0.3}, 1),
+        ("dart", {"retention": 0.3}, 1),
+        ("pyramiddrop", {}, 8),
+        ("sparsevlm", {}, 2),
+        ("framefusion", {}, 0),
+        ("tango", {"retention": 0.1, "inner": {"name": "fastv-merge", "layer": 18}}, 17),
+        ("holitom", {"retention": 0.1, "inner": {"name": "holitom-merge", "layer": 18}}, 17),
+    ],
+)
+def test_methods_that_read_a_linear_layer_are_refused_in_one_line(name, options, layer):
+    shape = {"num_layers": 32, "full_layers": range(3, 32, 4)}
+    options = {"retention": 0.46875, **options}
+    with pytest.raises(InputError) as error:
+        build_method(name, **shape, **options)
+    assert str(error.value) == (
+        f"it reads the attention of layer {layer} of the language model, which is linear attention "
+        "without weights or keys; set layer or stages so that it reads one of the layers 3, 7, 11, "
+        "15, 19, 23, 27, 31, or use a method that acts before the language model"
+    )
+    build_method(name, num_layers=32, **options)
+
+
+def test_every_method_inside_is_in_the_list_above():
+    inside = {name for name, cls in METHODS.items() if issubclass(cls, LayerPruner)}
+    assert inside == {"fastv", "dart", "pyramiddrop", "sparsevlm", "framefusion"}
+
+
+def test_a_pruner_that_was_not_checked_is_refused_where_it_reads(model):
+    pruner = build_method("fastv", retention=0.6, num_layers=8, layer=3).pruner
+    with pytest.raises(InputError, match="layer 2 has linear attention, which has no attention"):
+        model.answer(SMALL.whole(2), [SMALL.asked], pruner=pruner)
+
+
+def test_the_engine_vllm_is_refused(small_paths):
+    with pytest.raises(InputError, match=r"engine vllm does not serve model qwen3.5-9b; set eng"):
+        describe_model(NAME, small_paths[NAME], engine="vllm")
+
+
+def test_the_shape_knows_weights_and_states(model):
+    text, config = model.engine.model.language_model, model.engine.layer_loop.config
+    shape = LLMShape.of(config)
+    assert shape == model.spec.llm
+    assert shape.full_layers == SMALL.full_layers
+    for index, layer in enumerate(text.layers):
+        matrices = sum(one.numel() for one in layer.parameters() if one.ndim == 2)
+        assert shape.weights_of(index) == matrices
+    state = SequenceState(config, 200)
+    prompt = model.layout.lay_out(SMALL.some(1, 1), SMALL.asked)
+    run_segments(model.engine.layer_loop, [Segment(prompt.spans, prompt.positions, state)])
+    layers = [state._recurrent.layers[layer] for layer in shape.linear.layers]
+    held = [one for layer in layers for one in (layer.conv_states[0], layer.recurrent_states[0])]
+    assert shape.state_bytes(4) == sum(one.numel() * one.element_size() for one in held)
