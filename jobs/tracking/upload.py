@@ -6,7 +6,6 @@ runs are found by the name of the directory.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -192,12 +191,10 @@ class Results:
                 runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
 
     def _upload_files(self, runs: MlflowRuns, parent: str) -> None:
-        """Upload all files, and the plots at half size for the description of the run.
+        """Upload all files, and the plots once more for the description of the run.
 
         MLflow's image charts are not used, because they show all parameters above each image.
         """
-        from PIL import Image
-
         for name in _FILES:
             if (self.run_dir / name).is_file():
                 runs.file(parent, self.run_dir / name)
@@ -206,11 +203,8 @@ class Results:
                 if path.is_file():
                     runs.file(parent, path, folder)
         plots = sorted((self.run_dir / "plots").glob("*.svg"))
-        with tempfile.TemporaryDirectory(prefix="tango-figures-") as aside:
-            for path in plots:
-                with Image.open(path) as plot:
-                    plot.reduce(2).save(Path(aside) / path.name)
-                runs.file(parent, Path(aside) / path.name, contents.FIGURES)
+        for path in plots:
+            runs.file(parent, path, contents.FIGURES)
         if plots and self.summary is not None:
             text = contents.describe(self.facts, self.summary)
             note = contents.with_pictures(text, parent, [path.name for path in plots])

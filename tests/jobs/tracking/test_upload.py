@@ -17,7 +17,6 @@ from uuid import uuid4
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
-from PIL import Image
 
 from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
@@ -171,7 +170,7 @@ class TestSweep:
         assert len(table["data"]) == 36
         assert {"video_id", "question_id", "text", "correct"} <= set(table["columns"])
 
-    def test_plots_stand_below_the_table_at_half_their_size(self, logged_sweep, client, tmp_path):
+    def test_plots_stand_below_the_table(self, logged_sweep, client, tmp_path):
         run, parent = logged_sweep
         log_run(run)
         plots = sorted((run / "plots").glob("*.svg"))
@@ -181,8 +180,7 @@ class TestSweep:
         assert len(plots) > 2
         copy = Path(client.download_artifacts(parent, "figures", str(tmp_path)))
         assert [path.name for path in sorted(copy.iterdir())] == [plot.name for plot in plots]
-        with Image.open(plots[0]) as whole, Image.open(copy / plots[0].name) as half:
-            assert half.size == tuple(-(-side // 2) for side in whole.size)
+        assert (copy / plots[0].name).read_bytes() == plots[0].read_bytes()
 
     def test_a_picture_that_does_not_fit_the_description_is_left_out(self):
         text = "x" * (MAX_TAG - 100)
