@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from jobs.results import quantities
 from jobs.results.answer_columns import FAILED_BIT, OK, UNPARSED, AnswerColumns, Mask, Values
 from jobs.results.facts import CellFacts
-from jobs.results.quantities import (
-    CacheCounts,
-    FailureReason,
-    Latencies,
-    LatencyStats,
-    QuestionCounts,
-    Readings,
-    Throughput,
-)
 from pipeline.progress.parts import Codes
 from tango_core.flops import lengths_per_layer, prefill_flops
 from tango_core.models.base import LLMShape
@@ -95,7 +87,7 @@ class Measurements:
         self._rules: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._unread: defaultdict[int, list[str]] = defaultdict(list)
         self._harness: defaultdict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
-        self._reasons: dict[tuple[str, str], FailureReason] = {}
+        self._reasons: dict[tuple[str, str], quantities.FailureReason] = {}
         # Stage -> cell and milliseconds of measurements, part by part.
         self._times: defaultdict[str, list[tuple[Codes, Values]]] = defaultdict(list)
         self._random, self._share, self._num_rows = np.random.default_rng(0), 1.0, 0
@@ -153,7 +145,12 @@ class Measurements:
         reached, missed = (answers.bits & FAILED_BIT) == 0, answers.equals("cache", "miss")
         computed, paying = _first(clips, missed), _first(clips, reached)
         for stage, column in CLIP_STAGES.items():
-            self._measure(stage, cells[computed], answers.numbers(column)[computed])
+            rows = computed
+            if stage == "compress":  # once per question that a method read
+                _, values = np.unique(answers.numbers(column), return_inverse=True)
+                rows = _first(clips * (len(values) + 1) + values, missed)
+            self._measure(stage, cells[rows], answers.numbers(column)[rows])
+        self._sum("encode_tflops", cells[computed], answers.numbers("encode_tflops")[computed])
         once = _first(answers.clips, missed)
         for stage in self._shared:
             ms = answers.numbers(CLIP_STAGES[stage])[once]
@@ -227,7 +224,7 @@ class Measurements:
         for clip, status, error, count in _counted(*(own[failed] for own in codes)):
             text = str(errors[1][error] or "") if error >= 0 else ""
             name = answers.clip_names[clip][1]
-            own = FailureReason(str(statuses[1][status]), text, 1, count, (name,))
+            own = quantities.FailureReason(str(statuses[1][status]), text, 1, count, (name,))
             add_reason(self._reasons, own)
 
     def _add_confusions(
@@ -259,7 +256,9 @@ class Measurements:
             found["tokens_with_newlines"] = None
         return {
             **found,
-            "cache": CacheCounts(self._total("n_hit", wanted), self._total("n_miss", wanted)),
+            "cache": quantities.CacheCounts(
+                self._total("n_hit", wanted), self._total("n_miss", wanted)
+            ),
             "peak_gib": max((peak for peak, _ in peaks), default=None),
             "peak_of": peaks[0][1] if peaks else None,
             "latency_ms": self._latencies(wanted, shared=cell is None),
@@ -273,13 +272,16 @@ class Measurements:
         return sum(self._sums[name][one] for one in cells)
 
     def throughput(
-        self, cell: Cell | None, counts: QuestionCounts | None = None, wall_s: float | None = None
-    ) -> Throughput:
+        self,
+        cell: Cell | None,
+        counts: quantities.QuestionCounts | None = None,
+        wall_s: float | None = None,
+    ) -> quantities.Throughput:
         """Rates over the wall time of the whole run; cells of a sweep overlap and have none."""
         wanted = self._numbers(cell)
         seconds = self._total("generated_ms", wanted) / 1000
         wall = wall_s if wall_s is not None and math.isfinite(wall_s) and wall_s > 0 else None
-        return Throughput(
+        return quantities.Throughput(
             wall_s=wall,
             clips_per_s=counts.num_clips / wall if wall and counts else None,
             questions_per_s=counts.num_questions / wall if wall and counts else None,
@@ -300,7 +302,15 @@ class Measurements:
         )
         return total / sum(count for *_, count in lengths) / 1e12
 
-    def _latencies(self, cells: Sequence[int], *, shared: bool) -> dict[str, LatencyStats]:
+    def encoder_tflops(self, cell: Cell) -> float | None:
+        """Mean cost of encoding a clip, in TFLOPs; `None` if unknown."""
+        wanted = self._numbers(cell)
+        count = self._total("n_encode_tflops", wanted)
+        return float(self._total("encode_tflops", wanted) / count) if count else None
+
+    def _latencies(
+        self, cells: Sequence[int], *, shared: bool
+    ) -> dict[str, quantities.LatencyStats]:
         found = {}
         for stage in _STAGES:
             name, wanted = stage, cells
@@ -314,7 +324,7 @@ class Measurements:
             if count and len(ms):
                 mean = self._total(name, wanted) / count
                 p50, p90, p95 = np.quantile(ms, [0.5, 0.9, 0.95]).tolist()
-                found[stage] = LatencyStats(p50, p90, p95, float(mean), int(count))
+                found[stage] = quantities.LatencyStats(p50, p90, p95, float(mean), int(count))
         return found
 
     def harness_scores(self, cell: Cell) -> list[tuple[int, float, int]]:
@@ -322,18 +332,18 @@ class Measurements:
         own = self._harness[self.cells.get(cell, -1)]
         return [(group, *found) for group, found in sorted(own.items())]
 
-    def readings(self, cell: Cell) -> Readings:
+    def readings(self, cell: Cell) -> quantities.Readings:
         """How the replies of a cell were read."""
         number = self.cells.get(cell, -1)
         examples = tuple(dict.fromkeys(self._unread[number]))[:_NUM_EXAMPLES]
-        return Readings(dict(self._rules[number].most_common()), examples)
+        return quantities.Readings(dict(self._rules[number].most_common()), examples)
 
-    def failures(self) -> list[FailureReason]:
+    def failures(self) -> list[quantities.FailureReason]:
         """Why answers failed, the reason with the most clips first."""
         return sorted_reasons(self._reasons.values())
 
 
-def first_token_ms(latency: Latencies) -> float | None:
+def first_token_ms(latency: quantities.Latencies) -> float | None:
     """Whole time to the first token from the latencies of a cell; see `CellSummary`."""
     if "first_token" in latency:
         return latency["first_token"].p50
@@ -341,11 +351,13 @@ def first_token_ms(latency: Latencies) -> float | None:
     return sum(parts) if len(parts) == 3 else None
 
 
-def add_reason(found: dict[tuple[str, str], FailureReason], new: FailureReason) -> None:
+def add_reason(
+    found: dict[tuple[str, str], quantities.FailureReason], new: quantities.FailureReason
+) -> None:
     """Add to the reasons of failures, by status and error; clips count anew."""
     key = new.status, new.error
-    known = found.get(key, FailureReason(*key, 0, 0, ()))
-    found[key] = FailureReason(
+    known = found.get(key, quantities.FailureReason(*key, 0, 0, ()))
+    found[key] = quantities.FailureReason(
         *key,
         clips=known.clips + new.clips,
         questions=known.questions + new.questions,
@@ -353,7 +365,7 @@ def add_reason(found: dict[tuple[str, str], FailureReason], new: FailureReason) 
     )
 
 
-def sorted_reasons(reasons: Iterable[FailureReason]) -> list[FailureReason]:
+def sorted_reasons(reasons: Iterable[quantities.FailureReason]) -> list[quantities.FailureReason]:
     """Reasons with the most clips first."""
     return sorted(reasons, key=lambda reason: (-reason.clips, reason.error))
 

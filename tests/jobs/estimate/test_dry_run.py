@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 from jobs_for_tests import job, run
+from summaries import read_answers
 
 from jobs.estimate.work import rates_of
-from jobs.results.summary import read_answers
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations
 

@@ -8,8 +8,7 @@ import sys
 import pytest
 import yaml
 from numbered_videos import write_clip
-
-from jobs.results.summary import read_answers
+from summaries import read_answers
 
 MODULE = """
 from typing import ClassVar

@@ -6,9 +6,9 @@ import io
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 from report_page import SWEEP, TANGO
+from summaries import summarize
 
 from jobs.report.tables.cells import MAX_WIDTH, cells_csv, cells_table, render_table
-from jobs.results.summary import summarize
 
 
 class TestTable:
