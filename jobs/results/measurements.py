@@ -44,6 +44,8 @@ END_TO_END = {
     "answer_from_file": (VIDEO_DECODE_MS, *FIRST_TOKEN, TEXT_DECODE_MS),
     "answer_from_cache": ("cache_read_ms", "ttft_ms", TEXT_DECODE_MS),
 }
+# Times of `compress` for the later questions of a clip.
+_LATER = "compress for later questions"
 _STAGES = (*CLIP_STAGES, *QUESTION_STAGES, *END_TO_END)
 _TOKENS = ("tokens_total", "tokens_kept", "tokens_with_newlines", "clip_text_tokens")
 _NUM_EXAMPLES, _SEARCHED, _EXAMPLE_LENGTH = 2, 100, 40
@@ -145,11 +147,12 @@ class Measurements:
         reached, missed = (answers.bits & FAILED_BIT) == 0, answers.equals("cache", "miss")
         computed, paying = _first(clips, missed), _first(clips, reached)
         for stage, column in CLIP_STAGES.items():
-            rows = computed
-            if stage == "compress":  # once per question that a method read
-                _, values = np.unique(answers.numbers(column), return_inverse=True)
-                rows = _first(clips * (len(values) + 1) + values, missed)
-            self._measure(stage, cells[rows], answers.numbers(column)[rows])
+            self._measure(stage, cells[computed], answers.numbers(column)[computed])
+        # Methods that read the question prune a clip once per text; equal texts have one time.
+        ms = answers.numbers(CLIP_STAGES["compress"])
+        _, values = np.unique(ms, return_inverse=True)
+        later = np.setdiff1d(_first(clips * (len(values) + 1) + values, missed), computed)
+        self._measure(_LATER, cells[later], ms[later])
         self._sum("encode_tflops", cells[computed], answers.numbers("encode_tflops")[computed])
         once = _first(answers.clips, missed)
         for stage in self._shared:
@@ -243,7 +246,7 @@ class Measurements:
                 key = value, rights[one], choices[other] if other >= 0 else None
                 self.confusions[names[cell]][key] += count
 
-    def totals(self, cell: Cell | None) -> dict[str, Any]:
+    def totals(self, cell: Cell | None, *, reads_question: bool = False) -> dict[str, Any]:
         """Fields of the summary of a cell; `None` for all cells together.
 
         Tokens are summed over the clips that were encoded; `tokens_with_newlines` is `None` where
@@ -261,7 +264,7 @@ class Measurements:
             ),
             "peak_gib": max((peak for peak, _ in peaks), default=None),
             "peak_of": peaks[0][1] if peaks else None,
-            "latency_ms": self._latencies(wanted, shared=cell is None),
+            "latency_ms": self._latencies(wanted, cell is None, reads_question),
         }
 
     def _numbers(self, cell: Cell | None) -> list[int]:
@@ -309,20 +312,22 @@ class Measurements:
         return float(self._total("encode_tflops", wanted) / count) if count else None
 
     def _latencies(
-        self, cells: Sequence[int], *, shared: bool
+        self, cells: Sequence[int], shared: bool, reads_question: bool
     ) -> dict[str, quantities.LatencyStats]:
         found = {}
         for stage in _STAGES:
-            name, wanted = stage, cells
+            names, wanted = [stage], cells
             if shared and stage in self._shared:
-                name, wanted = f"shared {stage}", [0]
-            count = self._total(f"n_{name}", wanted)
-            parts = self._times[name]
+                names, wanted = [f"shared {stage}"], [0]
+            if reads_question and stage == "compress":
+                names.append(_LATER)
+            count = sum(self._total(f"n_{name}", wanted) for name in names)
+            parts = [part for name in names for part in self._times[name]]
             if not shared:
                 parts = [(own, ms[own == wanted[0]]) for own, ms in parts]
             ms = np.concatenate([np.empty(0), *(ms for _, ms in parts)])
             if count and len(ms):
-                mean = self._total(name, wanted) / count
+                mean = sum(self._total(name, wanted) for name in names) / count
                 p50, p90, p95 = np.quantile(ms, [0.5, 0.9, 0.95]).tolist()
                 found[stage] = quantities.LatencyStats(p50, p90, p95, float(mean), int(count))
         return found

@@ -60,7 +60,8 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
     """
     cells = tuple(_summarize_cell(reduction, cell, facts) for cell in facts.cells)
     measured, counts = reduction.measurements, _run_counts(reduction)
-    total = measured.totals(None)
+    reading = any(cell.reads_question for cell in facts.cells)
+    total = measured.totals(None, reads_question=reading)
     about: RunSummary | CellSummary | None = main_cell(cells, facts.kind)
     whole = RunSummary(
         run_id=facts.run_id,
@@ -101,7 +102,7 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
     key = (cell.benchmark, cell.name)
     measured, headline = reduction.measurements, outcomes.metrics[0]
-    totals = measured.totals(key)
+    totals = measured.totals(key, reads_question=cell.reads_question)
     if totals["peak_gib"] is None:
         totals["peak_gib"] = facts.peak_gib
     counted = {metric: outcomes.count(metric, cell.name) for metric in outcomes.metrics}

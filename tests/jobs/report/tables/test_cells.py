@@ -21,7 +21,7 @@ class TestTable:
         low, high = entry.accuracy.low, entry.accuracy.high
         assert f"{100 * entry.accuracy.value:.1f}" in line
         assert f"{100 * low:.1f} to {100 * high:.1f}" in line
-        assert f"{entry.cache.hits}/40" in line
+        assert f"{entry.cache.hits}/40" in render_table(sweep[0].cells, 2 * MAX_WIDTH)
         assert line.endswith(" 6")
 
     @pytest.mark.parametrize("width", [80, 60, 50])
