@@ -7,6 +7,7 @@
 #   GPU_PYTHON    interpreter with torch and transformers, for the targets that need a GPU
 #   GPU_RESULTS   where those write what they found
 #   SEEDS         where `make seeds` keeps its models and runs (an hour of a core per model, half an hour per table)
+#   TABLE         which recipe it runs: `table` or `questions` of jobs/recipes/shapes_*.yaml
 #   VLLM_VENV     where the environment of `make test-vllm` lives: vLLM's pins are not ours
 #   PROCESSES     processes that share out the tests (one more than processors: many wait for others)
 
@@ -15,6 +16,7 @@ VENV        ?= .venv
 VLLM_VENV   ?= .venv-vllm
 TORCH_INDEX ?=
 SEEDS       ?= runs/seeds
+TABLE       ?= table
 PROCESSES   ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 BIN   := $(VENV)/bin
@@ -34,7 +36,7 @@ VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos mutations fuzz seeds lint types format methods \
-        bench bench-gpu ui resolve wheel clean
+        bench bench-compare ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -119,32 +121,30 @@ methods: $(READY)  ## Record the sources and outputs of shipped methods, after o
 
 # Trainings and tables are independent of each other: `make --jobs 2 seeds` uses two cores for them.
 .SECONDARY: $(SEEDS)/model1/model.safetensors $(SEEDS)/model2/model.safetensors
-seeds: $(SEEDS)/replicates.md  ## Train two more seeds of the embedded model; every method on all three
+seeds: $(SEEDS)/$(TABLE)/replicates.md  ## Train two more seeds of the embedded model; every method on all three
 
 $(SEEDS)/model%/model.safetensors: | $(READY)
 	@$(BIN)/tango train-tiny --seed $* --output $(@D) --resume
 
-$(SEEDS)/table0/finished: jobs/recipes/shapes_table.yaml | $(READY)
+$(SEEDS)/$(TABLE)0/finished: jobs/recipes/shapes_$(TABLE).yaml | $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/tango sweep $< --output $(@D) --continue
 	@touch $@
 
-$(SEEDS)/table%/finished: jobs/recipes/shapes_table.yaml $(SEEDS)/model%/model.safetensors
+$(SEEDS)/$(TABLE)%/finished: jobs/recipes/shapes_$(TABLE).yaml $(SEEDS)/model%/model.safetensors
 	@OMP_NUM_THREADS=1 $(BIN)/tango sweep $< --set model.path=$(SEEDS)/model$* --output $(@D) --continue
 	@touch $@
 
-$(SEEDS)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/table$(seed)/finished)
-	@$(BIN)/tango runs replicates $(foreach seed,0 1 2,$(SEEDS)/table$(seed)/*-shapes-*) --output $(@D)
+$(SEEDS)/$(TABLE)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/finished)
+	@$(BIN)/tango runs replicates $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/*-shapes-*) --output $(@D)
 
-bench: $(READY)  ## Measure speed against references, as ratios
-	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_methods.py --threads 1
-	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_pipeline.py --threads 1
+bench: $(READY)  ## Measure speed against references: one table of ratios with limits
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench.py
 
-test-gpu:  ## Compare the GPU with the CPU; needs torch and transformers alone
+bench-compare: $(READY)  ## List what is slower by more than 10 % in commit B (HEAD) than in A (main)
+	@$(BIN)/python tests/perf/compare.py $(or $(A),main) $(or $(B),HEAD)
+
+test-gpu:  ## Compare the GPU with the CPU and measure a 7B model; needs torch and transformers alone
 	@$(GPU_PYTHON) -m tests.gpu.check --out $(GPU_RESULTS)
-
-bench-gpu:  ## Measure methods and a 7B model on the GPU; needs torch and transformers alone
-	@$(GPU_PYTHON) -m tests.gpu.bench --out $(GPU_RESULTS)
-
 
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)

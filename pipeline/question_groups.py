@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from pipeline.cache.fingerprint import digest
@@ -21,6 +21,8 @@ from tango_core.types import Question, VideoItem, VisualFeatures
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_EMBEDDED = 256  # texts whose embeddings are kept
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,12 @@ class QuestionReader:
 
     def __init__(self, model: ModelSpec) -> None:
         self._model = model
+        # Every method of a job reads the questions of a clip in turn.
+        self._embed = lru_cache(maxsize=_EMBEDDED)(lambda text: self._embedder(text))
 
     @cached_property
     def _embedder(self) -> Callable[[str], Tensor]:
         return load_question_embedder(self._model)
-
-    def _embed(self, text: str) -> Tensor:
-        return self._embedder(text)
 
     def load(self, groups: Sequence[QuestionGroup]) -> None:
         """Load what the questions of these groups need, so that it counts in no measurement."""

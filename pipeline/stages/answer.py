@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -19,7 +19,6 @@ import torch
 from pipeline.cache.derived import derived_for, on_device, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
-from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
@@ -27,13 +26,13 @@ from pipeline.plan import PlannedMethod
 from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
 from pipeline.rows import AnswerRow, Result, result_of
 from pipeline.stages.answer_rows import (
-    DIGEST_LENGTH,
     answer_row,
     facts_of,
     failure,
     frames_digest,
     kept_digest,
     of_damaged,
+    prompt_digest,
 )
 from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
@@ -262,6 +261,7 @@ class AnswerQuestions:
             request.facts = replace(request.facts, cache_read_ms=ms)
         entry = work.entries[name]
         if group.text is not None:
+            del work.entries[name]  # there is one per question
             request.facts = replace(request.facts, compress_ms=entry.compress_ms)
         video, bounds = entry.video, work.clip.bounds
         request.prompts += self._prompts(request, entry)
@@ -283,7 +283,7 @@ class AnswerQuestions:
         return session.prepared(clip_prompts)
 
     def _read(self, request: MethodRequest, planned: PlannedMethod) -> None:
-        """Add the token sets of a method, computed from stored features or read from its cache.
+        """Add the request's token set from its cache, or all of its method from stored features.
 
         Raises:
             LostEntryError: If an entry that the plan relies on is gone or damaged; damaged entries
@@ -291,18 +291,18 @@ class AnswerQuestions:
         """
         work, compressor = request.work, planned.method.compressor
         key, stored = work.clip.clip_key, work.clip.stored or ()
-        groups = [group for method, group in work.requests if method is planned]
         try:
             if self.features is None or not serves(compressor, held_by(stored)):
-                for group in groups:
-                    entry = self.caches[planned.cache].read(group.key)
-                    work.entries[planned.cache, group.key] = entry
+                _, group = work.requests[request.index]
+                entry = self.caches[planned.cache].read(group.key)
+                work.entries[planned.cache, group.key] = entry
                 return
             if work.features is None:
                 needs = self._needs & held_by(stored)
                 found = self.features.cache.read(key, stored, needs, remove_damaged=True)
                 work.features = with_second_try(partial(on_device, found, self.device))
             request.failure = COMPRESS_VIDEO.failure
+            groups = [group for method, group in work.requests if method is planned]
             self._question_reader.load(groups)
             started = time.perf_counter()
             asked = self._question_reader.asked(compressor, work.features.features, groups)
@@ -371,7 +371,7 @@ class AnswerQuestions:
         return [
             replace(
                 answer_row(request.facts, q, a, protocol),
-                prompt_digest=digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
+                prompt_digest=prompt_digest(prompt),
             )
             for q, a, prompt in zip(request.questions, answers, request.prompts, strict=True)
         ]
@@ -401,7 +401,7 @@ class AnswerQuestions:
         """Build the clip's result and free its tokens once all methods are done."""
         answers, clip = _all(work), work.clip
         if clip.damage:
-            self._unwanted.extend(work.entries)
+            self._unwanted.extend((planned.cache, group.key) for planned, group in work.requests)
             answers = [of_damaged(answer, clip.damage) for answer in answers]
         work.entries.clear()
         work.features = None

@@ -54,6 +54,13 @@ CHECKPOINTS = {
         TWO,
         6,
     ),
+    "qwen3.5": (
+        "qwen3.5-9b",
+        lambda folder: qwen3.save_qwen3(qwen3.build_qwen3_5(), folder),
+        {"num_frames": 8, "max_pixels": 2000, "min_pixels": 64},
+        [TWO[0], {"name": "fastv", "retention": 0.7, "layer": 4}],
+        8,
+    ),
     **{
         f"internvl-{layout}": (
             INTERNVL,
@@ -100,6 +107,7 @@ def recipe_of(made, name, methods=None, **changes):
         ("llava-video", {"time_instruction": "none"}, None, None),
         ("qwen", {}, 50, None),
         ("qwen3", {}, 100, 4 * (13 + 2)),
+        ("qwen3.5", {}, 100, 4 * (13 + 2)),
         ("internvl-saved", {}, 80, None),
         ("internvl-chat", {}, 80, None),
     ],
@@ -155,8 +163,9 @@ def check_frames(name, encoder, frames, features):
     if name == "qwen":
         assert frames.pixels.shape == (4, 40, 40, 3)  # an even number, at most 2000 pixels
         assert (len(features.tokens), features.grid) == (2, (5, 5))
-    elif name == "qwen3":
-        assert features.companions.shape[:3] == (4, 25, 3)
+    elif name.startswith("qwen3"):
+        assert features.tokens.shape[:2] == (4, 25)
+        assert (features.companions is None) == (name == "qwen3.5")
     elif name == "llava-video":
         assert frames.source.frame_height != encoder.spec.frames.size[0]
     else:

@@ -20,7 +20,13 @@ COMMANDS = {
     Path(shlex.split(line)[2]).stem: shlex.split(line)[3:]
     for line in re.search(r"```console\n(.*?)```", README, re.S)[1].splitlines()
 }
-NEED_NOTHING_ELSE = {"shapes_tiny", "shapes_demo", "shapes_table", "shapes_questions"}
+NEED_NOTHING_ELSE = {
+    "shapes_tiny",
+    "shapes_demo",
+    "shapes_table",
+    "shapes_questions",
+    "shapes_merged",
+}
 # The tower of the embedded model has too few blocks for them.
 NEED_MORE_BLOCKS = {"aot_llava_onevision", "earlytom_llava_onevision"}
 # Dozens of cells, or many frames.

@@ -136,7 +136,8 @@ def check_compressor(
         loaded = _pickled(compressor)
         _require_same(compressor.compress(features), loaded.compress(features), "pickling")
     with report.check("reads only the signals in needs", case):
-        absent: dict[str, Any] = {name: None for name in SIGNALS if name not in compressor.needs}
+        read = compressor.needs | {compressor.question_field}
+        absent: dict[str, Any] = {name: None for name in SIGNALS if name not in read}
         bare = compressor.compress(replace(features, **absent))
         _require_same(compressor.compress(features), bare, "with and without other signals")
     if not quick:

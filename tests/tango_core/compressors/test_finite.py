@@ -8,19 +8,9 @@ import torch
 from tango_core.compressors import build_method
 from tango_core.compressors.contract.inputs import make_clip
 
-WORDS = "tokens of this clip hold NaN or infinite values"
-
 
 def _compress(name, clip):
     build_method(name, retention=0.5).compressor.compress(clip)
-
-
-def test_a_bad_clip_is_refused_by_every_method_and_every_time():
-    clip = make_clip()
-    clip.tokens[0, 0, 0] = torch.inf
-    for name in ("uniform", "fewer_frames", "uniform"):
-        with pytest.raises(ValueError, match=WORDS):
-            _compress(name, clip)
 
 
 def test_a_signal_is_looked_at_when_a_method_first_needs_it():
