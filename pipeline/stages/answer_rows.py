@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipeline.cache.fingerprint import canonical_json, digest
@@ -15,9 +15,14 @@ from pipeline.plan import PlannedMethod
 from pipeline.rows import AnswerRow
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.judge import judge
-from tango_core.types import Answer, Question
+from tango_core.types import Answer, Prompt, Question
 
 DIGEST_LENGTH = 16
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """Digest of a prompt's text before and after the clip."""
+    return digest(canonical_json(asdict(prompt)), DIGEST_LENGTH)
 
 
 def frames_digest(clip: Clip, entry: Entry) -> str:

@@ -6,6 +6,7 @@ import json
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -13,12 +14,15 @@ import torch
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 
 from jobs.config.errors import RecipeError
+from jobs.viewer.command import opened
+from jobs.viewer.panels import ClipPanels
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.folders import find_caches
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO, questions_of
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
+from pipeline.stages.answer_rows import kept_digest
 from tango_core.models import load_encoder, load_question_embedder
 from tango_core.models.llava.encoder import Encoder
 from tango_core.video.decode import decode_frames
@@ -113,6 +117,25 @@ def test_the_control_reads_what_another_clip_is_asked(shapes, tmp_path):
             assert torch.equal(found.tokens, expected.tokens)
     with pytest.raises(RecipeError, match="question=other_clip: no other clip"):
         plan_of(job(shapes, executor="local", limit=1, methods=methods), tmp_path / "cache")
+
+
+@pytest.mark.parametrize("stored", ["all", "none"])
+def test_the_viewer_draws_the_tokens_of_each_question(shapes, tmp_path, stored):
+    recipe = {"executor": "local", "limit": 1, "cache": {"features": stored}}
+    _, run_dir = run(job(shapes, **recipe, methods=[METHODS[0], METHODS[2]]), tmp_path)
+    answered = answers_of(run_dir).query("cell == 'cdpruner r=0.1'").set_index("question_id")
+    with opened([run_dir]) as pages:
+        ids = [one["id"] for one in pages.clip(0)["questions"]]
+        found = pages.tokens(0, 1)
+        assert pages.tokens(0, 0).of == []
+    plans = [found.tokens.sets[at].plan for at in found.of]
+    digests = answered.loc[ids, "kept_digest"].tolist()
+    assert [kept_digest(SimpleNamespace(video=one)) for one in plans] == digests
+    assert len(set(digests)) > 1
+    with ClipPanels(run_dir) as panels:
+        clip = ("shapes", answered["video_id"].iloc[0])
+        figures = [panels.figure(clip, ["cdpruner r=0.1"], question=at) for at in (0, 1)]
+    assert figures[0].split("</figcaption>")[1] != figures[1].split("</figcaption>")[1]
 
 
 def test_memory_does_not_grow_with_clips_or_questions(shapes, tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoi
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
 from tango_core.models.kernels import can_compile, compile_blocks
+from tango_core.models.onednn import IMPLEMENTATION, computes, pack_linears
 from tango_core.models.placement import resolve_device
 from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
 from tango_core.models.towers.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer
@@ -234,6 +235,9 @@ class FrameEncoder(TowerEncoder):
         self._normalisation = files.normalisation(checkpoint, self.device)
         if can_compile(spec.compile, self.device):
             compile_blocks(self.blocks())
+        elif computes(self._dtype, self.device):
+            pack_linears([self.model], self._dtype, self.device)
+            self.model.vision_tower.set_attn_implementation(IMPLEMENTATION)
 
     def _normalise(self, rows: Tensor) -> Tensor:
         """(f, h, w, 3) uint8 -> (f, 3, h, w) in the dtype of the tower; computed in float32."""

@@ -23,6 +23,7 @@ from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.files import PatchFiles
 from tango_core.models.kernels import attend, can_compile, compiled
+from tango_core.models.onednn import pack_linears
 from tango_core.models.towers.encoder import Grid, TowerEncoder
 from tango_core.models.towers.patches import pair_frames, patches_by_row, to_patches
 from tango_core.models.towers.trace import LayerNotes, Observer
@@ -252,6 +253,8 @@ class PatchEncoder(TowerEncoder):
         self._before, self._after = before_attention, after_attention
         if can_compile(spec.compile, self.device):
             self._before, self._after = compiled(before_attention), compiled(after_attention)
+        else:
+            pack_linears([self.model], self._dtype, self.device)
         self._plan = lru_cache(maxsize=_SHAPES)(self.plan)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
         self._normalisation = files.normalisation(checkpoint, self.device)

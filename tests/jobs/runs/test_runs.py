@@ -17,8 +17,7 @@ from rich.console import Console
 
 from jobs.results.summary import write_summary
 from jobs.run.run_dirs import claim
-from jobs.runs.found import find_run, find_runs, state_of
-from jobs.runs.removal import remove
+from jobs.runs.found import find_run, find_runs, remove, state_of
 from jobs.runs.show import runs_in, runs_table
 from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.storage import Storage
