@@ -9,15 +9,16 @@ this module is in raster order.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint
@@ -272,6 +273,23 @@ class PatchEncoder(TowerEncoder):
     def num_layers(self) -> int:
         """Blocks of the tower."""
         return len(self.model.blocks)
+
+    def blocks(self) -> Iterable[nn.Module]:
+        """Blocks of the tower."""
+        return self.model.blocks  # type: ignore[no-any-return]
+
+    def projectors(self, grid: Grid) -> tuple[Sequence[nn.Module], int]:
+        """Patch mergers."""
+        return [self.model.merger, *getattr(self.model, "deepstack_merger_list", ())], prod(grid)
+
+    def reach(self, positions: int) -> list[int]:
+        """See `TowerEncoder.reach`; a window at the edge of a frame may be smaller."""
+        whole = getattr(self.model, "fullatt_block_indexes", range(self.num_layers))
+        size = getattr(self.model, "window_size", 0) // self.layout.patch
+        return [
+            positions if index in whole else min(positions, size**2)
+            for index in range(self.num_layers)
+        ]
 
     @property
     def like(self) -> Tensor:
