@@ -140,6 +140,7 @@ $(SEEDS)/$(TABLE)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/f
 bench: $(READY)  ## Measure speed against references, as ratios
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_methods.py --threads 1
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_pipeline.py --threads 1
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_questions.py
 
 test-gpu:  ## Compare the GPU with the CPU; needs torch and transformers alone
 	@$(GPU_PYTHON) -m tests.gpu.check --out $(GPU_RESULTS)
