@@ -18,10 +18,10 @@ from releases import (
     videomme_release,
     videomme_v2_release,
 )
+from summaries import read_answers
 
 from jobs.config.recipe import parse_job
 from jobs.estimate.work import rates_of
-from jobs.results.summary import read_answers
 from jobs.run.dry_run import DryRun, estimate_job
 from jobs.run.locations import Locations
 

@@ -10,6 +10,7 @@ import pytest
 from fake_answers import cell, facts_of
 from releases import charades_parquet, load
 from scored_answers import answers_of, grounding, group_scores, grouping, iou, spans
+from summaries import summarize
 
 from jobs.report.compare import report_runs
 from jobs.report.notes import incomplete_group_notes
@@ -17,7 +18,6 @@ from jobs.report.tables.breakdowns import all_scores, scores_csv
 from jobs.report.tables.cells import cells_csv, cells_table, grid_markdown, render_table
 from jobs.report.tables.paper import paper_table
 from jobs.results.cell_summary import RunSummary
-from jobs.results.summary import summarize
 from jobs.tracking.contents import cell_metrics, describe, parent_metrics
 from jobs.tracking.live import LiveScores
 from pipeline.rows import AnswerRow

@@ -12,11 +12,11 @@ from jobs_for_tests import run as run_job
 from numbered_videos import write_clip
 from outside_benchmarks import WHOLE_ROWS, write_modules
 from releases import write_json
+from summaries import read_answers, write_summary
 
 from jobs.config.recipe import parse_job
 from jobs.config.sections import BenchmarkSection
 from jobs.doctor.checks import benchmark
-from jobs.results.summary import read_answers, write_summary
 
 SMALL, WHOLE = "small_bench:Small", "whole_bench:Whole"
 

@@ -14,8 +14,8 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from jobs_for_tests import job
 from rich.console import Console
+from summaries import write_summary
 
-from jobs.results.summary import write_summary
 from jobs.run.run_dirs import claim
 from jobs.runs.found import find_run, find_runs, remove, state_of
 from jobs.runs.show import runs_in, runs_table

@@ -16,8 +16,8 @@ NAMES = [f"{name} {options}" for name, options in CASES]
 MOST_READS = 2
 # One more for the number of tokens of every frame, or for the cosines that SemVID selects by; AOT
 # reads what every frame keeps, and whether a transport has converged; CDPruner over a whole clip
-# reads five times for every 96 tokens that it chooses, or fewer if the best is not at hand.
-MORE_READS = {"cdpruner": 3, "cdpruner clip": 40, "rediprune": 3, "semvid": 3, "aot": 300}
+# reads five times for every 96 tokens that it chooses, and for every few of a frozen clip.
+MORE_READS = {"cdpruner": 3, "cdpruner clip": 100, "rediprune": 3, "semvid": 3, "aot": 300}
 # A plan of whole numbers, times, weights; one for each of few batches in exact budgets.
 MOST_UPLOADS = 10
 # Operators for a clip of 32 frames of 6 x 6 tokens. DivPrune and FlashVID choose one token after
@@ -35,7 +35,7 @@ MOST_LAUNCHES = {
     "holitom": 1600,
     "prunevid": 1500,
     "cdpruner": 300,
-    "cdpruner clip": 14000,
+    "cdpruner clip": 34000,
     "rediprune": 600,
     "semvid": 60,
     "aot": 3000,
