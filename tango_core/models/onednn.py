@@ -93,7 +93,9 @@ def pack_linears(modules: Sequence[nn.Module], dtype: torch.dtype, device: torch
     if not computes(dtype, device):
         return
     activations, packed = dict(_GELU_PAIRS), False
-    for parent in [part for module in modules for part in module.modules()]:
+    # Without the layers themselves, so that each is freed as soon as it is replaced.
+    parents = [part for module in modules for part in module.modules() if list(part.children())]
+    for parent in parents:
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear and child.weight.numel() >= _LEAST_NUMBERS:
                 after = activations.get(name, "")
