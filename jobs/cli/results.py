@@ -171,7 +171,7 @@ def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
     Args:
         tracking_uri: MLflow server or store.  [default: sqlite beside RUN]
     """
-    from jobs.tracking.server import TrackingError, default_tracking_uri
+    from jobs.tracking.runs import TrackingError, default_tracking_uri
     from jobs.tracking.upload import log_run
 
     where = place(run)

@@ -303,8 +303,11 @@ class AnswerQuestions:
                 work.features = with_second_try(partial(on_device, found, self.device))
             request.failure = COMPRESS_VIDEO.failure
             groups = [group for method, group in work.requests if method is planned]
+            self._question_reader.load(groups)
+            started = time.perf_counter()
             asked = self._question_reader.asked(compressor, work.features.features, groups)
-            entries = with_second_try(partial(derived_for, compressor, work.features, asked))
+            make = partial(derived_for, compressor, work.features, asked, started)
+            entries = with_second_try(make)
             request.failure = ANSWER_QUESTIONS.failure
             request.facts = replace(request.facts, compress_ms=entries[0].compress_ms)
             for group, entry in zip(groups, entries, strict=True):

@@ -89,6 +89,7 @@ def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> A
         retention=planned.retention,
         decode_video_ms=clip.decode_video_ms,
         encode_ms=clip.encode_ms,
+        encode_tflops=clip.encode_tflops,
         compress_ms=compress_ms,
         cache=cache if clip.clip_key else None,
     )

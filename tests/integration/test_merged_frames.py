@@ -25,7 +25,7 @@ def shapes(tmp_path_factory):
 
 def test_merged_features_are_stored_and_are_a_set_of_their_own(shapes, tmp_path):
     recipe = {"executor": "local", "limit": 2, "cache": {"features": "all"}}
-    first, _ = run(job(shapes, **recipe, methods=METHODS[:1]), tmp_path / "on")
+    first, plain = run(job(shapes, **recipe, methods=METHODS[:1]), tmp_path / "on")
     own = job(shapes, **recipe, methods=METHODS, model=MODEL)
     second, _ = run(own, tmp_path / "on")
     again, on = run(own, tmp_path / "on")
@@ -33,6 +33,9 @@ def test_merged_features_are_stored_and_are_a_set_of_their_own(shapes, tmp_path)
     recipe["cache"] = {"features": "none"}
     _, off = run(job(shapes, **recipe, methods=METHODS, model=MODEL), tmp_path / "off")
     pd.testing.assert_frame_equal(what_was_said(on), what_was_said(off))
+    whole, merged = (answers_of(one)["encode_tflops"].mean() for one in (plain, off))
+    assert 0 < merged < 0.9 * whole, "merged frames are not in the later blocks"
+    assert answers_of(on)["encode_tflops"].isna().all(), "nothing was encoded"
     answers = what_was_said(on).groupby("cell").first()
     total = answers.loc["full", "tokens_total"]
     assert total == 8 * 64, "of all frames of the clip"

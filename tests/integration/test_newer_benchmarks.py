@@ -19,9 +19,9 @@ from releases import (
     videomme_release,
     videomme_v2_release,
 )
+from summaries import write_summary
 
 from jobs.config.recipe import parse_job
-from jobs.results.summary import write_summary
 
 pytestmark = pytest.mark.slow
 

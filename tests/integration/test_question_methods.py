@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import weakref
 from dataclasses import replace
@@ -12,8 +13,11 @@ import pandas as pd
 import pytest
 import torch
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+from summaries import summarize
 
 from jobs.config.errors import RecipeError
+from jobs.report.tables.cells import cells_csv, cells_table
+from jobs.results.facts import JobFacts
 from jobs.viewer.command import opened
 from jobs.viewer.panels import ClipPanels
 from pipeline.cache.directory import TokenCache
@@ -61,6 +65,23 @@ def test_any_number_of_them_costs_no_encoding_once_features_are_stored(shapes, t
     third, off = run(job(shapes, **recipe, methods=METHODS), tmp_path / "off")
     assert (third.num_decoded, third.num_encoded) == (2, 2)
     pd.testing.assert_frame_equal(what_was_said(on), what_was_said(off))
+
+
+def test_every_question_waits_for_its_own_pruning(shapes, tmp_path):
+    recipe = job(shapes, executor="local", limit=2, methods=METHODS[1:3], mode="profile")
+    _, run_dir = run(recipe, tmp_path)
+    blind, reading = summarize(answers_of(run_dir), JobFacts.load(run_dir)).cells
+    assert (blind.reads_question, reading.reads_question) == (False, True)
+    times = answers_of(run_dir).groupby(["method", "video_id"])["compress_ms"].nunique()
+    clips = clips_in(plan_of(recipe, tmp_path).clips)
+    texts = sum(len({question.text for question in questions_of(clip)}) for clip in clips)
+    assert times["divprune"].tolist() == [1, 1]
+    assert times["cdpruner"].sum() == texts > 2
+    assert blind.latency_ms["compress"].n == 2
+    assert reading.latency_ms["compress"].n == texts
+    (row,) = csv.DictReader(cells_csv([reading]).splitlines())
+    assert float(row["first_token_ms"]) == reading.first_token_ms > reading.p50("compress") > 0
+    assert "per question" in cells_table([reading]).render("text")
 
 
 def test_a_token_set_belongs_to_a_text_and_is_that_of_its_question(shapes, tmp_path):

@@ -9,9 +9,9 @@ import yaml
 from exported_answers import COMPARED, REPLIES
 from fake_answers import cell, facts_of
 from releases import mlvu_release, videomme_release
+from summaries import read_answers
 
 from jobs.harness.predictions import answer_rows
-from jobs.results.summary import read_answers
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.protocols.protocol import NO_REPLY
