@@ -139,6 +139,7 @@ $(SEEDS)/$(TABLE)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/f
 
 bench: $(READY)  ## Measure speed against references: one table of ratios with limits
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench.py
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_questions.py
 
 bench-compare: $(READY)  ## List what is slower by more than 10 % in commit B (HEAD) than in A (main)
 	@$(BIN)/python tests/perf/compare.py $(or $(A),main) $(or $(B),HEAD)
