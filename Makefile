@@ -36,7 +36,7 @@ VERSIONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-slow test-system test-kernels test-vllm test-all test-gpu chaos mutations fuzz seeds lint types format methods \
-        bench bench-gpu ui resolve wheel clean
+        bench bench-compare ui resolve wheel clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -137,16 +137,15 @@ $(SEEDS)/$(TABLE)%/finished: jobs/recipes/shapes_$(TABLE).yaml $(SEEDS)/model%/m
 $(SEEDS)/$(TABLE)/replicates.md: $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/finished)
 	@$(BIN)/tango runs replicates $(foreach seed,0 1 2,$(SEEDS)/$(TABLE)$(seed)/*-shapes-*) --output $(@D)
 
-bench: $(READY)  ## Measure speed against references, as ratios
-	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_methods.py --threads 1
-	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_pipeline.py --threads 1
+bench: $(READY)  ## Measure speed against references: one table of ratios with limits
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench.py
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/perf/bench_questions.py
 
-test-gpu:  ## Compare the GPU with the CPU; needs torch and transformers alone
+bench-compare: $(READY)  ## List what is slower by more than 10 % in commit B (HEAD) than in A (main)
+	@$(BIN)/python tests/perf/compare.py $(or $(A),main) $(or $(B),HEAD)
+
+test-gpu:  ## Compare the GPU with the CPU and measure a 7B model; needs torch and transformers alone
 	@$(GPU_PYTHON) -m tests.gpu.check --out $(GPU_RESULTS)
-
-bench-gpu:  ## Measure methods and a 7B model on the GPU; needs torch and transformers alone
-	@$(GPU_PYTHON) -m tests.gpu.bench --out $(GPU_RESULTS)
-
 
 ui: $(READY)  ## Open the MLflow UI on the runs under ./runs
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///runs/mlflow.db --port $(or $(PORT),5000)

@@ -6,12 +6,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from huggingface_hub import try_to_load_from_cache
 
-from jobs.config.overrides import read_recipe
+from jobs.config.overrides import RECIPES, read_recipe
 from jobs.report.formatting import DASH, Table
 from tango_core.benchmarks import BENCHMARKS, benchmark_class
 from tango_core.compressors import CONTROLS, METHODS, build_method
@@ -22,7 +21,6 @@ from tango_core.models.options import option_names
 
 Listed = Literal["methods", "models", "benchmarks", "recipes"]
 
-RECIPES = Path(__file__).parent / "recipes"
 _ARXIV = re.compile(r"arxiv(?:\.org/abs/|[: ])\s*(\d{4}\.\d{5})", re.IGNORECASE)
 
 
@@ -128,12 +126,10 @@ def _benchmarks() -> Iterator[Entry]:
 
 
 def _recipes() -> Iterator[Entry]:
-    here = Path.cwd()
     for path in sorted(RECIPES.glob("*.yaml")):
         content, text = read_recipe(path), path.read_text(encoding="utf-8")
         comment = " ".join(re.findall(r"^# (.*)", text.partition("\n#   ")[0], re.MULTILINE))
         what = re.split(r"[.:;?] ", comment.rstrip("."))[0]
         sections = content.get("benchmarks") or [content["benchmark"]]
         needs = [content["model"]["name"], *(section["name"] for section in sections)]
-        shown = path.relative_to(here) if path.is_relative_to(here) else path
-        yield Entry(str(shown), what, "this package", ", ".join(needs))
+        yield Entry(path.stem, what, "this package", ", ".join(needs))

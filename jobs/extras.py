@@ -22,7 +22,6 @@ EXTRAS = {
     ),
     "pipeline": ("fsspec", "psutil", "pyarrow", "ray", "zlib_ng"),
     "jobs": (
-        "duckdb",
         "jinja2",
         "matplotlib",
         "mlflow",

@@ -64,6 +64,7 @@ class Clip:
         duration_s: See `ClipSource`.
         frame_height: See `ClipSource`.
         encode_ms: Time of the vision encoder.
+        encode_tflops: Its floating-point operations in 10^12; `None` if unknown.
         compress_ms: JSON; cache name -> time of its method, `None` if that comes later.
         compress_errors: JSON; cache name -> why its method failed.
         profile: JSON; what `ProfileCompression` measured.
@@ -95,6 +96,7 @@ class Clip:
     duration_s: float | None = None
     frame_height: int | None = None
     encode_ms: float | None = None
+    encode_tflops: float | None = None
     compress_ms: str | None = None
     compress_errors: str | None = None
     profile: str | None = None
@@ -311,7 +313,7 @@ COMPRESS_VIDEO = Stage(
         "num_threads": settings.pools.compress.num_threads,
     },
     failure="encode_failed",
-    adds=("encode_ms", "compress_ms", "compress_errors", "profile"),
+    adds=("encode_ms", "encode_tflops", "compress_ms", "compress_errors", "profile"),
     drops=FRAMES,
     profile_code="pipeline.stages.profile:ProfileCompression",
 )

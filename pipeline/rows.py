@@ -52,6 +52,7 @@ class AnswerRow:
     new_tokens: int | None = None
     decode_video_ms: float | None = None
     encode_ms: float | None = None
+    encode_tflops: float | None = None
     compress_ms: float | None = None
     segment_ms: float | None = None
     select_ms: float | None = None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from tango_core.video import FrameSpec, decode_frames
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOME = {
     "tango_core.ask": ("VideoAnswer", "VideoChat"),

@@ -1,4 +1,4 @@
-"""Floating-point operations of a prefill.
+"""Floating-point operations of a prefill and of a vision encoder.
 
 `prefill_flops` counts the matrix products of a modern language model. The formula of the pruning
 literature (FastV and its successors) gives numbers about 2.4 times smaller.
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from tango_core.models.base import LLMShape
 
 # Tokens that the gated delta rule takes together.
@@ -53,6 +55,34 @@ def prefill_flops(shape: LLMShape, lengths: int | Sequence[int], *, causal: bool
         total += linear.num_value_heads * (pairs * (2 * keys + values) + states)
         total += length * linear.conv_width * linear.mixed_width
     return 2.0 * total
+
+
+def tower_flops(
+    blocks: Sequence[nn.Module],
+    rows: Sequence[int],
+    positions: int,
+    reach: Sequence[int],
+    width: int,
+) -> float:
+    """Floating-point operations of the blocks of a vision tower, counted as in `prefill_flops`.
+
+    Args:
+        blocks: Blocks that are run.
+        rows: For every block the rows (frames, or pairs of frames) that enter it: fewer behind a
+            block where frames are merged.
+        positions: Positions of a row.
+        reach: For every block the positions that a position attends to.
+        width: Width of the states.
+    """
+    return sum(
+        number * (positions_flops(block, positions) + 4.0 * positions * others * width)
+        for block, number, others in zip(blocks, rows, reach, strict=True)
+    )
+
+
+def positions_flops(module: nn.Module, positions: int) -> float:
+    """Floating-point operations of all weight matrices of a module for some positions."""
+    return 2.0 * positions * sum(own.numel() for own in module.parameters() if own.ndim > 1)
 
 
 def _pairs(length: int, causal: bool) -> int:

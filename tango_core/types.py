@@ -136,6 +136,8 @@ class VisualFeatures:
             methods that depend on the question; `None` without a question.
         text_aligned: (T, L, C) image features in the space of a text encoder.
         aligned_question: (M, C) the question's pieces in that space.
+        encoder_flops: Floating-point operations of encoding the clip; `None` if unknown, as in
+            stored features.
     """
 
     tokens: Tensor
@@ -159,6 +161,7 @@ class VisualFeatures:
     question: Tensor | None = None
     text_aligned: Tensor | None = None
     aligned_question: Tensor | None = None
+    encoder_flops: float | None = None
 
     def __post_init__(self) -> None:
         """Check that all fields describe the same T x H x W tokens."""

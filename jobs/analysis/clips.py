@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
+import pandas as pd
 import pyarrow as pa
 
 from jobs.config.recipe import Job, RecipeError
+from jobs.results.answer_columns import RIGHT, AnswerColumns, metric_of, scores_of
+from jobs.results.summary import parts_of
 from jobs.run.build import BuiltJob, build, items_of, videos_of
 from pipeline.cache.derived import on_cpu
 from pipeline.cache.directory import MANIFEST
@@ -19,6 +23,7 @@ from pipeline.cache.names import TOKENS, held_by
 from pipeline.cache.rows import CacheError, identity_of
 from pipeline.clips import Clip
 from pipeline.plan import PlannedMethod, plan_clips, plan_methods
+from pipeline.question_groups import QuestionReader, groups_of
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.clip_features import FeatureSource
@@ -181,7 +186,11 @@ class JobClips:
         try:
             sources = Sources(tuple(built.mirrors.values()), videos_of(job))
             clips = plan_clips(
-                items_of(job, built), {}, hash_content=job.hash_content, identify=sources
+                items_of(job, built),
+                {},
+                hash_content=job.hash_content,
+                identify=sources,
+                compressors={name: method.compressor for name, method in built.methods},
             )
         except (UserError, OSError) as error:
             raise RecipeError(" ".join(str(error).split())) from error
@@ -217,6 +226,10 @@ class Cell:
         return " ".join(word for word in self.name.split(" ") if not word.startswith("r="))
 
 
+Plans = list[tuple[Combination, tuple[int, ...]]]
+"""The plans of a cell on a clip, each with the indices of the questions that it is for."""
+
+
 class JobCells:
     """The cells of a recipe whose methods have a plan and act only before the language model.
 
@@ -246,6 +259,7 @@ class JobCells:
                 "nothing to analyse; add one, e.g. {name: topk, retention: 0.1}"
             )
         self._clips = clips
+        self._questions = QuestionReader(clips.model)
 
     @property
     def notes(self) -> list[str]:
@@ -255,22 +269,29 @@ class JobCells:
         names = ", ".join(self.left_out[:6]) + (", ..." if len(self.left_out) > 6 else "")
         return [
             f"{len(self.left_out)} cell(s) left out, which drop tokens inside the language model, "
-            f"read the question, or have no plan: {names}"
+            f"or have no plan: {names}"
         ]
 
-    def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Combination]]]:
-        """All clips with their features, and a mapping from cache name to plan on the CPU."""
+    def planned(self) -> Iterator[tuple[Clip, VisualFeatures, dict[str, Plans]]]:
+        """All clips with their features, and a mapping from cache name to plans on the CPU."""
         needs = frozenset[str]().union(*(cell.compressor.needs for cell in self.cells))
         for row, features in self._clips.features(needs):
-            plans = {cell.cache: on_cpu(cell.compressor.plan(features)) for cell in self.cells}
+            plans: dict[str, Plans] = {}
+            for cell in self.cells:
+                groups = groups_of(row, cell.compressor)
+                asked = self._questions.asked(cell.compressor, features, groups)
+                plans[cell.cache] = [
+                    (on_cpu(cell.compressor.plan(one)), group.questions)
+                    for one, group in zip(asked, groups, strict=True)
+                ]
             yield row, features, plans
 
 
 def _is_before(method: PlannedMethod) -> bool:
-    """Whether the method has one plan per clip and acts only before the language model."""
+    """Whether the method has plans and acts only before the language model."""
     compressor = method.method.compressor
     plans = compressor.has_plan or compressor.outer_retention >= 1
-    return method.method.pruner is None and plans and compressor.question_field is None
+    return method.method.pruner is None and plans
 
 
 def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
@@ -279,3 +300,31 @@ def common_retention(cells: Sequence[Cell], near: float = 0.1) -> float:
     most = max(map(own.count, own), default=0)
     common = [share for share in own if own.count(share) >= 0.8 * most]
     return min(common, key=lambda share: abs(share - near), default=1.0)
+
+
+def scored_answers(run: Path, benchmarks: Mapping[str, Collection[str] | None]) -> pd.DataFrame:
+    """The answers of a run about some clips; failed and unparsed ones are wrong and score 0.
+
+    Args:
+        run: Directory of a finished run.
+        benchmarks: Benchmark -> video ids of the clips; `None` for all clips.
+
+    Returns:
+        Cell, video id, question id, `correct`, and `score`: the headline metric, or accuracy if
+        that has no value per question; NaN if the right answer is unknown.
+
+    Raises:
+        FileNotFoundError: If the run has no answers.
+        DamagedFileError: If a file of the run is damaged.
+    """
+    parts: list[pd.DataFrame] = []
+    for table in parts_of(run).whole_clips():
+        columns = AnswerColumns(table)
+        names = columns.table.select(["benchmark", "cell", "video_id", "question_id"]).to_pandas()
+        for benchmark, videos in benchmarks.items():
+            score = scores_of(columns, metric_of(benchmark))
+            rows = names.assign(correct=(columns.bits & RIGHT) > 0, score=score)
+            own = rows["benchmark"] == benchmark
+            parts.append(rows[own if videos is None else own & rows["video_id"].isin([*videos])])
+    found: pd.DataFrame = pd.concat(parts).drop(columns="benchmark")
+    return found

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention
+from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention, scored_answers
 from jobs.analysis.figures import Points, draw_series, heat_map, label, legend_below
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.formatting import DASH, shortened
 from jobs.report.theme import Theme, handles_of, legend, new_figure
-from jobs.results.answer_columns import AnswerColumns, metric_of, scores_of
+from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import SCORE
-from jobs.results.summary import parts_of
 from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.coverage import TAIL, TIME_PARTS, CoverageTotals, nearest_kept
-from tango_core.metrics import ACCURACY
 
 # Maximum number of methods with maps; minimum number of cells of a correlation within a group.
 _MOST_MAPS, _FEWEST = 6, 4
@@ -33,51 +29,6 @@ _MEASURES = {"mean": "mean cosine", "tail": _TAIL, "worst": "worst token", "kept
 _COSINES = dict.fromkeys(("mean", "worst", _TAIL), ".4f")
 
 Totals = Mapping[str, CoverageTotals]
-
-
-class CellScores(NamedTuple):
-    """The scores of a run on some clips.
-
-    Attributes:
-        title: Name of the score in texts; "score" if the benchmarks have different ones.
-        by_cell: Maps a cell's name to its mean score, in [0, 1].
-    """
-
-    title: str
-    by_cell: Mapping[str, float]
-
-
-def cell_scores(run: Path, benchmarks: Mapping[str, Collection[str]]) -> CellScores:
-    """Mean scores of a run's cells on some clips; failed and unparsed answers score 0.
-
-    The score is each benchmark's headline metric, or accuracy if that has no value per question.
-
-    Args:
-        run: Directory of a finished run.
-        benchmarks: Video ids of the clips to score, by benchmark.
-
-    Raises:
-        RecipeError: If the run has no questions about these clips.
-        FileNotFoundError: If the run has no answers.
-        DamagedFileError: If a file of the run is damaged.
-    """
-    metrics = {name: metric_of(name) for name in benchmarks}
-    found: dict[str, list[float]] = {}
-    for table in parts_of(run).whole_clips():
-        columns = AnswerColumns(table)
-        wanted = np.array([video in benchmarks.get(name, ()) for name, video in columns.clip_names])
-        for number, (benchmark, cell) in enumerate(columns.cell_names):
-            if benchmark in metrics:
-                own = (columns.cells == number) & wanted[columns.clips]
-                values = scores_of(columns, metrics[benchmark])[own]
-                found.setdefault(cell, []).extend(values[~np.isnan(values)].tolist())
-    known = {cell: fmean(own) for cell, own in found.items() if own}
-    if not known:
-        raise RecipeError(
-            f"{run} has no scored answers about these clips; give a run that asked about them"
-        )
-    titles = {metric.title for metric in metrics.values()}
-    return CellScores(titles.pop() if len(titles) == 1 else SCORE, known)
 
 
 def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
@@ -96,11 +47,22 @@ def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
     analysed: dict[str, set[str]] = {}
     for row, features, plans in cells.planned():
         for name, total in totals.items():
-            video = plans[name].apply(features.tokens)
-            total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
+            for plan, _ in plans[name]:
+                video = plan.apply(features.tokens)
+                total.add(nearest_kept(features.tokens, video), video.num_kept, features.grid)
         analysed.setdefault(row.benchmark, set()).add(row.video_id)
-    scores = CellScores(ACCURACY.title, {}) if run is None else cell_scores(run, analysed)
-    return _page(cells, totals, scores)
+    titles = {metric_of(benchmark).title for benchmark in analysed}
+    title = titles.pop() if len(titles) == 1 else SCORE
+    scores: dict[str, float] = {}
+    if run is not None:
+        answers = scored_answers(run, analysed).dropna(subset="score")
+        if answers.empty:
+            raise RecipeError(
+                f"{run} has no scored answers about these clips; give a run that asked about them"
+            )
+        means = answers.groupby("cell")["score"].mean()
+        scores = {str(cell): float(mean) for cell, mean in means.items()}
+    return _page(cells, totals, title, scores)
 
 
 def measured(cells: Sequence[Cell], totals: Totals, scores: Mapping[str, float]) -> pd.DataFrame:
@@ -153,9 +115,9 @@ def _rho(value: float) -> str:
     return DASH if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
+def _page(cells: JobCells, totals: Totals, score: str, scores: Mapping[str, float]) -> Page:
     share = common_retention(cells.cells)
-    every = measured(cells.cells, totals, scores.by_cell)
+    every = measured(cells.cells, totals, scores)
     at_share = every[every["pruned"] & (every["retention"] == share)]
     chosen = {
         name: totals[cache]
@@ -181,9 +143,9 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
         for group, row in found[:3].iterrows():
             rhos = ", ".join(f"{title} {_rho(row[one])}" for one, title in _MEASURES.items())
             findings.append(
-                f"rank correlation with {scores.title}, {group}: {rhos} ({row['cells']:.0f} cells)"
+                f"rank correlation with {score}, {group}: {rhos} ({row['cells']:.0f} cells)"
             )
-        figures["correlation"] = partial(_correlation_bars, found, scores.title)
+        figures["correlation"] = partial(_correlation_bars, found, score)
         texts = found[[*_MEASURES]].map(_rho).rename(columns=_MEASURES)
         texts.insert(0, "cells", found["cells"].astype(int).astype(str))
         tables["correlation"] = texts.rename_axis("among").reset_index()
@@ -192,19 +154,19 @@ def _page(cells: JobCells, totals: Totals, scores: CellScores) -> Page:
         findings,
         cells.notes,
         figures,
-        {**tables, "coverage": _cells_table(every, scores)},
+        {**tables, "coverage": _cells_table(every, score)},
         {
             "share": share,
             "parts": TIME_PARTS,
             "maps": _MOST_MAPS,
             "fewest": _FEWEST,
             "tail": f"{100 * TAIL:g} %",
-            "score": scores.title,
+            "score": score,
         },
     )
 
 
-def _cells_table(every: pd.DataFrame, scores: CellScores) -> pd.DataFrame:
+def _cells_table(every: pd.DataFrame, score: str) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "cell": every["cell"],
@@ -215,10 +177,9 @@ def _cells_table(every: pd.DataFrame, scores: CellScores) -> pd.DataFrame:
             "worst": every["worst"],
         }
     )
-    score = f"{scores.title} %"
-    if scores.by_cell:
-        table[score] = 100 * every["score"]
-    return as_text(table, **{"asked %": "g", "kept %": ".2f", **_COSINES, score: ".1f"})
+    if every["score"].notna().any():
+        table[f"{score} %"] = 100 * every["score"]
+    return as_text(table, **{"asked %": "g", "kept %": ".2f", **_COSINES, f"{score} %": ".1f"})
 
 
 def _over_tokens(cells: pd.DataFrame, theme: Theme) -> Figure:

@@ -8,19 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from matplotlib.figure import Figure
 
-from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention
+from jobs.analysis.clips import Cell, JobCells, JobClips, common_retention, scored_answers
 from jobs.analysis.figures import LONGEST_NAME, Points, draw_series, label, legend_below
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.formatting import shortened
 from jobs.report.theme import Theme, handles_of, legend, new_figure
 from jobs.results.cell_summary import BASELINE
-from jobs.results.summary import parts_of
 from jobs.run.build import GENERATED
 from pipeline.clips import Clip, questions_of
 from tango_core.analysis.evidence import LEAST_PURITY, surviving
@@ -75,60 +72,42 @@ def analyze_evidence(clips: JobClips, *, run: Path | None = None) -> Page:
         )
     cells = JobCells(clips)
     found: list[pd.DataFrame] = []
-    kept = {cell.cache: 0 for cell in cells.cells}
+    kept = {cell.cache: 0.0 for cell in cells.cells}
     total = without = 0
     for row, features, plans in cells.planned():
-        any_plan = next(iter(plans.values()))
-        asked, objects = _objects(row, features, any_plan.grid[1:])
-        without += len(questions_of(row)) - len(asked)
+        questions = questions_of(row)
+        any_plan, _ = next(iter(plans.values()))[0]
+        objects = _objects(row, features, any_plan.grid[1:])
+        without += len(questions) - len(objects)
         total += any_plan.num_total
-        for name, plan in plans.items():
-            kept[name] += plan.num_kept
-            if asked:
-                own = {key: value.numpy() for key, value in surviving(plan, objects).items()}
-                keys = {"cache": name, "video_id": row.video_id, "question_id": asked}
-                found.append(pd.DataFrame({**own, **keys}))
+        for name, own in plans.items():
+            kept[name] += sum(plan.num_kept for plan, _ in own) / len(own)
+            for plan, asked in own:
+                about = [index for index in asked if index in objects]
+                if about:
+                    masks = torch.stack([objects[index] for index in about])
+                    measured = {key: value.numpy() for key, value in surviving(plan, masks).items()}
+                    ids = [questions[index].id for index in about]
+                    keys = {"cache": name, "video_id": row.video_id, "question_id": ids}
+                    found.append(pd.DataFrame({**measured, **keys}))
     if not found:
         raise RecipeError("no question of these clips is about an object; use more clips (--limit)")
     shares = {name: number / total for name, number in kept.items()}
-    answers = None if run is None else outcomes(run, GENERATED)
+    answers = None if run is None else scored_answers(run, {GENERATED: None}).dropna(subset="score")
     rows = explained(cells.cells, shares, pd.concat(found, ignore_index=True), answers)
     return _page(rows, cells, without)
 
 
-def _objects(
-    row: Clip, features: VisualFeatures, grid: tuple[int, int]
-) -> tuple[list[str], torch.Tensor]:
-    """Ids of the questions about objects, and the (Q, T * L) object share of every token."""
-    clip = clip_of(row.video_id)
-    ids, masks = [], []
-    seconds = features.timestamps.tolist()
-    for question in questions_of(row):
+def _objects(row: Clip, features: VisualFeatures, grid: tuple[int, int]) -> dict[int, torch.Tensor]:
+    """Index of a question about an object -> (T * L,) share of every token that shows it."""
+    clip, seconds = clip_of(row.video_id), features.timestamps.tolist()
+    found = {}
+    for index, question in enumerate(questions_of(row)):
         sprites = sprites_asked(clip, question)
         shown = tokens_of(clip, sprites, seconds, grid)
         if sprites and shown.any():
-            ids.append(question.id)
-            masks.append(torch.from_numpy(shown).flatten())
-    total = len(seconds) * grid[0] * grid[1]
-    return ids, torch.stack(masks) if masks else torch.zeros(0, total, dtype=torch.bool)
-
-
-def outcomes(run: Path, benchmark: str) -> pd.DataFrame:
-    """Cell, question id and `correct` of every scored question of a benchmark.
-
-    Failed and unparsed answers are wrong.
-
-    Raises:
-        FileNotFoundError: If the run has no answers.
-        DamagedFileError: If a file of the run is damaged.
-    """
-    parts = []
-    for table in parts_of(run).whole_clips():
-        scored = pc.and_(pc.equal(table["benchmark"], benchmark), pc.is_valid(table["answer"]))
-        own = table.filter(scored).select(["cell", *_QUESTION, "correct"])
-        parts.append(own.set_column(3, "correct", pc.fill_null(own["correct"], False)))
-    answers: pd.DataFrame = pa.concat_tables(parts, promote_options="default").to_pandas()
-    return answers
+            found[index] = torch.from_numpy(shown).flatten()
+    return found
 
 
 def explained(
@@ -144,7 +123,7 @@ def explained(
         kept: Actual share of kept tokens by name of the token cache.
         evidence: One row per token cache and question: `cache`, video and question id, and the
             columns of `surviving`.
-        answers: Result of `outcomes`; `None` without a run.
+        answers: Scored answers of the run (`scored_answers`); `None` without a run.
 
     Returns:
         The columns of `evidence` and of the cells, `right` (`None` without an answer), `known`
@@ -164,7 +143,7 @@ def explained(
     rows = names.assign(kept=names["cache"].map(kept)).merge(evidence, on="cache", sort=False)
     if answers is None:
         return rows.assign(right=None, known=False, lost=False)
-    answers = answers.rename(columns={"correct": "right"})
+    answers = answers[["cell", *_QUESTION, "correct"]].rename(columns={"correct": "right"})
     rows = rows.merge(answers, on=["cell", *_QUESTION], how="left")
     answered = set(rows.loc[rows["right"].notna(), "cell"])
     unanswered = [name for name in names["cell"] if name not in answered]

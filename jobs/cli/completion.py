@@ -7,7 +7,8 @@ every completion, so they avoid slow imports.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import Literal
 
 import typer
@@ -37,25 +38,14 @@ def prepare() -> None:
         completion_init()
 
 
-def method_names(incomplete: str) -> list[str]:
-    """Names of pruning methods."""
-    from tango_core.compressors import METHODS
-
-    return _matching(METHODS, incomplete)
+def names_in(module: str, table: str) -> Callable[[str], list[str]]:
+    """Completion of the names in a table, whose module is imported when a user asks for them."""
+    return lambda incomplete: _matching(getattr(import_module(module), table), incomplete)
 
 
-def model_names(incomplete: str) -> list[str]:
-    """Names of models."""
-    from tango_core.models import MODELS
-
-    return _matching(MODELS, incomplete)
-
-
-def benchmark_names(incomplete: str) -> list[str]:
-    """Names of benchmarks."""
-    from tango_core.benchmarks import BENCHMARKS
-
-    return _matching(BENCHMARKS, incomplete)
+method_names = names_in("tango_core.compressors", "METHODS")
+model_names = names_in("tango_core.models", "MODELS")
+benchmark_names = names_in("tango_core.benchmarks", "BENCHMARKS")
 
 
 def run_names(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -171,7 +171,7 @@ def log_run(run: Run, *, tracking_uri: str | None = None) -> None:
     Args:
         tracking_uri: MLflow server or store.  [default: sqlite beside RUN]
     """
-    from jobs.tracking.server import TrackingError, default_tracking_uri
+    from jobs.tracking.runs import TrackingError, default_tracking_uri
     from jobs.tracking.upload import log_run
 
     where = place(run)
@@ -254,9 +254,10 @@ def view(
     if (pixels is not None and 0 < pixels < 1_000) or (pixels == 0 and export is None):
         raise InputError(f"--pixels {pixels}: give 1000 or more, or 0 with --export")
     from jobs.viewer import command as viewer
-    from pipeline.cache.folders import find_caches
 
     if cache is not None:
+        from pipeline.cache.folders import find_caches
+
         find_caches(cache)  # refuses a directory that is not there
     places = [place(run) for run in runs] or [viewer.newest_run(Path(RUNS))]
     console = Console(soft_wrap=True)

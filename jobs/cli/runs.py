@@ -62,7 +62,7 @@ def rm(names: Several, *, root: Root = RUNS, yes: bool = False) -> int:
     Args:
         yes: Do not ask.
     """
-    from jobs.runs.removal import remove
+    from jobs.runs.found import remove
 
     return remove(names, root, Console(), yes=yes)
 

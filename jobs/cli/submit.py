@@ -31,7 +31,6 @@ Address = Annotated[
 JobId = Annotated[str, Details(metavar="ID", help="Id of a job, or its beginning.")]
 Json = Annotated[bool, Details(help="Print JSON for scripts.")]
 Variables = Annotated[list[str], Details(metavar="NAME[=VALUE]")]
-Amount = Annotated[float | None, Details(min=0)]
 
 
 @command(app)
@@ -51,10 +50,6 @@ def submit(
     env: Variables = [],
     env_visible: Variables = [],
     runtime_env: Path | None = None,
-    entrypoint_num_cpus: Amount = None,
-    entrypoint_num_gpus: Amount = None,
-    entrypoint_memory: Annotated[str | None, Details(metavar="SIZE")] = None,
-    entrypoint_resource: Annotated[list[str], Details(metavar="NAME=AMOUNT")] = [],
     new: bool = False,
     no_wait: bool = False,
 ) -> None:
@@ -77,15 +72,16 @@ def submit(
         env_visible: Like --env, but allows secrets: everybody with access to the dashboard can
             read the value, and Ray logs it.
         runtime_env: YAML file with a Ray runtime environment.
-        entrypoint_num_cpus: CPUs that the driver reserves.
-        entrypoint_num_gpus: GPUs that the driver reserves.
-        entrypoint_memory: Memory that the driver reserves: 8GiB.
-        entrypoint_resource: Custom resource that the driver reserves.
         new: Start a new job even if the same job runs or is unfinished.
         no_wait: Print the id and exit.
     """
-    from jobs.submit.package import package_files, size_line
-    from jobs.submit.request import Request, jobs_to_submit, read_resources, read_runtime_env
+    from jobs.submit.request import (
+        Request,
+        jobs_to_submit,
+        package_files,
+        read_runtime_env,
+        size_line,
+    )
     from tango_core import __version__
 
     files = package_files(working_dir, with_code=with_code, include=include)
@@ -103,9 +99,6 @@ def submit(
         user=process.user(),
         new=new,
         runtime_env=read_runtime_env(runtime_env, env, env_visible),
-        resources=read_resources(
-            entrypoint_num_cpus, entrypoint_num_gpus, entrypoint_memory, entrypoint_resource
-        ),
     )
     for root in sorted({str(s.root) for job in loaded for s in job.all_benchmarks if s.root}):
         if not root.startswith(("/", "~")) and "://" not in root:

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import ValidationError
 
-from jobs.config.model_options import flat_model
+from jobs.config.sections import flat_model
 from tango_core.errors import InputError
 
 # Parts that pydantic adds to an error's location: class names and members of unions.

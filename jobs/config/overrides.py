@@ -29,18 +29,25 @@ _COMMON_KEYS = {"benchmark": ("seed", "protocol"), "model": ("num_frames", "devi
 _LISTS = {"benchmark": "benchmarks", "method": "methods"}
 
 
+RECIPES = Path(__file__).parents[1] / "recipes"
+"""The recipes of this package, which can also be named without their directory and suffix."""
+
+
 def read_recipe(path: Path) -> dict[str, Any]:
-    """Return the content of a recipe file.
+    """Return the content of a recipe file, or of a recipe of this package.
 
     Raises:
         RecipeError: If it cannot be read, is not YAML, or is not a mapping of sections.
     """
+    shipped, where = RECIPES / f"{path}.yaml", Path(os.path.expanduser(path))
+    if not where.exists() and path.name == str(path) and shipped.is_file():
+        where = shipped
     try:
-        with Path(os.path.expanduser(path)).open("rb") as file:  # may be a pipe: <(make-recipe)
+        with where.open("rb") as file:  # may be a pipe: <(make-recipe)
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise RecipeError(
-            f"cannot read recipe {path}: {error.strerror}; see jobs/recipes for examples"
+            f"cannot read recipe {path}: {error.strerror}; `tango list recipes` lists examples"
         ) from error
     return recipe_of(text, str(path))
 
@@ -57,8 +64,8 @@ def recipe_of(text: bytes, source: str) -> dict[str, Any]:
         raise RecipeError(f"{source} {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(
-            f"{source}: a recipe must be a mapping with benchmark, model and method; see "
-            "jobs/recipes for examples"
+            f"{source}: a recipe must be a mapping with benchmark, model and method; "
+            "`tango list recipes` lists examples"
         )
     return content
 

@@ -22,7 +22,6 @@ from pydantic.dataclasses import dataclass
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
 from jobs.config.methods import cell_name, control_methods, expand_method
-from jobs.config.model_options import flat_model, with_model_options
 from jobs.config.overrides import raise_if_not_for_a_file, read_recipe, with_overrides
 from jobs.config.sections import (
     ELSEWHERE,
@@ -34,6 +33,8 @@ from jobs.config.sections import (
     DecodeSection,
     ModelSection,
     TrackingSection,
+    flat_model,
+    with_model_options,
 )
 from jobs.units import clip_limit
 from pipeline.clips import Pools

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,8 @@ from pydantic.dataclasses import dataclass
 
 from pipeline.storage.urls import raise_if_secret
 from tango_core.errors import InputError
+from tango_core.models import MODELS, model_options, names_of_options
+from tango_core.video.frame_spec import DecoderName
 from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")
@@ -117,17 +120,18 @@ class DecodeSection:
     """How clips are decoded.
 
     Attributes:
-        decoder: `auto | decord | pyav | torchcodec`; `auto` is PyAV. decord silently replaces
-            damaged parts of a stream by other frames.
+        decoder: `auto | decord | pyav | torchcodec | torchcodec_cuda`; `auto` is PyAV. decord
+            silently replaces damaged parts of a stream by other frames.
         timeout_s: Timeout of decoding one clip in seconds.
         memory_gib: Memory limit of one decoder in GiB.
         damaged: How to handle a clip in a damaged part of a stream: `fail`, or `keep` to answer it
             with the status `decode_damaged`, which is not a failure and is not cached.
-        video_cache: Local directory on each node for videos downloaded from an object store.
+        video_cache: Local directory on each node for videos downloaded from an object store, and
+            for indices of long videos.
         video_cache_gib: Maximum size of this directory in GiB.
     """
 
-    decoder: Literal["auto", "decord", "pyav", "torchcodec"] = "auto"
+    decoder: DecoderName = "auto"
     timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
     memory_gib: Annotated[float, Field(ge=0.5, le=1_048_576)] = 4
     damaged: Literal["fail", "keep"] = "fail"
@@ -194,3 +198,42 @@ class ClusterSection:
 
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 120
     lost_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = 300
+
+
+def with_model_options(content: Mapping[str, Any], common: Collection[str]) -> Mapping[str, Any]:
+    """Move the options of the model's family to `model.options`.
+
+    Unknown keys are not moved; the schema refuses them later. For a model from another package,
+    all keys outside of `common` are options, which its family checks when the model is described.
+
+    Args:
+        content: The recipe parsed from YAML.
+        common: Keys that every model has.
+
+    Raises:
+        InputError: If the model's family does not have the option, or a value is wrong.
+    """
+    model = content.get("model")
+    if not isinstance(model, Mapping):
+        return content
+    if "options" in model:
+        raise InputError("unknown key 'model.options'; write its keys directly under model")
+    name = model.get("name", "tiny")
+    ours = isinstance(name, str) and name in MODELS
+    known = names_of_options() if ours else set(model) - set(common)
+    options = {key: value for key, value in model.items() if key in known and value is not None}
+    if ours:
+        model_options(name, options)
+    rest = {key: value for key, value in model.items() if key not in known}
+    return {**content, "model": {**rest, "options": options}}
+
+
+def flat_model(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The section `model` in recipe form, without nesting; unset options are `None`."""
+    flat: dict[str, Any] = {}
+    for key, value in section.items():
+        if key == "options":
+            flat |= {**dict.fromkeys(names_of_options()), **(value or {})}
+        else:
+            flat[key] = value
+    return flat

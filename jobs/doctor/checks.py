@@ -257,7 +257,7 @@ def temporary() -> CheckResult:
 
 def tracking(uri: str) -> CheckResult:
     """Send one request to an MLflow server or store."""
-    from jobs.tracking.server import raise_if_unreachable
+    from jobs.tracking.runs import raise_if_unreachable
 
     try:
         answered = raise_if_unreachable(uri)
@@ -321,6 +321,7 @@ def model(job: Job) -> CheckResult:
     from jobs.run.build import model_of
     from tango_core.models import load_encoder, load_language_model
     from tango_core.models.checkpoints.directory import Checkpoint, raise_if_damaged
+    from tango_core.models.onednn import advice
 
     if missing := _missing_checkpoints(job):
         return _download_result(missing)
@@ -333,7 +334,8 @@ def model(job: Job) -> CheckResult:
         files = Checkpoint(spec.path, Path(spec.path), None).weight_files()
         size = sum((Path(spec.path) / name).stat().st_size for name in files)
         text += f": {human_bytes(size)}, complete"
-    return note(f"{text}; {spec.note}") if spec.note else ok(text)
+    notes = [one for one in (spec.note, advice(spec)) if one]
+    return note("; ".join([text, *notes])) if notes else ok(text)
 
 
 def methods(job: Job, cache: str) -> CheckResult:

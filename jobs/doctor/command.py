@@ -19,7 +19,7 @@ from jobs.doctor import checks
 from jobs.doctor.checks import CheckResult, Status, ok, problem
 from jobs.extras import how_to_install
 from jobs.run.locations import Locations
-from jobs.tracking.server import default_tracking_uri
+from jobs.tracking.runs import default_tracking_uri
 from pipeline.runtime.child import Child
 
 _STYLES: dict[Status, str] = {"ok": "green", "note": "yellow", "problem": "bold red"}

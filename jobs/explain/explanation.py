@@ -5,8 +5,9 @@ With C the questions that both results have, the difference of the means is
     mean_B - mean_A = (mean_A(C) - mean_A) + sum over C of (b - a) / |C| + (mean_B - mean_B(C))
 
 A question that only one result has contributes through its effect on that result's mean, a common
-question through its own score difference. Sums are exact fractions; printed points are rounded so
-that they still add up.
+question through its own score difference. All of these are scores by our strict rules. The file of
+a harness shows the harness's scores instead; what these differ from the strict ones is one more
+term. Sums are exact fractions; printed points are rounded so that they still add up.
 
 Against a published score, whose single answers are unknown, only one cause can be computed: the
 harness scores the same replies by other rules, and the run records that score beside ours. The
@@ -29,6 +30,7 @@ from jobs.explain.causes import (
     NOTHING,
     ONLY_A,
     ONLY_B,
+    RULE,
     SAME_INPUT,
     SCORED,
     TITLES,
@@ -165,6 +167,8 @@ def explained(first: Side, second: Side, num_examples: int = 10) -> Explanation:
     inputs = inputs_of(common, first, second, settings)
     causes = causes_of(common, inputs)
     means = [mean_of(scores) for scores in (a["score"], b["score"])]
+    printed = [_printed(side, rows) for side, rows in ((first, a), (second, b))]
+    shown = [mean_of(scores) for scores in printed]
     alike = [mean_of(common[f"score_{x}"]) for x in "ab"]
     fixed = (FAILED, SCORED, SAME_INPUT, *TITLES.values())
     combined = sorted({*causes} - {*fixed, LEFT, NOTHING})
@@ -176,16 +180,42 @@ def explained(first: Side, second: Side, num_examples: int = 10) -> Explanation:
         rows = common[causes == title]
         points = _sum(rows["score_b"]) - _sum(rows["score_a"])
         shares.append(_share(title, rows, points / max(1, len(common)), num_examples))
+    ruled = [
+        _by_rule(rows, scores, sign)
+        for rows, scores, sign in ((a, printed[0], -1), (b, printed[1], 1))
+    ]
+    by_rule = shown[1] - means[1] - (shown[0] - means[0])
+    shares.insert(-1, _share(RULE, pd.concat(ruled), by_rule, num_examples))
     return Explanation(
         first.cell.benchmark,
-        Result(first.facts.run_id, first.cell.name, means[0], len(a)),
-        Result(second.facts.run_id, second.cell.name, means[1], len(b)),
+        Result(first.facts.run_id, first.cell.name, shown[0], len(a)),
+        Result(second.facts.run_id, second.cell.name, shown[1], len(b)),
         len(common),
         tuple(shares),
         tuple(_not_recorded(first, second, common, inputs)),
         tuple(settings),
         tuple(_notes(first, second, inputs["frames"], settings)),
     )
+
+
+def _printed(side: Side, rows: pd.DataFrame) -> pd.Series:
+    """The scores that a result shows: the harness's for its own file, else the strict ones."""
+    return rows["harness_score"].fillna(rows["score"]) if side.is_import else rows["score"]
+
+
+def _by_rule(rows: pd.DataFrame, printed: pd.Series, sign: int) -> pd.DataFrame:
+    """Questions of one result that a harness scores otherwise than the strict rules.
+
+    Args:
+        rows: The questions.
+        printed: The harness's score of each.
+        sign: 1 to go from the strict score to the harness's, -1 for the other direction.
+    """
+    paired = rows.assign(
+        **{f"{name}_{x}": rows[name] for name in ("text", "choice", "answer") for x in "ab"},
+        **dict(zip(("score_a", "score_b"), (rows["score"], printed)[::sign], strict=True)),
+    )
+    return paired[paired["score_a"] != paired["score_b"]]
 
 
 def rounded_points(shares: Sequence[Fraction]) -> list[int]:
@@ -246,6 +276,9 @@ def _detail(row: dict[Any, Any], cause: str) -> str:
     if cause == FAILED:
         side = "a" if row["failed_a"] else "b"
         return f"{side.upper()} failed: {_text(row[f'error_{side}'])}"
+    if cause == RULE:
+        read = row["choice_a"]
+        return f"strictly read as {'none' if pd.isna(read) else LETTERS[int(read)]}"
     if cause == SCORED:
         for name, what in (("choice", "read as"), ("answer", "right is")):
             if both(name):
@@ -293,6 +326,9 @@ def _notes(
             f"The headline metric of {first.cell.benchmark}, the {headline.title}, is not defined "
             "for single questions; the accuracy is explained instead."
         )
+    for side in (first, second):
+        if side.is_import and side.facts.note:
+            yield f"{side.facts.note} Its score is the one that the harness shows."
     if not len(frames):
         yield "A and B have no question in common, so no other cause can be determined."
     hashed = all(side.job.get("hash_content") for side in (first, second))
@@ -329,11 +365,7 @@ def against_published(
     scores = [rows["score"], rows["harness_score"].fillna(rows["score"])]
     ours, by_harness, theirs = *map(mean_of, scores), Fraction(str(printed))
     sign = -1 if published_first else 1
-    paired = rows.assign(
-        **{f"{name}_{x}": rows[name] for name in ("text", "choice", "answer") for x in "ab"},
-        **dict(zip(("score_a", "score_b"), scores[::sign], strict=True)),
-    )
-    other = paired[paired["score_a"] != paired["score_b"]]
+    other = _by_rule(rows, scores[1], sign)
     results = (
         Result(side.facts.run_id, side.cell.name, ours, len(rows)),
         Result("printed by the papers", side.cell.name, theirs, None),
@@ -352,7 +384,7 @@ def against_published(
         second,
         len(rows),
         (
-            _share(SCORED, other, sign * (by_harness - ours), num_examples),
+            _share(RULE, other, sign * (by_harness - ours), num_examples),
             Share(LEFT, sign * (theirs - by_harness), len(rows)),
         ),
         ("prompts, frames, kept tokens, weights and replies of the printed number",),

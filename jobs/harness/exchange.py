@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
@@ -25,7 +25,7 @@ from jobs.harness.predictions import (
     write_vlmevalkit,
 )
 from jobs.report.compare import write_report
-from jobs.results.answer_columns import AnswerColumns, by_code
+from jobs.results.answer_columns import AnswerColumns
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
@@ -39,6 +39,7 @@ from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
 from tango_core.errors import InputError, MissingFileError
+from tango_core.local_files import parse_json, read_text
 
 logger = logging.getLogger(__name__)
 
@@ -183,8 +184,10 @@ def read_files(
         raise InputError(
             f"VLMEvalKit writes one file per benchmark, got {len(paths)}; import them one by one"
         )
+    about_run: Mapping[str, Any] = {}
     with in_one_line(benchmark.name, type(benchmark)):
         if harness == "lmms_eval":
+            about_run = _results_beside(paths[0])
             rows = read_lmms_eval(paths, benchmark, partial=about.partial)
             given_name = paths[0].absolute().parent.name
         else:
@@ -199,30 +202,46 @@ def read_files(
         retention=retention.get("retention", 1.0),
         protocol=about.benchmark.protocol + (SHOWN if about.benchmark.subtitles else ""),
     )
+    program = f"{_TITLES[harness]} {about_run.get('lmms_eval_version', '')}".strip()
     rows = rows.assign(cell=cell.name, method=method, retention=cell.retention)
     facts = JobFacts(
         run_id=run_id or given_name,
         kind="import",
         model=about.model or given_name,
         cells=(cell,),
-        num_frames=about.num_frames,
+        num_frames=about.num_frames or _num_frames(about_run),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        note=f"Answers of {cell.name} were read from {paths[0].name} of {_TITLES[harness]}.",
+        note=f"Answers of {cell.name} were read from {paths[0].name} of {program}.",
     )
     return rows, facts
 
 
+# Names of the number of frames in the model arguments of lmms-eval's models.
+_FRAMES = ("max_frames_num", "max_num_frames", "num_frames", "nframes")
+
+
+def _results_beside(samples: Path) -> Mapping[str, Any]:
+    """lmms-eval's summary of the run that logged some samples; empty if it is not beside them."""
+    path = samples.with_name(f"{samples.name.partition('_samples_')[0]}_results.json")
+    content = parse_json(read_text(path), str(path)) if path.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _num_frames(about_run: Mapping[str, Any]) -> int | None:
+    """Frames per clip, from the model arguments of a summary; `None` if they do not say."""
+    given = (about_run.get("config") or {}).get("model_args") or {}
+    if isinstance(given, str):
+        given = dict(one.split("=", 1) for one in given.split(",") if "=" in one)
+    stated = (str(given[name]) for name in _FRAMES if name in given)
+    return next((int(one) for one in stated if one.isdecimal()), None)
+
+
 def _answers_by_cell(run_dir: Path) -> dict[tuple[str, str], pd.DataFrame]:
     """Benchmark and cell -> its answers, with the columns that an export needs."""
-    found: dict[tuple[str, str], list[pd.DataFrame]] = {}
-    for table in parts_of(run_dir).whole_clips():
-        columns = AnswerColumns(table)
-        names = [name for name in _COLUMNS if name in columns.table.column_names]
-        frame = columns.table.select(names).to_pandas()
-        every = columns.known("cell").nonzero()[0]
-        for cell, rows in by_code(columns.cells, every):
-            found.setdefault(columns.cell_names[cell], []).append(frame.iloc[rows])
-    return {name: pd.concat(parts, ignore_index=True) for name, parts in found.items()}
+    tables = [AnswerColumns(table).table for table in parts_of(run_dir).whole_clips()]
+    parts = [one.select([n for n in _COLUMNS if n in one.column_names]) for one in tables]
+    frame = pd.concat([one.to_pandas() for one in parts], ignore_index=True)
+    return {(str(b), str(c)): own for (b, c), own in frame.groupby(["benchmark", "cell"])}
 
 
 def _job_of(run_dir: Path) -> Job:

@@ -9,13 +9,14 @@ it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` 
 
 lmms-eval: logged samples (`--log_samples`) are files `<date>_samples_<task>.jsonl` with one object
 per question: `doc_id`, `target`, `filtered_resps` (the reply; `resps` only if a filter changed it),
-`doc_hash`, `input`, and one object per metric (`save_results_samples` in
+`doc_hash`, `input` (the prompt), and one object per metric (`save_results_samples` in
 `lmms_eval/loggers/evaluation_tracker.py`; the metric objects are what `process_results` of a task
 returns). `doc_id` is the row of the table on the hub. Each benchmark states its part of these files
-(`LmmsEvalSamples`).
+(`LmmsEvalSamples`). Since 0.7 a single reply is logged without a list.
 
 Imported replies become rows of `answers/*.parquet`. They are scored by our strict rules under the
-benchmark's protocol, so that our runs and harness runs can be compared question by question.
+benchmark's protocol, so that our runs and harness runs can be compared question by question;
+`harness_score` holds the score that lmms-eval logged.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ import pyarrow as pa
 
 from pipeline.clips import ANSWER_QUESTIONS
 from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
+from pipeline.stages.answer_rows import prompt_digest
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
     LmmsEvalSamples,
@@ -47,6 +49,7 @@ from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_fa
 from tango_core.benchmarks.scoring.judge import judge
 from tango_core.benchmarks.tables import is_missing, read_rows
 from tango_core.errors import InputError
+from tango_core.types import Prompt
 
 
 @dataclass(frozen=True)
@@ -58,12 +61,16 @@ class Logged:
         row: Row of its question in the harness's question table.
         key: String that identifies the question; `None` if the file has none.
         reply: The reply; `None` if it is missing.
+        score: The harness's score of the reply, in [0, 1]; `None` if the file has none.
+        prompt: The text that the model was asked; `None` if the file has none.
     """
 
     where: str
     row: Hashable
     key: Hashable | None
     reply: str | None
+    score: float | None = None
+    prompt: str | None = None
 
 
 Question = tuple[Record, Hashable, Hashable | None]
@@ -76,7 +83,7 @@ def match_replies(
     benchmark: AnnotatedBenchmark,
     *,
     by_row_alone: bool,
-) -> dict[str, str | None]:
+) -> dict[str, Logged]:
     """Assign every reply to its question; returns question id -> reply.
 
     If all replies are in the order of the question table, the row decides. Otherwise the row is
@@ -100,7 +107,7 @@ def match_replies(
         if key is not None:
             by_key.setdefault(key, []).append(record)
     in_order = all(one.row in by_row and one.key in (None, by_row[one.row][1]) for one in logged)
-    replies: dict[str, str | None] = {}
+    replies: dict[str, Logged] = {}
     for one in logged:
         in_row = [by_row[one.row][0]] if one.row in by_row else []
         found = in_row
@@ -119,7 +126,7 @@ def match_replies(
                 f"{one.where}: a second reply to question {question_id} of {benchmark.name}; "
                 "import files of one run"
             )
-        replies[question_id] = one.reply
+        replies[question_id] = one
     return replies
 
 
@@ -310,7 +317,8 @@ def read_vlmevalkit(
         missing = is_missing(reply) and reply != ""
         logged.append(Logged(asks, index, key, None if missing else str(reply)))
     questions = ((r, r.index, _content(columns(r))) for r in benchmark.records())
-    replies = match_replies(logged, questions, benchmark, by_row_alone=False)
+    matched = match_replies(logged, questions, benchmark, by_row_alone=False)
+    replies = {name: one.reply for name, one in matched.items()}
     return answer_rows(replies, benchmark, path.stem, path, partial=partial)
 
 
@@ -441,10 +449,64 @@ def read_lmms_eval(
             while isinstance(reply, list):
                 reply = reply[0] if reply else None
             text = None if reply is None else str(reply)
-            logged.append(Logged(where, (match[1], doc_id), key, text))
-    replies = match_replies(logged, questions, benchmark, by_row_alone=facts.by_doc_id)
+            score, prompt = logged_score(sample), sample.get("input")
+            asked = prompt if isinstance(prompt, str) else None
+            logged.append(Logged(where, (match[1], doc_id), key, text, score, asked))
+    matched = match_replies(logged, questions, benchmark, by_row_alone=facts.by_doc_id)
     cell = paths[0].absolute().parent.name or "lmms_eval"
-    return answer_rows(replies, benchmark, cell, paths[0], partial=partial)
+    replies = {name: one.reply for name, one in matched.items()}
+    rows = answer_rows(replies, benchmark, cell, paths[0], partial=partial)
+    return rows.assign(
+        harness_score=rows["question_id"]
+        .map({name: one.score for name, one in matched.items()})
+        .astype("float64")
+        .fillna(rows["harness_score"]),
+        prompt_digest=rows["question_id"].map(_prompt_digests(matched, benchmark)),
+    )
+
+
+# Fields of a metric that state what was read from the reply, and what is right.
+_READ, _RIGHT = ("pred_answer", "parsed_pred"), ("answer", "gt_answer")
+
+
+def logged_score(sample: Mapping[str, Any]) -> float | None:
+    """Score of a logged sample, in [0, 1]: that of its first metric that states one."""
+    for name, metric in sample.items():
+        if isinstance(metric, bool | int | float) and name != "doc_id":
+            return float(metric)
+        if not isinstance(metric, dict):
+            continue
+        for stated in (metric.get("score"), metric.get("rating")):
+            if isinstance(stated, bool | int | float) and stated >= 0:
+                return float(stated)
+        read, right = (
+            next((str(metric[one]) for one in names if one in metric), None)
+            for names in (_READ, _RIGHT)
+        )
+        if read and right is not None:  # nothing read: scored at random by some tasks
+            return float(read.strip().lower() == right.strip().lower())
+    return None
+
+
+def _prompt_digests(
+    matched: Mapping[str, Logged], benchmark: AnnotatedBenchmark
+) -> dict[str, str | None]:
+    """Question id -> digest of its logged prompt, as runs record it; `None` if it is unknown.
+
+    A prompt that equals the one of our protocol has the digest of the latter, which also says what
+    stands before and after the clip.
+    """
+    protocol = benchmark.protocols["lmms_eval"]
+    found: dict[str, str | None] = {}
+    for record in benchmark.records():
+        one = matched.get(record.question.id)
+        # Subtitles in a prompt depend on the video, which may be missing.
+        if one is None or one.prompt is None or benchmark.subtitles:
+            continue
+        own = protocol.render(record.question)
+        same = one.prompt == own.before + own.after
+        found[record.question.id] = prompt_digest(own if same else Prompt("", one.prompt))
+    return found
 
 
 def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:

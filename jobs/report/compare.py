@@ -24,20 +24,13 @@ from jobs.report.shards import RunGroup, grouped, merged
 from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
 from jobs.report.tables.cells import cell_files
 from jobs.report.tables.paper import paper_table
+from jobs.results import quantities
 from jobs.results.baselines import full_index, with_baselines
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.comparisons import RightWrong, against_controls
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.measurements import add_reason, sorted_reasons
 from jobs.results.outcomes import compare_cells
-from jobs.results.quantities import (
-    CacheCounts,
-    Comparison,
-    FailureList,
-    FailureReason,
-    QuestionCounts,
-    are_ranked,
-)
 from jobs.results.summary import (
     Reduction,
     questions_asked,
@@ -109,7 +102,7 @@ class ComparedRuns:
             note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
             peak_gib=None,
         )
-        reasons: dict[tuple[str, str], FailureReason] = {}
+        reasons: dict[tuple[str, str], quantities.FailureReason] = {}
         for run in runs:
             for reason in run.reduction.measurements.failures():
                 add_reason(reasons, reason)
@@ -121,9 +114,9 @@ class ComparedRuns:
             mode=facts.mode,
             note=facts.note,
             skipped=facts.skipped,
-            counts=QuestionCounts.total(run.summary.counts for run in runs),
-            cache=CacheCounts.total(run.summary.cache for run in runs),
-            failures=FailureList.of(sorted_reasons(reasons.values())),
+            counts=quantities.QuestionCounts.total(run.summary.counts for run in runs),
+            cache=quantities.CacheCounts.total(run.summary.cache for run in runs),
+            failures=quantities.FailureList.of(sorted_reasons(reasons.values())),
             cells=self.cells,
         )
         return summary, facts
@@ -199,7 +192,7 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
     return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
 
 
-def _compare(pair: _Pair, other: _Pair) -> Comparison | None:
+def _compare(pair: _Pair, other: _Pair) -> quantities.Comparison | None:
     """The paired comparison of two cells."""
     (run, cell), (other_run, other_cell) = pair, other
     ours, theirs = (one.reduction.outcomes.get(cell.benchmark) for one in (run, other_run))
@@ -288,7 +281,9 @@ def _write_page(
     found: ComparedRuns, folder: Path, clips: Sequence[str] = (), *, several: bool = False
 ) -> Path:
     """Write the page with its plots, and `controls.md` if there is a control."""
-    controlled = against_controls(found.cells, found.answers) if are_ranked(found.cells) else ()
+    controlled = (
+        against_controls(found.cells, found.answers) if quantities.are_ranked(found.cells) else ()
+    )
     if controlled:
         table = controls_table(controlled).markdown()
         parts = [*control_sentences(controlled), table, CONTROLS_CAPTION]

@@ -148,15 +148,14 @@ def _problems(summary: RunSummary, cells: Sequence[CellSummary], notes: Sequence
     if counts.num_damaged:
         found.append(f"{counts.num_damaged:,} answers are about damaged clips.")
     found += notes
-    smallest = [
-        versus.paired.detectable_difference
-        for cell in cells
-        if (versus := cell.versus_full) and versus.paired and versus.paired.detectable_difference
-    ]
-    if smallest:
+    pairs = [cell.versus_full.paired for cell in cells if cell.versus_full]
+    known = [one for one in pairs if one and one.detectable_difference]
+    if known:
         found.append(
-            f"{counts.num_different or counts.num_scored:,} questions about {counts.num_clips:,} "
-            f"clips: a loss of less than about {percent(median(smallest), 0)} points can go unseen."
+            f"{max(one.num_questions for one in known):,} questions about "
+            f"{max(one.num_clips for one in known):,} clips: a loss of less than about "
+            f"{percent(median(one.detectable_difference or 0 for one in known), 0)} points can go "
+            "unseen."
         )
     unequal = dict.fromkeys(
         cell.series

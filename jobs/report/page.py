@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader
 
 from jobs.report import charts
-from jobs.report.formatting import (
-    DASH,
-    Html,
-    Table,
-    difference,
-    difference_interval,
-    escaped,
-    estimate_percent,
-    interval,
-    milliseconds,
-    p_value,
-    percent,
-    times,
-)
+from jobs.report import formatting as fmt
 from jobs.report.notes import CONTROLS_CAPTION, control_sentences, controls_table
 from jobs.report.overview import overview
 from jobs.report.plots import draw_forests, draw_plots, save_plots
-from jobs.report.tables.breakdowns import Breakdown, all_scores, breakdowns
-from jobs.report.tables.cells import cells_table, labels, tables_of_cells
+from jobs.report.tables.breakdowns import Groups, all_scores, breakdowns
+from jobs.report.tables.cells import cells_table, labels, prune_time, tables_of_cells
 from jobs.results.cell_summary import CellSummary, RunSummary, headline_title
 from jobs.results.comparisons import Answers, ControlledRetention
 from jobs.results.facts import JobFacts
@@ -36,6 +23,7 @@ from jobs.results.quantities import FailureList, rule_notes
 from jobs.units import human_age
 from jobs.viewer.links import list_link
 from tango_core.benchmarks import facts_of
+from tango_core.metrics import Estimate
 
 # Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
 VIEWER = "viewer/index.html"
@@ -104,17 +92,24 @@ def render_html(
     problems = [note for note in notes if note not in rules]
     has_full = any(cell.is_baseline for cell in cells)
 
-    def link(cell: CellSummary, groups: Sequence[tuple[str, str]]) -> str:
-        return failures_link(viewer, cell, groups, has_full=has_full)
+    def shown(cell: CellSummary, groups: Groups, one: Estimate | None) -> fmt.Html:
+        text = fmt.escaped(fmt.estimate_percent(one))
+        if one and (url := failures_link(viewer, cell, groups, has_full=has_full)):
+            text = fmt.Html(f'<a href="{fmt.escaped(url)}">{text}</a>')
+        share = round(36 * one.value) if one else 0
+        title = f"{fmt.interval(one)} %, n = {one.num_questions}" if one else "no question"
+        return fmt.Html(f'<span class="heat" style="--heat:{share}%" title="{title}">{text}</span>')
+
+    groups = breakdowns(cells, shown, lambda value, count: _with_small(value, f"n={count}"))
 
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
         title=f"{', '.join(dict.fromkeys(c.benchmark for c in cells))} with {facts.model}",
         facts=facts,
         size=_size(summary),
-        styles=Html(charts.STYLE),
-        light=Html(charts.variables(0)),
-        dark=Html(charts.variables(1)),
+        styles=fmt.Html(charts.STYLE),
+        light=fmt.Html(charts.variables(0)),
+        dark=fmt.Html(charts.variables(1)),
         overview=overview(summary, cells, problems, answers=answers, controlled=controlled),
         scores=[(name, score_table(own).html()) for name, own in tables_of_cells(cells)],
         headline=headline_title(cells),
@@ -127,7 +122,7 @@ def render_html(
         controls_caption=CONTROLS_CAPTION,
         plots=plots,
         forests=forests,
-        breakdowns=[(one.name, breakdown_table(one, link).html()) for one in breakdowns(cells)],
+        breakdowns=[(name, table.html()) for name, table in groups],
         clips=clips,
         viewer=viewer,
         latency=latency_table(cells),
@@ -136,7 +131,7 @@ def render_html(
         failures=failure_table(summary.failures),
         num_more=summary.failures.num_more,
         options=options_table(facts).html(),
-        provenance=Table(["what", "value"], provenance(facts, summary), 2).html(),
+        provenance=fmt.Table(["what", "value"], provenance(facts, summary), 2).html(),
         jobs=jobs,
     )
 
@@ -155,9 +150,13 @@ def _size(summary: RunSummary) -> str:
     return ", ".join(parts)
 
 
-def _with_small(text: str, small: str) -> Html:
+def _with_small(text: str, small: str) -> fmt.Html:
     """A number with a smaller text."""
-    return Html(f"{escaped(text)} <small>{escaped(small)}</small>") if small else escaped(text)
+    return (
+        fmt.Html(f"{fmt.escaped(text)} <small>{fmt.escaped(small)}</small>")
+        if small
+        else fmt.escaped(text)
+    )
 
 
 def _rounded(text: str) -> str:
@@ -165,23 +164,23 @@ def _rounded(text: str) -> str:
     return re.sub(r"(\d+\.\d+)", lambda match: f"{float(match[1]):.0f}", text)
 
 
-def _strip(cell: CellSummary) -> Html:
+def _strip(cell: CellSummary) -> fmt.Html:
     """The headline and its interval as a picture, with a line for the value of `full`."""
     score, versus = cell.headline, cell.versus_full
     if score is None:
-        return Html()
+        return fmt.Html()
     full = ""
     if versus and versus.paired:
         place = 100 * (score.value - versus.paired.difference)
         full = f'<i class="full" style="left:{place:.1f}%"></i>'
-    return Html(
+    return fmt.Html(
         f'<span class="strip"><i class="range" style="left:{100 * score.low:.1f}%;'
         f'width:{100 * (score.high - score.low):.1f}%"></i>{full}'
         f'<i class="dot" style="left:{100 * score.value:.1f}%"></i></span>'
     )
 
 
-def score_table(cells: Sequence[CellSummary]) -> Table:
+def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
     """The columns that readers need first; `cells_table` has all."""
     failed = any(cell.counts.num_failed for cell in cells)
     rows = []
@@ -189,64 +188,43 @@ def score_table(cells: Sequence[CellSummary]) -> Table:
         row: dict[str, object] = {
             "cell": label,
             f"{headline_title(cells)} %": _with_small(
-                estimate_percent(cell.headline), _rounded(interval(cell.headline))
+                fmt.estimate_percent(cell.headline),
+                _rounded(fmt.interval(cell.headline)),
             ),
             "95 % interval": _strip(cell),
         }
         for name, versus in cell.baselines.items():
             row[f"vs {name}, points"] = _with_small(
-                difference(versus), _rounded(difference_interval(versus))
+                fmt.difference(versus), _rounded(fmt.difference_interval(versus))
             )
-            row[f"p {name}" if cell.versus else "p"] = p_value(versus)
-        row["tokens %"] = percent(cell.equivalent_retention)
-        row["first token ms"] = milliseconds(cell.first_token_ms)
+            row[f"p {name}" if cell.versus else "p"] = fmt.p_value(versus)
+        row["tokens %"] = fmt.percent(cell.equivalent_retention)
+        if any(one.reads_question for one in cells):
+            row["prune ms"] = prune_time(cell)
+        row["first token ms"] = fmt.milliseconds(cell.first_token_ms)
         if failed:
             row["failed"] = str(cell.counts.num_failed)
         rows.append(row)
-    return Table.of(rows)
+    return fmt.Table.of(rows)
 
 
-def breakdown_table(
-    table: Breakdown, link: Callable[[CellSummary, Sequence[tuple[str, str]]], str]
-) -> Table:
-    """Scores by group; a number links to the questions behind it where there is a viewer."""
-    header = ["cell"]
-    header += [_with_small(value, f"n={count}") for value, count in table.columns]
-    header += [_with_small(table.mean, f"n={table.mean_count}")] if table.mean else []
-    rows = []
-    for cell, label, estimates in table.rows:
-        row: list[object] = [label]
-        for (value, _), one in zip(table.columns, estimates, strict=True):
-            text = escaped(estimate_percent(one))
-            if url := one and link(cell, table.groups_of(value)):
-                text = Html(f'<a href="{escaped(url)}">{text}</a>')
-            share = round(36 * one.value) if one else 0
-            title = f"{interval(one)} %, n = {one.num_questions}" if one else "no question"
-            row.append(
-                Html(f'<span class="heat" style="--heat:{share}%" title="{title}">{text}</span>')
-            )
-        rows.append([*row, *([percent(cell.macro)] if table.mean else [])])
-    return Table(header, rows)
-
-
-def latency_table(cells: Sequence[CellSummary]) -> Html | None:
+def latency_table(cells: Sequence[CellSummary]) -> fmt.Html | None:
     """Median and 90th percentile of every stage; `None` if nothing was measured."""
     stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
+    speed_ups = {"ttft_speedup": "TTFT speed-up", "first_token_speedup": "first token speed-up"}
+    every = [cell.versus_full for cell in cells]
+    shown = {key: v for key, v in speed_ups.items() if any(getattr(o, key, None) for o in every)}
     rows = []
     for label, cell in zip(labels(cells), cells, strict=True):
         texts: list[str] = []
         for stage in stages:
             time = cell.latency_ms.get(stage)
-            small = f"{milliseconds(time.p90)} n={time.n:,}" if time else ""
-            texts.append(_with_small(milliseconds(time.p50 if time else None), small))
-        versus = cell.versus_full
-        texts += [
-            times(getattr(versus, key, None)) for key in ("ttft_speedup", "first_token_speedup")
-        ]
+            small = f"{fmt.milliseconds(time.p90)} n={time.n:,}" if time else ""
+            texts.append(_with_small(fmt.milliseconds(time.p50 if time else None), small))
+        texts += [fmt.times(getattr(cell.versus_full, key, None)) for key in shown]
         rows.append([label, *texts])
     names = [stage.replace("_", " ") for stage in stages]
-    table = Table(["cell", *names, "TTFT speed-up", "first token speed-up"], rows)
-    return table.html() if stages else None
+    return fmt.Table(["cell", *names, *shown.values()], rows).html() if stages else None
 
 
 def encoder_limit(cells: Sequence[CellSummary]) -> str:
@@ -255,24 +233,24 @@ def encoder_limit(cells: Sequence[CellSummary]) -> str:
         vision = cell.p50("vision")
         if cell.is_baseline and cell.first_token_ms and vision:
             return (
-                f"Of the {milliseconds(cell.first_token_ms)} ms to the first token with all tokens "
-                f"the vision encoder takes {milliseconds(vision)} ms: a method that prunes behind "
+                f"Of {fmt.milliseconds(cell.first_token_ms)} ms to the first token with all tokens "
+                f"the encoder takes {fmt.milliseconds(vision)} ms: a method that prunes behind "
                 f"it is at most {cell.first_token_ms / vision:.2f} times as fast."
             )
     return ""
 
 
-def failure_table(failures: FailureList) -> Html | None:
+def failure_table(failures: FailureList) -> fmt.Html | None:
     """Reasons of failures; `None` if nothing failed."""
     rows = []
     for one in failures.reasons:
         examples = ", ".join(one.examples) + (" ..." if one.clips > len(one.examples) else "")
         rows.append([one.status, one.error, examples, str(one.clips), str(one.questions)])
     header = ["status", "reason", "first clips", "clips", "questions"]
-    return Table(header, rows, text_columns=3).html() if rows else None
+    return fmt.Table(header, rows, text_columns=3).html() if rows else None
 
 
-def options_table(facts: JobFacts) -> Table:
+def options_table(facts: JobFacts) -> fmt.Table:
     """Options of every method; cells with equal options share a row."""
     cells_of: dict[tuple[str, str], list[float]] = {}
     for cell in facts.cells:
@@ -283,10 +261,14 @@ def options_table(facts: JobFacts) -> Table:
         series = " ".join(word for word in cell.name.split(" ") if not word.startswith("r="))
         cells_of.setdefault((series, options), []).append(cell.retention)
     rows = [
-        [name, ", ".join(f"{100 * one:g}" for one in dict.fromkeys(shares)), options or DASH]
+        [
+            name,
+            ", ".join(f"{100 * one:g}" for one in dict.fromkeys(shares)),
+            options or fmt.DASH,
+        ]
         for (name, options), shares in cells_of.items()
     ]
-    return Table(["method", "tokens asked %", "options"], rows, text_columns=3)
+    return fmt.Table(["method", "tokens asked %", "options"], rows, text_columns=3)
 
 
 def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:

@@ -11,19 +11,8 @@ from pathlib import Path
 from statistics import fmean
 
 from jobs.report import charts
+from jobs.report import formatting as fmt
 from jobs.report.charts import Axis, Panel, axis_around
-from jobs.report.formatting import (
-    DASH,
-    Html,
-    Table,
-    corrected_p,
-    estimate_percent,
-    interval,
-    milliseconds,
-    percent,
-    points,
-    shortened,
-)
 from jobs.report.tables.cells import labels, tables_of_cells
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import Family, GroupDifference, families_of
@@ -52,8 +41,8 @@ class Plot:
 
     name: str
     caption: str
-    panels: Sequence[Html]
-    table: Table
+    panels: Sequence[fmt.Html]
+    table: fmt.Table
 
 
 def draw_plots(cells: Sequence[CellSummary]) -> list[Plot]:
@@ -121,7 +110,11 @@ def score_plot(cells: Sequence[CellSummary]) -> Plot | None:
     panels = []
     rows: dict[int, list[str]] = {}
     for cell, label in zip(cells, labels(cells), strict=True):
-        rows[id(cell)] = [label, estimate_percent(cell.headline), interval(cell.headline)]
+        rows[id(cell)] = [
+            label,
+            fmt.estimate_percent(cell.headline),
+            fmt.interval(cell.headline),
+        ]
     for benchmark, own in benchmarks.items():
         for costs_of in (_tokens, _time):
             title, costs = costs_of(own)
@@ -131,7 +124,10 @@ def score_plot(cells: Sequence[CellSummary]) -> Plot | None:
             front = pareto_front(places) if are_ranked(own) else []
             best = {id(known[at][0]) for at in front}
             for cell, x in zip(own, costs, strict=True):
-                rows[id(cell)] += [f"{x:.4g}" if x else DASH, "yes" if id(cell) in best else ""]
+                rows[id(cell)] += [
+                    f"{x:.4g}" if x else fmt.DASH,
+                    "yes" if id(cell) in best else "",
+                ]
             if len(known) > 1:
                 panels.append(_score_panel(benchmark, title, known, places, front, names, numbers))
     if not panels:
@@ -142,7 +138,7 @@ def score_plot(cells: Sequence[CellSummary]) -> Plot | None:
     entries.append((_RINGED, "no cell is better and cheaper"))
     header = ["cell", f"{headline_title(cells)} %", "95 % interval"]
     header += ["tokens %", "ringed", "ms", "ringed"]
-    table = Table(header, list(rows.values()))
+    table = fmt.Table(header, list(rows.values()))
     return Plot("score_vs_cost", _CAPTION, [*panels, charts.legend(entries)], table)
 
 
@@ -159,7 +155,7 @@ def _score_panel(
     front: Sequence[int],
     names: Mapping[int, str],
     numbers: Mapping[str, int],
-) -> Html:
+) -> fmt.Html:
     """Draw one benchmark: `full` as a band, the other cells as points with their intervals."""
     scores = [cell.headline for cell, _ in known if cell.headline]
     ends = [100 * end for score in scores for end in (score.low, score.high)]
@@ -187,7 +183,7 @@ def _score_panel(
         panel.line(
             [(place[0], 100 * score.low), (place[0], 100 * score.high)], f"range faint {kind}"
         )
-        name = f"{cell.name}: {percent(score.value)} % ({interval(score)})"
+        name = f"{cell.name}: {fmt.percent(score.value)} % ({fmt.interval(score)})"
         panel.mark(*place, series, name, shape=1 if cell.is_baseline else -1)
     return panel.svg()
 
@@ -220,17 +216,21 @@ def latency_plot(cells: Sequence[CellSummary]) -> Plot | None:
                 panel.box((end, end + ms), (row + 0.08, row + 0.4), kind)
                 end += ms
             cached = "" if "vision" in cell.latency_ms else " (vision from cache)"
-            name = shortened(label, charts.MOST_LETTERS - len(cached)) + cached
+            name = fmt.shortened(label, charts.MOST_LETTERS - len(cached)) + cached
             panel.text(8, panel.down(row) - 3, name)
-            panel.text(panel.across(end) + 4, panel.down(row + 0.36), milliseconds(end))
+            panel.text(panel.across(end) + 4, panel.down(row + 0.36), fmt.milliseconds(end))
         panels.append(panel.svg())
     bars = [f'<path class="bar s{STACKED.index(stage)}" d="M-9-5h18v10h-18z"/>' for stage in stages]
     rows_of = [
-        [label, *map(milliseconds, parts[id(cell)]), milliseconds(sum(parts[id(cell)]))]
+        [
+            label,
+            *map(fmt.milliseconds, parts[id(cell)]),
+            fmt.milliseconds(sum(parts[id(cell)])),
+        ]
         for label, cell in zip(labels(timed), timed, strict=True)
     ]
     legend = charts.legend(list(zip(bars, [_PER[stage] for stage in stages], strict=True)))
-    table = Table(["cell, ms", *stages, "sum"], rows_of)
+    table = fmt.Table(["cell, ms", *stages, "sum"], rows_of)
     return Plot("latency", "Where the time of one question goes", [*panels, legend], table)
 
 
@@ -259,7 +259,7 @@ class _Mark:
 
 def _rows_panel(
     title: str, rows: Sequence[str], marks: Sequence[_Mark], x: Axis, guide: float | None
-) -> Html:
+) -> fmt.Html:
     """Draw values with intervals in named rows.
 
     Args:
@@ -269,7 +269,7 @@ def _rows_panel(
         x: Scale; intervals may reach beyond it.
         guide: Value of a vertical line; `None` for none.
     """
-    names = {float(at): shortened(name, _LONGEST_VALUE + 6) for at, name in enumerate(rows)}
+    names = {float(at): fmt.shortened(name, _LONGEST_VALUE + 6) for at, name in enumerate(rows)}
     in_row = max([1, *(sum(mark.row // 1 == at // 1 for mark in marks) for at in names)])
     height = len(rows) * max(19, 7 + 6.0 * min(in_row, 6))
     left = 14 + 7.4 * max(map(len, names.values()))
@@ -326,7 +326,7 @@ def values_of(family: Family) -> dict[str, int]:
     return {value: counts[value] for value in sorted(most)}
 
 
-def forest_panels(family: Family, series: Series) -> list[Html]:
+def forest_panels(family: Family, series: Series) -> list[fmt.Html]:
     """Paired differences with 95 % intervals, a panel per series, one colour per retention.
 
     Filled points survive Holm's correction over the family; dotted intervals are based on too few
@@ -340,7 +340,10 @@ def forest_panels(family: Family, series: Series) -> list[Html]:
     ends = [0.0, *(100 * one.difference for one in paired)]
     ends += [100 * end for one in paired if not one.too_few_clips for end in (one.low, one.high)]
     x = axis_around(ends, f"{metric_title(family.members[0].cell, family.metric)}: points vs full")
-    rows = [*(f"{shortened(value, _LONGEST_VALUE)} {n:,}" for value, n in values.items()), "all"]
+    rows = [
+        *(f"{fmt.shortened(value, _LONGEST_VALUE)} {n:,}" for value, n in values.items()),
+        "all",
+    ]
     places = {value: at for at, value in enumerate(values)}
 
     def marks_of(members: Sequence[GroupDifference]) -> Iterator[_Mark]:
@@ -358,7 +361,7 @@ def forest_panels(family: Family, series: Series) -> list[Html]:
     def mark(row: int, cell: CellSummary, value: str, one: Comparison) -> _Mark:
         at = retentions.index(cell.retention_requested)
         place = row + (at + 1) / (len(retentions) + 1)
-        name = f"{cell.name}, {value}: {points(one.difference)}"
+        name = f"{cell.name}, {value}: {fmt.points(one.difference)}"
         figures = 100 * one.difference, 100 * one.low, 100 * one.high
         return _Mark(place, *figures, at, name, one.too_few_clips)
 
@@ -378,23 +381,27 @@ def forest_panels(family: Family, series: Series) -> list[Html]:
     return [*panels, charts.legend(entries)]
 
 
-def _table_of_differences(family: Family) -> Table:
+def _table_of_differences(family: Family) -> fmt.Table:
     rows = []
     for member in family.members:
         one = member.paired
-        ends = "too few clips" if one.too_few_clips else f"{points(one.low)} to {points(one.high)}"
+        ends = (
+            "too few clips"
+            if one.too_few_clips
+            else f"{fmt.points(one.low)} to {fmt.points(one.high)}"
+        )
         figures = [
             f"{one.num_questions:,}",
-            points(one.difference),
+            fmt.points(one.difference),
             ends,
-            corrected_p(member.p_value),
+            fmt.corrected_p(member.p_value),
         ]
         rows.append([member.cell.name, member.value, *figures])
     header = ["cell", family.group, "n", "vs full, points", "95 % interval", "p (Holm)"]
-    return Table(header, rows, text_columns=2)
+    return fmt.Table(header, rows, text_columns=2)
 
 
-def replicates_panels(found: Sequence[ReplicatedCell]) -> list[Html]:
+def replicates_panels(found: Sequence[ReplicatedCell]) -> list[fmt.Html]:
     """One panel per benchmark and retention, one row per method, one point per training.
 
     Methods are sorted by their mean over their retentions, the best one on top; controls are
@@ -425,7 +432,10 @@ def replicates_panels(found: Sequence[ReplicatedCell]) -> list[Html]:
                 control = one.cell.method in CONTROLS
                 for value in one.values:
                     figures = 100 * value, 100 * ends[0], 100 * ends[1]
-                    name, series = f"{one.cell.name}: {percent(value)}", 7 if control else 0
+                    name, series = (
+                        f"{one.cell.name}: {fmt.percent(value)}",
+                        7 if control else 0,
+                    )
                     marks.append(_Mark(row, *figures, series, name, hollow=control))
             panels.append(_rows_panel(f"{benchmark}, {100 * share:g} %", order, marks, x, full))
     return panels

@@ -7,16 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobs.report import charts
+from jobs.report import formatting as fmt
 from jobs.report.compare import ComparedRuns, compared_runs
-from jobs.report.formatting import (
-    DASH,
-    Table,
-    corrected_p,
-    difference_with_interval,
-    markdown_notes,
-    percent,
-    points,
-)
 from jobs.report.plots import replicates_panels
 from jobs.report.shards import recipe_of, told_apart
 from jobs.results.cell_summary import headline_title
@@ -63,7 +55,9 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
         raise InputError("the runs share no cell of a method or a control")
     names = told_apart([run.runs[0].facts.run_id for run in runs], run_dirs)
     storage = Storage.at(folder)
-    storage.write(NUMBERS_FILE, Table.of([_numbers(one, names) for one in found]).csv().encode())
+    storage.write(
+        NUMBERS_FILE, fmt.Table.of([_numbers(one, names) for one in found]).csv().encode()
+    )
     storage.write(FIGURE_FILE, charts.in_one_file(replicates_panels(found)).encode())
     several = len({one.cell.benchmark for one in found}) > 1
     sentences = [_sentence(level, several) for level in levels_of(found)]
@@ -83,11 +77,11 @@ def report_replicates(run_dirs: Sequence[Path], folder: Path) -> tuple[Path, lis
     parts = [
         "# One recipe, several trainings",
         "\n".join(f"{number}. `{name}`" for number, name in enumerate(names, 1)),
-        "\n".join(f"- {text}" for text in markdown_notes(sentences)),
+        "\n".join(f"- {text}" for text in fmt.markdown_notes(sentences)),
         f"![{title} by run and method]({FIGURE_FILE})",
-        replace(Table.of([_texts(one, blind) for one in found]), text_columns=2).markdown(),
+        replace(fmt.Table.of([_texts(one, blind) for one in found]), text_columns=2).markdown(),
         about,
-        *markdown_notes(_notes(runs, found)),
+        *fmt.markdown_notes(_notes(runs, found)),
     ]
     storage.write(TABLE_FILE, ("\n\n".join(parts) + "\n").encode())
     return folder / TABLE_FILE, sentences
@@ -106,18 +100,20 @@ def _texts(one: ReplicatedCell, blind: bool) -> dict[str, str]:
         "benchmark": one.cell.benchmark,
         "method": one.cell.series,
         "asked %": f"{100 * one.cell.retention_requested:g}",
-        "kept %": percent(one.kept),
-        **{f"run {index}": percent(value) for index, value in enumerate(one.values, 1)},
-        "mean": percent(one.mean),
-        "SD": percent(one.spread, 2),
-        "vs full": points(versus.difference if versus else None),
-        "vs best control": difference_with_interval(Comparison(getattr(against, "versus", None))),
-        "p (Holm)": corrected_p(against.p_value if against else None),
-        "better in": f"{one.verdicts.count('better')} of {number}" if one.control else DASH,
+        "kept %": fmt.percent(one.kept),
+        **{f"run {index}": fmt.percent(value) for index, value in enumerate(one.values, 1)},
+        "mean": fmt.percent(one.mean),
+        "SD": fmt.percent(one.spread, 2),
+        "vs full": fmt.points(versus.difference if versus else None),
+        "vs best control": fmt.difference_with_interval(
+            Comparison(getattr(against, "versus", None))
+        ),
+        "p (Holm)": fmt.corrected_p(against.p_value if against else None),
+        "better in": f"{one.verdicts.count('better')} of {number}" if one.control else fmt.DASH,
         **(
             {
-                "vs other question": difference_with_interval(Comparison(one.versus_blind)),
-                "p (Holm) of that": corrected_p(one.blind_p_value),
+                "vs other question": fmt.difference_with_interval(Comparison(one.versus_blind)),
+                "p (Holm) of that": fmt.corrected_p(one.blind_p_value),
             }
             if blind
             else {}
@@ -178,10 +174,10 @@ def _sentence(own: Sequence[ReplicatedCell], several: bool) -> str:
     best = max(own, key=lambda one: one.mean)
     where = f" on {best.cell.benchmark}" if several else ""
     correlations, firsts = agreement(own)
-    low, high = percent(min(best.values)), percent(max(best.values))
+    low, high = fmt.percent(min(best.values)), fmt.percent(max(best.values))
     parts = [
         f"At {100 * best.cell.retention_requested:g} %{where} {best.cell.series} is first on "
-        f"average ({percent(best.mean)}, from {low} to {high})"
+        f"average ({fmt.percent(best.mean)}, from {low} to {high})"
     ]
     alike = set(firsts) == {best.cell.series}
     parts.append(" and in every run." if alike else f"; by run: {', '.join(firsts)}.")

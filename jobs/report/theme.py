@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from PIL import Image
 
 _DPI = 160
 # Keyword arguments of matplotlib.
@@ -104,32 +102,21 @@ def handles_of(panels: Sequence[Axes]) -> dict[str, Artist]:
 
 
 def png(figure: Figure) -> bytes:
-    """Render the figure as PNG; dollar signs in names are not parsed as formulas.
-
-    Gives the same pixels as `Figure.savefig`, which draws every figure twice for its layout.
-    """
-    _without_formulas(figure)
-    canvas: Any = FigureCanvasAgg(figure)  # some of its methods are not typed
-    figure.set_dpi(_DPI)
-    canvas.draw()
-    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
-    stream = io.BytesIO()
-    drawn.save(stream, "png", dpi=(_DPI, _DPI))
-    return stream.getvalue()
+    """Render the figure as PNG; dollar signs in names are not parsed as formulas."""
+    return _rendered(figure, "png")
 
 
 def svg(figure: Figure) -> bytes:
     """Render the figure as SVG; equal figures give equal bytes."""
-    _without_formulas(figure)
+    return _rendered(figure, "svg", metadata={"Date": None})
+
+
+def _rendered(figure: Figure, form: str, **options: Any) -> bytes:
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     stream = io.BytesIO()
     FigureCanvasAgg(figure)
     colour = figure.get_facecolor()
     with rc_context({"svg.hashsalt": "tango"}):
-        figure.savefig(stream, format="svg", dpi=_DPI, facecolor=colour, metadata={"Date": None})
+        figure.savefig(stream, format=form, dpi=_DPI, facecolor=colour, **options)
     return stream.getvalue()
-
-
-def _without_formulas(figure: Figure) -> None:
-    """Disable the parsing of dollar signs as formulas in all texts."""
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)

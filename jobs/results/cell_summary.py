@@ -12,26 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from jobs.results import quantities
 from jobs.results.facts import SkippedMethod, WorkCounts
-from jobs.results.quantities import (
-    ByGroup,
-    CacheCounts,
-    Comparison,
-    CrossTable,
-    FailureList,
-    Json,
-    Latencies,
-    QuestionCounts,
-    Readings,
-    Throughput,
-    estimate_from_json,
-    estimate_of,
-    estimate_to_json,
-    fields_to_plain,
-    from_plain,
-    mapped,
-    with_counts,
-)
 from tango_core.benchmarks import facts_of
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
@@ -98,7 +80,11 @@ class CellSummary:
         first_token_ms: Whole time to the first token of a question: vision, pruning and language
             model. In profile mode the median of the sums, in throughput mode the sum of the
             medians; `None` where a part was not measured, such as vision of cached clips.
+        encoder_tflops: Mean cost of encoding a clip, with what merging inside the encoder saves;
+            `None` for cached clips.
         prefill_tflops: Mean cost of prefilling one question from nothing.
+        reads_question: Whether a clip is pruned once per question, so that `compress` in
+            `latency_ms` is the time of one question.
         peak_gib: Largest memory in GiB.
         peak_of: Whose memory: `"device"` or `"process"`.
         versus_full: Paired comparison with the unpruned baseline `full`.
@@ -130,10 +116,10 @@ class CellSummary:
     answered: float | None = None
     macro: float | None = None
     harness: float | None = None
-    scores_by: Mapping[str, ByGroup] = field(default_factory=dict)
-    cross: CrossTable = field(default_factory=dict)
-    counts: QuestionCounts = field(default_factory=QuestionCounts)
-    readings: Readings = field(default_factory=Readings)
+    scores_by: Mapping[str, quantities.ByGroup] = field(default_factory=dict)
+    cross: quantities.CrossTable = field(default_factory=dict)
+    counts: quantities.QuestionCounts = field(default_factory=quantities.QuestionCounts)
+    readings: quantities.Readings = field(default_factory=quantities.Readings)
     retention_requested: float
     retention_actual: float | None = None
     retention_with_newlines: float | None = None
@@ -142,14 +128,16 @@ class CellSummary:
     tokens_kept: int = 0
     tokens_with_newlines: int | None = None
     clip_text_tokens: int = 0
-    latency_ms: Latencies = field(default_factory=dict)
-    cache: CacheCounts = field(default_factory=CacheCounts)
-    throughput: Throughput = field(default_factory=Throughput)
+    latency_ms: quantities.Latencies = field(default_factory=dict)
+    cache: quantities.CacheCounts = field(default_factory=quantities.CacheCounts)
+    throughput: quantities.Throughput = field(default_factory=quantities.Throughput)
     first_token_ms: float | None = None
+    encoder_tflops: float | None = None
     prefill_tflops: float | None = None
+    reads_question: bool = False
     peak_gib: float | None = None
     peak_of: str | None = None
-    versus_full: Comparison | None = None
+    versus_full: quantities.Comparison | None = None
     questions_digest: str = ""
     run_id: str = ""
     model: str = ""
@@ -157,7 +145,7 @@ class CellSummary:
     input_size: str = ""
     llm_shape: tuple[int, int] | None = None
     checkpoint: str = ""
-    versus: Mapping[str, Comparison | None] = field(default_factory=dict)
+    versus: Mapping[str, quantities.Comparison | None] = field(default_factory=dict)
 
     @property
     def headline(self) -> Estimate | None:
@@ -170,7 +158,7 @@ class CellSummary:
         return self.scores.get(ACCURACY.name)
 
     @property
-    def headline_by(self) -> ByGroup:
+    def headline_by(self) -> quantities.ByGroup:
         """The headline by group of the questions."""
         return self.scores_by.get(self.metric, {})
 
@@ -180,7 +168,7 @@ class CellSummary:
         return self.method == BASELINE
 
     @property
-    def baselines(self) -> dict[str, Comparison | None]:
+    def baselines(self) -> dict[str, quantities.Comparison | None]:
         """The comparisons with `full` and with further baselines, by name."""
         return {BASELINE: self.versus_full, **self.versus}
 
@@ -194,20 +182,21 @@ class CellSummary:
         stats = self.latency_ms.get(stage)
         return None if stats is None else stats.p50
 
-    def to_json(self, *, with_run: bool = False) -> Json:
+    def to_json(self, *, with_run: bool = False) -> quantities.Json:
         """Plain data for `summary.json`.
 
         Args:
             with_run: Whether to add the run and all baselines, for a summary of several runs.
         """
-        data: Json = {}
-        for key, value in with_counts(fields_to_plain(self)).items():
+        data: quantities.Json = {}
+        for key, value in quantities.with_counts(quantities.fields_to_plain(self)).items():
             if key == "scores":
                 own = self.accuracy
                 data["accuracy"] = own and own.value
                 data["accuracy_ci95"] = own and [own.low, own.high]
                 data[key] = {
-                    name: estimate_to_json(one, "value") for name, one in self.scores.items()
+                    name: quantities.estimate_to_json(one, "value")
+                    for name, one in self.scores.items()
                 }
             elif key == "scores_by":
                 data["accuracy_by"] = _groups_to_json(self.scores_by.get(ACCURACY.name, {}))
@@ -225,33 +214,41 @@ class CellSummary:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], *, run_id: str, model: str) -> CellSummary:
         """Read a cell of a run's `summary.json`."""
-        counts = from_plain(QuestionCounts, data)
-        scores = mapped(estimate_from_json, data.get("scores") or {}, 1)
+        counts = quantities.from_plain(quantities.QuestionCounts, data)
+        scores = quantities.mapped(quantities.estimate_from_json, data.get("scores") or {}, 1)
         if not scores and data.get("accuracy") is not None:  # before there were other metrics
             asked = counts.num_scored or counts.num_questions
-            scores[ACCURACY.name] = estimate_of(data["accuracy"], data["accuracy_ci95"], asked)
+            scores[ACCURACY.name] = quantities.estimate_of(
+                data["accuracy"], data["accuracy_ci95"], asked
+            )
         by = {ACCURACY.name: data.get("accuracy_by") or {}, **(data.get("scores_by") or {})}
         named = {
             key: data.get(key, data.get(key.replace("accuracy", "score")))
             for key in _HEADLINE_KEYS.values()
         }
         versus = data.get("versus_full")
-        return from_plain(
+        return quantities.from_plain(
             cls,
             {**data, **named},
             counts=counts,
-            throughput=from_plain(Throughput, data.get("throughput") or {}),
+            throughput=quantities.from_plain(quantities.Throughput, data.get("throughput") or {}),
             scores=scores,
-            scores_by=mapped(estimate_from_json, {name: own for name, own in by.items() if own}, 3),
-            cross=mapped(estimate_from_json, named["accuracy_cross"] or {}, 4),
-            versus_full=None if versus is None else Comparison.from_json(versus),
+            scores_by=quantities.mapped(
+                quantities.estimate_from_json, {name: own for name, own in by.items() if own}, 3
+            ),
+            cross=quantities.mapped(
+                quantities.estimate_from_json, named["accuracy_cross"] or {}, 4
+            ),
+            versus_full=None if versus is None else quantities.Comparison.from_json(versus),
             run_id=run_id,
             model=model,
         )
 
 
-def _groups_to_json(groups: ByGroup, key: str = "accuracy") -> Json:
-    plain: Json = mapped(partial(estimate_to_json, key=key), groups, 2)
+def _groups_to_json(groups: quantities.ByGroup, key: str = "accuracy") -> quantities.Json:
+    plain: quantities.Json = quantities.mapped(
+        partial(quantities.estimate_to_json, key=key), groups, 2
+    )
     return plain
 
 
@@ -321,22 +318,22 @@ class RunSummary:
     mode: str = "throughput"
     note: str = ""
     skipped: tuple[SkippedMethod, ...] = ()
-    counts: QuestionCounts = field(default_factory=QuestionCounts)
-    latency_ms: Latencies = field(default_factory=dict)
-    cache: CacheCounts = field(default_factory=CacheCounts)
-    throughput: Throughput = field(default_factory=Throughput)
+    counts: quantities.QuestionCounts = field(default_factory=quantities.QuestionCounts)
+    latency_ms: quantities.Latencies = field(default_factory=dict)
+    cache: quantities.CacheCounts = field(default_factory=quantities.CacheCounts)
+    throughput: quantities.Throughput = field(default_factory=quantities.Throughput)
     work: WorkCounts | None = None
     peak_gib: float | None = None
     peak_of: str | None = None
-    failures: FailureList = field(default_factory=FailureList)
+    failures: quantities.FailureList = field(default_factory=quantities.FailureList)
     cells: tuple[CellSummary, ...]
 
-    def to_json(self) -> Json:
+    def to_json(self) -> quantities.Json:
         """Plain data for `summary.json`.
 
         The top level also holds the fields of the cell that the run is about, if there is one.
         """
-        run = with_counts(fields_to_plain(self))
+        run = quantities.with_counts(quantities.fields_to_plain(self))
         if self.runs:
             return {**run, "cells": [cell.to_json(with_run=True) for cell in self.cells]}
         cells, _ = run.pop("cells"), run.pop("runs")
@@ -355,11 +352,11 @@ class RunSummary:
             KeyError: If a key that every version wrote is missing.
         """
         run_id, model = data["run_id"], data["model"]
-        return from_plain(
+        return quantities.from_plain(
             cls,
             data,
-            counts=from_plain(QuestionCounts, data),
-            throughput=from_plain(Throughput, data.get("throughput") or {}),
+            counts=quantities.from_plain(quantities.QuestionCounts, data),
+            throughput=quantities.from_plain(quantities.Throughput, data.get("throughput") or {}),
             cells=tuple(
                 CellSummary.from_json(cell, run_id=run_id, model=model) for cell in data["cells"]
             ),

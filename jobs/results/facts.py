@@ -35,6 +35,7 @@ class CellFacts:
             that enters it, in (0, 1]; `None` when nothing is dropped inside the language model.
         protocol: Whose prompts and answer rules were used; "" if unknown.
         cache: Directory of the token cache that it read; "" if unknown.
+        reads_question: Whether it prunes a clip once per question.
     """
 
     name: str
@@ -45,6 +46,7 @@ class CellFacts:
     layer_shares: tuple[float, ...] | None = None
     protocol: str = ""
     cache: str = ""
+    reads_question: bool = False
 
     def __post_init__(self) -> None:
         """Check that every share of tokens is in (0, 1]."""

@@ -10,17 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from jobs.results import quantities
 from jobs.results.answer_columns import FAILED_BIT, OK, UNPARSED, AnswerColumns, Mask, Values
 from jobs.results.facts import CellFacts
-from jobs.results.quantities import (
-    CacheCounts,
-    FailureReason,
-    Latencies,
-    LatencyStats,
-    QuestionCounts,
-    Readings,
-    Throughput,
-)
 from pipeline.progress.parts import Codes
 from tango_core.flops import lengths_per_layer, prefill_flops
 from tango_core.models.base import LLMShape
@@ -52,6 +44,8 @@ END_TO_END = {
     "answer_from_file": (VIDEO_DECODE_MS, *FIRST_TOKEN, TEXT_DECODE_MS),
     "answer_from_cache": ("cache_read_ms", "ttft_ms", TEXT_DECODE_MS),
 }
+# Times of `compress` for the later questions of a clip.
+_LATER = "compress for later questions"
 _STAGES = (*CLIP_STAGES, *QUESTION_STAGES, *END_TO_END)
 _TOKENS = ("tokens_total", "tokens_kept", "tokens_with_newlines", "clip_text_tokens")
 _NUM_EXAMPLES, _SEARCHED, _EXAMPLE_LENGTH = 2, 100, 40
@@ -95,7 +89,7 @@ class Measurements:
         self._rules: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._unread: defaultdict[int, list[str]] = defaultdict(list)
         self._harness: defaultdict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
-        self._reasons: dict[tuple[str, str], FailureReason] = {}
+        self._reasons: dict[tuple[str, str], quantities.FailureReason] = {}
         # Stage -> cell and milliseconds of measurements, part by part.
         self._times: defaultdict[str, list[tuple[Codes, Values]]] = defaultdict(list)
         self._random, self._share, self._num_rows = np.random.default_rng(0), 1.0, 0
@@ -154,6 +148,12 @@ class Measurements:
         computed, paying = _first(clips, missed), _first(clips, reached)
         for stage, column in CLIP_STAGES.items():
             self._measure(stage, cells[computed], answers.numbers(column)[computed])
+        # Methods that read the question prune a clip once per text; equal texts have one time.
+        ms = answers.numbers(CLIP_STAGES["compress"])
+        _, values = np.unique(ms, return_inverse=True)
+        later = np.setdiff1d(_first(clips * (len(values) + 1) + values, missed), computed)
+        self._measure(_LATER, cells[later], ms[later])
+        self._sum("encode_tflops", cells[computed], answers.numbers("encode_tflops")[computed])
         once = _first(answers.clips, missed)
         for stage in self._shared:
             ms = answers.numbers(CLIP_STAGES[stage])[once]
@@ -227,7 +227,7 @@ class Measurements:
         for clip, status, error, count in _counted(*(own[failed] for own in codes)):
             text = str(errors[1][error] or "") if error >= 0 else ""
             name = answers.clip_names[clip][1]
-            own = FailureReason(str(statuses[1][status]), text, 1, count, (name,))
+            own = quantities.FailureReason(str(statuses[1][status]), text, 1, count, (name,))
             add_reason(self._reasons, own)
 
     def _add_confusions(
@@ -246,7 +246,7 @@ class Measurements:
                 key = value, rights[one], choices[other] if other >= 0 else None
                 self.confusions[names[cell]][key] += count
 
-    def totals(self, cell: Cell | None) -> dict[str, Any]:
+    def totals(self, cell: Cell | None, *, reads_question: bool = False) -> dict[str, Any]:
         """Fields of the summary of a cell; `None` for all cells together.
 
         Tokens are summed over the clips that were encoded; `tokens_with_newlines` is `None` where
@@ -259,10 +259,12 @@ class Measurements:
             found["tokens_with_newlines"] = None
         return {
             **found,
-            "cache": CacheCounts(self._total("n_hit", wanted), self._total("n_miss", wanted)),
+            "cache": quantities.CacheCounts(
+                self._total("n_hit", wanted), self._total("n_miss", wanted)
+            ),
             "peak_gib": max((peak for peak, _ in peaks), default=None),
             "peak_of": peaks[0][1] if peaks else None,
-            "latency_ms": self._latencies(wanted, shared=cell is None),
+            "latency_ms": self._latencies(wanted, cell is None, reads_question),
         }
 
     def _numbers(self, cell: Cell | None) -> list[int]:
@@ -273,13 +275,16 @@ class Measurements:
         return sum(self._sums[name][one] for one in cells)
 
     def throughput(
-        self, cell: Cell | None, counts: QuestionCounts | None = None, wall_s: float | None = None
-    ) -> Throughput:
+        self,
+        cell: Cell | None,
+        counts: quantities.QuestionCounts | None = None,
+        wall_s: float | None = None,
+    ) -> quantities.Throughput:
         """Rates over the wall time of the whole run; cells of a sweep overlap and have none."""
         wanted = self._numbers(cell)
         seconds = self._total("generated_ms", wanted) / 1000
         wall = wall_s if wall_s is not None and math.isfinite(wall_s) and wall_s > 0 else None
-        return Throughput(
+        return quantities.Throughput(
             wall_s=wall,
             clips_per_s=counts.num_clips / wall if wall and counts else None,
             questions_per_s=counts.num_questions / wall if wall and counts else None,
@@ -300,21 +305,31 @@ class Measurements:
         )
         return total / sum(count for *_, count in lengths) / 1e12
 
-    def _latencies(self, cells: Sequence[int], *, shared: bool) -> dict[str, LatencyStats]:
+    def encoder_tflops(self, cell: Cell) -> float | None:
+        """Mean cost of encoding a clip, in TFLOPs; `None` if unknown."""
+        wanted = self._numbers(cell)
+        count = self._total("n_encode_tflops", wanted)
+        return float(self._total("encode_tflops", wanted) / count) if count else None
+
+    def _latencies(
+        self, cells: Sequence[int], shared: bool, reads_question: bool
+    ) -> dict[str, quantities.LatencyStats]:
         found = {}
         for stage in _STAGES:
-            name, wanted = stage, cells
+            names, wanted = [stage], cells
             if shared and stage in self._shared:
-                name, wanted = f"shared {stage}", [0]
-            count = self._total(f"n_{name}", wanted)
-            parts = self._times[name]
+                names, wanted = [f"shared {stage}"], [0]
+            if reads_question and stage == "compress":
+                names.append(_LATER)
+            count = sum(self._total(f"n_{name}", wanted) for name in names)
+            parts = [part for name in names for part in self._times[name]]
             if not shared:
                 parts = [(own, ms[own == wanted[0]]) for own, ms in parts]
             ms = np.concatenate([np.empty(0), *(ms for _, ms in parts)])
             if count and len(ms):
-                mean = self._total(name, wanted) / count
+                mean = sum(self._total(name, wanted) for name in names) / count
                 p50, p90, p95 = np.quantile(ms, [0.5, 0.9, 0.95]).tolist()
-                found[stage] = LatencyStats(p50, p90, p95, float(mean), int(count))
+                found[stage] = quantities.LatencyStats(p50, p90, p95, float(mean), int(count))
         return found
 
     def harness_scores(self, cell: Cell) -> list[tuple[int, float, int]]:
@@ -322,18 +337,18 @@ class Measurements:
         own = self._harness[self.cells.get(cell, -1)]
         return [(group, *found) for group, found in sorted(own.items())]
 
-    def readings(self, cell: Cell) -> Readings:
+    def readings(self, cell: Cell) -> quantities.Readings:
         """How the replies of a cell were read."""
         number = self.cells.get(cell, -1)
         examples = tuple(dict.fromkeys(self._unread[number]))[:_NUM_EXAMPLES]
-        return Readings(dict(self._rules[number].most_common()), examples)
+        return quantities.Readings(dict(self._rules[number].most_common()), examples)
 
-    def failures(self) -> list[FailureReason]:
+    def failures(self) -> list[quantities.FailureReason]:
         """Why answers failed, the reason with the most clips first."""
         return sorted_reasons(self._reasons.values())
 
 
-def first_token_ms(latency: Latencies) -> float | None:
+def first_token_ms(latency: quantities.Latencies) -> float | None:
     """Whole time to the first token from the latencies of a cell; see `CellSummary`."""
     if "first_token" in latency:
         return latency["first_token"].p50
@@ -341,11 +356,13 @@ def first_token_ms(latency: Latencies) -> float | None:
     return sum(parts) if len(parts) == 3 else None
 
 
-def add_reason(found: dict[tuple[str, str], FailureReason], new: FailureReason) -> None:
+def add_reason(
+    found: dict[tuple[str, str], quantities.FailureReason], new: quantities.FailureReason
+) -> None:
     """Add to the reasons of failures, by status and error; clips count anew."""
     key = new.status, new.error
-    known = found.get(key, FailureReason(*key, 0, 0, ()))
-    found[key] = FailureReason(
+    known = found.get(key, quantities.FailureReason(*key, 0, 0, ()))
+    found[key] = quantities.FailureReason(
         *key,
         clips=known.clips + new.clips,
         questions=known.questions + new.questions,
@@ -353,7 +370,7 @@ def add_reason(found: dict[tuple[str, str], FailureReason], new: FailureReason) 
     )
 
 
-def sorted_reasons(reasons: Iterable[FailureReason]) -> list[FailureReason]:
+def sorted_reasons(reasons: Iterable[quantities.FailureReason]) -> list[quantities.FailureReason]:
     """Reasons with the most clips first."""
     return sorted(reasons, key=lambda reason: (-reason.clips, reason.error))
 

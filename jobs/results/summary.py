@@ -28,7 +28,6 @@ from jobs.results.measurements import Measurements, first_token_ms
 from jobs.results.outcomes import Bits, Outcomes, compare_cells, question_keys
 from jobs.results.quantities import FailureList, QuestionCounts
 from pipeline.clips import FAILED
-from pipeline.progress.answers import read_answers as read_all
 from pipeline.progress.parts import AnswerParts, Digests, is_in
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
@@ -38,8 +37,8 @@ from tango_core.errors import MissingFileError
 SUMMARY_FILE = "summary.json"
 
 
-def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
-    """Reduce the answers of a run to its numbers.
+def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
+    """Make a run's summary of its reduced answers.
 
     Scores are strict: a question that failed, or whose reply names no option or span, counts as
     wrong. `accuracy_answered` counts neither. Questions without a known answer count in none of the
@@ -52,22 +51,17 @@ def summarize(answers: pd.DataFrame, facts: JobFacts) -> RunSummary:
     clip's first question, which pays for the prefix; in profile mode every question counts.
 
     Args:
-        answers: One row per (benchmark, cell, question), with the columns of `answers/*.parquet`;
-            rows of one clip stay in the order of its questions.
+        reduction: The run's answers; rows of one clip stay in the order of its questions.
         facts: What the run says about itself; cells without a row get a summary too.
 
     Returns:
         The run's totals and one summary per cell of `facts`, in order. In a profile that `tango
         evaluate` made, the totals are those of the method, without the cell of all tokens.
     """
-    return summarize_reduced(reduce_table(answers, facts.mode), facts)
-
-
-def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
-    """`summarize` of answers that were read before."""
     cells = tuple(_summarize_cell(reduction, cell, facts) for cell in facts.cells)
     measured, counts = reduction.measurements, _run_counts(reduction)
-    total = measured.totals(None)
+    reading = any(cell.reads_question for cell in facts.cells)
+    total = measured.totals(None, reads_question=reading)
     about: RunSummary | CellSummary | None = main_cell(cells, facts.kind)
     whole = RunSummary(
         run_id=facts.run_id,
@@ -92,29 +86,9 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
     return replace(whole, **{name: getattr(about, name) for name in of_cell})
 
 
-def read_answers(run_dir: Path) -> pd.DataFrame:
-    """Read and check all of `answers/*.parquet` at once, for runs that fit into memory.
-
-    Raises:
-        DamagedFileError: If a file is damaged.
-        FileNotFoundError: If there are none.
-        ValueError: If one of them is damaged.
-    """
-    answers: pd.DataFrame = read_all(parts_of(run_dir).storage).to_pandas()
-    return answers
-
-
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
     """The questions whose clip or answer failed, as `failures.parquet` lists them."""
     return answers[answers["status"].isin(FAILED)].reset_index(drop=True)
-
-
-def write_summary(run_dir: Path) -> RunSummary:
-    """Read `facts.json` and the answers of a run directory, write its `summary.json`."""
-    facts = JobFacts.load(run_dir)
-    summary = summarize_reduced(reduce_runs([run_dir], facts.mode), facts)
-    save_summary(summary, run_dir)
-    return summary
 
 
 def save_summary(summary: RunSummary, folder: Path) -> None:
@@ -128,7 +102,7 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
     key = (cell.benchmark, cell.name)
     measured, headline = reduction.measurements, outcomes.metrics[0]
-    totals = measured.totals(key)
+    totals = measured.totals(key, reads_question=cell.reads_question)
     if totals["peak_gib"] is None:
         totals["peak_gib"] = facts.peak_gib
     counted = {metric: outcomes.count(metric, cell.name) for metric in outcomes.metrics}
@@ -169,6 +143,8 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         equivalent_retention=None if actual is None else actual * cell.mean_layer_share,
         throughput=measured.throughput(key),
         first_token_ms=first_token_ms(totals["latency_ms"]),
+        encoder_tflops=measured.encoder_tflops(key),
+        reads_question=cell.reads_question,
         prefill_tflops=measured.prefill_tflops(cell, facts.llm),
         versus_full=versus_full,
         questions_digest=outcomes.digest(cell.name),
@@ -238,13 +214,6 @@ class Reduction:
                     name, profile=self.profile, measurements=self.measurements
                 )
             self.outcomes[name].add(answers)
-
-
-def reduce_table(answers: pd.DataFrame, mode: str, confusion: str = "") -> Reduction:
-    """Reduce answers that are in memory."""
-    reduction = Reduction(mode, confusion)
-    reduction.add(pa.Table.from_pandas(answers, preserve_index=False))
-    return reduction
 
 
 def reduce_runs(

@@ -25,8 +25,9 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult, Kind
 from jobs.run.progress import Display, JsonEvents
 from jobs.run.run_dirs import find_run, finished_of_round, make_run_dir, new_run_dir, unfinished_run
+from jobs.tracking.contents import VIEW
 from jobs.tracking.live import LiveRun
-from jobs.tracking.server import is_remote
+from jobs.tracking.runs import is_remote
 from pipeline.metrics import JobBoard
 from pipeline.redaction import redacted
 from pipeline.runtime.stopping import at_stop
@@ -143,8 +144,8 @@ def run_job(
             display.say(line)
         with local_copy(run_dir, sent=lambda name: False) as folder:
             tracked = live.finish(folder)
-    if tracked:
-        display.say(f"MLflow:  {where(live.uri, tracked)}")
+    for line in where(live.uri, tracked, live.experiment) if tracked else ():
+        display.say(line)
     code = exit_code(job, done, run_dir)
     if events:
         events.finished(code, summary, tracked)
@@ -210,13 +211,17 @@ def run_dir_of(job: Job, built: BuiltJob, locations: Locations) -> Place:
     return new_run_dir(job, output, methods=methods, open_storage=open_storage)
 
 
-def where(tracking_uri: str, run_id: str) -> str:
-    """How to view a run: its page on a server, or the command that opens a local store."""
-    uri = redacted(tracking_uri)
-    # Link the run, because the page of the experiment opens with traces.
+def where(tracking_uri: str, run_id: str, experiment: str) -> list[str]:
+    """How to view a run and the scores of all runs in MLflow, in lines."""
+    uri = redacted(tracking_uri).rstrip("/")
+    # Links, because MLflow opens an experiment with traces, and its list without metrics.
+    scores = f"#/experiments/{experiment}/runs?viewStateShareKey={VIEW}"
     if is_remote(uri):
-        return f"{uri.rstrip('/')}/#/runs/{run_id}"
-    return f"mlflow ui --backend-store-uri {uri}"
+        return [f"MLflow:  {uri}/#/runs/{run_id}", f"scores:  {uri}/{scores}"]
+    return [
+        f"MLflow:  mlflow ui --backend-store-uri {uri}",
+        f"scores:  http://127.0.0.1:5000/{scores}",
+    ]
 
 
 def counted(job_result: JobResult) -> str:

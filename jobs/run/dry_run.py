@@ -48,6 +48,7 @@ from tango_core.errors import UserError
 from tango_core.models import load_encoder, load_language_model
 from tango_core.models.base import ModelSpec, VisionEncoder
 from tango_core.models.language.engine import LayoutAndEngine, NativeEngine
+from tango_core.models.onednn import advice
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def dry_run(
         print(json.dumps(estimates[0] if len(estimates) == 1 else estimates, indent=2))
     else:
         for one in estimates:
-            text = f"\n{one['model']}\n{render(one)}"
+            text = "\n".join(["", *filter(None, (one["model"], one["advice"])), render(one)])
             console.print(text, markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -122,6 +123,7 @@ def estimate_job(job: Job, kind: Kind, locations: Locations, how: DryRun) -> dic
 
     return {
         "model": plan.model.name,
+        "advice": advice(plan.model),
         "counts": asdict(counts),
         "prompt_tokens": round(sum(one.prompt * counts.questions for one in cells)),
         "cache_bytes": round(total_bytes(cells, counts.missing)),

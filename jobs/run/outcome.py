@@ -238,6 +238,7 @@ def _facts_of_cell(benchmark: Benchmark, planned: PlannedMethod, num_layers: int
         layer_shares=pruner.layer_shares(num_layers) if pruner else None,
         protocol=benchmark.protocol.name,
         cache=planned.cache,
+        reads_question=planned.method.compressor.question_field is not None,
     )
 
 

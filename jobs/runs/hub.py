@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 from huggingface_hub import (
-    DatasetCard,
     DatasetCardData,
     EvalResultEntry,
     constants,
@@ -71,7 +69,7 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
         if Path(recipe["model"].get(key) or "/no/such").exists():
             del recipe["model"][key]
     texts = {
-        dataset / "README.md": str(_card(facts, summary, job)),
+        dataset / "README.md": _card(facts, summary, job),
         dataset / "recipe.yaml": _yaml(recipe),
         dataset / SUMMARY_FILE: (run_dir / SUMMARY_FILE).read_text(encoding="utf-8"),
     }
@@ -95,50 +93,44 @@ def _yaml(content: object) -> str:
     return yaml.safe_dump(redacted_inside(content), sort_keys=False, allow_unicode=True)
 
 
-def _card(facts: JobFacts, summary: RunSummary, job: Job) -> DatasetCard:
+def _card(facts: JobFacts, summary: RunSummary, job: Job) -> str:
     """The card: metadata, table of the cells, and where the numbers are from."""
-    benchmarks = [facts_of(name) for name in dict.fromkeys(cell.benchmark for cell in facts.cells)]
-    releases = [one.releases[0] for one in benchmarks if one.releases]
-    answers = {"config_name": "answers", "data_files": "answers/*.parquet"}
-    title = f"{facts.model} on {', '.join(dict.fromkeys(c.benchmark for c in facts.cells))}"
+    names = list(dict.fromkeys(cell.benchmark for cell in facts.cells))
+    releases = [release for name in names for release in facts_of(name).releases[:1]]
+    title = f"{facts.model} on {', '.join(names)}"
     data = DatasetCardData(
         pretty_name=f"tango-video: {title}",
         tags=_TAGS,
         source_datasets=[release.repository for release in releases] or None,
-        configs=[answers],
+        configs=[{"config_name": "answers", "data_files": "answers/*.parquet"}],
     )
-    notes = [*([facts.note] if facts.note else []), *unread_notes(summary.cells)]
-    lines = [
-        f"# {title}",
-        "Scores of pruning methods, each from one decode and one vision-encoder pass per clip, "
-        "and all answers (`answers/`, one row per question and method).",
-        cells_table(summary.cells, brief=True).markdown(),
-        *markdown_notes(notes),
-        "## Provenance",
-        Table(["", ""], list(_provenance(facts, job)), text_columns=2).markdown(),
-        "`tango sweep recipe.yaml` repeats the run, with `benchmark.root` set to the benchmark's "
-        "files.",
-        *(f"Questions and options: {r.repository}, licence: {r.licence}." for r in releases),
-    ]
-    return DatasetCard(f"---\n{data}\n---\n\n" + "\n\n".join(lines) + "\n")
-
-
-def _provenance(facts: JobFacts, job: Job) -> Iterator[tuple[str, str]]:
-    protocols = dict.fromkeys(cell.protocol for cell in facts.cells if cell.protocol)
-    values = {
+    provenance = {
         "model": facts.model,
         "checkpoint": facts.checkpoint,
-        "frames per clip": str(facts.num_frames or ""),
-        "protocol": ", ".join(protocols),
-        "limit of clips": str(job.limit or ""),
-        "shard": job.shard or "",
+        "frames per clip": facts.num_frames,
+        "protocol": ", ".join(dict.fromkeys(cell.protocol for cell in facts.cells)),
+        "limit of clips": job.limit,
+        "shard": job.shard,
         "dtype": facts.dtype,
         "device": facts.device,
         "date": facts.started_at[:10],
         "commit of tango-video": facts.git_commit,
         **facts.versions,
     }
-    yield from ((name, value) for name, value in values.items() if value)
+    rows = [(name, str(value)) for name, value in provenance.items() if value]
+    lines = [
+        f"# {title}",
+        "Scores of pruning methods, each from one decode and one vision-encoder pass per clip, "
+        "and all answers (`answers/`, one row per question and method).",
+        cells_table(summary.cells, brief=True).markdown(),
+        *markdown_notes([*([facts.note] if facts.note else []), *unread_notes(summary.cells)]),
+        "## Provenance",
+        Table(["", ""], rows, text_columns=2).markdown(),
+        "`tango sweep recipe.yaml` repeats the run, with `benchmark.root` set to the benchmark's "
+        "files.",
+        *(f"Questions and options: {r.repository}, licence: {r.licence}." for r in releases),
+    ]
+    return f"---\n{data}\n---\n\n" + "\n\n".join(lines) + "\n"
 
 
 def _entry(
@@ -147,13 +139,19 @@ def _entry(
     """The result of a cell; `None` if it is not one of a hub checkpoint on a whole benchmark."""
     benchmark, entry = facts_of(cell.benchmark), MODELS.get(job.model.name)
     checkpoint = job.model.path or (entry.path if entry else None)
-    whole = benchmark.splits.get(_split_of(cell, job)) == cell.counts.num_questions
+    (split,) = (one.split for one in job.all_benchmarks if one.name == cell.benchmark)
+    whole = benchmark.splits.get(split) == cell.counts.num_questions
     if not (benchmark.releases and whole and cell.headline and checkpoint):
         return None
     if Path(checkpoint).exists():
         return None
-    tokens = percent(cell.equivalent_retention)
-    failed = f", {cell.counts.num_failed} questions failed" if cell.counts.num_failed else ""
+    notes = [
+        f"{cell.name}, {percent(cell.equivalent_retention)} % of the visual tokens",
+        *([f"{facts.num_frames} frames"] if facts.num_frames else []),
+        *([f"protocol {cell.protocol}"] if cell.protocol else []),
+        f"{cell.metric} in %, tango-video {facts.versions.get('tango-video', 'unknown')}",
+        *([f"{cell.counts.num_failed} questions failed"] if cell.counts.num_failed else []),
+    ]
     return EvalResultEntry(
         dataset_id=benchmark.releases[0].repository,
         task_id="default",
@@ -161,11 +159,5 @@ def _entry(
         date=facts.started_at[:10] or None,
         source_url=page_of(repository, "dataset") if repository else None,
         source_name="tango-video: answers" if repository else None,
-        notes=f"{cell.name}, {tokens} % of the visual tokens, {cell.num_frames} frames, protocol "
-        f"{cell.protocol}, {cell.metric} in %, tango-video {facts.versions.get('tango-video')}"
-        f"{failed}",
+        notes=", ".join(notes),
     )
-
-
-def _split_of(cell: CellSummary, job: Job) -> str:
-    return next(one.split for one in job.all_benchmarks if one.name == cell.benchmark)

@@ -18,8 +18,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
 from jobs.report.formatting import Table
-from jobs.submit.package import write_package
-from jobs.submit.request import Request
+from jobs.submit.request import Request, write_package
 from pipeline.errors import ClusterError
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.redaction import redacted
@@ -201,7 +200,6 @@ class Head:
                         submission_id=tried,
                         runtime_env={**request.runtime_env, "working_dir": str(package)},
                         metadata=request.metadata,
-                        **request.resources,
                     )
                     return tried, True
                 except HeadLostError as error:

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from jobs.report.formatting import Table, estimate_percent, interval, percent
+from jobs.report.formatting import (
+    Table,
+    difference,
+    estimate_percent,
+    interval,
+    milliseconds,
+    percent,
+)
 from jobs.results.cell_summary import (
     CellSummary,
     RunSummary,
@@ -29,8 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from mlflow.entities import DatasetInput
 
-FIGURES = "figures"
-"""Folder of an MLflow run with the figures of its description."""
 PREDICTIONS = "predictions.json"
 TABLE_MARK = json.dumps([{"path": PREDICTIONS, "type": "table"}])
 """Tag that makes MLflow's evaluation view show the file as a table."""
@@ -39,6 +44,9 @@ MAX_TAG = 5000
 MAX_REPLIES = 500
 """Maximum number of rows per cell in a table of replies, which the UI loads completely."""
 _MAX_ROWS = 60
+VIEW = "scores"
+"""Key of the saved view of the experiment; MLflow offers it under "Views" and by a link."""
+VIEW_TAG = f"mlflow.sharedViewState.{VIEW}"
 _DATASET_KEYS = ("benchmark", "split", "seed", "protocol", "root", "limit", "shard")
 # The most important columns first: the UI shows only those without scrolling.
 _REPLY_COLUMNS = (
@@ -47,31 +55,64 @@ _REPLY_COLUMNS = (
 )
 
 
+def view_of_experiment() -> str:
+    """The saved view "Scores": a row per cell, headline metrics first, the best score on top."""
+    metrics = ("accuracy", "vs_full", "tokens_kept", "prefill_ms")
+    card = {"metricSectionId": VIEW, "deleted": False, "isGenerated": False}
+    trade = {"xaxis": {"key": "tokens_kept", "type": "METRIC"}}
+    trade |= {"yaxis": {"key": "accuracy", "type": "METRIC"}}
+    bars = [{**card, "uuid": one, "type": "BAR", "metricKey": one} for one in metrics]
+    columns = [f"metrics.`{name}`" for name in metrics]
+    state = {
+        "searchFilter": "tags.cell LIKE '%'",
+        "orderByKey": "metrics.`accuracy`",
+        "orderByAsc": False,
+        "selectedColumns": [*columns, "tags.`model`", "tags.`benchmark`", "tags.`num_frames`"],
+        "isAccordionReordered": True,  # keeps the section of the view above all others
+        "compareRunSections": [{"uuid": VIEW, "name": "Scores", "display": True}],
+        "compareRunCharts": [{**card, "uuid": "trade", "type": "SCATTER", **trade}, *bars],
+    }
+    made = 1_764_000_000_000  # fixed, so that an unchanged view is not written again
+    return json.dumps({"name": "Scores", "createdAt": made, "state": json.dumps(state)})
+
+
+def headline_metrics(cell: CellSummary) -> dict[str, float]:
+    """The metrics to see first, rounded: score, difference to `full`, tokens kept, prefill time."""
+    paired = cell.versus_full.paired if cell.versus_full else None
+    metrics = {
+        cell.metric: cell.headline.value if cell.headline else None,
+        "vs_full": paired.difference if paired else None,
+        "tokens_kept": cell.equivalent_retention,
+        "prefill_ms": cell.p50("prefill"),
+    }
+    return {name: round(value, 4) for name, value in _known(metrics).items()}
+
+
 def cell_metrics(cell: CellSummary) -> dict[str, float]:
-    """Metric name in MLflow -> value, for one cell."""
+    """Metric name in MLflow -> value, for one cell, the headline metrics first.
+
+    All others are in groups, which the UI shows as sections: the part before the last `/`.
+    """
     versus = cell.versus_full or Comparison()
     metrics: dict[str, float | None] = {
-        **run_metrics(cell),
-        **{f"{cell.metric}_{n}": getattr(cell, n) for n in ("answered", "macro", "harness")},
+        **headline_metrics(cell),
+        **{f"scores/{cell.metric}_{n}": getattr(cell, n) for n in ("answered", "macro", "harness")},
         "versus_full/ttft_speedup": versus.ttft_speedup,
         "versus_full/speedup_to_first_token": versus.first_token_speedup,
         "retention/requested": cell.retention_requested,
         "retention/actual": cell.retention_actual,
         "retention/with_newlines": cell.retention_with_newlines,
-        "retention/equivalent": cell.equivalent_retention,
         "tokens/total": cell.tokens_total,
         "tokens/kept": cell.tokens_kept,
-        "prefill_tflops": cell.prefill_tflops,
+        "compute/prefill_tflops": cell.prefill_tflops,
     }
-    if versus.paired:
-        for name in ("difference", "p_value", "detectable_difference"):
-            metrics[f"versus_full/{name}"] = getattr(versus.paired, name)
-    for name, paired in versus.also.items():
-        metrics[f"versus_full/{name}_difference"] = paired.difference
-        metrics[f"versus_full/{name}_p_value"] = paired.p_value
+    for name, paired in {"full": versus.paired, **versus.also}.items():
+        for figure in ("difference", "p_value", "detectable_difference") if paired else ():
+            metrics[f"versus_full/{name}_{figure}"] = getattr(paired, figure)
     for name, estimate in cell.scores.items():
-        ends = {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-        metrics |= ends
+        metrics |= {f"scores/{name}": estimate.value, f"scores/{name}_low": estimate.low}
+        metrics[f"scores/{name}_high"] = estimate.high
+    metrics |= run_metrics(cell)
     for name, groups in cell.scores_by.items():
         for group, values in groups.items():
             for value, found in values.items():
@@ -82,52 +123,49 @@ def cell_metrics(cell: CellSummary) -> dict[str, float]:
     return _known(metrics)
 
 
-def parent_metrics(summary: RunSummary) -> dict[str, float]:
-    """The metrics of a run: those of its only cell, or totals and the cells' headline metrics.
+def series_points(summary: RunSummary) -> list[tuple[str, float, int]]:
+    """Headline metrics over retention: name `<metric>/<method>`, value, retention in per mille."""
+    several = len({cell.benchmark for cell in summary.cells}) > 1
+    points: dict[str, list[tuple[str, float, int]]] = {}
+    for cell in summary.cells:
+        parts = [cell.benchmark, cell.series] if several else [cell.series]
+        name, step = "/".join(map(metric_name, parts)), round(1000 * cell.retention_requested)
+        for key, value in headline_metrics(cell).items():
+            points.setdefault(key, []).append((f"{key}/{name}", value, step))
+    return [point for series in points.values() for point in series]
 
-    For several cells, `accuracy` is that of all their answers, so that every run has a value in
-    this column; to compare methods, use `accuracy/<cell>`. Cells with another headline metric have
-    a column of that name.
+
+def parent_metrics(summary: RunSummary) -> dict[str, float]:
+    """The metrics of a run: those of its only cell, or each headline over all answers, and totals.
+
+    So every run has a value in the column `accuracy`; to compare methods, use their own runs.
     """
     if len(summary.cells) == 1:
         return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
-    metrics = run_metrics(summary)
-    several = len({cell.benchmark for cell in summary.cells}) > 1
     sums: dict[str, float] = {}
     counted: dict[str, int] = {}
     for cell in summary.cells:
         if (found := cell.headline) is not None:
             name = cell.metric
-            metrics[cell_score_key(name, cell.benchmark, cell.name, several=several)] = found.value
             sums[name] = sums.get(name, 0.0) + found.value * found.num_questions
             counted[name] = counted.get(name, 0) + found.num_questions
-    return {**metrics, **{name: total / counted[name] for name, total in sums.items()}}
-
-
-def cell_score_key(metric: str, benchmark: str, cell: str, *, several: bool) -> str:
-    """Name of a cell's headline metric in the MLflow run of the whole run.
-
-    Args:
-        metric: Name of the headline metric.
-        benchmark: Benchmark of the cell.
-        cell: Name of the cell.
-        several: Whether the run has several benchmarks.
-    """
-    prefix = f"{metric}/{metric_name(benchmark)}" if several else metric
-    return f"{prefix}/{metric_name(cell)}"
+    return {
+        **{name: round(total / counted[name], 4) for name, total in sums.items()},
+        **run_metrics(summary),
+    }
 
 
 def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
     """Metrics that exist both for a run and for each of its cells."""
     counts = summary.counts
     metrics: dict[str, float | None] = {
-        "failures": counts.num_failed,
-        "failed_clips": counts.num_failed_clips,
-        "unparsed": counts.num_unparsed,
-        "unread_share": counts.unread_share,
-        "questions": counts.num_different or None,
-        "answers": counts.num_questions,
-        "clips": counts.num_clips,
+        "counts/failures": counts.num_failed,
+        "counts/failed_clips": counts.num_failed_clips,
+        "counts/unparsed": counts.num_unparsed,
+        "counts/unread_share": counts.unread_share,
+        "counts/questions": counts.num_different or None,
+        "counts/answers": counts.num_questions,
+        "counts/clips": counts.num_clips,
         "cache/hits": summary.cache.hits,
         "cache/misses": summary.cache.misses,
         "memory/peak_gib": summary.peak_gib,
@@ -191,10 +229,7 @@ def cell_params(cell: CellSummary, facts: JobFacts) -> dict[str, str]:
 
 
 def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
-    """Tags of a run, or of one cell of a sweep.
-
-    Code and machine may differ between attempts, so they are not parameters.
-    """
+    """Tags of a run, or of one of its cells."""
     cells = facts.cells if cell is None else (cell,)
     tags = {
         **_common_tags(facts.kind, facts.model, facts.num_frames, facts.mode),
@@ -206,12 +241,19 @@ def tags_of(facts: JobFacts, cell: CellFacts | None = None) -> dict[str, str]:
         "cache": ", ".join(facts.caches),
         "device": facts.device,
         "left_out": ", ".join(entry.name for entry in facts.skipped),
+    }
+    if cell is not None:
+        tags |= {"retention": f"{cell.retention:g}", "cell": cell.name}
+        tags |= {"cache": cell.cache, "left_out": ""} if len(facts.cells) > 1 else {}
+    return _filled(tags)
+
+
+def environment_params(facts: JobFacts) -> dict[str, str]:
+    """Versions and precision; a resumed job in another environment has tags with the new values."""
+    return {
         **{f"version.{name}": version for name, version in facts.versions.items()},
         **{f"float32.{name}": value for name, value in facts.float32_products.items()},
     }
-    if cell is not None:
-        tags |= {"retention": f"{cell.retention:g}", "cache": cell.cache, "left_out": ""}
-    return _filled(tags)
 
 
 def job_tags(recipe: Mapping[str, Any], kind: str) -> dict[str, str]:
@@ -291,16 +333,20 @@ def datasets_of(recipe: Mapping[str, Any], benchmark: str | None = None) -> list
 
 
 def describe(facts: JobFacts, summary: RunSummary) -> str:
-    """Markdown description for the top of a run's page, with a table of its cells."""
+    """Markdown description for the top of a run's page: best method, table, and facts.
+
+    The page shows only the first lines until it is clicked.
+    """
     counts = summary.counts
     lines = [
+        *_best(summary.cells),
+        _table(summary.cells),
         f"`tango {facts.kind}` of **{facts.model}** on "
         f"{_listed(cell.benchmark for cell in summary.cells)}: "
         f"{counts.num_questions} answers about {counts.num_clips} clips, "
         f"{counts.num_failed} failed.",
         *([f"*{facts.note}*"] if facts.note else []),
         *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
-        _table(summary.cells),
         f"Files: `report.html` (tables and plots), `answers/`. Run directory: `{facts.run_id}`.",
     ]
     return "\n\n".join(lines)
@@ -309,18 +355,33 @@ def describe(facts: JobFacts, summary: RunSummary) -> str:
 def describe_cell(cell: CellSummary, facts: JobFacts) -> str:
     """Markdown description of one cell of a sweep."""
     note = f"\n\n*{facts.note}*" if facts.note else ""
-    return f"Part of `{facts.run_id}`, **{facts.model}** on {cell.benchmark}.{note}\n\n" + _table(
-        [cell]
+    part = f"Part of `{facts.run_id}`, **{facts.model}** on {cell.benchmark}."
+    return f"{_table([cell])}\n\n{part}{note}"
+
+
+def _best(cells: Sequence[CellSummary]) -> Iterator[str]:
+    """A sentence about the pruned cell with the highest score, if there is one benchmark."""
+    pruned = [cell for cell in cells if not cell.is_baseline and cell.headline]
+    if len({cell.benchmark for cell in cells}) > 1 or len(pruned) < 2:
+        return
+    full = next((cell for cell in cells if cell.is_baseline), None)
+    best = max(pruned, key=lambda cell: cell.headline.value if cell.headline else 0)
+    yield (
+        f"Highest score of {len(pruned)} pruned cells: **{best.name}, "
+        f"{estimate_percent(best.headline)} %** ({difference(best.versus_full)} to full) at "
+        f"{percent(best.equivalent_retention)} % of the tokens, prefill "
+        f"{milliseconds(best.p50('prefill'))} ms"
+        + (f" (full: {milliseconds(full.p50('prefill'))} ms)." if full else ".")
     )
 
 
-def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
-    """Append as many figures of `FIGURES` to a description as its maximum length allows.
+def with_plots(text: str, run_id: str, names: Sequence[str]) -> str:
+    """Append as many plots to a description as its maximum length allows.
 
     The links are relative to the server's page of the run.
     """
     for name in names:
-        more = f"\n\n![](get-artifact?path={FIGURES}/{quote(name)}&run_id={run_id})"
+        more = f"\n\n![](get-artifact?path=plots/{quote(name)}&run_id={run_id})"
         if len(text) + len(more) > MAX_TAG:
             break
         text += more
@@ -330,14 +391,22 @@ def with_pictures(text: str, run_id: str, names: Sequence[str]) -> str:
 def _table(cells: Sequence[CellSummary]) -> str:
     """Markdown table with one row per cell."""
     rows = []
+    several = len({cell.benchmark for cell in cells}) > 1
     for cell in cells[:_MAX_ROWS]:
         value = f"{estimate_percent(cell.headline)} %" if cell.headline else ""
         value += "" if have_one_headline(cells) else f" {metric_title(cell)}"
-        kept = "" if cell.retention_actual is None else f"{percent(cell.retention_actual)} %"
-        name, asked = f"{cell.benchmark}: {cell.name}", str(cell.counts.num_questions)
-        rows.append((name, value, interval(cell.headline), kept, asked))
-    header = ("cell", headline_title(cells), "95 % interval", "tokens kept", "questions")
-    text = Table(header, rows, text_columns=5).markdown()
+        row = (
+            f"{cell.benchmark}: {cell.name}" if several else cell.name,
+            value,
+            interval(cell.headline),
+            difference(cell.versus_full),
+            f"{percent(cell.equivalent_retention)} %",
+            milliseconds(cell.p50("prefill")),
+            str(cell.counts.num_questions),
+        )
+        rows.append(row)
+    header = ("cell", headline_title(cells), "95 % interval", "to full", "tokens kept")
+    text = Table((*header, "prefill ms", "questions"), rows, text_columns=7).markdown()
     if len(cells) > _MAX_ROWS:
         text += f"\n\n{len(cells) - _MAX_ROWS} more cells are in the runs below this one."
     return text

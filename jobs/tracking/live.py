@@ -12,23 +12,38 @@ import queue
 import shlex
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from types import TracebackType
 from typing import Any, Literal
 
-from jobs.tracking.numbers import RunningNumbers
-from jobs.tracking.runs import MlflowRuns, Point
-from jobs.tracking.server import TrackingError, default_tracking_uri, first_line, raise_if_wrong
+import numpy as np
+
+from jobs.results.answer_columns import read_groups
+from jobs.tracking.contents import metric_name
+from jobs.tracking.runs import (
+    MlflowRuns,
+    Point,
+    TrackingError,
+    default_tracking_uri,
+    first_line,
+    raise_if_wrong,
+)
 from jobs.tracking.upload import Results, with_retries
-from pipeline.metrics import JobBoard
+from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
-from pipeline.rows import Result
+from pipeline.resources.node_usage import Reading
+from pipeline.rows import AnswerRow, Result
+from pipeline.runtime import process
 from pipeline.storage.leases import LeaseError
 from pipeline.storage.urls import Place
+from tango_core.benchmarks import facts_of
 from tango_core.errors import UserError
+from tango_core.metrics import Questions, RunningEstimate
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +93,7 @@ class LiveRun:
         self._command, self._every_s = command, every_s
         self._board = board or JobBoard()
         self._lock = threading.RLock()  # of the numbers and samples
-        self._numbers = RunningNumbers(self._board, [])
+        self._numbers = RunningNumbers(self._board)
         self._num_caches = self._before = self._num_clips = 0
         self._begun = time.monotonic()
         self._points: list[Point] = []
@@ -90,6 +105,11 @@ class LiveRun:
         self._run_id = self._finished_id = self._reason = self._error = ""
         self._progress_at = 0.0
         self._monitors: list[Any] = []
+
+    @property
+    def experiment(self) -> str:
+        """Id of the experiment; "" before the store has responded."""
+        return self._runs.experiment if self._runs else ""
 
     def __enter__(self) -> LiveRun:
         """Does nothing yet, because another driver may hold the run's lease."""
@@ -115,11 +135,7 @@ class LiveRun:
             plan: Plan of the job.
             finished: Number of clips that earlier attempts finished.
         """
-        cells = [
-            (benchmark, method.name) for benchmark in plan.protocols for method in plan.methods
-        ]
-        self._board.plan(plan)
-        self._numbers = RunningNumbers(self._board, cells if plan.answer else [])
+        self._numbers = RunningNumbers(self._board)
         self._num_caches, self._before = len(plan.caches), finished
         self._num_clips = plan.clips.num_rows + finished
         self._begun = time.monotonic()
@@ -250,3 +266,141 @@ def _machine_monitors() -> list[Any]:
     with suppress(ImportError, RuntimeError):  # no GPU here, or no package that knows it
         monitors.append(GPUMonitor())
     return monitors
+
+
+MAX_NODES = 16
+
+
+class LiveScores:
+    """Every headline metric over the answers so far, over all cells."""
+
+    def __init__(self) -> None:
+        self._running: defaultdict[str, RunningEstimate] = defaultdict(RunningEstimate)
+
+    def add(self, answers: Sequence[AnswerRow]) -> None:
+        """Add all answers about one clip."""
+        by_cell: defaultdict[tuple[str, str], list[AnswerRow]] = defaultdict(list)
+        for answer in answers:
+            by_cell[answer.benchmark, answer.cell].append(answer)
+        sums: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+        for (benchmark, _), own in by_cell.items():
+            metric = facts_of(benchmark).metrics[0]
+            counts, values = metric.count(_questions(own))
+            sums[metric.name].append((float(values[counts].sum()), int(counts.sum())))
+        for name, parts in sums.items():
+            self._running[name].add(sum(total for total, _ in parts), sum(n for _, n in parts))
+
+    def metrics(self) -> dict[str, float]:
+        """Metric name in MLflow -> value."""
+        values: dict[str, float] = {}
+        for name, running in self._running.items():
+            if (whole := running.value()) is not None:
+                values[name] = values[f"live/{name}"] = whole.value
+                values[f"live/{name}_low"], values[f"live/{name}_high"] = whole.low, whole.high
+        return values
+
+
+def _questions(answers: Sequence[AnswerRow]) -> Questions:
+    """Convert the answers about one clip in one cell for `Metric.count`."""
+    ok = np.array([answer.status == "ok" for answer in answers], bool)
+    right = ok & np.array([bool(answer.correct) for answer in answers], bool)
+    stated = [answer.score for answer in answers]
+    scores = [float(r) if s is None else float(s) for r, s in zip(right, stated, strict=True)]
+    return Questions(
+        np.array([a.answer is not None or a.correct is not None for a in answers]),
+        right,
+        np.where(ok, scores, 0.0),
+        np.zeros(len(answers), np.int64),
+        [read_groups(answer.groups) for answer in answers],
+        np.arange(len(answers)),
+    )
+
+
+class RunningNumbers:
+    """Running sums over the finished clips of this attempt, in constant memory.
+
+    Args:
+        board: Board on which the stages report their progress.
+    """
+
+    def __init__(self, board: JobBoard) -> None:
+        self._board = board
+        self._scores = LiveScores()
+        self._shown_nodes: set[str] = set()
+        self.clips = self.failed_clips = self.hits = self.computed = self.answers = self.tokens = 0
+        self._failures: Counter[str] = Counter()
+        self._last = (0.0, 0, 0, dict.fromkeys(board.expected, 0.0))
+
+    def add(self, result: Result, num_caches: int) -> None:
+        """Add one finished clip."""
+        self.clips += 1
+        self.failed_clips += result.has_failed
+        if result.status == "ok":
+            self.hits += num_caches - result.num_misses
+            self.computed += result.num_computed
+        else:
+            self._failures[result.status] += 1
+        for answer in result.answers:
+            self.answers += 1
+            self.tokens += (answer.prompt_tokens or 0) + (answer.new_tokens or 0)
+            if result.status == "ok" and answer.has_failed:
+                self._failures[answer.status] += 1
+        self._scores.add(result.answers)
+
+    def metrics(self, now_s: float) -> dict[str, float]:
+        """Metric name in MLflow -> value.
+
+        Args:
+            now_s: Seconds since the job started; rates are computed since the previous call.
+        """
+        before_s, clips, tokens, busy = self._last
+        passed = max(now_s - before_s, 1e-6)
+        states = self._board.states()
+        values = {
+            **self._scores.metrics(),  # first, as the UI lists metrics in this order
+            "live/clips": self.clips,
+            "live/failed_clips": self.failed_clips,
+            "live/answers": self.answers,
+            "live/clips_per_s": (self.clips - clips) / passed,
+            "live/tokens_per_s": (self.tokens - tokens) / passed,
+            "live/cache_hits": self.hits,
+            "live/token_sets_computed": self.computed,
+            **{f"failures/{metric_name(status)}": n for status, n in self._failures.items()},
+            **_stage_metrics(states, busy, passed),
+            **self._node_metrics(self._board.readings),
+        }
+        busy_now = {stage: state.count.busy_s for stage, state in states.items()}
+        self._last = (now_s, self.clips, self.tokens, busy_now)
+        return {name: float(value) for name, value in values.items()}
+
+    def _node_metrics(self, readings: Sequence[Reading]) -> dict[str, float]:
+        """System metrics of the first `MAX_NODES` nodes, means over the GPUs of each.
+
+        Empty if the driver's node is the only one, which `system/...` already covers.
+        """
+        hosts = {reading.host for reading in readings}
+        if hosts <= {process.host()}:
+            return {}
+        new = sorted(hosts - self._shown_nodes)
+        self._shown_nodes |= set(new[: MAX_NODES - len(self._shown_nodes)])
+        nodes: defaultdict[str, list[float]] = defaultdict(list)
+        for host, _, quantity, percent in readings:
+            if host in self._shown_nodes:
+                nodes[f"system/{metric_name(host)}/{quantity}_percent"].append(percent)
+        return {name: fmean(percents) for name, percents in nodes.items()}
+
+
+def _stage_metrics(
+    states: Mapping[str, StageState], busy: Mapping[str, float], passed: float
+) -> dict[str, float]:
+    """Queue lengths, busy shares and counts of finished clips of the stages."""
+    values: dict[str, float] = {}
+    for stage, state in states.items():
+        values[f"queue/{stage}"] = state.waiting
+        values[f"stage_clips/{stage}"] = state.count.finished
+        slots = max(state.slots, 1)
+        share = (state.count.busy_s - busy.get(stage, 0.0)) / (passed * slots)
+        if share <= 0:  # clips report their time when finished; use the number of clips in progress
+            share = (state.count.started - state.count.finished) / slots
+        values[f"busy_share/{stage}"] = max(0.0, min(1.0, share))
+    return values

@@ -23,8 +23,6 @@ from jobs.tracking.runs import (
     NOTE_TAG,
     PARENT_TAG,
     MlflowRuns,
-)
-from jobs.tracking.server import (
     TrackingError,
     default_tracking_uri,
     raise_if_wrong,
@@ -138,11 +136,11 @@ class Results:
     def upload(self, runs: MlflowRuns) -> str:
         """Upload metrics, then files; returns the id of the parent run."""
         facts, summary = self.facts, self.summary
-        tags, params = contents.tags_of(facts), contents.flatten(self.recipe)
+        only = facts.cells[0] if len(facts.cells) == 1 else None
+        tags, params = contents.tags_of(facts, only), contents.flatten(self.recipe)
+        params |= contents.environment_params(facts)
         if summary is not None:
             tags |= {NOTE_TAG: contents.describe(facts, summary)}
-            if len(summary.cells) == 1:
-                tags |= {"retention": f"{facts.cells[0].retention:g}"}
             if not self.recipe or len(summary.cells) == 1:
                 params = {**contents.cell_params(summary.cells[0], facts), **params}
         run = runs.start(tags, self._started_ms)
@@ -150,6 +148,12 @@ class Results:
         # At the last live step, because the UI shows the value with the largest step.
         step = int(run.data.tags.get("num_clips") or 0)
         points = [(name, value, self._now_ms, step) for name, value in self.metrics.items()]
+        if summary is not None and len(summary.cells) > 1:
+            series = contents.series_points(summary)
+            # Equal points are stored once, so that a repeated upload changes no curve.
+            when = self._started_ms or self._now_ms
+            # Behind the score of all answers, as the UI lists metrics in this order.
+            points[1:1] = [(name, value, when, at) for name, value, at in series]
         runs.settings(run, params, contents.datasets_of(self.recipe), points)
         if summary is not None:
             self._upload_cells(runs, summary, run)
@@ -191,10 +195,6 @@ class Results:
                 runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
 
     def _upload_files(self, runs: MlflowRuns, parent: str) -> None:
-        """Upload all files, and the plots once more for the description of the run.
-
-        MLflow's image charts are not used, because they show all parameters above each image.
-        """
         for name in _FILES:
             if (self.run_dir / name).is_file():
                 runs.file(parent, self.run_dir / name)
@@ -202,13 +202,10 @@ class Results:
             for path in sorted((self.run_dir / folder).glob("*")):
                 if path.is_file():
                     runs.file(parent, path, folder)
-        plots = sorted((self.run_dir / "plots").glob("*.svg"))
-        for path in plots:
-            runs.file(parent, path, contents.FIGURES)
+        plots = sorted(path.name for path in (self.run_dir / "plots").glob("*.svg"))
         if plots and self.summary is not None:
             text = contents.describe(self.facts, self.summary)
-            note = contents.with_pictures(text, parent, [path.name for path in plots])
-            runs.log(parent, tags={NOTE_TAG: note})
+            runs.log(parent, tags={NOTE_TAG: contents.with_plots(text, parent, plots)})
 
 
 def _read(run_dir: Path, name: str) -> bytes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-import tempfile
-import time
 import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from importlib import import_module
 from pathlib import Path
+from threading import Timer
 
 from rich.console import Console
 
@@ -23,7 +23,7 @@ from tango_core.errors import MissingFileError
 
 HOST = "127.0.0.1"
 PIXELS, EXPORT_PIXELS = 200_000, 60_000
-_REPORT_S = 5.0
+_IMPORT_S = 3.0
 
 
 @contextmanager
@@ -41,11 +41,7 @@ def opened(runs: Sequence[Place], cache: str | None = None) -> Iterator[Pages]:
     """
     with ExitStack() as stack:
         folders = [stack.enter_context(local_copy(run, sent=lambda name: False)) for run in runs]
-        opened_runs = Runs.open(folders, runs)
-        above = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tango-view-")))
-        index = QuestionIndex(opened_runs, above)
-        stack.callback(index.close)
-        yield Pages(index, cache)
+        yield Pages(QuestionIndex(Runs.open(folders, runs)), cache)
 
 
 def newest_run(below: Path) -> Path:
@@ -107,11 +103,15 @@ def view(
                 timeout_graceful_shutdown=1,
             )
             url = f"http://{HOST}:{listening.getsockname()[1]}/"
-            counts = f"{pages.index.num_questions:,} questions about {pages.index.num_clips:,}"
+            counts = f"{len(pages.index.questions):,} questions about {len(pages.index.clips):,}"
             lines = f"{counts} clips: {url}\nfor this machine alone; Ctrl-C ends it"
             console.print(lines, markup=False, highlight=False, soft_wrap=True)
             if opens:
                 webbrowser.open(url)
+            # Clips need torch, which is imported once the list is open.
+            later = Timer(_IMPORT_S, import_module, ["jobs.viewer.tokens"])
+            later.daemon = True
+            later.start()
             uvicorn.Server(config).run(sockets=[listening])
 
 
@@ -137,16 +137,8 @@ def export(
     """
     from jobs.viewer.export import export_site
 
-    reported = time.monotonic()
-
-    def progress(done: int, total: int) -> None:
-        nonlocal reported
-        if time.monotonic() - reported >= _REPORT_S:
-            reported = time.monotonic()
-            console.print(f"{done:,} of {total:,} clips", highlight=False)
-
     with opened(runs, cache) as pages, ExitStack() as stack:
         decoder = None
         if pixels:
             decoder = stack.enter_context(closing(FrameDecoder(pixels=pixels)))
-        return export_site(pages, decoder, folder, progress)
+        return export_site(pages, decoder, folder, console)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-from jobs.results.quantities import Json
+from rich.console import Console
+from rich.progress import track
+
 from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
 from jobs.viewer.pages import Pages
 from jobs.viewer.server import POLICY, SITE
@@ -26,7 +27,7 @@ def export_site(
     pages: Pages,
     decoder: FrameDecoder | None,
     folder: Path,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    console: Console | None = None,
 ) -> Path:
     """Write the viewer to a directory.
 
@@ -34,7 +35,7 @@ def export_site(
         pages: Provides the data.
         decoder: Decodes the frames; `None` to export no frames.
         folder: A new or empty directory, or an earlier export, which is replaced.
-        progress: Called with the number of written clips and of all clips.
+        console: Shows the progress; `None` for none.
 
     Returns:
         Path of the page to open.
@@ -53,21 +54,14 @@ def export_site(
     for kind, size in pages.num_pieces().items():
         for number in range(size):
             _write(folder, f"{kind}/{number}", pages.piece(kind, number))
-    num_clips = pages.index.num_clips
-    for number in range(num_clips):
-        progress(number, num_clips)
-        found: dict[int, Json] = {}
-        pictures: dict[View, tuple[list[str], str | None]] = {}
-        for column in range(len(pages.index.runs.columns)):
-            one = pages.tokens(number, column)
-            if isinstance(one, str):
-                found[column] = {"missing": one}
-                continue
-            if one.view not in pictures:  # cells share frames
-                pictures[one.view] = _pictures(folder, f"{number}-{column}", one.view, decoder)
-            found[column] = one.to_json(*pictures[one.view])
-        _write(folder, f"tokens/{number}", found)
-    progress(num_clips, num_clips)
+    every = range(len(pages.index.runs.columns))
+    numbers = range(len(pages.index.clips))
+    for number in track(numbers, "clips", console=console, transient=True, disable=not console):
+
+        def pictures(view: View, column: int, clip: int = number) -> tuple[list[str], str | None]:
+            return _pictures(folder, f"{clip}-{column}", view, decoder)
+
+        _write(folder, f"tokens/{number}", pages.all_tokens(number, every, pictures))
     # Last, so that an interrupted export cannot be opened.
     (folder / PAGE_FILE).write_text(_page(), encoding="utf-8")
     return folder / PAGE_FILE

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from jobs.viewer.drawings import TokenSets
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, view_of
 from jobs.viewer.links import deep_link
 from jobs.viewer.runs import Runs
+from jobs.viewer.tokens import TokenSets
+from pipeline.progress.resume import read_asked
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.combination import Combination
 from tango_core.printable import printable
@@ -51,7 +52,7 @@ class ClipPanels:
 
     def __init__(self, run: Path, cache: str | None = None, pixels: int = 24_000) -> None:
         (self._group,) = Runs.open([run], [run]).groups
-        self._sets = TokenSets(self._group.cache_roots(cache))
+        self._sets = TokenSets(self._group.cache_roots(cache), self._group.recipe)
         self._decoder = FrameDecoder(pixels=pixels)
 
     def __enter__(self) -> Self:
@@ -77,7 +78,8 @@ class ClipPanels:
             cells: Names of the cells, one row each.
             captions: Text to print after a cell's name, e.g. its reply.
             positions: Number of evenly spaced frames.
-            question: Index of the question to print above the frames; `None` for none.
+            question: Index of the question to print above the frames, whose tokens are drawn for a
+                method that reads it; `None` for none.
             viewer: URL of the viewer or its export, to which the figure links.
 
         Returns:
@@ -89,24 +91,23 @@ class ClipPanels:
         facts = self._group.facts[0]
         caches = {cell.name: cell.cache for cell in facts.cells if cell.benchmark == clip[0]}
         plans: dict[str, Combination] = {}
+        sampling: Mapping[str, Any] | None = None
         missing: list[str] = []
         for name in cells:
-            found = self._sets.drawing(caches.get(name, ""), asked["clip_key"] or "")
+            found = self._sets.tokens(caches.get(name, ""), asked)
             if isinstance(found, str):
                 missing.append(f"{name}: {found}")
             else:
-                plans[name] = found.plan
+                plans[name] = found.for_question(question).plan
+                sampling = sampling or found.sampling
         if not plans:
             return _sentence(" ".join(missing) or "No cell was named.")
         first = next(iter(plans))
         num_frames, rows, columns = plans[first].grid
         shown = np.unique(np.linspace(0, num_frames - 1, positions).round().astype(int)).tolist()
         try:
-            sampling, times = (
-                self._sets.sampling_of(caches[first]),
-                plans[first].timestamps.tolist(),
-            )
-            sprites = self._decoder.sprites(view_of(asked, sampling, times))
+            view = view_of(asked, sampling, plans[first].timestamps.tolist())
+            sprites = self._decoder.sprites(view)
             frames = [_frame(sprites, position, num_frames) for position in shown]
         except FramesMissingError as error:
             missing.append(str(error))
@@ -130,7 +131,7 @@ class ClipPanels:
 
     def _asked(self, clip: tuple[str, str]) -> dict[str, Any] | None:
         """Recorded questions about the clip."""
-        for table in self._group.asked():
+        for table in read_asked(self._group.folders[0]):
             names = zip(table["benchmark"].to_pylist(), table["video_id"].to_pylist(), strict=True)
             if clip in (listed := list(names)):
                 return dict(table.slice(listed.index(clip), 1).to_pylist()[0])

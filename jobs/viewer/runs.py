@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
-from jobs.config.recipe import Job, parse_job
-from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import JOB_FILE, CellFacts, JobFacts
 from jobs.results.quantities import Json
-from pipeline.cache.fingerprint import SourceMissingError, clip_key, source_fingerprint
-from pipeline.clips import Clip, clip_of
-from pipeline.progress.resume import ASKED, read_asked
 from pipeline.redaction import redacted
-from pipeline.rows import to_table
-from pipeline.storage.urls import Place, is_url
-from tango_core.benchmarks import build_benchmark
-from tango_core.benchmarks.base import in_one_line
-from tango_core.errors import InputError, MissingFileError
-from tango_core.printable import printable, printable_item
+from pipeline.storage.urls import Place
+from tango_core.errors import InputError
+from tango_core.printable import printable
 
 BASELINE = "full"
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,15 +66,10 @@ class RunGroup:
         more = len(self.facts) - 1
         return self.facts[0].run_id + (f" and {more} more shards" if more else "")
 
-    def asked(self) -> Iterator[pa.Table]:
-        """Clips and questions of the runs, as recorded, or else from the current benchmark."""
-        for folder, facts in zip(self.folders, self.facts, strict=True):
-            recorded = False
-            for table in read_asked(folder):
-                recorded = True
-                yield table
-            if not recorded:
-                yield from asked_by_recipe(folder, facts)
+    @property
+    def recipe(self) -> Path:
+        """The resolved recipe of the first run."""
+        return self.folders[0] / JOB_FILE
 
     def cache_roots(self, given: str | None) -> list[str]:
         """Possible directories or URLs of the caches, the likeliest first.
@@ -123,6 +104,10 @@ class Runs:
 
     groups: tuple[RunGroup, ...]
     columns: tuple[Column, ...] = ()
+
+    def columns_of(self, group: int) -> dict[str, int]:
+        """Name of a cell -> its column, for the cells of a group."""
+        return {one.name: at for at, one in enumerate(self.columns) if one.group == group}
 
     @classmethod
     def open(cls, folders: Sequence[Path], places: Sequence[Place]) -> Runs:
@@ -172,45 +157,3 @@ def _columns(groups: Sequence[RunGroup]) -> tuple[Column, ...]:
     if len({column.label for column in found}) < len(found):  # equal names of run directories
         found = [replace(c, label=f"{c.label} #{c.group + 1}") for c in found]
     return tuple(found)
-
-
-def asked_by_recipe(folder: Path, facts: JobFacts) -> Iterator[pa.Table]:
-    """Clips and questions of a run's recipe, if the benchmark's files still exist.
-
-    A file that has changed since has another key, so tokens of a different file are never shown. If
-    the benchmark cannot be opened, the result is empty and a warning is logged.
-    """
-    path = folder / JOB_FILE
-    try:
-        if not path.is_file():
-            raise MissingFileError("it holds no job.yaml")
-        job = parse_job(read_recipe(path), str(path))
-        for section in job.all_benchmarks:
-            yield to_table(_clips_of(section, job), ASKED)
-    except (ValueError, OSError, TypeError) as error:
-        logger.warning(
-            "run %s has no record of its questions, and its benchmark cannot be read (%s): "
-            "questions are shown without their text; run it again to record them",
-            facts.run_id,
-            " ".join(str(error).split()),
-        )
-
-
-def _clips_of(section: BenchmarkSection, job: Job) -> list[Clip]:
-    """The clips of a benchmark of a recipe, ignoring its shard."""
-    if section.root is not None and is_url(section.root):
-        raise InputError(f"benchmark.root {section.root} is in a store")
-    options = {name: getattr(section, name) for name in ("root", "split", "seed", "protocol")}
-    benchmark = build_benchmark(section.name, **options)
-    where = benchmark.generated_in
-    if where is not None and not where.is_dir():  # do not generate videos for viewing
-        raise MissingFileError(f"{where} is not there")
-    rows: list[Clip] = []
-    with in_one_line(section.name, type(benchmark)):
-        for item in benchmark.items(job.clips_of(benchmark)):
-            key = fingerprint = ""
-            with suppress(SourceMissingError):
-                fingerprint = source_fingerprint(item.path, job.hash_content)
-                key = clip_key(fingerprint, item.clip)
-            rows.append(clip_of(section.name, printable_item(item), key, fingerprint))
-    return rows

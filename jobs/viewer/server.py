@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from jobs.viewer.frames import FrameDecoder, FramesMissingError
+from jobs.viewer.frames import FrameDecoder, FramesMissingError, View
 from jobs.viewer.pages import NoSuchPieceError, Pages
 from tango_core.errors import InputError
 
@@ -57,15 +57,13 @@ def build_app(pages: Pages, decoder: FrameDecoder) -> Starlette:
         return JSONResponse(pages.piece(**request.path_params))
 
     def tokens(request: Request) -> Response:
-        clip, found = request.path_params["clip"], {}
-        for column in map(_number, request.query_params.get("columns", "").split(",")):
-            one = pages.tokens(clip, column)
-            if isinstance(one, str):
-                found[column] = {"missing": one}
-            else:
-                parts = range(one.view.num_sprites)
-                found[column] = one.to_json([f"frames/{clip}/{column}/{at}.jpg" for at in parts])
-        return JSONResponse(found)
+        clip = request.path_params["clip"]
+
+        def urls(view: View, column: int) -> tuple[list[str], None]:
+            return [f"frames/{clip}/{column}/{at}.jpg" for at in range(view.num_sprites)], None
+
+        columns = map(_number, request.query_params.get("columns", "").split(","))
+        return JSONResponse(pages.all_tokens(clip, columns, urls))
 
     def frames(request: Request) -> Response:
         part = request.path_params["part"]

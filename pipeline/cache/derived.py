@@ -30,7 +30,10 @@ def derived(compressor: Compressor, found: ReadFeatures) -> Entry:
 
 
 def derived_for(
-    compressor: Compressor, found: ReadFeatures, asked: Sequence[VisualFeatures]
+    compressor: Compressor,
+    found: ReadFeatures,
+    asked: Sequence[VisualFeatures],
+    started: float | None = None,
 ) -> list[Entry]:
     """The token sets of a method, one per question, in host memory.
 
@@ -38,11 +41,12 @@ def derived_for(
         compressor: Compressor of the method.
         found: Features of the clip, on any device.
         asked: The same features with each question.
+        started: `time.perf_counter()` before the questions were added; `None` for now.
 
     Raises:
         NotFiniteError: If merging finite tokens gave NaN or infinity.
     """
-    started = time.perf_counter()
+    started = time.perf_counter() if started is None else started
     return finished(compressor.compress_for(asked), found, started)
 
 

@@ -16,6 +16,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -245,25 +246,26 @@ class Continued:
             questions: Of every clip the ids of its current questions.
         """
         digests = digests_of([clip.name for clip in clips])
-        kept = self._done.has(digests, questions) & self.agree(clips)
+        kept = self._done.has(digests, questions)
+        kept[kept] = self.agree(
+            [clip for clip, is_done in zip(clips, kept, strict=True) if is_done]
+        )
         self._standing.append(digests[kept])
         return kept
 
     def agree(self, clips: Sequence[Clip]) -> npt.NDArray[np.bool_]:
         """Which clips are unchanged or not known; of a failed one the file is not compared."""
         digests = digests_of([clip.name for clip in clips])
-        compared = np.array([clip.status == "ok" for clip in clips], dtype=bool)
-        compared &= is_in(digests, self._clips)
-        before = self._contents[np.searchsorted(self._clips, digests[compared])]
-        now = [clip for clip, chosen in zip(clips, compared, strict=True) if chosen]
-        # An earlier release recorded no subtitles.
-        shown = (
-            _contents((c.clip_key, c.questions, subtitles_digest(c.subtitles)) for c in now),
-            _contents((c.clip_key, c.questions, None) for c in now),
-        )
-        agreed = ~compared
-        agreed[compared] = (before == shown[0]) | (before == shown[1])
-        return agreed
+        differ = np.array([clip.status == "ok" for clip in clips], dtype=bool)
+        differ &= is_in(digests, self._clips)
+        for with_subtitles in (True, False):  # an earlier release did not record them
+            before = self._contents[np.searchsorted(self._clips, digests[differ])]
+            now = _contents(
+                (c.clip_key, c.questions, subtitles_digest(c.subtitles) if with_subtitles else None)
+                for c in compress(clips, differ)
+            )
+            differ[differ] = before != now
+        return ~differ
 
     @property
     def standing(self) -> AnsweredClips:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -19,7 +19,6 @@ import torch
 from pipeline.cache.derived import derived_for, on_device, serves
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.features import FeatureStore, ReadFeatures
-from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import held_by
 from pipeline.cache.rows import CacheError, Entry
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of, subtitles_of
@@ -27,13 +26,13 @@ from pipeline.plan import PlannedMethod
 from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
 from pipeline.rows import AnswerRow, Result, result_of
 from pipeline.stages.answer_rows import (
-    DIGEST_LENGTH,
     answer_row,
     facts_of,
     failure,
     frames_digest,
     kept_digest,
     of_damaged,
+    prompt_digest,
 )
 from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
@@ -304,8 +303,11 @@ class AnswerQuestions:
                 work.features = with_second_try(partial(on_device, found, self.device))
             request.failure = COMPRESS_VIDEO.failure
             groups = [group for method, group in work.requests if method is planned]
+            self._question_reader.load(groups)
+            started = time.perf_counter()
             asked = self._question_reader.asked(compressor, work.features.features, groups)
-            entries = with_second_try(partial(derived_for, compressor, work.features, asked))
+            make = partial(derived_for, compressor, work.features, asked, started)
+            entries = with_second_try(make)
             request.failure = ANSWER_QUESTIONS.failure
             request.facts = replace(request.facts, compress_ms=entries[0].compress_ms)
             for group, entry in zip(groups, entries, strict=True):
@@ -369,7 +371,7 @@ class AnswerQuestions:
         return [
             replace(
                 answer_row(request.facts, q, a, protocol),
-                prompt_digest=digest(canonical_json(asdict(prompt)), DIGEST_LENGTH),
+                prompt_digest=prompt_digest(prompt),
             )
             for q, a, prompt in zip(request.questions, answers, request.prompts, strict=True)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipeline.cache.fingerprint import canonical_json, digest
@@ -15,9 +15,14 @@ from pipeline.plan import PlannedMethod
 from pipeline.rows import AnswerRow
 from tango_core.benchmarks.base import Protocol
 from tango_core.benchmarks.scoring.judge import judge
-from tango_core.types import Answer, Question
+from tango_core.types import Answer, Prompt, Question
 
 DIGEST_LENGTH = 16
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """Digest of a prompt's text before and after the clip."""
+    return digest(canonical_json(asdict(prompt)), DIGEST_LENGTH)
 
 
 def frames_digest(clip: Clip, entry: Entry) -> str:
@@ -84,6 +89,7 @@ def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> A
         retention=planned.retention,
         decode_video_ms=clip.decode_video_ms,
         encode_ms=clip.encode_ms,
+        encode_tflops=clip.encode_tflops,
         compress_ms=compress_ms,
         cache=cache if clip.clip_key else None,
     )

@@ -135,7 +135,7 @@ class FeatureSource:
         synchronize(found.timestamps)
         ms = _ms_since(started)
         raise_for_values(found, sorted(signals))
-        fresh = {name: getattr(found, name) for name in signals}
+        fresh = {name: getattr(found, name) for name in (*signals, "encoder_flops")}
         times = (decode_video_ms, ms)
         cache.prepared(clip, found, kept, times, signals_alone=True)()
         features = self.stored(clip.key, stored, needs - signals).features

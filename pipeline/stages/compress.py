@@ -210,9 +210,10 @@ class CompressVideo:
             ]
             if not groups:
                 return
-            asked = self.questions.asked(self.compressors[name], found.features, groups)
+            self.questions.load(groups)
             started = time.perf_counter()
             method = self.compressors[name]
+            asked = self.questions.asked(method, found.features, groups)
             is_one = len(asked) == 1
             videos = [method.compress(asked[0])] if is_one else method.compress_for(asked)
             entries = finished(videos, found, started)
@@ -223,6 +224,7 @@ class CompressVideo:
         clip = replace(
             clip,
             encode_ms=source.encode_ms,
+            encode_tflops=tera(source.features.encoder_flops),
             compress_ms=json.dumps({}),
             stored=list(source.stored),
         )
@@ -246,6 +248,11 @@ class CompressVideo:
         identity = identity_of(vars(clip))
         for group, entry in zip(groups, entries, strict=True):
             self.caches[name].write(replace(identity, key=group.key), entry)
+
+
+def tera(number: float | None) -> float | None:
+    """A number in 10^12."""
+    return None if number is None else number / 1e12
 
 
 def each_on_its_own(

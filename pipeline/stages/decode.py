@@ -80,7 +80,9 @@ def decode_video(
         with _local(clip, videos) as local:
             is_fetched = True
             try:
-                frames: VideoFrames = _child(memory_gib).call(
+                # CUDA reserves far more addresses than it uses memory.
+                on_gpu = spec.decoder == "torchcodec_cuda"
+                frames: VideoFrames = _child(None if on_gpu else memory_gib).call(
                     decode_frames,
                     local,
                     spec,
@@ -230,7 +232,7 @@ def _changed(clip: Clip) -> str:
 
 
 @cache
-def _child(memory_gib: float) -> Child:
+def _child(memory_gib: float | None) -> Child:
     """The child process of this worker, started with the first clip."""
     return Child(memory_gib=memory_gib)
 

@@ -43,18 +43,22 @@ class ProfileCompression(CompressVideo):
 
         def measure(name: str) -> None:
             compressor = self.compressors[name]
-            for group in groups_of(clip, compressor):
+            groups = groups_of(clip, compressor)
+            self.questions.load(groups)
+            for group in groups:
                 with profile.clip() as latency:
                     with profile.stage("vision"):
                         features = self.source.encoder.encode(frames, compressor.needs)
-                    (features,) = self.questions.asked(compressor, features, [group])
                     with profile.stage("compress"):
+                        (features,) = self.questions.asked(compressor, features, [group])
                         video = compressor.compress(features, clock=profile)
                 ms = latency.stage_ms
                 times = clip.decode_video_ms or 0.0, ms["vision"], ms["compress"]
                 entry = Entry(on_cpu(video), *times)
                 self.caches[name].write(replace(identity, key=group.key), entry)
                 measured[name] = {**ms, "peak_gib": latency.peak_gib}
+                if features.encoder_flops is not None:
+                    measured[name]["encode_tflops"] = features.encoder_flops / 1e12
 
         # `LatencyProfile.clip` resets the peak memory before every method.
         errors = each_on_its_own(clip.missing, measure, root_of(self.caches))
@@ -110,6 +114,7 @@ class ProfileAnswers(AnswerQuestions):
         return replace(
             answer,
             encode_ms=measured["vision"],
+            encode_tflops=measured.get("encode_tflops"),
             segment_ms=measured.get("segment"),
             select_ms=measured.get("select"),
             merge_ms=measured.get("merge"),

@@ -162,6 +162,16 @@ def fields_of_metric(metric: str, *names: str) -> Callable[[Sample], str | None]
     return key_in
 
 
+def first_key_of(*metrics: str) -> Callable[[Sample], str | None]:
+    """`key_in` that returns the first key of the first of some metrics that a sample has."""
+
+    def key_in(sample: Sample) -> str | None:
+        stated = (sample.get(name) for name in metrics)
+        return next((str(next(iter(one))) for one in stated if isinstance(one, dict) and one), None)
+
+    return key_in
+
+
 def plain(text: object) -> str:
     """Collapse white space, which spreadsheets and tables change."""
     return " ".join(str(text).split())

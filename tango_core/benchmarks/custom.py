@@ -42,6 +42,7 @@ TABLE_SUFFIXES = (".csv", ".jsonl")
 PROTOCOL = replace(PLAIN, name="custom")
 COLUMNS = ("video", "question", "options", "answer", "match", "start", "end", "id")
 """Columns with a meaning; every other column is a group that results are broken down by."""
+_MEANT = frozenset(COLUMNS)
 
 _ITEMS_PER_CHUNK = 200
 
@@ -86,7 +87,7 @@ class CustomBenchmark(Benchmark):
         if table is None:
             self._items = _clips_of_folder(self.root)
             return
-        names: dict[str, None] = {}
+        names: dict[str, Any] = {}
         self._items = _clips_of_table(table, names)
         self.misspelt = _misspelt(names)
         for name, meant in self.misspelt.items():
@@ -144,12 +145,12 @@ class _PackedItems:
             yield from pickle.loads(zlib.decompress(chunk))
 
 
-def _clips_of_table(table: Path, names: dict[str, None]) -> _PackedItems:
+def _clips_of_table(table: Path, names: dict[str, Any]) -> _PackedItems:
     """Group a table's rows into clips, in the order in which clips first occur.
 
     Args:
         table: The file.
-        names: Filled with the names of its columns.
+        names: Filled with the names of its columns, as keys.
 
     Raises:
         ValueError: In one line with the file and the row. Rows are numbered as a spreadsheet or an
@@ -166,7 +167,7 @@ def _clips_of_table(table: Path, names: dict[str, None]) -> _PackedItems:
 
 
 def _adjacent_rows(
-    table: Path, names: dict[str, None], separate: dict[tuple[str, Clip], list[Question]]
+    table: Path, names: dict[str, Any], separate: dict[tuple[str, Clip], list[Question]]
 ) -> Iterator[VideoItem]:
     """Yield the clips of a table with the questions of adjacent rows.
 
@@ -175,14 +176,14 @@ def _adjacent_rows(
         names: See `_clips_of_table`.
         separate: Filled with the questions of further rows: id and bounds of a clip -> questions.
     """
-    seen: set[str] = set()
+    folder, seen = str(table.parent), set[str]()
     row_of_id: dict[str, int] = {}
     clip_of: tuple[str, str, Clip] | None = None  # id, path and bounds; none of separate rows
     name: tuple[str, Clip] | None = None
     questions: list[Question] = []
     unscored = 0
     for number, fields in _read_rows(table):
-        names.update(dict.fromkeys(fields))
+        names.update(fields)
         try:
             video, clip = _video(fields), _clip(fields)
             before, name = name, (clip_id(video, clip), clip)
@@ -190,7 +191,7 @@ def _adjacent_rows(
                 if clip_of is not None:
                     yield VideoItem(*clip_of, tuple(questions))
                 is_new = (key := f"{name[0]}{clip is None}") not in seen
-                path = video if "://" in video else os.path.join(table.parent, video)
+                path = video if "://" in video else os.path.join(folder, video)
                 clip_of = (name[0], path, clip) if is_new else None
                 questions = [] if is_new else separate.setdefault(name, [])
                 seen.add(key)
@@ -314,7 +315,7 @@ def _question(fields: Fields, number: int, names: Iterable[str]) -> Question | N
         text=text,
         choices=choices,
         answer=_index(answer, choices) if choices and answer is not None else None,
-        groups={n: value for n, value in given.items() if n not in COLUMNS and value.strip()},
+        groups={n: value for n, value in given.items() if n not in _MEANT and value.strip()},
         accepted=_accepted(answer) if match else (),
         match="contains" if match == "contains" else "exact",
     )

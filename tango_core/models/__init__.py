@@ -6,7 +6,7 @@ add a model, here or in another package.
 Packages and modules, each importing only from those before it:
 
     options, sinks, base, family               interfaces: no family, no transformers
-    placement, memory_faults, kernels          devices and kernels
+    placement, memory_faults, onednn, kernels  devices and kernels
     checkpoints/                               directories, tensors, tokenizers
     language/                                  prompts, chat text, the engine
     files, towers/, language_half              shared parts of all families' halves

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tango_core.models.onednn import attend_in_blocks, attends
 from tango_core.ops.process_setting import ProcessSetting
 
 # The stubs of PyTorch lack both.
@@ -48,7 +49,7 @@ def attend(
     is_causal: bool = False,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """`scaled_dot_product_attention`, on CUDA with kernels that need no plan per length.
+    """`scaled_dot_product_attention`; on CUDA with kernels that need no plan, on CPUs see `onednn`.
 
     Args:
         queries: (B, heads, n, d).
@@ -63,6 +64,8 @@ def attend(
     Returns:
         (B, heads, n, d).
     """
+    if attends(queries, keys, mask, is_causal):
+        return attend_in_blocks(queries, keys, values, scale, is_causal)
     with without_plans() if queries.device.type == "cuda" else nullcontext():
         return functional.scaled_dot_product_attention(
             queries,

@@ -78,6 +78,7 @@ def greedy_map_of_vectors(units: Tensor, quality: Tensor, count: int) -> Tensor:
     rows = quality.new_zeros(count, num_items)
     chosen = torch.empty(count, dtype=torch.int64, device=units.device)
     candidates, kernel, done = chosen[:0], rows[:0], 0
+    infinite = gains.new_full((1,), torch.inf)
     while done < count:
         leading = gains.topk(min(_CANDIDATES, num_items)).indices
         new, kept = leading[~torch.isin(leading, candidates)], torch.isin(candidates, leading)
@@ -92,11 +93,11 @@ def greedy_map_of_vectors(units: Tensor, quality: Tensor, count: int) -> Tensor:
             largest, best = gains.max(dim=0, keepdim=True)
             valid = valid & (place[best] >= 0) & (largest > MIN_GAIN)
             row = kernel[place[best].clamp(min=0)] - rows[done:step, best].T @ rows[done:step]
-            row *= torch.where(valid, largest, torch.inf).rsqrt()
+            row *= torch.where(valid, largest, infinite).rsqrt()
             rows[step : step + 1] = row
             chosen[step : step + 1] = best
             gains -= row[0].square()
-            gains.scatter_(0, best, torch.where(valid, -torch.inf, largest))
+            gains.scatter_(0, best, torch.where(valid, -infinite, largest))
             number += valid
         found = slice(done, done + int(number))
         kernel -= rows[found, candidates].T @ rows[found]

@@ -144,9 +144,10 @@ def _candidates(
             f"{path}: its header says to mirror the pictures, which {spec.decoder} does not do; "
             "use decode.decoder: auto"
         )
-    if spec.decoder == "torchcodec":
-        own = partial(optional.TorchcodecReader, path, index)
-        return [own, *_pyav_readers(path, index)]
+    if spec.decoder in ("torchcodec", "torchcodec_cuda"):
+        on_gpu = spec.decoder == "torchcodec_cuda"
+        kind = optional.TorchcodecCudaReader if on_gpu else optional.TorchcodecReader
+        return [partial(kind, path, index), *_pyav_readers(path, index)]
     if spec.decoder == "decord":
         return [_decord_reader(path, index, warnings)]
     return _pyav_readers(path, index)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 from tango_core.errors import InputError
 from tango_core.video.sampling import REPEATING, SAMPLINGS, Sampling, fit_size, size_of_area
 
-DecoderName = Literal["auto", "decord", "pyav", "torchcodec"]
+DecoderName = Literal["auto", "decord", "pyav", "torchcodec", "torchcodec_cuda"]
 FrameTimes = Literal["own", "average_rate"]
-DECODERS = ("auto", "decord", "pyav", "torchcodec")
+DECODERS = ("auto", "decord", "pyav", "torchcodec", "torchcodec_cuda")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class FrameSpec:
             frames, depending on `sampling`.
         size: (height, width) every frame is stretched to, or `None` to keep the stream's size.
         sampling: Which frames: one of the rules of `sampling.frame_indices`.
-        decoder: `"auto"` is PyAV; decord conceals damage without reporting it.
+        decoder: `"auto"` is PyAV; decord conceals damage without reporting it; torchcodec_cuda
+            decodes on the GPU (NVDEC).
         max_pixels: Instead of `size`: keep the aspect, round both sides to `multiple`, and fit this
             area (Qwen).
         min_pixels: With `max_pixels`: enlarge frames with less area than this.

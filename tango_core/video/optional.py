@@ -63,7 +63,7 @@ def version(library: str) -> str:
         DecoderUnavailableError: If the library is not installed or does not load.
     """
     loaded = _load(library)
-    own = loaded.__version__ if library == "decord" else metadata.version(library)
+    own = loaded.__version__ if library == "decord" else metadata.version("torchcodec")
     return f"{library} {own}"
 
 
@@ -159,6 +159,7 @@ class TorchcodecReader(_RandomAccessReader):
     """Random access by torchcodec in exact mode, which scans all packets first."""
 
     library = "torchcodec"
+    device = "cpu"
 
     def __init__(self, path: str, index: PacketIndex):
         super().__init__(path)
@@ -168,6 +169,7 @@ class TorchcodecReader(_RandomAccessReader):
                 os.path.abspath(path),
                 stream_index=index.stream,
                 num_ffmpeg_threads=1,
+                device=self.device,
                 seek_mode="exact",
             )
             count = int(self._decoder.metadata.num_frames)
@@ -203,5 +205,12 @@ class TorchcodecReader(_RandomAccessReader):
                     f"{self.path}: torchcodec returned the frame at {own_s:.3f} s for the one at "
                     f"{expected_s:.3f} s"
                 )
-        picture: Picture = frame.data.permute(1, 2, 0).contiguous().numpy()
+        picture: Picture = frame.data.permute(1, 2, 0).contiguous().cpu().numpy()
         return picture
+
+
+class TorchcodecCudaReader(TorchcodecReader):
+    """The same on the GPU (NVDEC), whose colours may differ by a few of 255."""
+
+    library = "torchcodec_cuda"
+    device = "cuda"

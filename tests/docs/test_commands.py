@@ -24,6 +24,7 @@ import typer
 from documented import DOCUMENTS, ROOT, Example, examples, text_of
 
 from jobs.cli.main import app, main
+from jobs.config.overrides import RECIPES
 
 RECIPE = {
     "benchmark": {"name": "shapes"},
@@ -89,7 +90,12 @@ def run_command(patch, command):
         assert set(filter(None, extras.split(","))) <= set(project["optional-dependencies"])
     elif program == "tango":
         expanded = [path for word in arguments for path in sorted(glob.glob(word)) or [word]]
-        short = SHORT if any("jobs/recipes/" in word for word in arguments) else []
+        shipped = [
+            word
+            for word in arguments
+            if "jobs/recipes/" in word or (RECIPES / f"{word}.yaml").is_file()
+        ]
+        short = SHORT if shipped else []
         if arguments[0] == "sweep" and LARGE.search(command):
             short = [*short, *NO_SERVER]
         allowed = (0, 1) if arguments[0] == "doctor" else (0,)  # 1: the machine lacks something

@@ -46,7 +46,8 @@ def test_a_readme_with_a_table_of_modules_names_all_of_them(package):
 
 
 def test_the_diagram_shows_every_stage_in_order_and_how_it_runs():
-    diagram = (ROOT / "README.md").read_text().split("```")[1]
+    blocks = (ROOT / "README.md").read_text().split("```")
+    (diagram,) = (block for block in blocks if "──>" in block)
     shown = re.findall(r"(\w+)(?:: [\w ,]+| all questions)? \((?:CPU|GPU) (task|actor)s", diagram)
     kinds = {TaskPool: "task", ActorPool: "actor"}
     declared = [(stage.name, kinds[type(getattr(Pools(), stage.name))]) for stage in STAGES]

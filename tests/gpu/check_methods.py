@@ -1,20 +1,29 @@
-"""Every method on the device against the same on the CPU, and its plans applied on the CPU."""
+"""Every method and its plan on the device against the CPU; a full and a lost GPU."""
 
 from __future__ import annotations
 
+import copy
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tango_core.combination import Combination
 from tango_core.compressors import METHODS, build_method
 from tango_core.compressors.base import Compressor, LayerPruner
+from tango_core.compressors.hybrid import INNER, checked_inner
 from tango_core.compressors.options import option_names
+from tango_core.models.language.engine import NativeEngine
+from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualTokens
+from tango_core.models.memory_faults import again_with_memory_freed, is_out_of_memory
 from tango_core.types import CompressedVideo, VisualFeatures
 from tests.gpu.clips import make_clip, moved
-from tests.gpu.command import Rows, Run, tried
+from tests.gpu.command import Rows, Run, equal_replies, tried
 
 RETENTION = 0.2
 DTYPES = ("float32", "bfloat16", "float16")
@@ -27,6 +36,27 @@ GREEDY, LARGEST_GAP_DIFFERENCE = ("divprune",), 1e-3
 LARGEST_ERROR = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}
 # Of a plan, as a share of what is largest in a clip; sums may be made in another order on a device.
 LARGEST_DIFFERENCE = {"float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
+NUM_LAYERS, VOCABULARY, NEW_TOKENS = 8, 128, 6
+BEFORE, QUESTIONS = (1, 2, 3, 4), ((5, 6, 7), (8, 9, 10, 11), (12, 13))
+# As tests/perf and the papers have them, for 8 layers.
+OPTIONS = {
+    "pyramiddrop": {"retention": 0.46875},
+    "framefusion": {"retention": 0.4, "similarity": 0.92, "min_merged": 0.0},
+}
+# That of a worker whose GPU is lost, in `pipeline/executors/workers.py`.
+LOST_GPU = 70
+_ASSERT = f"""
+import os, sys, torch
+values, at = torch.zeros(4, device="cuda"), torch.tensor([9], device="cuda")
+said = []
+for work in (lambda: values[at].sum().item(), lambda: torch.ones(2, device="cuda").sum().item()):
+    try:
+        work()
+    except RuntimeError as error:
+        said.append(str(error))
+print(*said, sep="\\n", file=sys.stderr, flush=True)
+os._exit({LOST_GPU} if len(said) == 2 and "device-side assert" in said[0] else 1)
+"""
 
 
 def compressor_names() -> list[str]:
@@ -144,3 +174,118 @@ def _on_cpu(plan: Combination) -> Combination:
         name: part.cpu() for name, part in vars(plan).items() if isinstance(part, torch.Tensor)
     }
     return replace(plan, **parts, drawing=None)
+
+
+def check_pruners(run: Run) -> Rows:
+    """Replies of eight layers under every method inside the language model."""
+    width, frames = (64, 4) if run.small else (256, 16)
+    half = _half(width)
+    prompts = [_prompt(width, frames, question) for question in QUESTIONS]
+    expected = {name: _replies(half, prompts, _pruner(name)) for name in pruner_names()}
+    rows = []
+    for dtype in DTYPES:
+        moved = copy.deepcopy(half).to(run.device, getattr(torch, dtype))
+        for name, said in expected.items():
+            compare = partial(_compared_replies, moved, prompts, name, said, dtype)
+            rows.append(tried({"pruner": name, "dtype": dtype}, compare))
+    return rows
+
+
+def _compared_replies(
+    half: nn.Module, prompts: list[LaidOutPrompt], name: str, said: list[str], dtype: str
+) -> dict[str, Any]:
+    """One method in one precision."""
+    return equal_replies(said, _replies(half, prompts, _pruner(name)), dtype)
+
+
+def pruner_names() -> list[str]:
+    """Methods that act inside, and the inner steps of hybrids."""
+    return [*(name for name, cls in METHODS.items() if issubclass(cls, LayerPruner)), *INNER]
+
+
+def _pruner(name: str) -> LayerPruner:
+    """A pruner that drops about half."""
+    if name in INNER:
+        inner = {"name": name, "retention": 0.5, "layer": 5}
+        return checked_inner("tango", inner, NUM_LAYERS)[1]
+    options = OPTIONS.get(name, {"retention": 0.5})
+    pruner = build_method(name, num_layers=NUM_LAYERS, **options).pruner
+    assert pruner is not None
+    return pruner
+
+
+def _half(width: int) -> nn.Module:
+    """Layers whose attention differs from token to token, on the CPU in float32."""
+    config = Qwen2Config(
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=NUM_LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=VOCABULARY,
+        attn_implementation="sdpa",
+    )
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(config).eval().requires_grad_(False)
+    for name, weight in model.named_parameters():
+        if "proj.weight" in name:
+            weight.normal_(std=1.4 / width**0.5)
+        elif "bias" in name:
+            weight.normal_(std=0.1)
+    return nn.ModuleDict({"language_model": model.model, "lm_head": model.lm_head})
+
+
+def _prompt(width: int, num_frames: int, question: tuple[int, ...]) -> LaidOutPrompt:
+    """A question about a clip."""
+    clip = make_clip(num_frames, (6, 6), width)
+    tokens = clip.tokens.flatten(0, 1)
+    visual = VisualTokens(tokens, torch.arange(len(tokens)), (num_frames, 6, 6))
+    length = len(BEFORE) + len(tokens) + len(question)
+    return LaidOutPrompt((TextTokens(BEFORE), visual, TextTokens(question)), torch.arange(length))
+
+
+def _replies(half: nn.Module, prompts: list[LaidOutPrompt], pruner: LayerPruner) -> list[str]:
+    """Token ids of the replies as text."""
+    engine = NativeEngine(half, lambda ids: " ".join(map(str, ids)), frozenset())
+    answers = engine.answer(prompts, pruner=pruner, max_new_tokens=NEW_TOKENS)
+    return [answer.text for answer in answers]
+
+
+def check_full_memory(run: Run) -> Rows:
+    """Work that does not fit is tried a second time, and then is an error that names memory."""
+    return [
+        tried({"room": room}, partial(_full, run, fits))
+        for room, fits in (("at the second try", True), ("never", False))
+    ]
+
+
+def _full(run: Run, fits: bool) -> dict[str, Any]:
+    """Allocate what no device has, in every try or in the first one alone."""
+    tries = 0
+
+    def work() -> int:
+        nonlocal tries
+        tries += 1
+        torch.empty(2**50 if tries == 1 or not fits else 16, dtype=torch.uint8, device=run.device)
+        return tries
+
+    try:
+        again_with_memory_freed(work)
+        refused = False
+    except Exception as error:
+        refused = is_out_of_memory(error)
+    works = float(torch.ones(2, device=run.device).sum()) == 2.0
+    ok = tries == 2 and refused is not fits and works
+    return {"tries": tries, "refused": refused, "device works": works, "ok": ok}
+
+
+def check_lost_gpu(run: Run) -> Rows:
+    """A failed assertion in a kernel fails all later work, and its process can end at once."""
+    if run.device.type != "cuda":
+        return [{"exit code": None, "ok": True}]  # a CPU has no context to lose
+    done = subprocess.run(
+        [sys.executable, "-c", _ASSERT], capture_output=True, text=True, timeout=120, check=False
+    )
+    works = float(torch.ones(2, device=run.device).sum()) == 2.0
+    ok = done.returncode == LOST_GPU and works
+    return [{"exit code": done.returncode, "this process works": works, "ok": ok}]

@@ -49,18 +49,23 @@ def check_towers(run: Run) -> Rows:
     rows = []
     with small_models(run) as paths, tempfile.TemporaryDirectory(prefix="tango-head-") as folder:
         head = write_pooling_head(paths[HEADLESS], Path(folder))
-        for family, path in paths.items():
-            options = {"saliency_from": str(head)} if family == HEADLESS else {}
-            spec = described(family, path, run.device, "float32", NUM_FRAMES, **options)
+        with_head = {"saliency_from": str(head)}
+        towers: list[tuple[str, str, dict[str, Any]]] = [
+            (HEADLESS, HEADLESS, with_head),
+            (f"{HEADLESS}, merged frames", HEADLESS, {**with_head, "merge_layers": "0"}),
+            *((family, family, {}) for family in FAMILIES[1:]),
+        ]
+        for name, family, options in towers:
+            spec = described(family, paths[family], run.device, "float32", NUM_FRAMES, **options)
             frames, needs = noise_frames(spec), frozenset(spec.provides)
             here = load_encoder(replace(spec, device="cpu")).encode(frames, needs)
             for dtype in DTYPES:
-                work = partial(_tower, family, replace(spec, dtype=dtype), here)
-                rows += rows_or_reason({"tower": family, "dtype": dtype}, work)
+                work = partial(_tower, name, replace(spec, dtype=dtype), here)
+                rows += rows_or_reason({"tower": name, "dtype": dtype}, work)
     return rows
 
 
-def _tower(family: str, spec: ModelSpec, here: VisualFeatures) -> Rows:
+def _tower(tower: str, spec: ModelSpec, here: VisualFeatures) -> Rows:
     """One encoder in one precision against the same on the CPU in float32."""
     needs = frozenset(spec.provides)
     there = load_encoder(spec).encode(noise_frames(spec), needs)
@@ -71,7 +76,7 @@ def _tower(family: str, spec: ModelSpec, here: VisualFeatures) -> Rows:
         error = _difference(expected, found)
         rows.append(
             {
-                "tower": family,
+                "tower": tower,
                 "dtype": spec.dtype,
                 "output": name,
                 "error": error,

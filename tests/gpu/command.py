@@ -1,4 +1,4 @@
-"""What both commands share: options, the line without a GPU, results kept as they come."""
+"""Options, the line without a GPU, and results that are written as they come."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ class Run:
         out: Folder of the results.
         started: When it began.
         parts: Title -> rows, in order.
-        kept: Name -> what a part leaves for those behind it, such as a model.
     """
 
     device: torch.device
@@ -39,19 +38,11 @@ class Run:
     out: Path
     started: float = field(default_factory=time.perf_counter)
     parts: dict[str, Rows] = field(default_factory=dict)
-    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the run began."""
         return time.perf_counter() - self.started
-
-    def forget(self) -> None:
-        """Give back the memory of all that is kept."""
-        self.kept.clear()
-        gc.collect()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 def options(description: str, argv: Sequence[str] | None = None) -> Run:
@@ -92,15 +83,25 @@ def about(device: torch.device) -> dict[str, Any]:
     return found
 
 
-def do_parts(run: Run, name: str, parts: Sequence[tuple[str, Callable[[Run], Rows]]]) -> None:
+def do_parts(
+    run: Run,
+    name: str,
+    parts: Sequence[tuple[str, Callable[[Run], Rows]]],
+    begin_until_s: float = float("inf"),
+) -> None:
     """Do the parts in order, print each, and write all that there is after each of them.
 
     Args:
         run: Receives the rows.
         name: Of the files.
         parts: Titles, and functions that return their rows.
+        begin_until_s: Parts that would begin later fail instead.
     """
     for title, part in parts:
+        if run.elapsed_s > begin_until_s:
+            run.parts[title] = [{"ok": False, "error": f"not run: {run.elapsed_s:.0f} s are over"}]
+            write(run, name)
+            continue
         print(f"\n## {title} (after {run.elapsed_s:.0f} s)", flush=True)
         begun = time.perf_counter()
         run.parts[title] = _rows_of(part, run)
@@ -116,7 +117,9 @@ def _rows_of(part: Callable[[Run], Rows], run: Run) -> Rows:
     except Exception as error:
         traceback.print_exc()
         rows = [{"ok": False, "error": _reason(error)}]
-    run.forget()  # outside of `except`: the error holds what the part had
+    gc.collect()  # outside of `except`: the error holds what the part had
+    if run.device.type == "cuda":
+        torch.cuda.empty_cache()
     return rows
 
 
@@ -187,12 +190,6 @@ def reset_peak(run: Run) -> None:
     """Forget earlier peaks."""
     if run.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(run.device)
-
-
-def synchronize(run: Run) -> None:
-    """Wait for the device."""
-    if run.device.type == "cuda":
-        torch.cuda.synchronize(run.device)
 
 
 def equal_replies(expected: Iterable[str], found: Iterable[str], dtype: str) -> dict[str, Any]:

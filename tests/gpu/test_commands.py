@@ -12,7 +12,7 @@ import torch
 
 from tango_core.compressors import METHODS
 from tango_core.compressors.hybrid import INNER
-from tests.gpu.command import Run, do_parts, equal_replies
+from tests.gpu.command import Run, do_parts, equal_replies, failures
 
 ROOT = Path(__file__).parents[2]
 # What a machine with a GPU may lack: everything but torch and what comes with transformers.
@@ -52,9 +52,8 @@ def results(module: str, folder: Path, **options: str) -> dict:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
-@pytest.mark.parametrize("module", ["tests.gpu.check", "tests.gpu.bench"])
-def test_without_a_gpu_it_ends_in_one_line(tmp_path, module):
-    done = command(module, "--out", str(tmp_path / "results"))
+def test_without_a_gpu_it_ends_in_one_line(tmp_path):
+    done = command("tests.gpu.check", "--out", str(tmp_path / "results"))
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.strip().splitlines()
@@ -62,20 +61,24 @@ def test_without_a_gpu_it_ends_in_one_line(tmp_path, module):
     assert not (tmp_path / "results").exists(), "nothing was run, so nothing is written"
 
 
-def test_a_part_that_breaks_off_leaves_the_others_their_turn_and_the_memory(tmp_path):
+def test_a_part_that_breaks_off_or_is_late_leaves_the_others_their_rows(tmp_path):
     run = Run(torch.device("cpu"), True, tmp_path)
 
     def breaks(run):
-        run.kept["model"] = "large"
         raise ValueError("no such kernel")
 
-    do_parts(run, "bench", [("First", breaks), ("Second", lambda run: [{"ms": 1.5}])])
-    assert run.kept == {}
-    written = json.loads((tmp_path / "bench_cpu_small.json").read_text())["parts"]
+    def measures(run):
+        run.started -= 1000
+        return [{"ms": 1.5}]
+
+    do_parts(run, "check", [("A", breaks), ("B", measures), ("C", measures)], 900)
+    written = json.loads((tmp_path / "check_cpu_small.json").read_text())["parts"]
     assert written == {
-        "First": [{"ok": False, "error": "ValueError: no such kernel"}],
-        "Second": [{"ms": 1.5}],
+        "A": [{"ok": False, "error": "ValueError: no such kernel"}],
+        "B": [{"ms": 1.5}],
+        "C": [{"ok": False, "error": "not run: 1000 s are over"}],
     }
+    assert len(failures(run)) == 2
 
 
 @pytest.mark.parametrize(
@@ -92,9 +95,6 @@ def test_of_many_replies_in_float32_one_may_be_a_near_tie(dtype, others, ok):
 @pytest.mark.slow
 def test_every_check_runs_and_agrees_with_itself(tmp_path):
     parts = results("tests.gpu.check", tmp_path)
-    assert list(parts) == [
-        *("Methods", "Towers", "Replies", "Pruners", "Plans", "Full memory", "Lost GPU")
-    ]
     assert all(row["ok"] for rows in parts.values() for row in rows)
     names = {row["method"] for row in parts["Methods"]} | {r["pruner"] for r in parts["Pruners"]}
     assert names == {*METHODS, *INNER}
@@ -106,26 +106,11 @@ def test_every_check_runs_and_agrees_with_itself(tmp_path):
     exact = [row for row in parts["Replies"] + parts["Pruners"] if row["dtype"] == "float32"]
     assert exact
     assert not any(row["other than float32 on the CPU"] for row in exact)
-
-
-@pytest.mark.slow
-def test_every_benchmark_runs(tmp_path):
-    parts = results("tests.gpu.bench", tmp_path)
-    titles = ["Compress", "Time to first token at 7B", "Decoding", "Prefix sharing", "Batches"]
-    assert list(parts) == titles
-    assert len({row["clip"] for row in parts["Compress"]}) == 2
-    first = parts["Time to first token at 7B"]
-    assert [row["retention"] for row in first] == [1.0, 0.5, 0.3, 0.2, 0.15, 0.1]
-    assert all(row["ok"] and abs(row["kept"] - row["retention"]) < 0.02 for row in first)
-    one, eight = parts["Decoding"]
-    assert eight["ms/token"] == pytest.approx(eight["ms/step"] / 8)
-    assert one["floor ms"] > 0
-    for row in first:
-        total = sum(row[f"{part} ms"] for part in ("vision", "compress", "prefill", "first token"))
-        assert row["ttft ms"] == pytest.approx(total)
-        assert min(row["vision ms"], row["compress ms"], row["prefill ms"]) > 0
-    assert [row["paper"] for row in first] == [None, None, None, 1.63, None, 1.88]
-    assert all(row["questions/s"] > 0 for row in parts["Prefix sharing"] + parts["Batches"])
+    assert {row["tower"] for row in parts["Towers"]} > {"llava-onevision-7b, merged frames"}
+    for row in parts["Latency at 7B"]:
+        names = [f"{part} ms" for part in ("vision", "compress", "prefill", "first token")]
+        assert row["ttft ms"] == pytest.approx(sum(row[name] for name in names))
+        assert min(row[name] for name in names) > 0
 
 
 @pytest.mark.gpu

@@ -8,8 +8,7 @@ import pandas as pd
 import yaml
 from numbered_videos import write_clip
 from releases import VIDEOMME_ROWS, videomme_release
-
-from jobs.results.summary import read_answers
+from summaries import read_answers
 
 COMPARED = ["video_id", "status", "text", "choice", "correct", "harness_score"]
 

@@ -10,10 +10,10 @@ import pytest
 from clips import clip
 from jobs_for_tests import answers_of, job, run
 from numbered_videos import write_clip
+from summaries import write_summary
 
 from jobs.config.recipe import RecipeError
 from jobs.report.compare import write_report
-from jobs.results.summary import write_summary
 from jobs.run.run_dirs import find_run
 
 

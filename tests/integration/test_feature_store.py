@@ -10,8 +10,8 @@ import sys
 import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
+from summaries import write_summary
 
-from jobs.results.summary import write_summary
 from pipeline.cache.folders import find_caches
 
 METHODS = [

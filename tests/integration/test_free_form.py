@@ -7,9 +7,9 @@ import json
 import pytest
 from jobs_for_tests import answers_of, run
 from numbered_videos import write_clip
+from summaries import write_summary
 
 from jobs.config.recipe import parse_job
-from jobs.results.summary import write_summary
 
 HEADER = "video,question,options,answer,match,id\n"
 CHOICE = "a.mp4,Which?,red|blue,A,,choice\n"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pandas as pd
 import pytest
-from jobs_for_tests import job, plan_of, run, what_was_said
+from jobs_for_tests import answers_of, job, run, what_was_said
 
 from jobs.analysis.clips import JobClips
 from jobs.config.errors import RecipeError
-from jobs.viewer.drawings import TokenSets
-from pipeline.rows import clips_in
+from jobs.viewer.command import opened
+from pipeline.cache.folders import find_caches
+from pipeline.cache.names import TOKENS
 
 METHODS = [{"name": "full"}, {"name": "earlytom", "retention": 0.1}]
 MODEL = {"name": "tiny", "merge_layers": "0,1", "merge_window": 6}
@@ -22,7 +25,7 @@ def shapes(tmp_path_factory):
 
 def test_merged_features_are_stored_and_are_a_set_of_their_own(shapes, tmp_path):
     recipe = {"executor": "local", "limit": 2, "cache": {"features": "all"}}
-    first, _ = run(job(shapes, **recipe, methods=METHODS[:1]), tmp_path / "on")
+    first, plain = run(job(shapes, **recipe, methods=METHODS[:1]), tmp_path / "on")
     own = job(shapes, **recipe, methods=METHODS, model=MODEL)
     second, _ = run(own, tmp_path / "on")
     again, on = run(own, tmp_path / "on")
@@ -30,6 +33,9 @@ def test_merged_features_are_stored_and_are_a_set_of_their_own(shapes, tmp_path)
     recipe["cache"] = {"features": "none"}
     _, off = run(job(shapes, **recipe, methods=METHODS, model=MODEL), tmp_path / "off")
     pd.testing.assert_frame_equal(what_was_said(on), what_was_said(off))
+    whole, merged = (answers_of(one)["encode_tflops"].mean() for one in (plain, off))
+    assert 0 < merged < 0.9 * whole, "merged frames are not in the later blocks"
+    assert answers_of(on)["encode_tflops"].isna().all(), "nothing was encoded"
     answers = what_was_said(on).groupby("cell").first()
     total = answers.loc["full", "tokens_total"]
     assert total == 8 * 64, "of all frames of the clip"
@@ -37,13 +43,34 @@ def test_merged_features_are_stored_and_are_a_set_of_their_own(shapes, tmp_path)
     assert abs(answers.loc["earlytom r=0.1", "tokens_kept"] - 0.1 * total) <= 8
 
 
-def test_what_shows_frames_says_that_it_cannot(shapes, tmp_path):
+def test_the_viewer_draws_merged_frames_on_the_frames_that_they_stand_for(shapes, tmp_path):
+    recipe = {"executor": "local", "limit": 1, "cache": {"features": "all"}}
+    _, run_dir = run(job(shapes, **recipe, methods=METHODS, model=MODEL), tmp_path)
+    (store,) = (one.cache for one in find_caches(tmp_path / "cache") if one.holds_features)
+    (key,) = store.parts()[TOKENS]
+    features = store.read(key, [TOKENS], frozenset()).features
+    length = features.tokens.shape[1]
+    ends = [*features.frame_map[1:, 0].tolist(), 8]
+    spans = [range(a, b) for a, b in zip(features.frame_map[:, 0].tolist(), ends, strict=True)]
+    assert max(map(len, spans)) > 1, "some frames were merged"
+    with opened([run_dir]) as pages:
+        for column in (0, 1):
+            found = pages.tokens(0, column)
+            plan = found.drawing.plan
+            assert (plan.grid[0], len(found.view.times)) == (8, 8)
+            for token, (start, end) in enumerate(pairwise(plan.offsets.tolist())):
+                place = int(plan.indices[token])
+                (span,) = (one for one in spans if one[0] == place // length)
+                expected = [frame * length + place % length for frame in span]
+                assert plan.sources[start:end].tolist() == expected
+                assert float(plan.weights[start:end].sum()) == pytest.approx(1)
+            assert found.drawing.missing == ()
+    full = answers_of(run_dir).query("cell == 'full'")["tokens_kept"]
+    assert set(full) == {len(spans) * length}
+
+
+def test_analyses_refuse_merged_frames(shapes, tmp_path):
     recipe = job(shapes, executor="local", limit=1, methods=METHODS, model=MODEL)
-    run(recipe, tmp_path)
-    plan = plan_of(recipe, tmp_path / "cache")
-    (clip,) = clips_in(plan.clips)
-    drawing = TokenSets([str(tmp_path / "cache")]).drawing(plan.methods[1].cache, clip.clip_key)
-    assert drawing == "The encoder merges frames, whose tokens are not drawn."
     with pytest.raises(RecipeError, match=r"leave model\.merge_layers out"):
         JobClips(recipe, str(tmp_path / "cache"))
 

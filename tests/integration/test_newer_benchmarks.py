@@ -8,6 +8,8 @@ import pytest
 from jobs_for_tests import answers_of, run
 from numbered_videos import write_clip
 from releases import (
+    LAYOUTS,
+    RECORDED,
     VIDEOMME_ROWS,
     VIDEOMME_V2_ROWS,
     load,
@@ -17,9 +19,9 @@ from releases import (
     videomme_release,
     videomme_v2_release,
 )
+from summaries import write_summary
 
 from jobs.config.recipe import parse_job
-from jobs.results.summary import write_summary
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +84,28 @@ def test_lvbench(measure, write, tmp_path):
             "event understanding": 1,
             "reasoning": 1,
         }, "a question of two types counts in both"
+
+
+GROUPS = {
+    "nextqa": {"kind", "type"},
+    "nextqa_oe": {"kind", "type"},
+    "perceptiontest": {"area", "reasoning", "tag"},
+    "tomato": {"reason_type", "demonstration_type"},
+    "motionbench": {"type", "video_type"},
+    "tvbench": {"task"},
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_benchmarks_of_lmms_eval_have_scores_and_sub_scores(measure, name, tmp_path):
+    root, count = LAYOUTS[name][0](tmp_path / "root"), len(RECORDED[name]["prompts"])
+    _, answers, summary = measure(name, root, protocol="lmms_eval")
+    assert len(answers) == 2 * count
+    assert answers["correct"].notna().all()
+    assert answers["harness_score"].notna().all() == (name != "nextqa_oe")
+    for cell in summary["cells"]:
+        assert cell["num_scored"] == count
+        assert set(cell["accuracy_by"]) == GROUPS.get(name, set())
 
 
 @pytest.mark.parametrize("protocol", ["vlmevalkit", "lmms_eval"])

@@ -10,10 +10,10 @@ import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
 from numbered_videos import write_clip
 from rich.console import Console
+from summaries import summarize, write_summary
 
 from jobs.config.recipe import single_job
 from jobs.results.facts import JobFacts
-from jobs.results.summary import summarize, write_summary
 from jobs.run.commands import run_jobs
 from jobs.run.locations import Locations
 from pipeline.stages.profile import ProfileCompression

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import weakref
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
+from summaries import summarize
 
 from jobs.config.errors import RecipeError
+from jobs.report.tables.cells import cells_csv, cells_table
+from jobs.results.facts import JobFacts
+from jobs.viewer.command import opened
+from jobs.viewer.panels import ClipPanels
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.folders import find_caches
 from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, DECODE_VIDEO, questions_of
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
+from pipeline.stages.answer_rows import kept_digest
 from tango_core.models import load_encoder, load_question_embedder
 from tango_core.models.llava.encoder import Encoder
 from tango_core.video.decode import decode_frames
@@ -57,6 +65,23 @@ def test_any_number_of_them_costs_no_encoding_once_features_are_stored(shapes, t
     third, off = run(job(shapes, **recipe, methods=METHODS), tmp_path / "off")
     assert (third.num_decoded, third.num_encoded) == (2, 2)
     pd.testing.assert_frame_equal(what_was_said(on), what_was_said(off))
+
+
+def test_every_question_waits_for_its_own_pruning(shapes, tmp_path):
+    recipe = job(shapes, executor="local", limit=2, methods=METHODS[1:3], mode="profile")
+    _, run_dir = run(recipe, tmp_path)
+    blind, reading = summarize(answers_of(run_dir), JobFacts.load(run_dir)).cells
+    assert (blind.reads_question, reading.reads_question) == (False, True)
+    times = answers_of(run_dir).groupby(["method", "video_id"])["compress_ms"].nunique()
+    clips = clips_in(plan_of(recipe, tmp_path).clips)
+    texts = sum(len({question.text for question in questions_of(clip)}) for clip in clips)
+    assert times["divprune"].tolist() == [1, 1]
+    assert times["cdpruner"].sum() == texts > 2
+    assert blind.latency_ms["compress"].n == 2
+    assert reading.latency_ms["compress"].n == texts
+    (row,) = csv.DictReader(cells_csv([reading]).splitlines())
+    assert float(row["first_token_ms"]) == reading.first_token_ms > reading.p50("compress") > 0
+    assert "per question" in cells_table([reading]).render("text")
 
 
 def test_a_token_set_belongs_to_a_text_and_is_that_of_its_question(shapes, tmp_path):
@@ -113,6 +138,25 @@ def test_the_control_reads_what_another_clip_is_asked(shapes, tmp_path):
             assert torch.equal(found.tokens, expected.tokens)
     with pytest.raises(RecipeError, match="question=other_clip: no other clip"):
         plan_of(job(shapes, executor="local", limit=1, methods=methods), tmp_path / "cache")
+
+
+@pytest.mark.parametrize("stored", ["all", "none"])
+def test_the_viewer_draws_the_tokens_of_each_question(shapes, tmp_path, stored):
+    recipe = {"executor": "local", "limit": 1, "cache": {"features": stored}}
+    _, run_dir = run(job(shapes, **recipe, methods=[METHODS[0], METHODS[2]]), tmp_path)
+    answered = answers_of(run_dir).query("cell == 'cdpruner r=0.1'").set_index("question_id")
+    with opened([run_dir]) as pages:
+        ids = [one["id"] for one in pages.clip(0)["questions"]]
+        found = pages.tokens(0, 1)
+        assert pages.tokens(0, 0).of == []
+    plans = [found.tokens.sets[at].plan for at in found.of]
+    digests = answered.loc[ids, "kept_digest"].tolist()
+    assert [kept_digest(SimpleNamespace(video=one)) for one in plans] == digests
+    assert len(set(digests)) > 1
+    with ClipPanels(run_dir) as panels:
+        clip = ("shapes", answered["video_id"].iloc[0])
+        figures = [panels.figure(clip, ["cdpruner r=0.1"], question=at) for at in (0, 1)]
+    assert figures[0].split("</figcaption>")[1] != figures[1].split("</figcaption>")[1]
 
 
 def test_memory_does_not_grow_with_clips_or_questions(shapes, tmp_path, monkeypatch):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from jobs_for_tests import answers_of, run
+from summaries import write_summary
 
 import jobs
 from jobs.config.recipe import load_jobs
-from jobs.results.summary import write_summary
 
 RECIPES = Path(jobs.__file__).parent / "recipes"
 README = (RECIPES / "README.md").read_text()

@@ -15,8 +15,8 @@ from releases import (
     charades_text,
     videomme_v2_release,
 )
+from summaries import read_answers
 
-from jobs.results.summary import read_answers
 from tango_core.metrics.metric import score_of_group, structure_of
 
 COMPARED = ["video_id", "status", "text", "correct", "score"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import closing
 
+import av
 import numpy as np
 import pytest
 from clips import clip as clip_file
@@ -63,40 +65,25 @@ def finished_run(name, folder):
 def test_tokens_are_drawn_over_the_frames_of_the_model(name, tmp_path):
     folder = finished_run(name, tmp_path)
     kept = {row["cell"]: row for row in answers_of(folder).to_dict("records")}
-    decoder = FrameDecoder(pixels=20_000)
-    try:
-        with opened([folder]) as pages:
-            found = [pages.tokens(0, column) for column in (0, 1)]
-            view = found[0].view
-            pictures = decoder.sprites(view)
-            drawings = [one.drawing for one in found]
-    finally:
-        decoder.close()
-    for drawing, cell in zip(drawings, ("full", "tango r=0.25"), strict=True):
-        time, height, width = drawing.plan.grid
-        assert drawing.missing == ()
-        assert drawing.plan.num_kept == kept[cell]["tokens_kept"]
+    with opened([folder]) as pages, closing(FrameDecoder(pixels=20_000)) as decoder:
+        found = [pages.tokens(0, column) for column in (0, 1)]
+        times = found[0].view.times
+        picture = Image.open(io.BytesIO(decoder.sprites(found[0].view)[0]))
+    for one, cell in zip(found, ("full", "tango r=0.25"), strict=True):
+        time, height, width = one.drawing.plan.grid
+        assert one.drawing.missing == ()
+        assert one.drawing.plan.num_kept == kept[cell]["tokens_kept"]
         assert time * height * width == kept[cell]["tokens_total"]
-        assert time * FAMILIES[name][2] == SMALL["num_frames"]
-        assert len(view.times) == time
-        if name != INTERNVL:  # one square tile
-            assert width > height
-    picture = Image.open(io.BytesIO(pictures[0]))
-    shape = picture.height / min(PER_SPRITE, len(view.times)) / picture.width
-    with Image.open(io.BytesIO(pictures[0])) as one:
-        assert np.asarray(one).std() > 5
-    assert shape == pytest.approx(first_frame_shape(), rel=0.1)
+        assert len(times) == time == SMALL["num_frames"] // FAMILIES[name][2]
+        assert name == INTERNVL or width > height, "one square tile, or as wide as the clip"
+    assert np.asarray(picture).std() > 5
+    with av.open(str(clip_file("closed_gop.mp4"))) as file:
+        clip = file.streams.video[0]
+        frames = min(PER_SPRITE, len(times))
+        shape = picture.height / frames / picture.width
+        assert shape == pytest.approx(clip.height / clip.width, rel=0.1)
     with ClipPanels(folder) as panels:
         figure = panels.figure(("custom", kept["full"]["video_id"]), ["full", "tango r=0.25"])
     assert figure.startswith("<figure")
-    assert figure.count("<img ") == 2 * min(4, len(view.times))
+    assert figure.count("<img ") == 2 * min(4, len(times))
     assert "cannot" not in figure
-
-
-def first_frame_shape():
-    """Height over width of the clip."""
-    import av
-
-    with av.open(str(clip_file("closed_gop.mp4"))) as file:
-        stream = file.streams.video[0]
-        return stream.height / stream.width

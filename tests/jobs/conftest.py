@@ -7,8 +7,7 @@ from contextlib import ExitStack
 import pytest
 from fake_answers import facts_of, fake_answers
 from report_page import SWEEP
-
-from jobs.results.summary import summarize
+from summaries import summarize
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 
+from bench import about_machine
 from jobs_for_tests import job, plan_of
 from pipeline_cases import empty_cache, execute
-from timing import about_machine
 
 from jobs.run.build import make_settings
 from tango_core.compressors import build_method

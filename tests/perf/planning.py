@@ -134,36 +134,25 @@ def answer(job: Job, folder: Path, run_dir: Path, share: float) -> None:
     claim(run_dir, job, open_storage=Storage.at, answers=True, recipe="")
     claim_caches(storage, run_dir, plan, continued=False)
     write_asked(plan.clips, storage)
-    names = pa.array([method.name for method in plan.methods])
+    names = [method.name for method in plan.methods]
     asked = plan.clips.slice(0, round(plan.clips.num_rows * share))
     for number, start in enumerate(range(0, asked.num_rows, _CLIPS_PER_PART)):
         clips = asked.slice(start, _CLIPS_PER_PART)
-        ids = [json.loads(text)[0]["id"] for text in clips["questions"].to_pylist()]
-        failed = ["answer_failed" if (start + i) % 1000 == 7 else "ok" for i in range(len(ids))]
-        rows = pa.table(
-            {
-                "benchmark": clips["benchmark"],
-                "video_id": clips["video_id"],
-                "question_id": ids,
-                "status": failed,
-            }
-        )
-        rows = rows.take(pa.array([i for i in range(len(ids)) for _ in names]))
-        cells = pa.array(names.to_pylist() * len(ids))
+        asked_ids = [json.loads(text)[0]["id"] for text in clips["questions"].to_pylist()]
+        each = pa.array([at for at in range(len(clips)) for _ in names])
+        failed = [(start + at) % 1000 == 7 for at in range(len(clips))]
         columns = {
-            "cell": cells,
-            "method": cells,
-            "text": pa.array(["A"] * len(rows)),
-            "prompt_tokens": pa.array([900] * len(rows)),
+            "benchmark": clips["benchmark"].take(each),
+            "video_id": clips["video_id"].take(each),
+            "question_id": pa.array(asked_ids).take(each),
+            "status": pa.array(["answer_failed" if one else "ok" for one in failed]).take(each),
+            "cell": pa.array(names * len(clips)),
+            "prompt_tokens": pa.array([900] * len(each)),
         }
-        for name, values in columns.items():
-            rows = rows.append_column(name, values)
-        for column in ANSWER:
-            if column.name not in rows.column_names:
-                rows = rows.append_column(column, pa.nulls(len(rows), column.type))
+        rows = [columns.get(one.name, pa.nulls(len(each), one.type)) for one in ANSWER]
         name = f"part-{number:05d}-{number:012x}.parquet"
-        rows = rows.select(ANSWER.names).cast(ANSWER)
-        write_sealed(rows, storage.child("answers"), name, run_dir.name)
+        table = pa.table(rows, schema=ANSWER)
+        write_sealed(table, storage.child("answers"), name, run_dir.name)
 
 
 def measure(job: Job, folder: Path, run_dir: Path, *, ray: bool) -> None:

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from bench_pipeline import is_met
+from bench import is_met
+from compare import slower_first
 from pipeline_cases import (
     ONE_CELL,
     Run,
@@ -84,18 +85,16 @@ def test_questions_of_a_method_share_all_but_their_later_tokens():
 
 
 @pytest.mark.parametrize(
-    ("figure", "bar", "met"),
-    [
-        (1.1, "<= 1.15", True),
-        (1.2, "<= 1.15", False),
-        ({"min": 1.0, "median": 1.9, "max": 3.0}, ">= 2", False),
-        ({"min": 1.0, "median": 2.1, "max": 3.0}, ">= 2", True),
-        (0, "0", True),
-        (1, "0", False),
-    ],
+    ("value", "limit", "met"),
+    [(1.1, "<= 1.15", True), (1.2, "<= 1.15", False), (1.9, ">= 2", False), (2.1, ">= 2", True)],
 )
-def test_a_bar_is_met_from_its_own_side(figure, bar, met):
-    assert is_met({"figure": figure, "bar": bar}) is met
+def test_a_limit_is_met_from_its_own_side(value, limit, met):
+    assert is_met(value, limit) is met
+
+
+def test_rows_of_two_commits_are_compared_where_both_have_them():
+    before, after = {"a": 10.0, "b": 4.0, "gone": 1.0}, {"a": 9.0, "b": 5.0, "new": 1.0}
+    assert slower_first(before, after) == [("b", 1.25), ("a", 0.9)]
 
 
 @pytest.mark.slow

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from jobs.report.formatting import (
-    DASH,
-    Table,
-    difference_with_interval,
-    estimate_percent,
-    interval,
-    markdown_text,
-    p_value,
-    percent,
-)
+from jobs.report import formatting as fmt
 from jobs.report.tables.cells import labels
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import families_of
@@ -28,36 +18,8 @@ from tango_core.metrics import ACCURACY, Estimate
 Groups = tuple[tuple[str, str], ...]
 # Metric of a cell, groups that all questions have, a further group, and its values.
 _Part = tuple[str, Groups, str, Mapping[str, Estimate]]
-
-
-@dataclass(frozen=True)
-class Breakdown:
-    """One table of scores by group: a row per cell, a column per value of the group.
-
-    Attributes:
-        name: Title of the table.
-        outer: (name, value) pairs that all questions of the table have.
-        group: The group whose values are its columns.
-        columns: Every value with its number of questions.
-        rows: Every cell with its label and its estimate per column.
-        mean: Title of a last column, the mean over the values; "" for none.
-    """
-
-    name: str
-    outer: Groups
-    group: str
-    columns: Sequence[tuple[str, int]]
-    rows: Sequence[tuple[CellSummary, str, Sequence[Estimate | None]]]
-    mean: str = ""
-
-    def groups_of(self, value: str) -> Groups:
-        """(name, value) pairs that the questions of one column have in common."""
-        return (*self.outer, (self.group, value))
-
-    @property
-    def mean_count(self) -> int:
-        """Number of questions in the mean over the values."""
-        return max(cell.counts.num_scored for cell, _, _ in self.rows)
+# Shows the score of a cell on the questions of some groups.
+Shown = Callable[[CellSummary, Groups, Estimate | None], str]
 
 
 def _parts(cell: CellSummary) -> Iterator[_Part]:
@@ -71,8 +33,20 @@ def _parts(cell: CellSummary) -> Iterator[_Part]:
                     yield metric, ((outer, value),), group, values
 
 
-def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
-    """One table per benchmark, metric and group, and tables nested in a group."""
+def breakdowns(
+    cells: Sequence[CellSummary],
+    shown: Shown = lambda cell, groups, one: fmt.estimate_percent(one),
+    head: Callable[[str, int], str] = lambda value, count: f"{value} ({count})",
+) -> list[tuple[str, fmt.Table]]:
+    """Title and table per benchmark, metric and group: a row per cell, a column per value.
+
+    Where the benchmark's authors average over the values, a last column has the mean.
+
+    Args:
+        cells: Cells of one run or of several.
+        shown: Makes the text of a score, or `Html`.
+        head: Makes the header of a value and its number of questions.
+    """
     alone = all(set(cell.scores_by) <= {ACCURACY.name} for cell in cells)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
     tables = []
@@ -85,22 +59,31 @@ def breakdowns(cells: Sequence[CellSummary]) -> list[Breakdown]:
             counts: dict[str, int] = {}
             for value, one in (entry for by_value in found for entry in by_value.items()):
                 counts[value] = max(counts.get(value, 0), one.num_questions)
-            columns = sorted(counts.items())
             name = ", ".join([*(f"{key} {value}" for key, value in outer), group])
             name = f"{benchmark}: {name}" if len(benchmarks) > 1 else name
-            rows = [
-                (cell, label, [by_value.get(value) for value, _ in columns])
-                for cell, label, by_value in zip(own, labels(own), found, strict=True)
-            ]
             name = name if alone else f"{name}, {metric_title(own[0], metric)}"
-            mean = _mean_name(own[0], metric, outer, group)
-            tables.append(Breakdown(name, outer, group, columns, rows, mean))
+            header = ["cell", *(head(value, counts[value]) for value in sorted(counts))]
+            rows = [
+                [label, *(shown(cell, (*outer, (group, v)), values.get(v)) for v in sorted(counts))]
+                for cell, label, values in zip(own, labels(own), found, strict=True)
+            ]
+            if mean := _mean_name(own[0], metric, outer, group):
+                header.append(head(mean, max(cell.counts.num_scored for cell in own)))
+                for cell, row in zip(own, rows, strict=True):
+                    row.append(fmt.percent(cell.macro))
+            tables.append((name, fmt.Table(header, rows)))
     return tables
 
 
 def breakdown_files(cells: Sequence[CellSummary]) -> dict[str, str]:
     """Names and contents of the files with scores and differences by group."""
-    files = {"breakdowns.md": breakdowns_markdown(cells), "breakdowns.csv": breakdowns_csv(cells)}
+    what = headline_title(cells)
+    what = what.capitalize() if what == ACCURACY.title else "Scores"
+    texts = [
+        f"### {fmt.markdown_text(name)}\n\n{one.markdown()}" for name, one in breakdowns(cells)
+    ]
+    texts.insert(0, f"{what} in %, in brackets the number of questions.")
+    files = {"breakdowns.md": "\n\n".join(texts), "breakdowns.csv": breakdowns_csv(cells)}
     if any(len(cell.scores) > 1 for cell in cells):
         files |= {"scores.md": all_scores(cells).markdown(), "scores.csv": scores_csv(cells)}
     if differences := differences_csv(cells):
@@ -137,31 +120,11 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
         *("num_questions", "accuracy", "accuracy_low", "accuracy_high"),
         *("metric", "score", "score_low", "score_high"),
     )
-    return Table(header, rows).csv()
+    return fmt.Table(header, rows).csv()
 
 
 def _figures(estimate: Estimate) -> tuple[float | None, ...]:
     return estimate.num_questions, estimate.value, estimate.low, estimate.high
-
-
-def breakdowns_markdown(cells: Sequence[CellSummary]) -> str:
-    """A Markdown table per group: one row per cell, one column per value with its questions."""
-    texts = []
-    for table in breakdowns(cells):
-        columns = [*table.columns, *([(table.mean, table.mean_count)] if table.mean else [])]
-        header = ["cell", *(f"{value} ({count})" for value, count in columns)]
-        rows = [
-            [
-                label,
-                *map(estimate_percent, estimates),
-                *([percent(cell.macro)] if table.mean else []),
-            ]
-            for cell, label, estimates in table.rows
-        ]
-        texts.append(f"### {markdown_text(table.name)}\n\n{Table(header, rows).markdown()}")
-    what = headline_title(cells)
-    what = what.capitalize() if what == ACCURACY.title else "Scores"
-    return "\n\n".join([f"{what} in %, in brackets the number of questions.", *texts])
 
 
 def differences_csv(cells: Sequence[CellSummary]) -> str:
@@ -190,27 +153,27 @@ def differences_csv(cells: Sequence[CellSummary]) -> str:
         for family in families_of(cells)
         for member in family.members
     ]
-    return Table.of(rows).csv() if rows else ""
+    return fmt.Table.of(rows).csv() if rows else ""
 
 
-def all_scores(cells: Sequence[CellSummary]) -> Table:
+def all_scores(cells: Sequence[CellSummary]) -> fmt.Table:
     """Table of all metrics; without rows if every benchmark has only its headline metric."""
     rows = [
         (
             label,
             metric_title(cell, name),
-            estimate_percent(found),
-            interval(found, unknown=DASH),
+            fmt.estimate_percent(found),
+            fmt.interval(found, unknown=fmt.DASH),
             f"{found.num_questions:,}",
-            difference_with_interval(versus),
-            p_value(versus),
+            fmt.difference_with_interval(versus),
+            fmt.p_value(versus),
         )
         for label, cell in zip(labels(cells), cells, strict=True)
         if len(cell.scores) > 1
         for name, found, versus in _metrics(cell)
     ]
     header = ("cell", "metric", "%", "95 % interval", "n", "vs full", "p")
-    return Table(header, rows, text_columns=2)
+    return fmt.Table(header, rows, text_columns=2)
 
 
 def scores_csv(cells: Sequence[CellSummary]) -> str:
@@ -230,7 +193,7 @@ def scores_csv(cells: Sequence[CellSummary]) -> str:
                     "versus_full_p": paired.p_value if paired else None,
                 }
             )
-    return Table.of(rows).csv()
+    return fmt.Table.of(rows).csv()
 
 
 def _place_of(cell: CellSummary) -> dict[str, object]:
@@ -258,7 +221,7 @@ _SHOWN = 3
 
 def confusion_table(
     cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str
-) -> Table:
+) -> fmt.Table:
     """Count every pair of correct option and reply, including correct replies.
 
     A failed answer, or a reply without an option, counts as `no option`.
@@ -294,10 +257,10 @@ def confusion_table(
             f"--confusion {group!r} is no group of these questions; choose one of: "
             f"{', '.join(sorted(known)) or 'none'}"
         )
-    return Table(("cell", "value", "right", "reply", "count"), rows)
+    return fmt.Table(("cell", "value", "right", "reply", "count"), rows)
 
 
-def confusion_markdown(table: Table, group: str) -> str:
+def confusion_markdown(table: fmt.Table, group: str) -> str:
     """One row per cell, one column per value: number wrong, and the most frequent mistakes.
 
     Args:
@@ -309,9 +272,9 @@ def confusion_markdown(table: Table, group: str) -> str:
     for cell, value, *pair in table.rows:
         entries.setdefault(cell, {}).setdefault(value, []).append(tuple(pair))
     rows = [[cell, *(_entry(own.get(v, [])) for v in values)] for cell, own in entries.items()]
-    title = markdown_text(group)
+    title = fmt.markdown_text(group)
     text = f"Wrong of asked by `{title}`; the {_SHOWN} most frequent mistakes, right → reply."
-    return f"{text}\n\n{Table(['cell', *values], rows).markdown()}"
+    return f"{text}\n\n{fmt.Table(['cell', *values], rows).markdown()}"
 
 
 def _entry(pairs: Sequence[tuple[str, str, int]]) -> str:

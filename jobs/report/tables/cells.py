@@ -5,22 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from jobs.report.formatting import (
-    DASH,
-    Table,
-    detectable,
-    difference,
-    difference_with_interval,
-    estimate_percent,
-    interval,
-    latex_notes,
-    markdown_notes,
-    markdown_text,
-    milliseconds,
-    p_value,
-    percent,
-    times,
-)
+from jobs.report import formatting as fmt
 from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
 from jobs.results.quantities import SHOWN_FROM, Comparison
 from tango_core.benchmarks import facts_of
@@ -34,7 +19,10 @@ _SHORTEST_NAME = 16
 # Columns that every baseline has are called by it in a row.
 _REPEATED = re.compile("^(p|detectable) .*")
 # Columns to omit in a narrow terminal, in this order.
-_LEAST_WANTED = ("cache hits", "prefill ms", "95 % interval", "unread %", "vs full")
+_LEAST_WANTED = (
+    *("prefill ms", "cache hits", "95 % interval"),
+    *("unread %", "first token ms", "vs full"),
+)
 
 # Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
@@ -42,7 +30,7 @@ _CSV_KEYS = (
     *("num_questions", "num_answered", "num_unparsed", "num_failed"),
     *("retention_requested", "retention_actual", "retention_with_newlines", "clip_text_tokens"),
     *("equivalent_retention", "accuracy", "accuracy_answered", "accuracy_macro"),
-    *("harness_accuracy", "prefill_tflops"),
+    *("harness_accuracy", "first_token_ms", "reads_question", "encoder_tflops", "prefill_tflops"),
 )
 # End of a column about a comparison -> figure.
 _CSV_ENDS = {
@@ -68,11 +56,11 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
     table = cells_table(cells, [cell.name for cell in cells], brief=True)
     for name in _LEAST_WANTED if max_width is not None else ():
         short = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in table.rows]
-        if Table(table.header, short).width <= (max_width or 0):
+        if fmt.Table(table.header, short).width <= (max_width or 0):
             break
         kept = [at for at, column in enumerate(table.header) if column != name]
         header, *rows = ([row[at] for at in kept] for row in (table.header, *table.rows))
-        table = Table(header, rows)
+        table = fmt.Table(header, rows)
     head, rule, *texts = table.plain(max_width=max_width, rule=True)
     rendered = [head, rule]
     parts = shared_parts(cells)
@@ -87,9 +75,9 @@ def cell_files(cells: Sequence[CellSummary], notes: Sequence[str]) -> dict[str, 
     """Names and contents of the files with a row per cell, and of the grid."""
     table = cells_table(cells)
     return {
-        "table.md": "\n\n".join([table.markdown(), *markdown_notes(notes)]),
+        "table.md": "\n\n".join([table.markdown(), *fmt.markdown_notes(notes)]),
         "table.csv": cells_csv(cells),
-        "table.tex": "\n".join([table.latex(), *latex_notes(notes)]),
+        "table.tex": "\n".join([table.latex(), *fmt.latex_notes(notes)]),
         "grid.md": grid_markdown(cells),
     }
 
@@ -110,14 +98,15 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
             row |= {f"versus_{name}{end}": getattr(paired, f, None) for end, f in _CSV_ENDS.items()}
             few = f"versus_{name}_too_few_clips"
             row[few] = int(paired.too_few_clips) if paired else None
-        row |= {"prefill_ms_p50": cell.p50("prefill"), "cache_hits": cell.cache.hits}
+        row |= {f"{stage}_ms_p50": cell.p50(stage) for stage in ("compress", "prefill")}
+        row["cache_hits"] = cell.cache.hits
         rows.append({**row, "cache_misses": cell.cache.misses})
-    return Table.of(rows).csv()
+    return fmt.Table.of(rows).csv()
 
 
 def cells_table(
     cells: Sequence[CellSummary], names: Sequence[str] = (), *, brief: bool = False
-) -> Table:
+) -> fmt.Table:
     """Formatted table, with a column of harness scores if there are any.
 
     Args:
@@ -131,30 +120,51 @@ def cells_table(
     with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
     rows = []
     for name, cell in zip(names or labels(cells), cells, strict=True):
-        row = {"cell": name, f"{headline_title(cells)} %": estimate_percent(cell.headline)}
+        row = {
+            "cell": name,
+            f"{headline_title(cells)} %": fmt.estimate_percent(cell.headline),
+        }
         if with_harness:
-            row["harness %"] = percent(cell.harness)
+            row["harness %"] = fmt.percent(cell.harness)
         if averaged and not brief:
-            row[f"mean over {averaged} %"] = percent(cell.macro)
-        row["95 % interval"] = interval(cell.headline, unknown=DASH)
+            row[f"mean over {averaged} %"] = fmt.percent(cell.macro)
+        row["95 % interval"] = fmt.interval(cell.headline, unknown=fmt.DASH)
         if brief:
-            row |= {"vs full": difference(cell.versus_full)}
-            row["tokens %"] = percent(cell.equivalent_retention)
+            row |= {"vs full": fmt.difference(cell.versus_full)}
+            row["tokens %"] = fmt.percent(cell.equivalent_retention)
         else:
             for key, versus in cell.baselines.items():
-                row[f"vs {key}"] = difference_with_interval(versus)
-                row |= {f"p {key}": p_value(versus), f"detectable {key}": detectable(versus)}
+                row[f"vs {key}"] = fmt.difference_with_interval(versus)
+                row |= {
+                    f"p {key}": fmt.p_value(versus),
+                    f"detectable {key}": fmt.detectable(versus),
+                }
             row["asked %"] = f"{100 * cell.retention_requested:g}"
-            row["kept %"] = percent(cell.retention_actual)
-            row["with newlines %"] = percent(cell.retention_with_newlines)
-            row["equivalent %"] = percent(cell.equivalent_retention)
-        row["prefill ms"] = milliseconds(cell.p50("prefill"))
+            row["kept %"] = fmt.percent(cell.retention_actual)
+            row["with newlines %"] = fmt.percent(cell.retention_with_newlines)
+            row["equivalent %"] = fmt.percent(cell.equivalent_retention)
+            row["prune ms"] = prune_time(cell)
+        row["prefill ms"] = fmt.milliseconds(cell.p50("prefill"))
+        row["first token ms"] = fmt.milliseconds(cell.first_token_ms)
+        if not brief:
+            row["encoder TFLOPs"] = _three_digits(cell.encoder_tflops)
+            row["prefill TFLOPs"] = _three_digits(cell.prefill_tflops)
         row["cache hits"] = f"{cell.cache.hits}/{cell.cache.lookups}"
         if with_unread:
-            row["unread %"] = percent(cell.counts.unread_share)
+            row["unread %"] = fmt.percent(cell.counts.unread_share)
         rows.append({**row, "failed": str(cell.counts.num_failed)})
-    table = Table.of(rows)
-    return Table([_REPEATED.sub(r"\1", name) for name in table.header], table.rows)
+    table = fmt.Table.of(rows)
+    return fmt.Table([_REPEATED.sub(r"\1", name) for name in table.header], table.rows)
+
+
+def prune_time(cell: CellSummary) -> str:
+    """Median milliseconds of pruning, which some methods do once per question."""
+    text = fmt.milliseconds(cell.p50("compress"))
+    return f"{text} per question" if cell.reads_question and text != fmt.DASH else text
+
+
+def _three_digits(value: float | None) -> str:
+    return fmt.DASH if value is None else f"{value:.3g}"
 
 
 def grid_markdown(cells: Sequence[CellSummary]) -> str:
@@ -168,16 +178,18 @@ def grid_markdown(cells: Sequence[CellSummary]) -> str:
 
 def _section(title: str, cells: Sequence[CellSummary]) -> str:
     """The tables of one run and benchmark."""
-    texts = [f"## {markdown_text(title)}"] if title else []
+    texts = [f"## {fmt.markdown_text(title)}"] if title else []
     headline = headline_title(cells)
     headline = headline.capitalize() if headline == ACCURACY.title else headline
     texts.append(f"### {headline} %, in brackets % of the tokens really kept")
-    values = [f"{estimate_percent(c.headline)} ({percent(c.equivalent_retention)})" for c in cells]
+    values = [
+        f"{fmt.estimate_percent(c.headline)} ({fmt.percent(c.equivalent_retention)})" for c in cells
+    ]
     texts.append(_grid(cells, values))
     for name in cells[0].baselines:
         versus = [cell.baselines.get(name) for cell in cells]
         if any(versus):
-            title = markdown_text(name)
+            title = fmt.markdown_text(name)
             texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
             texts.append(_grid(cells, [_difference(one) for one in versus]))
     return "\n\n".join(texts)
@@ -187,21 +199,23 @@ def _grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
     """A table of one string per cell, without empty rows and columns."""
     by_method: dict[str, dict[float, str]] = {}
     for cell, text in zip(cells, texts, strict=True):
-        if text != DASH:
+        if text != fmt.DASH:
             by_method.setdefault(cell.series, {})[cell.retention_requested] = text
     retentions = sorted({share for row in by_method.values() for share in row})
     header = ["method", *(f"{100 * share:g} %" for share in retentions)]
-    rows = [[name, *(row.get(one, DASH) for one in retentions)] for name, row in by_method.items()]
-    return Table(header, rows).markdown()
+    rows = [
+        [name, *(row.get(one, fmt.DASH) for one in retentions)] for name, row in by_method.items()
+    ]
+    return fmt.Table(header, rows).markdown()
 
 
 def _difference(versus: Comparison | None) -> str:
     """A difference with its interval, p, and the smallest detectable difference."""
     if versus is None or versus.paired is None:
-        return DASH
-    p = p_value(versus)
+        return fmt.DASH
+    p = fmt.p_value(versus)
     p = p if p.startswith("<") else f"={p}"
-    return f"{difference_with_interval(versus)}, p{p}, detectable {detectable(versus)}"
+    return f"{fmt.difference_with_interval(versus)}, p{p}, detectable {fmt.detectable(versus)}"
 
 
 _STAGES = ("vision", "segment", "select", "merge", "compress", "prefill", "first_token", "decode")
@@ -218,10 +232,10 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
     for name, cell in zip(labels(cells), cells, strict=True):
         stats = [cell.latency_ms.get(stage) for stage in _STAGES]
         medians, upper = (
-            [milliseconds(getattr(s, at, None)) for s in stats] for at in ("p50", "p90")
+            [fmt.milliseconds(getattr(s, at, None)) for s in stats] for at in ("p50", "p90")
         )
-        speed_up = times(cell.versus_full.first_token_speedup if cell.versus_full else None)
-        peak = DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"
+        speed_up = fmt.times(cell.versus_full.first_token_speedup if cell.versus_full else None)
+        peak = fmt.DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"
         rows += [[name, *medians, speed_up, peak], ["", *upper, "", ""]]
     owners = {cell.peak_of for cell in cells if cell.peak_of}
     notes = [
@@ -229,7 +243,7 @@ def render_profile(cells: Sequence[CellSummary]) -> str:
         "and output projection; speed-up: full's median over this one's.",
         *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
     ]
-    return "\n".join([*Table(header, rows).plain(rule=True), *notes])
+    return "\n".join([*fmt.Table(header, rows).plain(rule=True), *notes])
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:

@@ -4,7 +4,7 @@
   const { h } = preact;
   const { useEffect, useMemo, useState } = preactHooks;
   const { value, values, without, filters, go, link } = tango.state;
-  const { Help, Mark, Problem, Choice, openHelp, useAnswer, useKeys, wordsOf } = tango.parts;
+  const { Help, Mark, Problem, Choice, openHelp, percent, series, useAnswer, useKeys, wordsOf } = tango.parts;
   const { frameAt, tokenSet } = tango.tokens;
 
   const LAYERS = [
@@ -22,6 +22,7 @@
     ["Home, End", "first, last frame"],
     ["space", "play, pause"],
     ["1 ... 5", "layers: kept, merged, static, saliency, grid"],
+    ["- +", "lower, higher retention"],
     ["Shift + arrows", "choose a token of the picture in focus"],
     ["j, k", "next, previous question of the clip"],
     ["n, p", "next, previous clip of the list"],
@@ -29,18 +30,25 @@
     ["?", "these keys"],
   ];
 
-  // Columns shown if the link names no cells: `full`, the cell of the filter, other methods.
-  function defaultColumns(contents, filtered) {
-    const columns = contents.columns;
-    const found = [columns.find((one) => one.method === "full"), columns.find((one) => one.label === filtered)];
-    const methods = new Set(found.filter(Boolean).map((one) => one.method));
-    for (const one of columns) {
-      if (found.filter(Boolean).length >= 4) break;
-      if (!methods.has(one.method)) found.push(one);
-      methods.add(one.method);
-    }
-    const chosen = [...new Set(found.filter(Boolean))].slice(0, 4);
-    return chosen.map((one) => columns.indexOf(one));
+  const PAPER = "tango";
+  const USUAL = 0.1;
+
+  // Of some columns the one with the retention nearest to another.
+  const nearestIn = (columns, members, retention) => members.reduce((best, at) => (Math.abs(columns[at].retention - retention) < Math.abs(columns[best].retention - retention) ? at : best), members[0]);
+
+  // Columns shown if the link names no cells: `full`, the paper's method, the cell of the filter, and
+  // other methods, at the filter's retention.
+  function defaultColumns({ columns }, filtered) {
+    const asked = columns.findIndex((one) => one.label === filtered);
+    const retention = asked >= 0 && columns[asked].retention < 1 ? columns[asked].retention : USUAL;
+    const groups = new Map();
+    columns.forEach((one, at) => groups.set(one.method, [...(groups.get(one.method) || []), at]));
+    const found = [...groups.values()].map((members) =>
+      members.includes(asked) ? asked : nearestIn(columns, members, retention),
+    );
+    const rank = (at) => ["full", PAPER].indexOf(columns[at].method);
+    const place = (at) => (rank(at) >= 0 ? rank(at) : at === asked ? 2 : 3);
+    return found.sort((a, b) => place(a) - place(b)).slice(0, 4);
   }
 
   // Columns of a link, which names cells by label, or by their name in a run.
@@ -70,12 +78,18 @@
 
   function Shown({ contents, pairs, clip, back }) {
     const columns = columnsOf(contents, pairs);
-    const tokens = useAnswer(() => tango.data.tokens(clip.clip, columns), [clip.clip, columns.join()]);
+    const against = contents.columns.findIndex((one) => one.label === value(pairs, "against"));
+    const loaded = against >= 0 && !columns.includes(against) ? [...columns, against] : columns;
+    const tokens = useAnswer(() => tango.data.tokens(clip.clip, loaded), [clip.clip, loaded.join()]);
+    const number = Math.max(0, clip.questions.findIndex((one) => one.id === value(pairs, "question")));
+    const question = clip.questions[number];
+    const at = (column) => (tokens.value && tokens.value[column]) || {};
     const sets = useMemo(() => {
-      const drawn = Object.entries(tokens.value || {}).filter(([, one]) => one.drawing);
-      return Object.fromEntries(drawn.map(([column, one]) => [column, tokenSet(one.drawing)]));
-    }, [tokens.value]);
-    const [selected, select] = useState(null);
+      const drawn = Object.entries(tokens.value || {}).filter(([, one]) => one.sets);
+      return Object.fromEntries(drawn.map(([column, one]) => [column, tokenSet(one.sets[one.of[number] || 0])]));
+    }, [tokens.value, number]);
+    const chosen = value(pairs, "token", "");
+    const selected = /^\d+$/.test(chosen) ? Number(chosen) : null;
     const [plays, play] = useState(false);
     const [resized, setResized] = useState(0);
     useEffect(() => {
@@ -84,7 +98,6 @@
       return () => window.removeEventListener("resize", onResize);
     }, []);
 
-    const at = (column) => (tokens.value && tokens.value[column]) || {};
     const setOf = (column) => sets[column] || null;
     // The slider stops at every frame of any panel.
     const stops = [...new Set(columns.flatMap((column) => (setOf(column) ? setOf(column).times : [])))].sort((a, b) => a - b);
@@ -93,17 +106,26 @@
     const time = stops[step] ?? 0;
     const letters = value(pairs, "layers", SHOWN);
     const layers = new Set(LAYERS.filter(([letter]) => letters.includes(letter)).map(([, name]) => name));
-    const number = Math.max(0, clip.questions.findIndex((one) => one.id === value(pairs, "question")));
-    const question = clip.questions[number];
 
     const change = (name, one, keep = true) =>
       go("clip", [...without(pairs, name), ...(one === "" ? [] : [[name, one]])], keep);
+    const select = (position) => change("token", position === null ? "" : String(position));
     const setCells = (next) =>
       go("clip", [...without(pairs, "cell", "run"), ...next.map((column) => ["cell", contents.columns[column].label])], true);
     const move = (to) => change("t", to <= 0 ? "" : String(Math.min(last, to)));
     const toggle = (letter) => {
       const next = LAYERS.map(([one]) => one).filter((one) => letters.includes(one) !== (one === letter)).join("");
       change("layers", next === SHOWN ? "" : next || "-");
+    };
+    // Stops of the slider: the retentions of the first method that drops tokens.
+    const pruned = columns.find((one) => contents.columns[one].retention < 1);
+    const stopsOf = pruned === undefined ? [] : siblings(contents.columns, pruned).map((one) => contents.columns[one].retention);
+    const retentions = [...new Set(stopsOf)].sort((a, b) => a - b);
+    const level = pruned === undefined ? 0 : retentions.indexOf(contents.columns[pruned].retention);
+    const retain = (to) => {
+      const next = retentions[Math.max(0, Math.min(retentions.length - 1, to))];
+      if (next === undefined) return;
+      setCells([...new Set(columns.map((one) => nearestIn(contents.columns, siblings(contents.columns, one), next)))]);
     };
     const ask = (by) => {
       const next = clip.questions[number + by];
@@ -112,7 +134,7 @@
     const visit = async (other) => {
       if (other === null) return;
       const [benchmark, video] = await tango.data.names(other);
-      go("clip", [...without(pairs, "benchmark", "video", "question", "t"), ["benchmark", benchmark], ["video", video]]);
+      go("clip", [...without(pairs, "benchmark", "video", "question", "t", "token"), ["benchmark", benchmark], ["video", video]]);
     };
     useEffect(() => {
       if (!plays) return undefined;
@@ -133,6 +155,8 @@
       Home: () => move(0),
       End: () => move(last),
       " ": (event) => (event.target.closest("button, summary, a") ? false : start()),
+      "-": () => retain(level - 1),
+      "+": () => retain(level + 1),
       j: () => ask(1),
       k: () => ask(-1),
       n: () => visit(clip.next),
@@ -177,22 +201,36 @@
             ]),
           ),
         ]),
+        retentions.length > 1 && h("label", { class: "field retention" }, [
+          h("span", null, `Retention: ${percent(retentions[level])}`),
+          h("input", {
+            type: "range", name: "retention", min: 0, max: retentions.length - 1, step: 1, value: level,
+            "aria-valuetext": percent(retentions[level]), onInput: (event) => retain(Number(event.target.value)),
+          }),
+        ]),
         columns.length < MOST && h(Choice, {
-          label: "Add a cell", name: "add", value: "", bare: true,
-          options: [["", "add a cell ..."], ...contents.columns.map((one, index) => [one.label, one.short, index]).filter(([, , index]) => !columns.includes(index))],
+          label: "Add a cell", name: "add", value: "",
+          options: [["", "choose ..."], ...contents.columns.map((one, index) => [one.label, one.short, index]).filter(([, , index]) => !columns.includes(index))],
           onChange: (label) => label && setCells([...columns, contents.columns.findIndex((one) => one.label === label)]),
         }),
+        h(Choice, {
+          label: "Difference to", name: "against", value: value(pairs, "against"),
+          options: [["", "nothing"], ...contents.columns.map((one) => [one.label, one.short])],
+          onChange: (label) => change("against", label),
+        }),
+        h("a", { class: "permanent", href: link("clip", [...without(pairs, "cell", "run", "question"), ...columns.map((one) => ["cell", contents.columns[one].label]), ...(question ? [["question", question.id]] : [])]) }, "Address of this view"),
       ]),
       h("div", { class: `panels of${Math.min(4, columns.length)}` }, panels.map(({ column, set, view }) =>
         h(tango.Panel, {
           key: column, column: { ...contents.columns[column], number: column }, set, view, time, layers, question,
-          missing: at(column).missing, theme: resized,
+          asks: (at(column).of || []).length > 0, missing: at(column).missing, theme: resized,
+          against: against >= 0 && against !== column && setOf(against) ? { set: setOf(against), short: contents.columns[against].short } : null,
           selected: set && selected !== null && selected < set.frames * set.perFrame ? inTime(set, selected, time) : null,
           select, jump: (to) => move(nearest(stops, to)),
           remove: () => columns.length > 1 && setCells(columns.filter((one) => one !== column)),
         }),
       )),
-      h(Legend, { layers, panels }),
+      h(Legend, { layers, panels, against: against >= 0 && contents.columns[against].short }),
       h("details", { class: "words" }, [
         h("summary", null, "Kept tokens of this frame as tables"),
         h("div", { class: "tables" }, panels.filter(({ set }) => set).map(({ column, set }) =>
@@ -202,6 +240,9 @@
       h(Help, { keys: KEYS }),
     ]);
   }
+
+  // Columns of the same run, method and options, at any retention.
+  const siblings = (columns, at) => columns.map((_, one) => one).filter((one) => columns[one].group === columns[at].group && series(columns[one].name) === series(columns[at].name));
 
   // Index of the selected grid position in the displayed frame.
   const inTime = (set, position, time) => frameAt(set, time) * set.perFrame + (position % set.perFrame);
@@ -241,16 +282,28 @@
     ]);
   }
 
-  function Legend({ layers, panels }) {
+  function Legend({ layers, panels, against }) {
     const some = panels.map(({ set }) => set).filter(Boolean);
     const scale = some.find((set) => set.saliency);
+    const entry = (shown, key, text) => shown && h("span", null, [h("i", { class: `key ${key}` }), text]);
+    const bars = h("span", null, "Bars: kept tokens per frame; lines between them are borders of segments, dots are frames of the chosen token.");
+    if (against) {
+      return h("p", { class: "legend soft small" }, [
+        entry(true, "kept", `kept here and by ${against}`),
+        entry(true, "own", "kept here alone"),
+        entry(true, "other", `kept by ${against} alone`),
+        entry(true, "dropped", "kept by neither"),
+        bars,
+      ]);
+    }
+    const merged = layers.has("merged") && some.some((set) => set.offsets);
     return h("p", { class: "legend soft small" }, [
-      layers.has("kept") && h("span", null, [h("i", { class: "key kept" }), "kept"]),
-      layers.has("kept") && h("span", null, [h("i", { class: "key dropped" }), "dropped"]),
-      layers.has("merged") && some.some((set) => set.offsets) && h("span", null, [h("i", { class: "key merged" }), "a colour per merged group: outlined where it is kept, filled where it comes from"]),
-      layers.has("static") && some.some((set) => set.isStatic) && h("span", null, [h("i", { class: "key static" }), "averaged over its segment"]),
-      layers.has("saliency") && scale && h("span", null, [h("i", { class: "key heat" }), "saliency, from the lowest to the highest of the clip"]),
-      h("span", null, "Bars: kept tokens per frame; lines between them are borders of segments, dots are frames of the chosen token."),
+      entry(layers.has("kept"), "kept", "kept"),
+      entry(layers.has("kept"), "dropped", "dropped"),
+      entry(merged, "merged", "a colour per merged group: outlined where it is kept, with a dot in an anchor, filled where it comes from"),
+      entry(layers.has("static") && some.some((set) => set.isStatic), "static", "averaged over its segment"),
+      entry(layers.has("saliency") && scale, "heat", "saliency, from the lowest to the highest of the clip"),
+      bars,
     ]);
   }
 

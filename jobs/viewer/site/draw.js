@@ -1,7 +1,7 @@
 // Draws frames and their tokens on canvases.
 "use strict";
 (() => {
-  const { isMerged, parts } = tango.tokens;
+  const { isMerged, parts, roleOf } = tango.tokens;
   // Distinguishable colours of merged groups; a group has the same colour in all frames.
   const GROUPS = ["#ff8c42", "#4db2ec", "#2fc99a", "#ec9fcb", "#e6c04a", "#b39cff", "#ff7a7a", "#9fd8ff"];
   const KEPT = "#ffffff";
@@ -69,6 +69,7 @@
         if (token < 0) continue;
         const colored = layers.has("merged") && isMerged(set, token);
         outline(pen, ...box(cell), w, h, colored ? groupColor(token) : KEPT, colored ? 3 : 1.5);
+        if (colored && roleOf(set, token) === "anchor") dot(pen, ...box(cell), w, h, groupColor(token));
       }
     }
     if (layers.has("static") && set.isStatic) {
@@ -77,6 +78,43 @@
       }
     }
     if (selected !== null) select(pen, set, frame, selected, box, w, h);
+  }
+
+  // What two token sets keep of a frame: own alone filled with lines up, the other's alone with lines down.
+  const ALONE = { own: ["#ff8c42", -1], other: ["#4db2ec", 1] };
+  function drawDifference(pen, set, cells, width, height) {
+    const [w, h] = [width / set.width, height / set.height];
+    cells.forEach((kind, cell) => {
+      const [x, y] = [(cell % set.width) * w, Math.floor(cell / set.width) * h];
+      if (kind === "none") {
+        pen.fillStyle = "rgba(8, 12, 18, 0.74)";
+        pen.fillRect(x, y, w, h);
+      } else if (kind !== "both") {
+        const [color, slope] = ALONE[kind];
+        hatched(pen, x, y, w, h, color, slope);
+      }
+    });
+    cells.forEach((kind, cell) => {
+      if (kind === "none") return;
+      const color = kind === "both" ? KEPT : ALONE[kind][0];
+      outline(pen, (cell % set.width) * w, Math.floor(cell / set.width) * h, w, h, color, kind === "both" ? 1.5 : 3);
+    });
+  }
+
+  function hatched(pen, x, y, w, h, color, slope) {
+    pen.save();
+    pen.beginPath();
+    pen.rect(x, y, w, h);
+    pen.clip();
+    pen.strokeStyle = color;
+    pen.lineWidth = 2;
+    pen.beginPath();
+    for (let at = -h; at < w + h; at += 6) {
+      pen.moveTo(x + at, y + (slope > 0 ? 0 : h));
+      pen.lineTo(x + at + h, y + (slope > 0 ? h : 0));
+    }
+    pen.stroke();
+    pen.restore();
   }
 
   // A corner, so that the picture and the colour of the group are still seen.
@@ -106,6 +144,17 @@
       pen.moveTo(0, (r * height) / set.height);
       pen.lineTo(width, (r * height) / set.height);
     }
+    pen.stroke();
+  }
+
+  // The mark of an anchor.
+  function dot(pen, x, y, w, h, color) {
+    pen.beginPath();
+    pen.arc(x + w / 2, y + h / 2, Math.max(2.5, Math.min(5, w * 0.14)), 0, 2 * Math.PI);
+    pen.fillStyle = color;
+    pen.fill();
+    pen.strokeStyle = "rgba(0, 0, 0, 0.8)";
+    pen.lineWidth = 1;
     pen.stroke();
   }
 
@@ -164,5 +213,5 @@
     }
   }
 
-  tango.draw = { sized, drawFrame, drawTokens, drawStrip, groupColor };
+  tango.draw = { sized, drawFrame, drawTokens, drawDifference, drawStrip, groupColor };
 })();

@@ -4,7 +4,7 @@
   const { h } = preact;
   const { useEffect, useRef, useState } = preactHooks;
   const { value, values, without, filters, go, link } = tango.state;
-  const { Choice, Help, Mark, Problem, number, openHelp, percent, spoken, useAnswer, useKeys } = tango.parts;
+  const { Choice, Help, Mark, Problem, families, number, openHelp, percent, spoken, useAnswer, useKeys } = tango.parts;
 
   const OUTCOMES = [
     ["", "any outcome"],
@@ -170,7 +170,8 @@
           h("th", { scope: "col" }, "Question"),
           h("th", { scope: "col", class: "outcomes" }, [
             h("span", { class: "hidden" }, "Outcome per cell"),
-            h("span", { class: "heads", "aria-hidden": "true" }, contents.columns.map((one) => h("span", { class: "head", title: one.label }, h("span", null, one.short)))),
+            h("span", { class: "heads", "aria-hidden": "true" }, families(contents.columns).map(({ members }) => h("span", { class: "family" },
+              members.map((at) => h("span", { class: "head", title: contents.columns[at].label }, h("span", null, contents.columns[at].short)))))),
           ]),
         ])),
         h("tbody", null, found.rows.map((row) => h(Row, { key: row.question, contents, own, row }))),
@@ -189,7 +190,10 @@
       ]),
       h("td", { class: "outcomes" }, [
         h("span", { class: "hidden" }, spoken(contents.columns, row.outcomes)),
-        h("span", { class: "marks" }, [...row.outcomes].map((letter, at) => h(Mark, { letter, label: contents.columns[at].short }))),
+        h("span", { class: "marks" }, families(contents.columns).map(({ name, members }) => h("span", { class: "family" }, [
+          h("span", { class: "of", "aria-hidden": "true" }, name),
+          ...members.map((at) => h(Mark, { letter: row.outcomes[at], label: contents.columns[at].short, share: members.length > 1 || contents.columns[at].retention < 1 ? contents.columns[at].retention : null })),
+        ]))),
       ]),
     ]);
   }

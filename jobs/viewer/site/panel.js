@@ -3,13 +3,13 @@
 (() => {
   const { h } = preact;
   const { useEffect, useRef, useState } = preactHooks;
-  const { drawFrame, drawStrip, drawTokens, sized } = tango.draw;
-  const { described, isMerged, parts, cellOf, frameAt, segmentAt } = tango.tokens;
+  const { drawDifference, drawFrame, drawStrip, drawTokens, sized } = tango.draw;
+  const { cellOf, described, difference, frameAt, isMerged, parts, reasonOf, roleOf, rolesIn, segmentAt } = tango.tokens;
   const { percent, number, wordsOf } = tango.parts;
 
   const STRIP = 34;
 
-  // Panel({ contents, column, cell, set, view, time, layers, question, select, selected, jump, remove })
+  // Panel({ column, set, asks, against, view, time, layers, question, select, selected, jump, remove })
   function Panel(props) {
     const { column, set, missing, question, remove } = props;
     const answer = question && question.answers[column.number];
@@ -29,7 +29,7 @@
     ]);
   }
 
-  function Picture({ column, set, view, time, layers, selected, select, jump, theme }) {
+  function Picture({ column, set, against, view, time, layers, selected, select, jump, theme }) {
     const canvas = useRef(null);
     const strip = useRef(null);
     const [sprite, setSprite] = useState(null);
@@ -73,7 +73,9 @@
       if (!width) return;
       const pen = sized(canvas.current, width, height);
       drawFrame(pen, shown, frame - part * view.per, inPart, width, height);
-      drawTokens(pen, set, frame, layers, selected, width, height);
+      const cells = against && difference(set, against.set, frame);
+      if (cells) drawDifference(pen, set, cells, width, height);
+      else drawTokens(pen, set, frame, layers, selected, width, height);
       const css = getComputedStyle(document.documentElement);
       const color = (name) => css.getPropertyValue(name).trim();
       const colors = { accent: color("--accent"), bar: color("--bar"), ink: color("--ink") };
@@ -125,24 +127,45 @@
     return Math.min(view.per, set.frames - part * view.per);
   }
 
-  function Facts({ set, time, selected, layers }) {
+  function Facts({ set, asks, against, time, selected, layers }) {
     const frame = frameAt(set, time);
     const segment = segmentAt(set, frame);
     const total = set.frames * set.perFrame;
-    let merged = 0;
-    set.kept.forEach((_, token) => {
-      merged += isMerged(set, token) ? 1 : 0;
-    });
+    const merged = set.kept.filter((_, token) => isMerged(set, token)).length;
     const absorbed = set.offsets ? set.into.filter((token, position) => token >= 0 && set.at[position] < 0).length : 0;
     const fixed = set.isStatic ? set.isStatic.slice(frame * set.perFrame, (frame + 1) * set.perFrame).reduce((a, b) => a + b, 0) : null;
+    const scale = set.saliency ? `${set.range[0].toPrecision(3)} to ${set.range[1].toPrecision(3)} in this clip` : set.missing.length ? "not stored" : "none: this method ranks by no score of the encoder";
+    const rows = [
+      ["this frame", `${set.perTime[frame]} of ${set.perFrame} kept`],
+      ["clip", `${number(set.kept.length)} of ${number(total)} kept (${percent(set.kept.length / total)})`],
+      asks && ["tokens", "of this question alone"],
+      set.about && set.kept.length < total && ["method", set.about.replace(/`/g, "")],
+      set.kept.length < total && set.perTime[frame] > 0 && !set.missing.length && ["why kept", why(set, frame)],
+      merged > 0 && ["merged", `${number(merged)} tokens take in ${number(absorbed)} others`],
+      segment && ["segment", `${segment.number} of ${segment.of}, frames ${segment.first + 1} to ${segment.first + segment.length}${fixed === null ? "" : `; ${fixed} static here`}`],
+      layers.has("saliency") && ["saliency", scale],
+      against && ["difference", compared(set, against, frame)],
+    ].filter(Boolean);
     return h("dl", { class: "facts" }, [
-      h("dt", null, "this frame"), h("dd", null, `${set.perTime[frame]} of ${set.perFrame} kept`),
-      h("dt", null, "clip"), h("dd", null, `${number(set.kept.length)} of ${number(total)} kept (${percent(set.kept.length / total)})`),
-      ...(merged ? [h("dt", null, "merged"), h("dd", null, `${number(merged)} tokens take in ${number(absorbed)} others`)] : []),
-      ...(segment ? [h("dt", null, "segment"), h("dd", null, `${segment.number} of ${segment.of}, frames ${segment.first + 1} to ${segment.first + segment.length}${fixed === null ? "" : `; ${fixed} static here`}`)] : []),
-      ...(layers.has("saliency") ? [h("dt", null, "saliency"), h("dd", null, set.saliency ? `${set.range[0].toPrecision(3)} to ${set.range[1].toPrecision(3)} in this clip` : set.missing.length ? "not stored" : "none: this method ranks by no score of the encoder")] : []),
+      ...rows.flatMap(([name, text]) => [h("dt", null, name), h("dd", null, text)]),
       ...(selected === null ? [] : [h("dt", null, "token"), h("dd", { "aria-live": "polite" }, described(set, selected))]),
     ]);
+  }
+
+  function why(set, frame) {
+    const found = Object.entries(rolesIn(set, frame)).filter(([, count]) => count);
+    return found.map(([role, count]) => `${reasonOf(set, role)} (${count})`).join("; ");
+  }
+
+  // Kept tokens of this frame and of the clip that two cells share, or that one of them has.
+  function compared(set, against, frame) {
+    const count = (cells) => ["both", "own", "other"].map((kind) => cells.filter((one) => one === kind).length);
+    const here = difference(set, against.set, frame);
+    if (!here) return `not drawn: ${against.short} has another grid`;
+    const all = Array.from({ length: set.frames }, (_, at) => count(difference(set, against.set, at)));
+    const [both, own, other] = [0, 1, 2].map((at) => all.reduce((sum, one) => sum + one[at], 0));
+    const [b, o, t] = count(here);
+    return `to ${against.short}: ${b} in both, ${o} only here, ${t} only there; in the clip ${number(both)}, ${number(own)} and ${number(other)}`;
   }
 
   function Reply({ answer, question }) {
@@ -177,13 +200,14 @@
     });
     return h("table", { class: "tokens" }, [
       h("caption", null, `${label}: ${own.length} kept tokens of frame ${frame + 1}`),
-      h("thead", null, h("tr", null, ["row", "column", "made of", "largest weight"].map((text) => h("th", { scope: "col" }, text)))),
+      h("thead", null, h("tr", null, ["row", "column", "why", "made of", "largest weight"].map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", null, own.map(([position, token]) => {
         const { row, column } = cellOf(set, position);
         const made = parts(set, token);
         return h("tr", { class: position === selected ? "chosen" : "" }, [
           h("td", null, h("button", { type: "button", class: "plain", onClick: () => select(position) }, row + 1)),
           h("td", null, column + 1),
+          h("td", null, reasonOf(set, roleOf(set, token))),
           h("td", null, made.length === 1 ? "itself" : `${made.length} tokens`),
           h("td", null, Math.max(...made.map(([, weight]) => weight)).toFixed(3)),
         ]);

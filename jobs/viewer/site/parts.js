@@ -24,10 +24,29 @@
     return WORDS[letter] || WORDS["."];
   }
 
-  function Mark({ letter, label }) {
+  // The outcome of a cell; on narrow screens, which have no headings, with its retention.
+  function Mark({ letter, label, share }) {
     const [kind, sign, text] = wordsOf(letter);
     const title = label ? `${label}: ${text}` : text;
-    return h("span", { class: `mark ${kind}`, title, "aria-hidden": "true" }, sign);
+    return h("span", { class: `mark ${kind}`, title, "aria-hidden": "true" }, [
+      sign,
+      share && h("small", null, `${Number((100 * share).toPrecision(3))} %`),
+    ]);
+  }
+
+  // A cell's name without its retention: equal for the cells of one method and one set of options.
+  const series = (name) => name.split(" ").filter((word) => !word.startsWith("r=")).join(" ");
+
+  // Neighbouring columns of one series: [{ name, members: [number of a column] }].
+  function families(columns) {
+    const found = [];
+    columns.forEach((one, at) => {
+      const name = series(one.short);
+      const last = found.at(-1);
+      if (last && last.name === name) last.members.push(at);
+      else found.push({ name, members: [at] });
+    });
+    return found;
   }
 
   // All outcomes of a question as a sentence for screen readers.
@@ -145,5 +164,5 @@
   const percent = (share) => (share === null || Number.isNaN(share) ? "-" : `${(100 * share).toFixed(1)} %`);
   const number = (value) => value.toLocaleString("en-US");
 
-  tango.parts = { wordsOf, Mark, spoken, Choice, ThemeSwitch, useAnswer, useKeys, Help, openHelp, Problem, percent, number };
+  tango.parts = { wordsOf, Mark, families, series, spoken, Choice, ThemeSwitch, useAnswer, useKeys, Help, openHelp, Problem, percent, number };
 })();

@@ -94,7 +94,6 @@
 
   function sorted(contents, rows, pairs) {
     const key = value(pairs, "sort", "order");
-    if (!contents.sorts.includes(key)) throw new Error(`sort "${key}": no such order`);
     const sign = value(pairs, "desc") === "1" ? -1 : 1;
     const right = contents.outcomes.right;
     const of = {
@@ -104,6 +103,7 @@
       id: (row) => row.id,
       text: (row) => row.text,
     }[key];
+    if (!of) throw new Error(`sort "${key}": no such order`);
     const keyed = rows.map((row) => [of(row), row]);
     keyed.sort(([a, x], [b, y]) => sign * (compared(a, b) || x.question - y.question));
     return keyed.map(([, row]) => row);

@@ -25,6 +25,7 @@
       isStatic: unpacked(packed.static, "u1"),
       saliency: unpacked(packed.saliency, "u1"),
       range: packed.range,
+      about: packed.about,
       missing: packed.missing,
     };
     const total = frames * set.perFrame;
@@ -61,6 +62,46 @@
   const isMerged = (set, token) =>
     set.offsets !== null && set.offsets[token + 1] - set.offsets[token] > 1;
 
+  // How a kept token is made: unchanged, averaged over frames at its own place, or an anchor of others.
+  function roleOf(set, token) {
+    const made = parts(set, token);
+    if (made.length === 1) return "unchanged";
+    const place = set.kept[token] % set.perFrame;
+    return made.every(([source]) => source % set.perFrame === place) ? "averaged" : "anchor";
+  }
+
+  // Why a token is kept: unchanged for its score or its place, for others at its place or elsewhere.
+  const REASONS = { unchanged: "chosen unchanged", averaged: "averaged over frames", anchor: "anchor of merged tokens" };
+  const reasonOf = (set, role) => (role === "unchanged" && set.saliency ? "salient" : REASONS[role]);
+
+  // Number of kept tokens of a frame by role.
+  function rolesIn(set, frame) {
+    const found = { unchanged: 0, anchor: 0, averaged: 0 };
+    for (let cell = 0; cell < set.perFrame; cell++) {
+      const token = set.at[frame * set.perFrame + cell];
+      if (token >= 0) found[roleOf(set, token)] += 1;
+    }
+    return found;
+  }
+
+  // Of every cell of a frame whether two token sets keep it: "both", "own", "other", "none".
+  // null if their grids differ.
+  function difference(set, other, frame) {
+    if (set.width !== other.width || set.height !== other.height) return null;
+    const start = frameAt(other, set.times[frame]) * other.perFrame;
+    return Array.from({ length: set.perFrame }, (_, cell) => {
+      const [mine, theirs] = [set.at[frame * set.perFrame + cell] >= 0, other.at[start + cell] >= 0];
+      return mine ? (theirs ? "both" : "own") : theirs ? "other" : "none";
+    });
+  }
+
+  // Place of a position among those of its frame, 1 for the highest saliency.
+  function rankOf(set, position) {
+    const start = position - (position % set.perFrame);
+    const frame = set.saliency.subarray(start, start + set.perFrame);
+    return 1 + frame.filter((one) => one > set.saliency[position]).length;
+  }
+
   function cellOf(set, position) {
     const time = Math.floor(position / set.perFrame);
     const cell = position % set.perFrame;
@@ -93,17 +134,18 @@
     const score = saliencyAt(set, position);
     const more = [
       ...(set.isStatic && set.isStatic[position] ? ["static"] : []),
-      ...(score === null ? [] : [`saliency ${score.toPrecision(3)}`]),
+      ...(score === null ? [] : [`saliency ${score.toPrecision(3)}, rank ${rankOf(set, position)} of ${set.perFrame} in its frame`]),
     ];
     const suffix = more.length ? ` (${more.join(", ")})` : "";
     const token = set.at[position];
     if (token >= 0) {
       const made = parts(set, token);
-      if (made.length === 1 && made[0][0] === position) return `${where}: kept unchanged${suffix}.`;
+      const reason = reasonOf(set, roleOf(set, token));
+      if (made.length === 1 && made[0][0] === position) return `${where}: kept unchanged; ${reason}${suffix}.`;
       const frames = new Set(made.map(([source]) => Math.floor(source / set.perFrame)));
       const share = made.find(([source]) => source === position);
       const own = share ? `, its own weight is ${share[1].toFixed(3)}` : ", not merged from itself";
-      return `${where}: kept, made of ${made.length} tokens in ${frames.size} ${frames.size === 1 ? "frame" : "frames"}${own}${suffix}.`;
+      return `${where}: kept, made of ${made.length} tokens in ${frames.size} ${frames.size === 1 ? "frame" : "frames"}${own}; ${reason}${suffix}.`;
     }
     const into = set.into[position];
     if (into < 0) return `${where}: dropped${suffix}.`;
@@ -112,5 +154,5 @@
     return `${where}: merged into frame ${target.time + 1}, row ${target.row + 1}, column ${target.column + 1} with weight ${weight.toFixed(3)}${suffix}.`;
   }
 
-  tango.tokens = { tokenSet, parts, isMerged, cellOf, frameAt, segmentAt, described };
+  tango.tokens = { tokenSet, parts, isMerged, roleOf, reasonOf, rolesIn, difference, cellOf, frameAt, segmentAt, described };
 })();

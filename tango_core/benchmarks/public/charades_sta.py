@@ -149,12 +149,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     return {name: {key: reply} for name in _METRICS}
 
 
-def first_key(sample: annotated.Sample, names: Sequence[str]) -> str | None:
-    """The first key of the first of some metrics that a sample has."""
-    stated = (sample.get(name) for name in names)
-    return next((str(next(iter(one))) for one in stated if isinstance(one, dict) and one), None)
-
-
 SPANS: dict[str, Any] = {"read_choice": protocol.read_reply, "max_new_tokens": 50}
 
 
@@ -182,7 +176,7 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
         sample_metrics,
         target=written_times,
         # Older versions log them as `submission`.
-        key_in=lambda sample: first_key(sample, (*_METRICS, "submission")),
+        key_in=annotated.first_key_of(*_METRICS, "submission"),
     )
     releases: ClassVar[Sequence[Release]] = (
         Release(

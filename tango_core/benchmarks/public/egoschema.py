@@ -56,11 +56,6 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
 
 
-def _key_in(sample: annotated.Sample) -> str | None:
-    stated = sample.get("submission")
-    return str(next(iter(stated))) if isinstance(stated, dict) and stated else None
-
-
 _AUTHORS, _ANSWERS = "questions.json", "subset_answers.json"
 _RELEASE = Release(
     repository="lmms-lab/egoschema",
@@ -99,7 +94,7 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
         lambda record: "egoschema_subset" if annotated.right_letter(record) else "egoschema",
         sample_metrics,
         target=annotated.written_answer,
-        key_in=_key_in,
+        key_in=annotated.first_key_of("submission"),
     )
     releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/egoschema"))
 

@@ -145,7 +145,7 @@ def is_linear(layer: Any) -> bool:
 
 def is_gated(attention: Any) -> bool:
     """Whether the query projection of full attention also gives a gate for the output."""
-    return bool(len(attention.q_proj.weight) == 2 * attention.o_proj.weight.shape[1])
+    return bool(attention.q_proj.out_features == 2 * attention.o_proj.in_features)
 
 
 def raise_if_unsupported(model: Any) -> None:

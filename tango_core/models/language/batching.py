@@ -65,8 +65,11 @@ def on_gpu(free: int, token_bytes: int, state_bytes: int = 0) -> int:
 
 def bytes_per_token(layers: Sequence[Any]) -> int:
     """Bytes of the keys and values of one token in all layers with full attention."""
-    weights = [layer.self_attn.k_proj.weight for layer in layers if not is_linear(layer)]
-    return sum(2 * len(weight) * weight.element_size() for weight in weights)
+    itemsize: int = layers[0].input_layernorm.weight.element_size()
+    widths: list[int] = [
+        layer.self_attn.k_proj.out_features for layer in layers if not is_linear(layer)
+    ]
+    return 2 * itemsize * sum(widths)
 
 
 def row_bytes(hidden_size: int, intermediate_size: int, itemsize: int) -> int:

@@ -36,6 +36,7 @@ from tango_core.models.language.layer_loop import LayerLoop
 from tango_core.models.language.packed_pass import embed_spans
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, PromptLayout, Span
 from tango_core.models.memory_faults import again_with_memory_freed, cuda_is_in_use
+from tango_core.models.placement import bytes_of
 from tango_core.models.towers.frame_batches import free_bytes
 from tango_core.types import Answer, CompressedVideo, NotFiniteError, Positions, Prompt
 
@@ -340,7 +341,7 @@ def auto_batch_tokens(layer_loop: LayerLoop) -> int:
     fit half of the memory that is free now.
     """
     if layer_loop.device.type != "cuda" or not cuda_is_in_use():
-        return on_cpu(sum(int(one.nbytes) for one in layer_loop.layers[0].parameters()))
+        return on_cpu(bytes_of(layer_loop.layers[:1]))
     free = free_bytes(layer_loop.device)
     config = layer_loop.config
     itemsize = torch.empty((), dtype=layer_loop.dtype).element_size()

@@ -29,6 +29,7 @@ from tango_core.models.language.attention import (
     raise_if_unsupported,
 )
 from tango_core.models.language.pruning import Additions, PrunedRows, VisualSpan, prune_between
+from tango_core.models.onednn import pack_linears
 from tango_core.models.placement import follow_weights, moved_to
 from tango_core.ops.transfer import upload
 
@@ -70,6 +71,8 @@ class LayerLoop:
         )
         if can_compile(compiles, self.device):
             compile_blocks(self.layers, dynamic=True)
+        elif self.dtype == torch.float32:  # others are mapped from their file and often shared
+            pack_linears(self.layers, self.dtype, self.device)
 
     @property
     def device(self) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -67,6 +67,10 @@ class Encoder(FrameEncoder):
         """Blocks of the tower."""
         return self.model.vision_tower.encoder.layers  # type: ignore[no-any-return]
 
+    def projectors(self, grid: Grid) -> tuple[Sequence[nn.Module], int]:
+        """The projector, which is in front of the pooling."""
+        return [self.model.multi_modal_projector], math.prod(self.patch_grid(grid))
+
     @property
     def num_layers(self) -> int:
         """Number of blocks up to the one whose output the model uses."""
@@ -99,13 +103,15 @@ class Encoder(FrameEncoder):
         rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
         row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
         merged = MergedFrames(rows, rows.new_zeros(len(rows), 0), torch.arange(len(rows)))
-        start = 0
+        start, rows_per_block = 0, []
         for index in self._options.merging_blocks:
             look = partial(self._through, start, index)
             found = self._batches.run(merged.states, look, row_bytes=row_bytes)
+            rows_per_block += [len(found["states"])] * (index + 1 - start)
             merged = MergedFrames(found["states"], found["attention"], merged.sources)
             merged, groups = merge_frames(merged, **self._options.merging)
             start = index + 1
+        rows_per_block += [len(merged.states)] * (self.num_layers - start)
         later = needs - {"merged_attention"}
 
         def maps_of(states: Tensor) -> dict[str, Any]:
@@ -122,6 +128,7 @@ class Encoder(FrameEncoder):
             source=frames.source,
             frame_map=torch.stack([merged.sources, groups], dim=1),
             source_timestamps=timestamps,
+            encoder_flops=self.flops(grid, rows_per_block),
             **maps,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tango_core.flops import positions_flops, tower_flops
 from tango_core.models.base import (
     ModelSpec,
     VisionEncoder,
@@ -24,6 +25,7 @@ from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoi
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
 from tango_core.models.kernels import can_compile, compile_blocks
+from tango_core.models.onednn import IMPLEMENTATION, computes, pack_linears
 from tango_core.models.placement import resolve_device
 from tango_core.models.towers.frame_batches import FrameBatches, upload_clip
 from tango_core.models.towers.trace import LayerNotes, Observer, TowerTrace, raise_if_no_layer
@@ -46,6 +48,7 @@ class TowerEncoder(VisionEncoder):
     Attributes:
         published_sinks: Published sinks by grid.
         frames_per_row: Number of frames per row.
+        class_tokens: Number of positions of a row besides its patches.
 
     Raises:
         FileNotFoundError: If weights are missing.
@@ -54,6 +57,7 @@ class TowerEncoder(VisionEncoder):
 
     published_sinks: Mapping[Grid, tuple[int, ...]] = MappingProxyType({})
     frames_per_row = 1
+    class_tokens = 0
 
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         self.spec = spec
@@ -86,6 +90,14 @@ class TowerEncoder(VisionEncoder):
     @abstractmethod
     def patch_grid(self, grid: Grid) -> Grid:
         """(rows, columns) of the tower's patches."""
+
+    @abstractmethod
+    def blocks(self) -> Iterable[nn.Module]:
+        """Blocks of the tower."""
+
+    @abstractmethod
+    def projectors(self, grid: Grid) -> tuple[Sequence[nn.Module], int]:
+        """What follows the tower, and the positions of a row that go through it."""
 
     @abstractmethod
     def encode_rows(
@@ -129,9 +141,34 @@ class TowerEncoder(VisionEncoder):
         hidden = {layer: maps[f"layer {layer}"] for layer in layers}
         return TowerTrace(self.patch_grid(grid), maps["norms"], hidden, maps["attention"])
 
+    def flops(self, grid: Grid, rows: Sequence[int]) -> float:
+        """Floating-point operations of encoding a clip, those of signals left out.
+
+        Args:
+            grid: Of the tokens of a frame.
+            rows: For every block of the tower the rows that enter it.
+        """
+        patches = math.prod(self.patch_grid(grid))
+        positions = self.class_tokens + patches
+        blocks = list(self.blocks())[: len(rows)]
+        width = self.config.vision_config.hidden_size
+        cost = tower_flops(blocks, rows, positions, self.reach(positions), width)
+        convolutions = (nn.Conv2d, nn.Conv3d)  # the patch embedding
+        first = [one for one in self.model.modules() if isinstance(one, convolutions)]
+        cost += sum(rows[0] * positions_flops(module, patches) for module in first)
+        modules, projected = self.projectors(grid)
+        return cost + sum(rows[-1] * positions_flops(module, projected) for module in modules)
+
+    def reach(self, positions: int) -> list[int]:
+        """For every block that is run the positions that a position attends to."""
+        assert self.num_layers is not None
+        return [positions] * self.num_layers
+
     def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
         raise_if_not_provided(self.spec, needs)
         grid = self.grid_of(frames)
+        assert self.num_layers is not None
+        num_rows = -(-len(frames.pixels) // self.frames_per_row)
         maps, timestamps = self._in_batches(
             frames, lambda rows: self.encode_rows(rows, grid, needs, tokens)
         )
@@ -140,6 +177,7 @@ class TowerEncoder(VisionEncoder):
             timestamps=timestamps,
             sinks=self._sinks_on(grid),
             source=frames.source,
+            encoder_flops=self.flops(grid, [num_rows] * self.num_layers),
             **self.facts(),
             **maps,
         )
@@ -220,13 +258,7 @@ class FrameTowerOutput:
 
 
 class FrameEncoder(TowerEncoder):
-    """A tower that encodes every frame independently, at a fixed size.
-
-    Attributes:
-        class_tokens: Number of rows of a frame besides its patches.
-    """
-
-    class_tokens = 0
+    """A tower that encodes every frame independently, at a fixed size."""
 
     def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
         super().__init__(spec, files)
@@ -234,14 +266,17 @@ class FrameEncoder(TowerEncoder):
         self._normalisation = files.normalisation(checkpoint, self.device)
         if can_compile(spec.compile, self.device):
             compile_blocks(self.blocks())
+        elif computes(self._dtype, self.device):
+            pack_linears([self.model], self._dtype, self.device)
+            self.model.vision_tower.set_attn_implementation(IMPLEMENTATION)
 
     def _normalise(self, rows: Tensor) -> Tensor:
         """(f, h, w, 3) uint8 -> (f, 3, h, w) in the dtype of the tower; computed in float32."""
         return self._normalisation(rows).to(self._dtype)
 
-    @abstractmethod
-    def blocks(self) -> Iterable[nn.Module]:
-        """Blocks of the tower."""
+    def projectors(self, grid: Grid) -> tuple[Sequence[nn.Module], int]:
+        """See `TowerEncoder.projectors`."""
+        return [self.model.multi_modal_projector], math.prod(grid)
 
     @abstractmethod
     def run(

@@ -9,20 +9,22 @@ this module is in raster order.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.files import PatchFiles
 from tango_core.models.kernels import attend, can_compile, compiled
+from tango_core.models.onednn import pack_linears
 from tango_core.models.towers.encoder import Grid, TowerEncoder
 from tango_core.models.towers.patches import pair_frames, patches_by_row, to_patches
 from tango_core.models.towers.trace import LayerNotes, Observer
@@ -252,6 +254,8 @@ class PatchEncoder(TowerEncoder):
         self._before, self._after = before_attention, after_attention
         if can_compile(spec.compile, self.device):
             self._before, self._after = compiled(before_attention), compiled(after_attention)
+        else:
+            pack_linears([self.model], self._dtype, self.device)
         self._plan = lru_cache(maxsize=_SHAPES)(self.plan)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
         self._normalisation = files.normalisation(checkpoint, self.device)
@@ -269,6 +273,23 @@ class PatchEncoder(TowerEncoder):
     def num_layers(self) -> int:
         """Blocks of the tower."""
         return len(self.model.blocks)
+
+    def blocks(self) -> Iterable[nn.Module]:
+        """Blocks of the tower."""
+        return self.model.blocks  # type: ignore[no-any-return]
+
+    def projectors(self, grid: Grid) -> tuple[Sequence[nn.Module], int]:
+        """Patch mergers."""
+        return [self.model.merger, *getattr(self.model, "deepstack_merger_list", ())], prod(grid)
+
+    def reach(self, positions: int) -> list[int]:
+        """See `TowerEncoder.reach`; a window at the edge of a frame may be smaller."""
+        whole = getattr(self.model, "fullatt_block_indexes", range(self.num_layers))
+        size = getattr(self.model, "window_size", 0) // self.layout.patch
+        return [
+            positions if index in whole else min(positions, size**2)
+            for index in range(self.num_layers)
+        ]
 
     @property
     def like(self) -> Tensor:

@@ -96,6 +96,7 @@ def test_a_run_is_explained_from_its_caches_alone(tango, tmp_path, monkeypatch):
         "methods": [
             {"name": "full"},
             {"name": "topk", "retention": 0.1},
+            {"name": "cdpruner", "retention": 0.1},
             *({"name": "random", "retention": share} for share in (0.05, 0.1, 0.25, 0.5)),
         ],
         "executor": "local",
@@ -115,6 +116,8 @@ def test_a_run_is_explained_from_its_caches_alone(tango, tmp_path, monkeypatch):
     assert code == 0
     assert re.search(r"of \d+ answers that are right with all tokens and wrong", out)
     cells = {r["cell"]: r for r in rows_of(tmp_path / "analysis" / "evidence" / "evidence.csv")}
+    assert "cell(s) left out" not in out
+    assert float(cells["cdpruner r=0.1"]["survives %"]) > float(cells["random r=0.1"]["survives %"])
     assert cells["full"]["survives %"] == "100.0"
     assert cells["full"]["lost %"] == "0.0"
     for row in cells.values():

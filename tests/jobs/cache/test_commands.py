@@ -62,12 +62,6 @@ def test_ls_says_what_each_cache_holds(tango, tmp_path):
         assert "3 token cache(s), 23 clips" in out
 
 
-def test_ls_of_an_empty_directory_says_so(tango, tmp_path):
-    (tmp_path / "caches").mkdir()
-    code, out, _ = tango("cache", "ls", "--cache", "caches")
-    assert (code, out) == (0, "no token caches in caches\n")
-
-
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
@@ -177,17 +171,12 @@ def test_gc_without_yes_removes_nothing(tango, caches):
     assert [files_of(cache) for cache in caches] == before
 
 
-def test_gc_removes_caches_that_got_nothing_new(tango, caches):
-    assert tango("cache", "gc", "--cache", "caches", "--older-than", "30d", "--yes")[0] == 0
+def test_gc_combines_name_and_age_and_removes_caches_that_got_nothing_new(tango, caches):
+    arguments = ("cache", "gc", "--cache", "caches", "--older-than", "30d", "--yes")
+    assert tango(*arguments, "--name", "*-tango-*")[1] == "nothing to remove\n"
+    assert tango(*arguments)[1].endswith(" freed\n")
     assert not Path(caches[0].storage.root).exists()
     assert len(caches[1].keys()) == 4
-
-
-def test_gc_combines_name_and_age(tango, caches):
-    arguments = ("cache", "gc", "--cache", "caches", "--older-than", "30d", "--name")
-    assert tango(*arguments, "*-tango-*", "--yes")[1] == "nothing to remove\n"
-    assert tango(*arguments, "*-evs-*", "--yes")[1].endswith(" freed\n")
-    assert [len(cache.keys()) for cache in caches] == [0, 4]
 
 
 def test_gc_drops_the_oldest_clips_of_all_caches_until_the_rest_fits(tango, caches):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 from filled_caches import fill
 from fresh_python import printed_by
+from typer.main import get_command
+
+from jobs.cli import main
 
 RECIPE = {
     "benchmark": {"name": "shapes"},
@@ -110,3 +117,78 @@ def test_an_error_of_the_package_shows_its_traceback(tango, monkeypatch, tmp_pat
     assert f"{error.__name__}: " in err
     assert "in broken" in err
     assert "this is a bug in tango-video, not in your input; please report it" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["report", "run", "--output", ""], "--output"),
+        (["evaluate", "recipe.yaml", "--output", ""], "--output"),
+        (["cache", "ls", "--cache", ""], "--cache"),
+        (["ask", "", "Why?"], "video"),
+    ],
+)
+def test_a_place_is_not_empty_as_of_a_variable_that_is_not_set(tango, arguments, option):
+    code, out, err = tango(*arguments)
+    assert (code, out) == (2, "")
+    assert err.lower().startswith(f"tango: invalid value for '{option}': it is empty; see")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rich", "code"),
+    [
+        ([], "1", 2),
+        ([], "0", 2),
+        (["data"], "0", 2),
+        (["--help"], "1", 0),
+        (["evaluate", "--help"], "0", 0),
+    ],
+)
+def test_help_is_shown_when_asked_for_and_where_nothing_is(arguments, rich, code):
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.cli.main", *arguments],
+        env={**os.environ, "TYPER_USE_RICH": rich},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code
+    assert (done.stdout + done.stderr).count("Usage:") == 1
+    assert "Traceback" not in done.stderr
+
+
+def _raising(error):
+    def how():
+        raise error
+
+    return how
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        (lambda: None, 0),
+        (lambda: 1, 1),
+        (_raising(typer.Exit(1)), 1),
+        (_raising(typer.Abort()), 1),
+        (_raising(KeyboardInterrupt()), 130),
+    ],
+)
+def test_a_command_leaves_with_its_own_code(tango, monkeypatch, how, code):
+    app = typer.Typer()
+    app.command()(how)
+    monkeypatch.setattr("jobs.cli.main.app", app)
+    assert tango()[0] == code
+
+
+def _commands(command, path=("tango",)):
+    """Path and parameters of every command."""
+    if not hasattr(command, "commands"):
+        yield " ".join(path), command.params
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _commands(inner, (*path, name))
+
+
+def test_every_parameter_has_help():
+    for path, parameters in _commands(get_command(main.app)):
+        assert [one.name for one in parameters if one.name != "help" and not one.help] == [], path

@@ -101,10 +101,12 @@ def test_a_secret_is_not_sent_where_all_can_read_it(tango, recipe, monkeypatch, 
     assert read_runtime_env(file, [], [name + "=" + value if value else name]) == found
 
 
-def test_the_place_of_a_secret_is_none():
+def test_variables_are_text_and_the_place_of_a_secret_is_none(tmp_path):
     harmless = ["HF_TOKEN_PATH=/shared/hf", "MAX_TOKENS=512", "TOKENIZERS_PARALLELISM=false"]
-    found = read_runtime_env(None, harmless)["env_vars"]
-    assert [f"{name}={value}" for name, value in found.items()] == harmless
+    path = tmp_path / "env.yaml"
+    path.write_text("env_vars: {OMP_NUM_THREADS: 1, A: true, B: b}")
+    found = {"OMP_NUM_THREADS": "1", "A": "true", "B": "c", **dict(x.split("=") for x in harmless)}
+    assert read_runtime_env(path, ["B=c", *harmless]) == {"env_vars": found}
 
 
 @pytest.mark.parametrize("command", ["evaluate", "sweep", "precompute"])
@@ -117,13 +119,6 @@ def test_options_for_the_cluster_are_handed_on_as_written(command, recipe):
     changes, rest = split_options(context, command, recipe, given)
     assert changes == ["limit=3"]
     assert rest == ["--output", "~/runs", "--cache", "s3://bucket/cache", "--quiet"]
-
-
-def test_variables_are_text(tmp_path):
-    path = tmp_path / "env.yaml"
-    path.write_text("env_vars: {OMP_NUM_THREADS: 1, A: true, B: b}")
-    found = {"OMP_NUM_THREADS": "1", "A": "true", "B": "c"}
-    assert read_runtime_env(path, ["B=c"]) == {"env_vars": found}
 
 
 def test_a_user_without_a_name_is_no_mistake(tango, recipe, monkeypatch):

@@ -1,5 +1,7 @@
 """Which parts of a recipe make another job, and that older recipes lack no key of today's."""
 
+from __future__ import annotations
+
 import pytest
 import yaml
 

@@ -1,9 +1,20 @@
+"""Recipes: what they say, `--set`, YAML of any origin, subtitles and controls."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
 import pytest
 import yaml
 from llava_checkpoints import build_llava, save_llava
 
-from jobs.config.recipe import Job, RecipeError, load_job, parse_job
+from jobs.config.bounded_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, YamlError, load_yaml
+from jobs.config.methods import AT_A_RETENTION, control_methods
+from jobs.config.overrides import read_recipe, with_overrides
+from jobs.config.recipe import Job, RecipeError, load_job, load_jobs, parse_job
+from jobs.submit.request import check_names
 from tango_core.benchmarks import build_benchmark
+from tango_core.compressors import CONTROLS
 from tango_core.compressors.options import raise_if_no_share
 
 RECIPE = {
@@ -71,8 +82,8 @@ def test_options_of_a_family_are_written_beside_the_common_ones():
         ("empty_blocks", None),
         ("outer_marks", None),
         ("system_turn", None),
-        ("companions", None),
         ("frame_times", None),
+        ("companions", None),
         ("frame_label", None),
         ("sinks", None),
         ("sampling", None),
@@ -131,3 +142,242 @@ def test_a_checkpoint_is_a_name_of_a_model(recipe, tmp_path):
 def test_a_percentage_is_answered_with_the_share_it_means(retention, message):
     with pytest.raises(ValueError, match=message):
         raise_if_no_share("retention", retention)
+
+
+TABLE = {
+    "benchmarks": [{"name": "videomme", "root": "/data/v"}, {"name": "mlvu", "root": "/data/m"}],
+    "model": {
+        "name": "llava-onevision-7b",
+        "num_frames": 32,
+        "revision": "main",
+        "saliency_from": "google/siglip",
+    },
+    "methods": [
+        {"name": "full"},
+        {"name": "tango", "retention": [0.1, 0.2], "inner": {"layer": 18, "retention": 0.5}},
+    ],
+}
+
+
+GPUS = {**TABLE, "pools": {"answer": {"num_gpus": 1}, "compress": {"num_gpus": 1}}}
+VIDEOMME = {"benchmark": {"name": "videomme", "root": "/data/v", "protocol": "lmms_eval"}}
+MLVU = {"name": "mlvu", "root": "/data/m", "protocol": "lmms_eval"}
+INNER = {**TABLE["methods"][1], "retention": [0.05, 0.2], "inner": {"layer": 2, "retention": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "expected"),
+    [
+        (
+            TABLE,
+            ["benchmark.name=shapes", "benchmark.seed=3"],
+            {"benchmark": {"name": "shapes", "seed": 3}, "benchmarks": None},
+        ),
+        (
+            TABLE,
+            ["method.name=tango", "method.retention=0.3"],
+            {"method": {"name": "tango", "retention": 0.3}, "methods": None},
+        ),
+        (TABLE, ["model.name=tiny"], {"model": {"name": "tiny", "num_frames": 32}}),
+        (TABLE, ["model.name=llava-onevision-7b"], {"model": TABLE["model"]}),
+        (GPUS, ["model.name=tiny"], {"pools": None}),
+        (
+            GPUS,
+            ["model.name=tiny", "pools.answer.num_gpus=0.5"],
+            {"pools": {"answer": {"num_gpus": 0.5}}},
+        ),
+        (GPUS, ["model.name=llava-video-7b"], {"pools": GPUS["pools"]}),
+        (VIDEOMME, ["benchmark.name=mlvu", "benchmark.root=/data/m"], {"benchmark": MLVU}),
+        (VIDEOMME, ["benchmark.root=/data/m", "benchmark.name=mlvu"], {"benchmark": MLVU}),
+        (
+            TABLE,
+            ["methods.1.inner.layer=2", "methods.1.retention.0=0.05"],
+            {"methods": [{"name": "full"}, INNER]},
+        ),
+    ],
+)
+def test_overrides_change_a_copy_of_the_recipe(recipe, overrides, expected):
+    before = deepcopy(recipe)
+    changed = with_overrides(recipe, overrides)
+    assert {key: changed.get(key) for key in expected} == expected
+    assert recipe == before
+
+
+def test_a_raised_digit_is_no_index():
+    with pytest.raises(RecipeError, match=r"'²' is not an index of a list of 2; use 0 to 1"):
+        with_overrides(TABLE, ["methods.².name=full"])
+
+
+@pytest.fixture
+def listed(tmp_path):
+    content = {
+        "benchmark": {"name": "shapes"},
+        "model": {"name": "tiny", "num_frames": [4, 8]},
+        "methods": [{"name": "full"}],
+    }
+    path = tmp_path / "frames.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def test_a_list_of_frame_counts_stands_for_one_job_each(listed):
+    assert [job.model.num_frames for job in load_jobs(listed)] == [4, 8]
+    assert load_job(listed, ["model.num_frames=8"]).model.num_frames == 8
+
+
+def test_lists_of_the_input_stand_for_one_job_each(listed):
+    jobs = load_jobs(listed, ["model.num_frames=8", "model.pooling_step=[2, 4]"])
+    assert [(job.model.num_frames, job.model.options) for job in jobs] == [
+        (8, {"pooling_step": 2}),
+        (8, {"pooling_step": 4}),
+    ]
+    jobs = load_jobs(listed, ["model.name=qwen2.5-vl-7b", "model.max_pixels=[null, 50176]"])
+    assert [(job.model.num_frames, job.model.options) for job in jobs] == [
+        (4, {}),
+        (4, {"max_pixels": 50176}),
+        (8, {}),
+        (8, {"max_pixels": 50176}),
+    ]
+    with pytest.raises(RecipeError, match=r"model\.pooling_step must be 2 or larger, got 1"):
+        load_jobs(listed, ["model.pooling_step=[1, 4]"])
+    with pytest.raises(RecipeError, match=r"model\.pooling_step lists several values"):
+        load_job(listed, ["model.num_frames=8", "model.pooling_step=[2, 4]"])
+
+
+def bomb(levels: int, width: int = 10) -> str:
+    """Lists of aliases of lists of aliases: `width ** levels` values."""
+    lines = ["a0: &a0 [" + ", ".join(["x"] * width) + "]"]
+    for at in range(1, levels):
+        lines.append(f"a{at}: &a{at} [" + ", ".join([f"*a{at - 1}"] * width) + "]")
+    return "\n".join(lines)
+
+
+REFUSED = {
+    "deep lists": ("[" * 5000 + "]" * 5000, "is nested deeper than"),
+    "deep mappings": ("".join(f"{' ' * at}a:\n" for at in range(200)), "is nested deeper than"),
+    "aliases of aliases": (bomb(9), "has more than the maximum of"),
+    "a list inside itself": ("a: &a [*a]", "nested deeper than"),
+    "a mapping inside itself": ("a: &a {b: 1, c: [*a]}", "nested deeper than"),
+    "deep aliases": (
+        "a0: &a0 [x]\n" + "\n".join(f"a{at}: &a{at} [*a{at - 1}]" for at in range(1, 100)),
+        "is nested deeper than",
+    ),
+    "a key twice": ("a: 1\nb: {c: 2}\na: 3", "repeats the key 'a' on line 3"),
+    "a key twice below": ("a: [{b: 1, c: b, b: 2}]", "repeats the key 'b' on line 1"),
+    "many values": ("[" + "1," * (MAX_VALUES + 1) + "]", "has more than the maximum of"),
+    "many bytes": ("#" * (MAX_BYTES + 1), "is larger than"),
+    "no text": (b"\xff\xfe\x00", "is not UTF-8"),
+    "no YAML": ("a: [", "is not YAML"),
+    "a tab": ("a:\n\tb: 1", "indent with spaces, not with tabs"),
+    "an endless number": ("a: " + "9" * 5000, "is not YAML"),
+    "no day": ("a: 2025-13-99", "is not YAML"),
+    "an object": ("a: !!python/object/apply:os.system [ls]", "is not YAML"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_too_much_is_refused_in_one_line(what):
+    text, reason = REFUSED[what]
+    with pytest.raises(YamlError, match=reason) as caught:
+        load_yaml(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_people_write_is_read():
+    deep = "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1)
+    assert load_yaml(f"a: &a [1, 2.5, yes, null, x]\nb: *a\nc: {deep}")["b"] == [
+        1,
+        2.5,
+        True,
+        None,
+        "x",
+    ]
+
+
+def test_a_recipe_may_come_through_a_pipe(tmp_path):
+    import os
+    import threading
+
+    pipe = tmp_path / "recipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("model: {name: tiny}"))
+    writer.start()
+    assert read_recipe(pipe) == {"model": {"name": "tiny"}}
+    writer.join()
+
+
+def test_equal_keys_of_different_mappings_and_merged_ones_are_read():
+    text = "a: &a {x: 1, y: x}\nb: &b {x: 2}\nc: {<<: *a, x: 3}\nd: [{x: x}, {x: x}]"
+    assert load_yaml(text)["c"] == {"x": 3, "y": "x"}
+
+
+def job(name="videomme", **options):
+    content = {"benchmark": {"name": name, "root": "/data", **options}, "method": {"name": "full"}}
+    return parse_job(content, "test")
+
+
+def test_it_is_kept_for_each_of_several_benchmarks():
+    sections = [
+        {"name": "videomme", "root": "/a", "subtitles": True},
+        {"name": "mlvu", "root": "/b"},
+    ]
+    built = parse_job({"benchmarks": sections, "method": {"name": "full"}}, "test")
+    written = yaml.safe_load(built.to_yaml())["benchmarks"]
+    assert [section.get("subtitles") for section in written] == [True, None]
+
+
+@pytest.mark.parametrize("name", ["mvbench", "longvideobench", "mlvu", "tempcompass", "shapes"])
+def test_a_benchmark_without_a_prompt_for_them_is_refused_before_anything_starts(name):
+    with pytest.raises(
+        ValueError, match=r"^benchmark\.subtitles true: .* set benchmark\."
+    ) as error:
+        check_names([job(name, subtitles=True)])
+    assert "\n" not in str(error.value)
+
+
+def test_longvideobench_shows_them_to_internvl_alone():
+    section = {"name": "longvideobench", "root": "/data", "subtitles": True}
+    recipe = {"benchmark": section, "method": {"name": "full"}}
+    check_names([parse_job({**recipe, "model": {"name": "internvl3.5-8b"}}, "test")])
+    for name in ("tiny", "qwen3-vl-8b"):
+        with pytest.raises(ValueError, match=r"to models of the family internvl alone; set benchm"):
+            check_names([parse_job({**recipe, "model": {"name": name}}, "test")])
+
+
+SWEEP = {
+    "benchmark": {"name": "shapes"},
+    "methods": [{"name": "full"}, {"name": "tango", "retention": [0.1, 0.25]}],
+}
+
+
+def _names(content):
+    return [name for name, _ in parse_job(content, "recipe.yaml").all_methods]
+
+
+def test_all_controls_are_known_here():
+    assert {str(control["name"]) for control in AT_A_RETENTION} | {"block"} == set(CONTROLS)
+
+
+def test_controls_stand_at_every_retention_of_the_recipe():
+    names = _names({**SWEEP, "controls": True})
+    assert names[:3] == _names(SWEEP) == ["full", "tango r=0.1", "tango r=0.25"]
+    for name in ("random", "uniform", "fewer_frames", "pool_time"):
+        assert {f"{name} r=0.1", f"{name} r=0.25"} <= set(names)
+    assert "pool_space r=0.1 budget=exact" in names
+    # Blocks of 2 x 2 tokens keep a quarter; no blocks keep a tenth.
+    assert [name for name in names if "block" in name] == ["block factor=2"]
+
+
+def test_a_control_of_the_recipe_is_not_added_again():
+    methods = [*SWEEP["methods"], {"name": "random", "retention": 0.1}]
+    names = _names({**SWEEP, "methods": methods, "controls": True})
+    assert names.count("random r=0.1") == 1
+
+
+def test_without_a_retention_there_is_nothing_to_control():
+    assert control_methods([{"name": "full"}, {"name": "block", "factor": 2}]) == []
+
+
+@pytest.mark.parametrize("retention", [1, 1.0])
+def test_all_tokens_need_no_control(retention):
+    assert control_methods([{"name": "tango", "retention": retention}]) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pandas as pd
@@ -11,7 +12,10 @@ import yaml
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
 from releases import videomme_release
 
+from jobs.explain.causes import RULE
 from jobs.harness.predictions import answer_rows
+from jobs.results.facts import JobFacts
+from pipeline.stages.answer_rows import prompt_digest
 from tango_core.benchmarks import build_benchmark
 from tango_core.compressors import build_method
 
@@ -124,10 +128,56 @@ def test_a_harness_file_uses_the_benchmark_of_the_run(tango, videomme, tmp_path)
     left = shares["what is left: not recorded"]
     assert left["questions"] == 1
     assert left["examples"][0]["reply_b"] in "AD"
-    assert sum(share["questions"] for share in shares.values()) == 2
+    assert shares[RULE]["questions"] == 1, "which VLMEvalKit reads as A"
+    assert sum(share["questions"] for share in shares.values()) == 3
     assert "the prompts of A and B" in " ".join(one["not_recorded"])
     (back,) = explained(tango, file, folder)
     assert back["difference_points"] == pytest.approx(-one["difference_points"])
+
+
+def test_samples_of_lmms_eval_are_explained_in_points_that_add_up(tango, videomme, tmp_path):
+    folder, root, replies = videomme
+    benchmark = build_benchmark("videomme", root=str(root), protocol="lmms_eval")
+    protocol, records = benchmark.protocols["lmms_eval"], benchmark.records()
+    asked = {record.question.id: protocol.render(record.question) for record in records}
+    ours = pd.read_parquet(folder / "answers")
+    ours = ours.assign(prompt_digest=ours["question_id"].map(asked).map(prompt_digest))
+    first = write_run(tmp_path / "first", ours, JobFacts.load(folder))
+    shutil.copy(folder / "job.yaml", first)
+    theirs = tmp_path / "model" / "20260102_030405_samples_videomme.jsonl"
+    theirs.parent.mkdir()
+    samples = []
+    for at, record in enumerate(records[:-1]):  # one question is not asked
+        prompt, reply = asked[record.question.id], replies[record.question.id]
+        right = "ABCD"[record.question.answer]
+        if at == 0:  # under another prompt, which changes the reply to a wrong one
+            prompt, reply = replace(prompt, after="Which one?"), "BCDA"[record.question.answer]
+        metric = {"question_id": record.question.id, "pred_answer": reply[:1], "answer": right}
+        metric["score"] = float(reply[0] == right)
+        samples.append(
+            {
+                **{"doc_id": at, "target": right, "filtered_resps": reply},
+                **{"input": prompt.before + prompt.after, "videomme_perception_score": metric},
+            }
+        )
+    theirs.write_text("".join(json.dumps(one) + "\n" for one in samples))
+    about = {"lmms_eval_version": "main@abc", "config": {"model_args": "path=x,max_frames_num=16"}}
+    theirs.with_name("20260102_030405_results.json").write_text(json.dumps(about))
+    (one,) = explained(tango, first, theirs)
+    shares = {share["cause"]: share for share in one["causes"]}
+    printed = [sample["videomme_perception_score"]["score"] for sample in samples]
+    assert one["b"]["score"] == pytest.approx(sum(printed) / len(printed)), "as lmms-eval prints it"
+    points = sum(share["points"] for share in shares.values())
+    assert points == pytest.approx(100 * (one["b"]["score"] - ours["correct"].mean()))
+    assert shares["questions that only A has"]["questions"] == 1
+    changed = shares["other prompts + other frames"]
+    assert (changed["questions"], changed["worse"]) == (1, 1)
+    strict = [row["correct"] for row in ours.to_dict("records")[:-1]]
+    strict[0] = False
+    ruled = [at for at, (x, y) in enumerate(zip(printed, strict, strict=True)) if x != y]
+    assert shares[RULE]["questions"] == len(ruled) > 0
+    assert "model.num_frames" in {x["key"] for x in one["settings"]}
+    assert "of lmms-eval main@abc" in " ".join(one["notes"])
 
 
 def test_a_published_score_is_explained_by_the_harness_rule_and_a_remainder(tango, videomme):
@@ -138,9 +188,7 @@ def test_a_published_score_is_explained_by_the_harness_rule_and_a_remainder(tang
     shares = {share["cause"]: share["points"] for share in one["causes"]}
     strict, harness = rows["correct"].fillna(False).mean(), rows["harness_score"].mean()
     assert harness != strict, "some replies are read in another way by the harness"
-    assert shares["same reply, read or scored differently"] == pytest.approx(
-        100 * (harness - strict)
-    )
+    assert shares[RULE] == pytest.approx(100 * (harness - strict))
     assert sum(shares.values()) == pytest.approx(one["difference_points"])
     assert any("2,700" in note for note in one["notes"])
     (back,) = explained(tango, "published", folder)

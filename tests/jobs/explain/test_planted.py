@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from planted_deviations import DEVIATIONS, Deviation, base_run
-from planting import by_cause, plant, singles
+from planting import by_cause, plant
 
 from jobs.explain.causes import NOTHING
 from jobs.explain.explanation import explained, rounded_points
@@ -59,12 +58,6 @@ def test_overlapping_deviations_are_found(names):
 def test_all_pairs_of_deviations_are_found(at):
     for other in DEVIATIONS[at + 1 :]:
         check(DEVIATIONS[at], other)
-
-
-def test_the_committed_table_is_current():
-    committed = Path(__file__).parent / "results" / "planted.md"
-    lines = committed.read_text(encoding="utf-8").splitlines()
-    assert lines[: len(singles())] == singles()
 
 
 def test_equal_results_have_no_causes():

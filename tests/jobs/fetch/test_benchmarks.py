@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
+import releases
 from hub_releases import (
     longvideobench_on_the_hub,
     lvbench_of_its_authors,
@@ -17,7 +16,6 @@ from hub_releases import (
     with_one_archive,
     zipped,
 )
-from releases import as_on_the_hub, charades_parquet, tempcompass_release
 from rich.console import Console
 
 from jobs.fetch.data import data_get
@@ -41,20 +39,19 @@ MADE = {
     ),
     "motionbench": ("datasets/zai-org/MotionBench", motionbench_on_the_hub, "main"),
 } | {
-    name: (f"datasets/{repository}", with_one_archive(name, write, archive), "main")
-    for name, repository, write, archive in (
-        ("charades_sta", "lmms-eval/charades_sta", charades_parquet, "Charades_v1_480.zip"),
-        ("tempcompass", "lmms-lab/TempCompass", tempcompass_release, "tempcompass_videos.zip"),
-        *(
-            (name, repository, partial(as_on_the_hub, name), archive)
-            for name, repository, archive in (
-                ("egoschema", "lmms-lab/egoschema", "videos_chunked_01.zip"),
-                ("nextqa", "lmms-lab/NExTQA", "videos.zip"),
-                ("perceptiontest", "lmms-lab/PerceptionTest_Val", "videos_chunked_01.zip"),
-                ("tomato", "lmms-eval/TOMATO", "videos.zip"),
-                ("tvbench", "FunAILab/TVBench", "video/action_count.zip"),
-            )
-        ),
+    name: (
+        f"datasets/{repository}",
+        with_one_archive(name, getattr(releases, layout or f"{name}_release"), archive),
+        "main",
+    )
+    for name, repository, layout, archive in (
+        ("charades_sta", "lmms-eval/charades_sta", "charades_parquet", "Charades_v1_480.zip"),
+        ("tempcompass", "lmms-lab/TempCompass", "", "tempcompass_videos.zip"),
+        ("egoschema", "lmms-lab/egoschema", "", "videos_chunked_01.zip"),
+        ("nextqa", "lmms-lab/NExTQA", "", "videos.zip"),
+        ("perceptiontest", "lmms-lab/PerceptionTest_Val", "", "videos_chunked_01.zip"),
+        ("tomato", "lmms-eval/TOMATO", "", "videos.zip"),
+        ("tvbench", "FunAILab/TVBench", "", "video/action_count.zip"),
     )
 }
 

@@ -8,21 +8,13 @@ import pytest
 import yaml
 from exported_answers import COMPARED, REPLIES
 from fake_answers import cell, facts_of
-from releases import mlvu_release, mvbench_main, videomme_release
+from releases import mlvu_release, videomme_release
+from summaries import read_answers
 
 from jobs.harness.predictions import answer_rows
-from jobs.results.summary import read_answers
 from pipeline.rows import ANSWER
 from tango_core.benchmarks import build_benchmark
 from tango_core.benchmarks.protocols.protocol import NO_REPLY
-
-RELEASES = {"videomme": videomme_release, "mvbench": mvbench_main}
-
-
-@pytest.fixture(params=RELEASES)
-def release(request, tmp_path):
-    """Name and root of a release."""
-    return request.param, RELEASES[request.param](tmp_path / "release")
 
 
 def write_run(folder, name, root, cells, *, keep=None, num_frames=32, **job):
@@ -56,32 +48,6 @@ def folder_of(out):
     return out.strip().splitlines()[-1].removeprefix("run: ")
 
 
-class TestRoundTrip:
-    @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
-    def test_a_run_comes_back_question_by_question(self, tango, release, harness, tmp_path):
-        name, root = release
-        run = write_run(tmp_path / "run", name, root, cells_of(name))
-        code, out, _ = tango("export", run, "--format", harness)
-        assert code == 0
-        files = [line for line in out.splitlines() if "tango-r-0.1" in line]
-        assert len(files) == (20 if (name, harness) == ("mvbench", "lmms_eval") else 1)
-        options = ["--format", harness, "--benchmark", name, "--root", root]
-        code, out, err = tango(
-            "import", *files, *options, "--model", "m", "--method", "tango", "--retention", "0.1"
-        )
-        assert code == 0, err
-        back = read_answers(tmp_path / folder_of(out))
-        sent = read_answers(run)
-        sent = sent[sent["cell"] == "tango r=0.1"].reset_index(drop=True)
-        # The run was scored by VLMEvalKit's rules, and lmms-eval has others.
-        compared = [one for one in COMPARED if one != "harness_score" or harness == "vlmevalkit"]
-        pd.testing.assert_frame_equal(back[compared], sent[compared])
-        assert set(back["cell"]) == {"tango r=0.1"}
-        assert pq.read_schema(tmp_path / folder_of(out) / "answers" / "part-00000.parquet").equals(
-            ANSWER, check_metadata=False
-        )
-
-
 class TestImport:
     @pytest.fixture
     def files(self, tango, tmp_path):
@@ -95,9 +61,14 @@ class TestImport:
         return ["--format", "vlmevalkit", "--benchmark", "videomme", "--root", root, *more]
 
     def test_theirs_and_ours_are_compared_question_by_question(self, tango, files, tmp_path):
-        root, _, (full, _) = files
+        root, run, (full, _) = files
         model = "llava-onevision-7b"
         _, out, _ = tango("import", full, *self.options(root, "--model", model, "--method", "full"))
+        back, sent = read_answers(tmp_path / folder_of(out)), read_answers(run)
+        sent = sent[sent["cell"] == "full"].reset_index(drop=True)
+        pd.testing.assert_frame_equal(back[COMPARED], sent[COMPARED])
+        (part,) = (tmp_path / folder_of(out) / "answers").iterdir()
+        assert pq.read_schema(part).equals(ANSWER, check_metadata=False)
         ours = write_run(tmp_path / "ours", "videomme", root, cells_of("videomme")[1:])
         code, out, err = tango("report", folder_of(out), ours, "--output", "both")
         assert code == 0, err
@@ -149,31 +120,21 @@ class TestExport:
         assert code == 0, err
         assert len(read_answers(tmp_path / folder_of(out))) == 3
 
-    def test_a_run_that_is_not_finished_is_refused(self, tango, tmp_path):
+    def test_runs_that_cannot_be_exported_are_refused(self, tango, tmp_path):
         root = mlvu_release(tmp_path / "release")
-        run = write_run(tmp_path / "run", "mlvu", root, cells_of("mlvu"), keep=3)
-        code, _, err = tango("export", run, "--format", "vlmevalkit")
-        assert code == 2
-        assert "have no answer" in err
-        assert "--resume" in err
-
-    def test_benchmarks_that_the_harness_lacks_and_imported_runs_are_refused(self, tango, tmp_path):
-        root = mlvu_release(tmp_path / "release")
+        unfinished = write_run(tmp_path / "part", "mlvu", root, cells_of("mlvu"), keep=3)
+        code, _, err = tango("export", unfinished, "--format", "vlmevalkit")
+        assert (code, "have no answer" in err, "--resume" in err) == (2, True, True)
         run = write_run(tmp_path / "run", "mlvu", root, cells_of("mlvu"))
-        (run / "job.yaml").write_text(
-            yaml.safe_dump({"benchmark": {"name": "shapes"}, "method": {"name": "full"}})
-        )
-        code, _, err = tango("export", run, "--format", "lmms_eval")
-        assert (code, "shapes is not in lmms-eval; benchmarks that can be exported are" in err) == (
-            2,
-            True,
-        )
-        (run / "job.yaml").write_text("[1")
-        code, _, err = tango("export", run, "--format", "lmms_eval")
-        assert (code, "job.yaml is not YAML" in err, err.count("\n")) == (2, True, 1)
-        (run / "job.yaml").unlink()
-        code, _, err = tango("export", run, "--format", "lmms_eval")
-        assert (code, "holds no job.yaml" in err) == (2, True)
+        shapes = "{benchmark: {name: shapes}, method: {name: full}}"
+        for recipe, said in (
+            (shapes, "shapes is not in lmms-eval; benchmarks that can be exported are"),
+            ("[1", "job.yaml is not YAML"),
+            (None, "holds no job.yaml"),
+        ):
+            (run / "job.yaml").write_text(recipe) if recipe else (run / "job.yaml").unlink()
+            code, _, err = tango("export", run, "--format", "lmms_eval")
+            assert (code, said in err.splitlines()[-1]) == (2, True), err
         assert tango("export", tmp_path, "--format", "lmms_eval")[0] == 2
 
 

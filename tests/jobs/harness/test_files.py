@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from exported_answers import COMPARED, make_answers
+from exported_answers import COMPARED, assert_same_answers, make_answers
 from releases import (
     EVERY,
     MLVU_ROWS,
     VIDEOMME_ROWS,
-    as_of_authors,
+    egoschema_authors,
     load,
     longvideobench_parquet,
     longvideobench_release,
@@ -32,6 +32,7 @@ from releases import (
 
 from jobs.harness.predictions import (
     answer_rows,
+    logged_score,
     read_lmms_eval,
     read_vlmevalkit,
     replies_of,
@@ -40,7 +41,9 @@ from jobs.harness.predictions import (
     write_vlmevalkit,
 )
 from pipeline.rows import ANSWER
+from pipeline.stages.answer_rows import prompt_digest
 from tango_core.benchmarks.protocols.protocol import FAILED_REPLY, NO_REPLY, NOT_LOADED
+from tango_core.types import Prompt
 
 
 @pytest.mark.parametrize(("name", "write"), EVERY)
@@ -69,8 +72,7 @@ class TestEveryLayout:
                 write_lmms_eval(answers, benchmark, tmp_path / "model", date)
             return
         paths = write_lmms_eval(answers, benchmark, tmp_path / "model", date)
-        back = read_lmms_eval(paths, benchmark)
-        pd.testing.assert_frame_equal(back[COMPARED], answers[COMPARED])
+        assert_same_answers(read_lmms_eval(paths, benchmark), answers)
         assert all(path.name.startswith("20260102_030405_samples_") for path in paths)
         assert len(paths) == {"mvbench": 20, "tempcompass": 4, "tvbench": 3}.get(name, 1)
 
@@ -97,42 +99,26 @@ class TestEveryLayout:
             assert not back["correct"].any()
             return
         assert set(back["status"]) == {"answer_failed"}
-        pd.testing.assert_frame_equal(back[COMPARED], everything_failed[COMPARED])
+        assert_same_answers(back, everything_failed)
 
 
-@pytest.mark.parametrize(
-    ("write", "name", "columns"),
-    [
-        (
-            videomme_release,
-            "videomme",
-            "index video video_path duration domain candidates sub_category task_type "
-            "subtitle_path question answer prediction",
-        ),
-        (
-            mvbench_main,
-            "mvbench",
-            "task_type prefix data_type bound start end video question answer candidates index "
-            "prediction",
-        ),
-        (
-            mvbench_cut,
-            "mvbench",
-            "task_type prefix video question answer candidates index prediction",
-        ),
-        (
-            mlvu_release,
-            "mlvu",
-            "task_type prefix duration video question answer candidates index prediction",
-        ),
-    ],
-)
-def test_columns_are_those_of_vlmevalkit(write, name, columns, tmp_path):
-    benchmark = load(name, write(tmp_path / "root"))
+END = "question answer candidates index prediction"
+COLUMNS = {
+    videomme_release: "index video video_path duration domain candidates sub_category task_type "
+    "subtitle_path question answer prediction",
+    mvbench_main: f"task_type prefix data_type bound start end video {END}",
+    mvbench_cut: f"task_type prefix video {END}",
+    mlvu_release: f"task_type prefix duration video {END}",
+}
+
+
+@pytest.mark.parametrize("write", COLUMNS, ids=lambda write: write.__name__)
+def test_columns_are_those_of_vlmevalkit(write, tmp_path):
+    benchmark = load(write.__name__.partition("_")[0], write(tmp_path / "root"))
     path = tmp_path / "predictions.tsv"
     write_vlmevalkit(make_answers(benchmark), benchmark, path)
     frame = pd.read_csv(path, sep="\t")
-    assert list(frame.columns) == columns.split()
+    assert list(frame.columns) == COLUMNS[write].split()
     options = [eval(cell) for cell in frame["candidates"]]
     assert all(isinstance(texts, list) and texts for texts in options)
     assert frame["prediction"][1] == NO_REPLY
@@ -150,27 +136,27 @@ def concatenated(root):
     return theirs.assign(index=range(len(theirs)))
 
 
+def videomme_table(root):
+    return pd.read_csv(videomme_vlmevalkit(root) / "Video-MME.tsv", sep="\t")
+
+
 @pytest.mark.parametrize(
-    ("name", "write", "table"),
-    [
-        (
-            "videomme",
-            videomme_release,
-            lambda root: pd.read_csv(videomme_vlmevalkit(root) / "Video-MME.tsv", sep="\t"),
-        ),
-        ("tempcompass", tempcompass_release, concatenated),
-    ],
+    ("write", "table"),
+    [(videomme_release, videomme_table), (tempcompass_release, concatenated)],
+    ids=["videomme", "tempcompass"],
 )
-def test_our_file_is_vlmevalkit_s_table_cell_by_cell(name, write, table, tmp_path):
-    theirs, benchmark = table(tmp_path / "v"), load(name, write(tmp_path / "r"))
+def test_our_file_is_vlmevalkit_s_table_cell_by_cell(write, table, tmp_path):
+    theirs = table(tmp_path / "v")
+    benchmark = load(write.__name__.partition("_")[0], write(tmp_path / "r"))
     write_vlmevalkit(make_answers(benchmark), benchmark, tmp_path / "ours.tsv")
     ours = pd.read_csv(tmp_path / "ours.tsv", sep="\t", dtype={"video": str})
     pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
 
 
 def test_replies_to_hidden_answers_become_a_file_to_hand_in(tmp_path):
-    as_of_authors("egoschema", tmp_path / "root")
-    benchmark = load("egoschema", tmp_path / "root", split="full", protocol="lmms_eval")
+    benchmark = load(
+        "egoschema", egoschema_authors(tmp_path / "root"), split="full", protocol="lmms_eval"
+    )
     answers = make_answers(benchmark)
     assert answers[["correct", "harness_score"]].isna().all(axis=None)
     samples, handed_in = write_lmms_eval(answers, benchmark, tmp_path / "model")
@@ -230,6 +216,52 @@ def test_samples_as_lmms_eval_logs_them(videomme, tmp_path):
     assert list(back["status"]) == ["ok", "answer_failed", "ok", "ok"]
     assert list(back["correct"]) == [True, False, True, True]
     assert set(back["cell"]) == {"llava"}
+
+
+def test_samples_of_0_7_3_state_prompts_and_scores(videomme, tmp_path):
+    """Single replies without lists, counts of tokens, and what the harness read and scored."""
+    own = videomme.protocols["lmms_eval"].render(videomme.records()[0].question)
+    metric = {"question_id": "001-1", "pred_answer": "C", "answer": "C", "score": 1.0}
+    path = logged(
+        tmp_path,
+        {
+            **{"doc_id": 0, "target": "C", "filtered_resps": "It is A, or C", "resps": ["<t>"]},
+            **{"token_counts": [{"output_tokens": 4}], "doc_hash": "0", "input_media": ["a.mp4"]},
+            **{"videomme_perception_score": metric, "input": own.before + own.after},
+        },
+        {"doc_id": 1, "filtered_resps": "A", "target": "A", "input": "Which one?"},
+    )
+    first, second = read_lmms_eval([path], videomme, partial=True).to_dict("records")
+    assert (first["text"], first["harness_score"], first["correct"]) == ("It is A, or C", 1, False)
+    assert first["prompt_digest"] == prompt_digest(own)
+    assert second["prompt_digest"] == prompt_digest(Prompt("", "Which one?"))
+    rule = videomme.protocol.harness_score("A", videomme.records()[1].question)
+    assert second["harness_score"] == rule, "recomputed where the file states none"
+
+
+@pytest.mark.parametrize(
+    ("metric", "score"),
+    [
+        ({"videomme_perception_score": {"pred_answer": "B", "answer": "B", "score": 0.0}}, 0),
+        ({"mlvu_percetion_score": {"pred_answer": "b", "answer": "B"}}, 1),
+        ({"lvb_acc": {"parsed_pred": "A", "answer": "B"}, "submission": {"id": "A"}}, 0),
+        ({"avg_accuracy": {"gt-answer": "x", "match_success": True, "rating": 1}}, 1),
+        ({"avg_accuracy": {"gt-answer": "x", "rating": -1}}, None),
+        ({"lvbench_score": True}, 1),
+        ({"charades_sta_mIOU": {"key": "reply"}}, None),
+    ],
+    ids=[
+        "videomme",
+        "mlvu",
+        "longvideobench",
+        "tempcompass",
+        "failed judge",
+        "lvbench",
+        "charades",
+    ],
+)
+def test_the_score_that_a_task_logs(metric, score):
+    assert logged_score({"doc_id": 7, "target": "B", "filtered_resps": "B", **metric}) == score
 
 
 @pytest.mark.parametrize(
@@ -339,21 +371,16 @@ class TestMistakes:
             with pytest.raises(ValueError, match=message):
                 write_vlmevalkit(rows, videomme, tmp_path / path)
 
-    @pytest.mark.parametrize(
-        ("row", "message"),
-        [
+    def test_files_that_are_no_predictions_of_the_benchmark(self, videomme, tmp_path):
+        other = {"index": 0, "video": "v", "question": "Else?", "prediction": "A"}
+        for row, message in (
             ({"index": 0, "question": "How?"}, "row 1: no columns 'index' and 'prediction'"),
-            (
-                {"index": 0, "video": "v", "question": "Else?", "prediction": "A"},
-                r"asks 'Else\?' about 'v', matches no question",
-            ),
+            (other, r"asks 'Else\?' about 'v', matches no question"),
             ({"index": "one", "prediction": "A"}, "row 1: index must be a whole number, got 'one'"),
-        ],
-    )
-    def test_files_that_are_no_predictions_of_the_benchmark(self, videomme, row, message, tmp_path):
-        write_json(tmp_path / "x.json", [row])
-        with pytest.raises(ValueError, match=message):
-            read_vlmevalkit(tmp_path / "x.json", videomme)
+        ):
+            write_json(tmp_path / "x.json", [row])
+            with pytest.raises(ValueError, match=message):
+                read_vlmevalkit(tmp_path / "x.json", videomme)
 
     def test_spreadsheets_without_their_package_and_damaged_ones(
         self, videomme, tmp_path, monkeypatch

@@ -4,11 +4,11 @@ import html
 
 import pytest
 from clips import clip as clip_file
+from summaries import read_answers, write_summary
 from viewed_runs import write_viewed_run
 
 from jobs.report.compare import report_runs
 from jobs.report.gallery import gallery
-from jobs.results.summary import read_answers, write_summary
 
 
 @pytest.fixture(scope="module")

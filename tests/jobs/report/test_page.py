@@ -4,10 +4,10 @@ import re
 
 from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import TANGO, Page
+from summaries import summarize
 
 from jobs.report.compare import write_report
 from jobs.report.page import render_html
-from jobs.results.summary import summarize
 
 
 def page_of(facts, answers):

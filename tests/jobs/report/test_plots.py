@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers
+from summaries import summarize
 
 from jobs.report.charts import WIDTH, Axis
 from jobs.report.plots import (
@@ -23,7 +24,6 @@ from jobs.report.plots import (
 from jobs.results.cell_summary import CellSummary
 from jobs.results.comparisons import families_of
 from jobs.results.replicates import ReplicatedCell
-from jobs.results.summary import summarize
 from tango_core.metrics import clustered_accuracy
 
 CELLS = (cell("full"), *(cell(name, share) for name in ("tango", "random") for share in (0.1, 0.2)))

@@ -10,11 +10,11 @@ from clips import clip as clip_file
 from fake_answers import unmeasured
 from report_page import TANGO
 from rich.console import Console
+from summaries import read_answers
 from viewed_runs import HOSTILE, KINDS, write_viewed_run
 
 from jobs.report.compare import report_runs
 from jobs.report.page import VIEWER, failures_link
-from jobs.results.summary import read_answers
 from jobs.viewer.command import export, opened
 
 

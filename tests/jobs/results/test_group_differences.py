@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers
+from summaries import summarize
 
 from jobs.report.tables.breakdowns import differences_csv
 from jobs.results.comparisons import families_of
-from jobs.results.summary import summarize
 from tango_core.metrics import compare_paired
 from tango_core.metrics.comparison import holm_adjusted
 

@@ -4,11 +4,11 @@ import json
 
 import pytest
 from fake_answers import cell, facts_of, fake_answers
+from summaries import summarize
 
 from jobs.report.tables.cells import render_table
 from jobs.results.cell_summary import RunSummary
 from jobs.results.quantities import are_ranked, rule_notes, unread_notes
-from jobs.results.summary import summarize
 
 FACTS = facts_of(cell("full"), cell("tango", 0.1))
 

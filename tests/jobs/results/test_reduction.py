@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers
+from summaries import summarize
 
 from jobs.results.facts import JobFacts
 from jobs.results.summary import (
@@ -14,7 +15,6 @@ from jobs.results.summary import (
     parts_of,
     questions_asked,
     reduce_runs,
-    summarize,
     summarize_reduced,
 )
 from pipeline.progress.parts import AnswerParts

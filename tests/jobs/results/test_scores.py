@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json
+from summaries import summarize
 
 from jobs.report.page import render_html
-from jobs.report.tables.breakdowns import breakdowns, breakdowns_csv, breakdowns_markdown
+from jobs.report.tables.breakdowns import breakdown_files, breakdowns, breakdowns_csv
 from jobs.report.tables.cells import cells_csv, cells_table, render_table
-from jobs.results.summary import summarize
 
 
 def run_of(benchmark, protocol, **options):
@@ -69,12 +69,12 @@ class TestHarness:
         answers, facts = run_of("mlvu", "vlmevalkit")
         (entry,) = summarize(answers, facts).cells
         by_task = entry.headline_by["task"]
-        (table,) = [one for one in breakdowns([entry]) if one.name == "task"]
-        assert [value for value, _ in table.columns] == sorted(by_task)
-        assert (table.mean, table.mean_count) == ("mean (M-Avg)", entry.counts.num_scored)
+        table = dict(breakdowns([entry]))["task"]
+        values = [f"{value} ({task.num_questions})" for value, task in sorted(by_task.items())]
+        assert table.header == ["cell", *values, f"mean (M-Avg) ({entry.counts.num_scored})"]
         mean = np.mean([task.value for task in by_task.values()])
-        assert f"{100 * mean:.1f} |\n" in f"{breakdowns_markdown([entry])}\n"
-        assert "mean (M-Avg) (120) |\n" in breakdowns_markdown([entry])
+        assert table.rows[0][-1] == f"{100 * mean:.1f}"
+        assert table.markdown() in breakdown_files([entry])["breakdowns.md"]
         lines = list(csv.DictReader(io.StringIO(breakdowns_csv([entry]))))
         (line,) = [line for line in lines if line["value"] == "mean (M-Avg)"]
         assert (line["group"], float(line["accuracy"])) == ("task", pytest.approx(mean))

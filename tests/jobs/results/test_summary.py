@@ -1,13 +1,15 @@
 """Numbers of a run against numbers counted by hand from its answers."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from fake_answers import QWEN2_7B, cell, facts_of, fake_answers, summary_json, write_run
+from summaries import read_answers, write_summary
 
-from jobs.results.summary import failed_rows, read_answers, write_summary
+from jobs.results.summary import failed_rows
 from tango_core.flops import prefill_flops
 
 CONTRACT = {
@@ -148,6 +150,40 @@ class TestLatencies:
         assert vision["p50"] != np.percentile(values, 50)
         assert vision["mean"] == pytest.approx(values.mean())
         assert vision["n"] == len(values)
+
+
+class TestCost:
+    def test_the_first_token_waits_for_vision_pruning_and_the_language_model(self):
+        for mode in ("throughput", "profile"):
+            facts = facts_of(TANGO, mode=mode)
+            answers = fake_answers(facts)
+            columns = answers[["encode_ms", "compress_ms", "ttft_ms"]]
+            first = answers.groupby("video_id").cumcount() == 0
+            parts = columns[first].median().sum()
+            expected = columns.sum(axis=1).median() if mode == "profile" else parts
+            assert summary_json(answers, facts)["first_token_ms"] == pytest.approx(expected)
+            cached = fake_answers(facts, hits=1.0)
+            assert summary_json(cached, facts)["first_token_ms"] is None
+
+    def test_pruning_is_measured_once_per_question_that_is_read(self):
+        facts = facts_of(replace(TANGO, reads_question=True), mode="profile")
+        answers = fake_answers(facts, questions=4)
+        index = answers.groupby("video_id").cumcount()
+        answers["compress_ms"] = index.map({0: 1.0, 1: 5.0, 2: 3.0, 3: 3.0})  # two of one text
+        summary = summary_json(answers, facts)
+        assert summary["reads_question"]
+        assert summary["latency_ms"]["compress"]["n"] == 3 * 40
+        assert summary["latency_ms"]["compress"]["p50"] == 3.0
+        waits = answers[["encode_ms", "compress_ms", "ttft_ms"]].sum(axis=1)
+        assert summary["first_token_ms"] == pytest.approx(waits.median())
+
+    def test_the_encoder_counts_once_per_clip(self):
+        answers = fake_answers(facts_of(TANGO))
+        assert summary_json(answers, facts_of(TANGO))["encoder_tflops"] is None
+        answers["encode_tflops"] = answers.groupby("video_id").ngroup().astype(float)
+        answers.loc[0, "encode_tflops"] = None  # of a clip that was not encoded
+        found = summary_json(answers, facts_of(TANGO))["encoder_tflops"]
+        assert found == pytest.approx(np.arange(1, 40).mean())
 
 
 class TestSeveralCells:

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
+from summaries import read_answers
 
 from jobs.results.answer_columns import read_groups
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import JobFacts, SkippedMethod
-from jobs.results.summary import read_answers
 
 TANGO = cell("tango", 0.1)
 

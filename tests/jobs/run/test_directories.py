@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
+import yaml
 from fake_clock import FakeClock
 from jobs_for_tests import job
 
-from jobs.config.recipe import RecipeError
-from jobs.run.run_dirs import claim, find_run, make_run_dir, new_run_dir
+from jobs.config.recipe import RecipeError, parse_job
+from jobs.run.outcome import FAILURE
+from jobs.run.run_dirs import (
+    claim,
+    find_run,
+    finished_of_round,
+    make_run_dir,
+    new_run_dir,
+    unfinished_run,
+)
+from pipeline.storage import Storage
+from pipeline.storage.leases import EXPIRES_S, Lease, LeaseError, held
+from pipeline.storage.seal import write_sealed
 
 
 @pytest.fixture
@@ -75,3 +88,132 @@ def test_a_damaged_recipe_is_named(tmp_path):
     (tmp_path / "job.yaml").write_text("{")
     with pytest.raises(RecipeError, match=r"job\.yaml is not YAML.*; restore the file, or start"):
         claim(tmp_path, job(tmp_path))
+
+
+@pytest.fixture
+def started(tmp_path):
+    """`started(**changes)` leaves a run that has begun, each a second after the last one."""
+    clock = FakeClock()
+
+    def start(finished=False, answers=True, failed=(), **changes):
+        clock.sleep(1)
+        recipe = job(tmp_path / "shapes", **changes)
+        run_dir = new_run_dir(recipe, tmp_path / "runs", clock=clock)
+        claim(run_dir, recipe, answers=answers)
+        for name in ("facts.json", "summary.json") if finished else ():
+            (run_dir / name).write_text("{}")
+        rows = [dict.fromkeys(FAILURE.names, clip) for clip in failed]
+        table = pa.Table.from_pylist(rows, FAILURE)
+        write_sealed(table, Storage.at(run_dir), "failures.parquet", run_dir.name)
+        return run_dir
+
+    return start
+
+
+def found(tmp_path, **changes):
+    return unfinished_run(job(tmp_path / "shapes", **changes), tmp_path / "runs")
+
+
+def test_the_newest_unfinished_run_of_the_same_job_goes_on(started, tmp_path):
+    assert found(tmp_path) is None
+    started()
+    newest = started()
+    started(limit=7)
+    started(finished=True)
+    assert found(tmp_path) == newest
+    assert found(tmp_path, executor="local", max_failures=3) == newest
+
+
+def test_a_run_without_a_summary_is_unfinished(started, tmp_path):
+    run_dir = started(finished=True)
+    assert found(tmp_path) is None
+    (run_dir / "summary.json").unlink()
+    assert found(tmp_path) == run_dir
+
+
+def test_a_run_is_unfinished_while_more_clips_failed_than_allowed(started, tmp_path):
+    run_dir = started(finished=True, failed=["a.mp4", "a.mp4", "b.mp4"])
+    assert found(tmp_path, max_failures=2) is None
+    assert found(tmp_path, max_failures=1) == run_dir
+    (run_dir / "failures.parquet").write_bytes(b"PAR1")
+    assert found(tmp_path, max_failures=2) == run_dir
+
+
+class TestSeveralJobs:
+    CHANGES = tuple({"limit": number} for number in (1, 2, 3))
+
+    def finished(self, tmp_path):
+        jobs = [job(tmp_path / "shapes", **changes) for changes in self.CHANGES]
+        return finished_of_round(jobs, tmp_path / "runs")
+
+    def test_what_is_finished_is_not_run_again(self, started, tmp_path):
+        assert self.finished(tmp_path) == {}
+        first = started(finished=True, **self.CHANGES[0])
+        assert self.finished(tmp_path) == {0: first}
+        started(**self.CHANGES[1])
+        assert self.finished(tmp_path) == {0: first}
+
+    def test_after_a_whole_sweep_the_next_one_starts_from_nothing(self, started, tmp_path):
+        for changes in self.CHANGES:
+            started(finished=True, **changes)
+        assert self.finished(tmp_path) == {}
+        again = started(finished=True, **self.CHANGES[0])
+        assert self.finished(tmp_path) == {0: again}, "the others are of the sweep before"
+        second = started(finished=True, failed=["a.mp4"], **self.CHANGES[1])
+        third = started(finished=True, **self.CHANGES[2])
+        assert self.finished(tmp_path) == {0: again, 2: third}
+        assert unfinished_run(job(tmp_path / "shapes", limit=2), tmp_path / "runs") == second
+
+
+def test_a_run_that_fills_the_cache_only_is_not_continued(started, tmp_path):
+    started(answers=False)
+    assert found(tmp_path) is None
+
+
+def test_the_lease_of_a_dead_driver_is_waited_for(tmp_path):
+    clock, storage = FakeClock(), Storage.at(tmp_path)
+    Lease(storage, clock).take()  # this process lives, so that only time frees the run
+    with held(Lease(storage, clock), waits=True, clock=clock):
+        pass
+    assert EXPIRES_S <= clock.passed_s <= EXPIRES_S + 5
+
+
+def test_a_living_driver_is_not_waited_for_without_end(tmp_path):
+    clock, storage = FakeClock(), Storage.at(tmp_path)
+    first = Lease(storage, clock)
+    first.take()
+
+    class Living(FakeClock):
+        def sleep(self, seconds):
+            clock.sleep(seconds)
+            first.renew()
+
+        def monotonic(self):
+            return clock.monotonic()
+
+    second = held(Lease(storage, clock), waits=True, clock=Living())
+    with pytest.raises(LeaseError, match="works on this run"), second:
+        pass
+
+
+RECIPE = {
+    "benchmark": {"name": "shapes"},
+    "method": {"name": "full"},
+    "model": {"name": "llava-video-7b", "pooling": "bilinear"},
+}
+
+
+def test_an_option_that_an_older_run_does_not_know_is_not_set(tmp_path):
+    job = parse_job(RECIPE, "recipe")
+    older = yaml.safe_load(job.to_yaml())
+    assert older["model"].pop("position_rule") is None
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(older))
+    claim(tmp_path, job)
+    assert (tmp_path / "job.yaml").read_text() == job.to_yaml()
+
+
+def test_another_value_of_an_option_is_another_job(tmp_path):
+    claim(tmp_path, parse_job(RECIPE, "recipe"))
+    other = parse_job({**RECIPE, "model": {"name": "llava-video-7b"}}, "recipe")
+    with pytest.raises(RecipeError, match="the recipe's model differs from that run"):
+        claim(tmp_path, other)

@@ -11,10 +11,10 @@ from fake_clock import START, FakeClock
 from faulty_storage import opener
 from jobs_for_tests import answers_of, job
 from rich.console import Console
+from summaries import write_summary
 
 from jobs.config.recipe import RecipeError
 from jobs.results.facts import JobFacts
-from jobs.results.summary import write_summary
 from jobs.run.build import build
 from jobs.run.commands import counted, exit_code
 from jobs.run.driver import execute

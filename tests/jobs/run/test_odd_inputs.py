@@ -11,10 +11,10 @@ from clips import clip
 from jobs_for_tests import answers_of, run
 from numbered_videos import CLOSED_GOP
 from report_page import Page
+from summaries import write_summary
 
 from jobs.config.recipe import RecipeError, parse_job
 from jobs.report.compare import report_runs
-from jobs.results.summary import write_summary
 
 HOSTILE = "=cmd|' /C calc'!A0<script>alert(1)</script>"
 LATEX = r"\input{/etc/passwd}$x$%&_#"

@@ -66,7 +66,9 @@ def test_a_whole_benchmark_gives_scores_that_name_their_source(tango, run, monke
         assert entry.date == "2025-03-01"
         assert entry.source_url.endswith("/datasets/me/answers")
         assert entry.notes.startswith(f"{method}, ")
-        assert entry.notes.endswith("tango-video 0.2.0, 3 questions failed")
+        assert entry.notes.endswith(
+            ", 32 frames, accuracy in %, tango-video 0.2.0, 3 questions failed"
+        )
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 from jobs_for_tests import job
 from rich.console import Console
+from summaries import write_summary
 
-from jobs.results.summary import write_summary
 from jobs.run.run_dirs import claim
-from jobs.runs.found import find_run, find_runs, state_of
-from jobs.runs.removal import remove
+from jobs.runs.found import find_run, find_runs, remove, state_of
 from jobs.runs.show import runs_in, runs_table
 from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.storage import Storage

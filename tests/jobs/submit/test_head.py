@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import pytest
+from fake_clock import FakeClock
 from fake_head import JOB, fake_head
 
-from jobs.submit.head import Head, HeadError, dashboard_url
+from jobs.submit.head import Head, HeadError, HeadLostError, dashboard_url, exit_code
 from pipeline.errors import ClusterError
 
 
@@ -50,3 +57,82 @@ def test_something_else_at_the_address_is_one_line():
             Head(head.url)
     with pytest.raises(ClusterError, match=r"no Ray cluster at .*http://head:8265, or start"):
         Head(head.url)
+
+
+def test_a_log_comes_once_and_whole():
+    texts = []
+    with fake_head(logs=["one\n", "one\ntwo\nth"], exit_code=None, status="RUNNING") as head:
+
+        def write(text):
+            texts.append(text)
+            if len(texts) == 2:
+                head.status, head.exit_code = "FAILED", 7
+
+        details = Head(head.url).follow(JOB, write, clock=FakeClock())
+    assert texts == ["one\n", "two\nth", "ree\n"]
+    assert exit_code(details) == 7
+
+
+def test_a_head_that_is_away_for_a_moment_is_asked_again(caplog):
+    with fake_head() as head:
+        client = Head(head.url)
+        head.broken = 5
+        texts = []
+        with caplog.at_level(logging.WARNING):
+            client.follow(JOB, texts.append, clock=FakeClock())
+    assert texts == [head.log]
+    (line,) = caplog.messages
+    assert "does not answer" in line
+    assert "retrying for 120 s" in line
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_see_it_again():
+    command = [sys.executable, "-m", "jobs.cli.entry", "jobs", "logs", "-f", JOB, "--address"]
+    with (
+        fake_head(status="RUNNING", exit_code=None) as head,
+        subprocess.Popen(
+            [*command, head.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        assert [process.stdout.readline() for _ in range(3)] == head.log.splitlines(True)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    (line,) = err.splitlines()
+    assert f"`tango jobs logs -f {JOB} --address {head.url}`" in line
+    assert f"`tango jobs stop {JOB} --address {head.url}`" in line
+
+
+def test_a_head_that_stays_away_is_one_line():
+    with fake_head() as head:
+        client = Head(head.url)
+    clock = FakeClock()
+    with pytest.raises(HeadLostError, match="does not answer") as error:
+        client.follow(JOB, print, clock=clock)
+    assert clock.passed_s >= 120
+    assert "\n" not in str(error.value)
+
+
+def test_a_job_that_the_cluster_does_not_know():
+    with fake_head() as head:
+        client = Head(head.url)
+        assert client.find("0123") == JOB
+        with pytest.raises(HeadError, match=f"other is not a job on .*; jobs: {JOB}"):
+            client.find("other")
+        with pytest.raises(HeadError, match="refuses"):
+            client.follow("other", print, clock=FakeClock())
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        *(("FAILED", code, code) for code in (1, 2)),
+        ("FAILED", -9, 137),
+        ("FAILED", None, 2),
+        ("STOPPED", None, 143),
+        *(("SUCCEEDED", code, 0) for code in (0, None)),
+    ],
+)
+def test_exit_codes(status, code, expected):
+    job = SimpleNamespace(status=SimpleNamespace(value=status), driver_exit_code=code)
+    assert exit_code(job) == expected

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing, contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
+import axe_playwright_python
 import pytest
 from clips import clip as clip_file
 from playwright.sync_api import expect
 from served_viewer import served
-from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, features_of, video_id, write_viewed_run
+from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
 from jobs.viewer import deep_link
 from jobs.viewer.command import opened
@@ -19,7 +25,7 @@ from tango_core.compressors import build_method
 pytestmark = pytest.mark.system
 
 WAIT_MS = 60_000
-MANY = ("full", *(f"tango r=0.{at:02}" for at in range(1, 21)))
+AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +81,11 @@ def is_bad(text):
     return "status of 404" not in text
 
 
-def total(page):
-    """The number of questions that the page states, once it is not waiting."""
-    expect(page.locator('[aria-busy="true"]')).to_have_count(0, timeout=WAIT_MS)
-    return int(page.locator("p.count").inner_text().split()[0].replace(",", ""))
-
-
-def shown_ids(page):
-    """The texts of the questions in the list."""
-    return page.locator("a.question").all_inner_texts()
-
-
 def settled(page, number):
-    """Wait until the list says that there are so many."""
+    """Wait until the list says that there are so many, and is not waiting."""
     count = re.compile(rf"^{number:,} (questions|of) ")
     expect(page.locator("p.count")).to_have_text(count, timeout=WAIT_MS)
-    assert total(page) == number
+    expect(page.locator('[aria-busy="true"]')).to_have_count(0, timeout=WAIT_MS)
 
 
 def pixels(page, panel=0):
@@ -140,7 +135,7 @@ def tango_plan(number=0):
 
 def test_filters_change_the_address_and_back_undoes_them(tab, pages, asked):
     page = tab()
-    assert total(page) == 120
+    settled(page, 120)
     page.select_option("select[name=column]", "tango r=0.25")
     page.select_option("select[name=outcome]", "lost")
     find = asked(pages)
@@ -176,6 +171,10 @@ def test_keyboard_navigation_from_the_list_to_a_token_and_back(tab):
     expect(page.locator("output")).to_contain_text("2 of 4")
     page.keyboard.press("End")
     expect(page.locator("output")).to_contain_text(f"{FRAMES} of {FRAMES}")
+    old = pixels(page, 1)
+    page.keyboard.press("1")
+    expect(page.locator("input[name=kept]")).not_to_be_checked()
+    changed(page, 1, old)
     page.locator(".picture canvas").first.focus()
     page.keyboard.press("Shift+ArrowRight")
     expect(page.locator(".panel dd[aria-live]").first).to_contain_text(f"Frame {FRAMES}, row 1")
@@ -209,22 +208,6 @@ def test_a_key_pressed_before_the_next_paint_uses_the_current_page(tab):
              press(); }"""
     )
     settled(page, 120)
-
-
-def test_panels_share_time_and_layers(tab):
-    page = tab(deep_link("run", ("shapes", video_id(0)), CELLS))
-    assert drawn(page) == 4
-    before = [pixels(page, at) for at in range(4)]
-    page.locator("#time").focus()
-    page.keyboard.press("ArrowRight")
-    expect(page.locator("output")).to_contain_text("1.0 s, 2 of 4")
-    for panel, old in enumerate(before):
-        changed(page, panel, old)
-    after = pixels(page, 2)
-    page.keyboard.press("1")
-    expect(page.locator("input[name=kept]")).not_to_be_checked()
-    changed(page, 2, after)
-    assert "layers=ms" in page.url
 
 
 def test_dropped_tokens_are_darkened_and_kept_ones_are_not(tab):
@@ -266,6 +249,85 @@ def test_a_click_describes_the_sources_of_a_token(tab):
     )
 
 
+def axe(page):
+    """What axe-core finds wrong in the page, contrast included."""
+    # The page allows no scripts but its own; what a browser is told from outside is not the page.
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa']})")
+    assert len(found["passes"]) > 10
+    return [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]]
+
+
+def test_a_clip_opens_with_full_and_the_papers_method(tab):
+    page = tab("#/list?column=uniform%20r%3D0.25")
+    page.locator("a.question").first.click()
+    drawn(page)
+    assert page.locator(".panel h3").all_inner_texts() == [CELLS[0], CELLS[1], CELLS[2], OLD]
+
+
+def test_ticks_have_names_on_a_phone(tab):
+    page = tab(width=390)
+    ticks = page.locator(".marks").first
+    assert ticks.inner_text().split("\n")[0] == "full"
+    words = re.sub(r"[^\w %.]+", " ", ticks.inner_text()).split()
+    assert words == ["full", "tango", "25", "%", "uniform", "25", "%", "old", "25", "%"]
+
+
+def test_one_slider_changes_the_retention_of_all_methods(browser, tmp_path):
+    cells = ("full", *(f"{name} r={r}" for name in ("tango", "uniform") for r in (0.1, 0.25)))
+    run = write_viewed_run(tmp_path, clips=1, cells=cells, video=clip_file("closed_gop.mp4"))
+    with opened([run]) as pages, served(pages) as address:
+        page = browser.new_page()
+        page.goto(address + deep_link("run", ("shapes", video_id(0)), "full"))
+        page.select_option("select[name=add]", "tango r=0.1")
+        page.select_option("select[name=add]", "uniform r=0.1")
+        page.locator("input[name=retention]").press("ArrowRight")
+        names = page.locator(".panel h3")
+        expect(names).to_have_text(["full", "tango r=0.25", "uniform r=0.25"])
+        page.locator("body").press("-")
+        expect(names).to_have_text(["full", "tango r=0.1", "uniform r=0.1"])
+        page.close()
+
+
+def test_the_difference_of_two_methods(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), ["uniform r=0.25"]))
+    drawn(page)
+    old = pixels(page)
+    page.select_option("select[name=against]", "tango r=0.25")
+    changed(page, 0, old)
+    uniform = build_method("uniform", retention=0.25).compressor.plan(features_of(0))
+    own, other = (set(one.indices.tolist()) for one in (uniform, tango_plan()))
+    counts = f"in the clip {len(own & other)}, {len(own - other)} and {len(other - own)}"
+    expect(page.locator(".panel .facts").first).to_contain_text(counts)
+
+
+def test_the_address_of_a_view_restores_it(tab):
+    page = tab(f"#/clip?benchmark=shapes&video={video_id(0).replace(' ', '%20')}")
+    drawn(page)
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("j")
+    page.select_option("select[name=against]", "full")
+    page.locator(".picture canvas").nth(2).focus()
+    page.keyboard.press("Shift+ArrowDown")
+    link = page.locator("a.permanent").get_attribute("href")
+    for part in ("cell=full", "question=q0-1", "t=1", "token=", "against=full"):
+        assert part in link
+    again = tab(link)
+    drawn(again)
+    for where in ("main h2", ".panel h3", ".panel dd[aria-live]", "output"):
+        expect(again.locator(where).first).to_have_text(page.locator(where).first.inner_text())
+
+
+def test_a_page_says_why_tokens_were_kept(tab):
+    page = tab(deep_link("run", ("shapes", video_id(0)), ["tango r=0.25"]))
+    drawn(page)
+    plan = tango_plan()
+    sizes = (plan.offsets[1:] - plan.offsets[:-1])[plan.indices < GRID[0] * GRID[1]]
+    expect(page.locator(".panel .facts").first).to_contain_text(
+        f"salient ({int((sizes == 1).sum())})"
+    )
+
+
 def test_cells_are_added_and_removed_and_clip_navigation_uses_the_filter(tab):
     page = tab("#/list?group=half%3Db")
     page.locator("a.question").first.click()
@@ -286,7 +348,7 @@ def test_cells_are_added_and_removed_and_clip_navigation_uses_the_filter(tab):
 def test_hostile_strings_are_shown_as_text(tab):
     page = tab("#/list?q=onerror")
     settled(page, 2)
-    assert shown_ids(page)[0] == f"What is it, {HOSTILE}?"
+    expect(page.locator("a.question").first).to_have_text(f"What is it, {HOSTILE}?")
     page.locator("a.question").first.click()
     drawn(page)
     expect(page.locator("h2").first).to_have_text(f"What is it, {HOSTILE}?")
@@ -303,6 +365,7 @@ def test_narrow_screens_and_both_themes(tab, fragment, scheme):
     page = tab(fragment, width=360, scheme=scheme)
     page.wait_for_selector("a.question, .picture canvas")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert axe(page) == []
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     is_dark = sum(int(one) for one in paper[4:-1].split(",")) < 200
     assert is_dark is (scheme == "dark")
@@ -313,11 +376,31 @@ def test_narrow_screens_and_both_themes(tab, fragment, scheme):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != paper
 
 
-def test_an_export_works_from_a_local_disk(tab, pages, tmp_path):
-    decoder = FrameDecoder(pixels=20_000)
-    export_site(pages, decoder, tmp_path / "site")
-    decoder.close()
-    base = f"{(tmp_path / 'site').as_uri()}/index.html"
+@pytest.fixture(scope="module")
+def exported(pages, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    with closing(FrameDecoder(pixels=20_000)) as decoder:
+        return export_site(pages, decoder, folder / "site")
+
+
+@contextmanager
+def plain_server(folder):
+    """Any web server: the one of the standard library, which knows nothing of the viewer."""
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/deep/site/index.html"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("place", ["disk", "server"])
+def test_an_export_works_from_a_disk_and_from_any_web_server(tab, exported, tmp_path, place):
+    (tmp_path / "deep").symlink_to(exported.parent.parent)
+    with plain_server(tmp_path) as address:
+        look_at_export(tab, exported.as_uri() if place == "disk" else address)
+
+
+def look_at_export(tab, base):
     page = tab(deep_link("run", ("shapes", video_id(0)), CELLS), base=base)
     page.wait_for_selector(".picture canvas")
     expect(page.locator(".panel")).to_have_count(4)

@@ -14,9 +14,9 @@ from PIL import Image
 from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
 from jobs.viewer.command import opened
-from jobs.viewer.drawings import ONLY_POSITIONS
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder, FramesMissingError, View, nearest_to
 from jobs.viewer.panels import ClipPanels, merged_into
+from jobs.viewer.tokens import ONLY_POSITIONS
 from tango_core.compressors import build_method
 
 
@@ -171,16 +171,9 @@ def test_figures_are_self_contained_and_escape_names(run):
 
 def test_positions_are_assigned_to_the_token_with_the_largest_weight(pages):
     plan = pages.tokens(0, 1).drawing.plan
-    ends = plan.offsets.tolist()
-    merged = [
-        (abs(weight), source, token)
-        for token in range(plan.num_kept)
-        for source, weight in zip(
-            plan.sources[ends[token] : ends[token + 1]].tolist(),
-            plan.weights[ends[token] : ends[token + 1]].tolist(),
-            strict=True,
-        )
-    ]
+    sizes = (plan.offsets[1:] - plan.offsets[:-1]).tolist()
+    tokens = [token for token, size in enumerate(sizes) for _ in range(size)]
+    merged = zip(plan.weights.abs().tolist(), plan.sources.tolist(), tokens, strict=True)
     expected = {source: token for _, source, token in sorted(merged)}
     found = merged_into(plan).tolist()
     assert found == [expected.get(position, -1) for position in range(plan.num_total)]

@@ -58,23 +58,15 @@ def test_other_host_names_are_refused(client, host):
     assert client.get("/data/start/0", headers={"host": host}).status_code == 400
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/../server.py",
-        "/%2e%2e/server.py",
-        "/..%2fserver.py",
-        "/vendor/../../server.py",
-        "/vendor/%2e%2e/%2e%2e/server.py",
-        "//etc/passwd",
-        "/frames/0/0/../../../server.py",
-        "/data/..%2f..%2fserver.py",
-    ],
-)
-def test_paths_cannot_leave_the_site(client, path):
-    answer = client.get(f"http://127.0.0.1:8000{path}")
-    assert answer.status_code == 404
-    assert "starlette" not in answer.text
+def test_paths_cannot_leave_the_site(client):
+    for path in (
+        *("../server.py", "%2e%2e/server.py", "..%2fserver.py", "vendor/../../server.py"),
+        *("vendor/%2e%2e/%2e%2e/server.py", "/etc/passwd", "data/..%2f..%2fserver.py"),
+        "frames/0/0/../../../server.py",
+    ):
+        answer = client.get(f"http://127.0.0.1:8000/{path}")
+        assert answer.status_code == 404, path
+        assert "starlette" not in answer.text
 
 
 def test_errors_are_one_line(client):

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from fake_clock import FakeClock
 from fresh_python import printed_by
+
+from pipeline.clips import Pools
+from pipeline.errors import ClusterError
+from pipeline.executors.choice import LOOP_UP_TO, choose
+from pipeline.executors.cluster import LOOK_EVERY_S, RoomWatch
+from pipeline.resources.pools import ActorPool, preflight
 
 
 @pytest.mark.parametrize(("user", "expected"), [(None, "False"), ("1", "True")])
@@ -53,3 +60,93 @@ def test_a_thread_that_outlives_the_job_starts_no_other_ray():
         "    print(type(error).__name__, ray.is_initialized())"
     )
     assert printed_by(code) == "RaySystemError False"
+
+
+SEVERAL = Pools(answer=ActorPool(num_actors=2))
+
+
+@pytest.mark.parametrize(
+    ("executor", "options"),
+    [
+        ("local", {"num_clips": LOOP_UP_TO}),
+        ("ray", {"num_clips": LOOP_UP_TO + 1}),
+        ("ray", {"num_clips": 1, "address": "auto"}),
+        ("ray", {"num_clips": 1, "pools": SEVERAL}),
+        ("ray", {"num_clips": None, "address": "auto"}),
+        ("local", {"num_clips": 10**6, "profile": True}),
+        ("local", {"num_clips": None, "address": "auto", "profile": True}),
+    ],
+)
+def test_auto_takes_ray_where_it_repays_its_start(executor, options):
+    assert choose("auto", **options).executor == executor
+
+
+@pytest.mark.parametrize("wanted", ["ray", "local"])
+def test_what_the_recipe_says_is_taken(wanted):
+    for num_clips in (None, 1, 10**6):
+        assert choose(wanted, num_clips=num_clips, pools=SEVERAL).executor == wanted
+
+
+def test_an_unknown_number_of_clips_leaves_it_open():
+    assert choose("auto", num_clips=None) is None
+
+
+POOLS = Pools(answer=ActorPool(resources={"big": 1}))
+WITH, WITHOUT = [{"CPU": 2.0}, {"CPU": 2.0, "big": 1.0}], [{"CPU": 2.0}]
+
+
+@pytest.fixture
+def cluster():
+    """A clock, the nodes (to be changed), how often they were looked at, and the watch."""
+    clock, nodes, looks = FakeClock(), list(WITH), []
+
+    def look():
+        looks.append(clock.monotonic())
+        return nodes
+
+    check = lambda found: preflight(POOLS, found, ["decode", "answer"])  # noqa: E731
+    return clock, nodes, looks, RoomWatch(look, check, 60.0, clock)
+
+
+def pass_time(clock, watch, seconds):
+    for _ in range(int(seconds / LOOK_EVERY_S)):
+        clock.sleep(LOOK_EVERY_S)
+        watch()
+
+
+def test_a_node_that_does_not_come_back_ends_the_job_in_one_line(cluster):
+    clock, nodes, _, watch = cluster
+    nodes[:] = WITHOUT
+    with pytest.raises(ClusterError, match=r"lost_timeout_s = 60 s: .*pools\.answer") as error:
+        pass_time(clock, watch, 300)
+    assert 60 <= clock.monotonic() <= 60 + 2 * LOOK_EVERY_S
+    assert "\n" not in str(error.value)
+
+
+def test_a_node_that_comes_back_in_time_is_waited_for(cluster, caplog):
+    clock, nodes, _, watch = cluster
+    for _ in range(3):
+        nodes[:] = WITHOUT
+        pass_time(clock, watch, 50)
+        nodes[:] = WITH
+        pass_time(clock, watch, 50)
+    lost = [record for record in caplog.records if "a node was lost" in record.message]
+    assert len(lost) == 3
+
+
+def test_a_job_that_gets_results_from_what_is_left_goes_on(cluster):
+    clock, nodes, _, watch = cluster
+    nodes[:] = WITHOUT
+    for _ in range(20):
+        pass_time(clock, watch, 40)
+        watch.progressed()
+    with pytest.raises(ClusterError):
+        pass_time(clock, watch, 100)
+
+
+def test_the_cluster_is_not_asked_all_the_time(cluster):
+    clock, _, looks, watch = cluster
+    for _ in range(1000):
+        clock.sleep(0.02)
+        watch()
+    assert len(looks) == 20 / LOOK_EVERY_S - 1 or len(looks) == 20 / LOOK_EVERY_S

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import socket
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from jobs_for_tests import job, plan_of
+from methods_as_files import own_method
+from ray import cloudpickle
 
+from pipeline.cache.directory import open_cache
 from pipeline.clips import COMPRESS_VIDEO
+from pipeline.errors import WorkerError
+from pipeline.settings import Settings
+from pipeline.stages.compress import raise_if_other_code
+from tango_core import build_method
+from tango_core.code_identity import PACKAGE
+from tango_core.compressors import base
 from tango_core.compressors.baselines import Full
 
 
@@ -98,3 +112,77 @@ def test_the_threads_are_those_of_the_pool(one_clip):
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+OWN = own_method("Own")
+
+
+@pytest.fixture
+def plan(tmp_path):
+    methods = [{"name": name, "retention": 0.25} for name in ("uniform", "tango")]
+    recipe = job(tmp_path / "shapes", limit=1, methods=[{"name": "full"}, *methods])
+    return plan_of(recipe, tmp_path / "cache")
+
+
+def edited(monkeypatch, digest):
+    """What a process with edited files of the package has."""
+    monkeypatch.setattr(base, "edited_digest", lambda: digest)
+
+
+def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
+    edited(monkeypatch, "0123456789abcdef")
+    with pytest.raises(WorkerError) as caught:
+        COMPRESS_VIDEO.start(plan, Settings("local"))
+    said = str(caught.value)
+    assert said == (
+        f"the code of method 'uniform' on {socket.gethostname()} is not the driver's "
+        "(edited_digest): install the same code on every node, and restart its workers"
+    )
+
+
+def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path, monkeypatch):
+    edited(monkeypatch, "0123456789abcdef")
+    compressor = build_method("tango", retention=0.25).compressor
+    cache = open_cache(str(tmp_path), plan.model, compressor)
+    edited(monkeypatch, None)
+    with pytest.raises(WorkerError, match="is not the driver's"):
+        raise_if_other_code({cache.name: compressor}, {cache.name: cache})
+
+
+# A worker as it starts, with the released code and with an edited file on its machine.
+WORKER = """
+import pickle, sys
+from pipeline.errors import WorkerError
+from pipeline.stages.compress import raise_if_other_code
+from tango_core.compressors import base
+for digest in (None, "0123456789abcdef"):
+    base.edited_digest = lambda: digest
+    with open(sys.argv[1], "rb") as file:
+        compressor, cache = pickle.load(file)
+    assert type(compressor).__module__ not in sys.modules
+    try:
+        raise_if_other_code({cache.name: compressor}, {cache.name: cache})
+        print("started")
+    except WorkerError as error:
+        print(error)
+"""
+
+
+def test_a_class_that_was_sent_with_its_code_is_the_drivers(plan, tmp_path, monkeypatch):
+    (tmp_path / "own_method.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("own_method")
+    sent = build_method("own_method:Own", retention=0.25).compressor
+    cache = open_cache(str(tmp_path), plan.model, sent)
+    raise_if_other_code({cache.name: sent}, {cache.name: cache})
+    cloudpickle.register_pickle_by_value(module)
+    (tmp_path / "sent").write_bytes(cloudpickle.dumps((sent, cache)))
+    cloudpickle.unregister_pickle_by_value(module)
+    command = [sys.executable, "-c", WORKER, str(tmp_path / "sent")]
+    root = PACKAGE.parent
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    unedited, edited_there = done.stdout.splitlines()
+    assert unedited == "started"
+    assert "is not the driver's (edited_digest)" in edited_there
+    del sys.modules["own_method"]

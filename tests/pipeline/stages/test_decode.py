@@ -160,9 +160,10 @@ def test_a_limit_below_what_the_libraries_need_is_refused():
         decode_video(row(clip("closed_gop.mp4")), spec=SPEC, timeout_s=120, memory_gib=0.1)
 
 
+@pytest.mark.parametrize("decoder", ["torchcodec", "torchcodec_cuda"])
 @pytest.mark.skipif(find_spec("torchcodec") is not None, reason="the extra is installed")
-def test_a_missing_decoder_stops_the_job_instead_of_failing_every_clip():
-    spec = FrameSpec(8, decoder="torchcodec")
+def test_a_missing_decoder_stops_the_job_instead_of_failing_every_clip(decoder):
+    spec = FrameSpec(8, decoder=decoder)
     with pytest.raises(ValueError, match=r"tango-video\[torchcodec\]"):
         decode_video(row(clip("closed_gop.mp4")), spec=spec, timeout_s=120, memory_gib=4)
 

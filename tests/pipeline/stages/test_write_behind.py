@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from types import MethodType
 
@@ -12,7 +14,7 @@ import pytest
 
 from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import DeviceError
-from pipeline.stages.threads import Writers
+from pipeline.stages.threads import Writers, done_ahead
 from pipeline.storage.objects import NoConnectionError
 
 LONG_S = 60.0
@@ -143,3 +145,85 @@ def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, cli
 
 def test_on_a_cpu_and_a_disk_no_other_thread_writes(one_clip):
     assert one_clip.start(COMPRESS_VIDEO).writers.most == 0
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_results_come_in_order_and_errors_in_their_place(most):
+    def work(job):
+        if job % 3 == 2:
+            raise ValueError(f"no {job}")
+        return job * 10
+
+    found = [
+        (job, str(got.exception() or got.result()))
+        for job, got in done_ahead(range(7), work, most, lambda job: most)
+    ]
+    expected = [str(n * 10) if n % 3 != 2 else f"no {n}" for n in range(7)]
+    assert found == list(enumerate(expected))
+
+
+def test_so_many_are_done_ahead_and_not_more():
+    taken, done = [], []
+
+    def jobs():
+        for number in range(20):
+            taken.append(number)
+            yield number
+
+    with closing(done_ahead(jobs(), done.append, 3, lambda job: 3)) as coming:
+        next(coming)
+        wait_until(lambda: len(done) == 4)
+        time.sleep(0.05)
+        assert (taken, done) == ([0, 1, 2, 3], [0, 1, 2, 3])
+        next(coming)
+        wait_until(lambda: len(done) == 5)
+        assert taken == [0, 1, 2, 3, 4]
+
+
+def test_a_job_that_leaves_less_room_is_ahead_of_fewer():
+    taken, ahead = [], []
+
+    def jobs():
+        for number in range(8):
+            taken.append(number)
+            yield number
+
+    for job, _ in done_ahead(jobs(), lambda job: job, 4, lambda job: 1 if job > 3 else 4):
+        ahead.append(len(taken) - 1 - job)
+    assert ahead == [4, 3, 2, 1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("how", ["closed", "jobs fail", "never begun"])
+def test_the_thread_has_nothing_to_do_afterwards(how):
+    running, release = threading.Event(), threading.Event()
+
+    def jobs():
+        yield from range(3)
+        if how == "jobs fail":
+            raise RuntimeError("no more clips")
+        yield from range(3, 50)
+
+    def work(job):
+        if job == 2:
+            running.set()
+            release.wait(60)
+        return job
+
+    coming = done_ahead(jobs(), work, 2, lambda job: 2)
+    if how != "never begun":
+        job, got = next(coming)
+        assert (job, got.result()) == (0, 0)
+        assert running.wait(60)
+        release.set()
+    if how == "jobs fail":
+        with pytest.raises(RuntimeError, match="no more clips"):
+            list(coming)
+    coming.close()
+    assert not [one for one in threading.enumerate() if one.name.startswith("tango-ahead")]

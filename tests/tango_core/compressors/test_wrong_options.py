@@ -39,6 +39,7 @@ DAGGER = {"name": "fastv-merge", "layer": 18, "retention": 0.5}
         ("vcast", {"temperature": float("nan")}, "temperature must be from 1e-6 to 1e6"),
         ("block", {"factor": 0}, "factor"),
         ("dart", {"retention": 0.5, "visual_pivots": 0}, "visual_pivots"),
+        ("uniform", {"retntion": 0.1}, r"no option 'retntion'.*its options are"),
         ("tango", {"tau": 1.5}, r"tau must be in \[-1, 1\], got 1.5"),
         ("tango", {"alpha": 0.5}, "alpha must be 1 or larger"),
         ("tango", {"num_neighbors": 7.5}, "num_neighbors must be a whole number"),

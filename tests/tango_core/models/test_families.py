@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from small_families import SMALL_FAMILIES
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 from without_cache import answered, run_whole, stock_greedy
 
 from tango_core.compressors import METHODS, build_method
@@ -212,6 +214,13 @@ class TestEncoder:
         of_a_frame = encoder.frame_bytes(*frames.pixels.shape[1:3])
         per_row = 2 if family.pairs else 1
         assert seen == {"row_bytes": of_a_frame * per_row, "frames_per_row": per_row}
+
+    @pytest.mark.parametrize("num_frames", [4, 12])
+    def test_the_cost_of_a_clip_is_what_torch_counts(self, family, encoder, num_frames):
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            found = encoder.encode(family.frames(num_frames))
+        # Windows at the edge of a frame are smaller than those that are counted.
+        assert found.encoder_flops == pytest.approx(counter.get_total_flops(), rel=0.05)
 
     def test_the_same_clip_gives_the_same_bits(self, family, encoder, features):
         again = fields(encoder.encode(family.frames(12), ALL_SIGNALS))

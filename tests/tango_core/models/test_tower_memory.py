@@ -53,6 +53,21 @@ def frames_of(count, height=384, width=384):
     return VideoFrames(pixels, np.arange(count, dtype=np.float64))
 
 
+@pytest.fixture
+def stock_attention(monkeypatch):
+    """PyTorch's attention on every CPU (`onednn`)."""
+    monkeypatch.setattr("tango_core.models.onednn._LEAST_ROWS", 10**9)
+
+
+def test_tokens_alone_never_need_the_attention_of_all_heads_at_once(onevision):
+    encoder = load_encoder("llava-onevision-7b", onevision, encode_batch=6)
+    with Seen() as seen:
+        encoder.encode(frames_of(6))
+    squares = [shape for shape in seen.shapes if shape[-2:] == (NUM_PATCHES, NUM_PATCHES)]
+    assert all(len(shape) == 2 for shape in squares)
+
+
+@pytest.mark.usefixtures("stock_attention")
 def test_tokens_alone_never_need_the_attention_of_all_patches_to_all(onevision):
     encoder = load_encoder("llava-onevision-7b", onevision, encode_batch=6)
     with Seen() as seen:
@@ -61,6 +76,7 @@ def test_tokens_alone_never_need_the_attention_of_all_patches_to_all(onevision):
     assert not [shape for shape in seen.shapes if shape[-2:] == (NUM_PATCHES, NUM_PATCHES)]
 
 
+@pytest.mark.usefixtures("stock_attention")
 def test_received_attention_is_computed_a_few_frames_at_a_time(onevision, monkeypatch):
     bound = 4 * NUM_PATCHES**2
     monkeypatch.setattr("tango_core.models.towers.encoder._PROBABILITIES_AT_ONCE", bound)
@@ -94,6 +110,7 @@ def test_no_number_is_read_by_the_host_while_a_clip_is_encoded(small_paths, name
     assert not seen.moved_to_host
 
 
+@pytest.mark.usefixtures("stock_attention")
 @pytest.mark.parametrize(
     ("grid", "sizes"),
     [((4, 4), 1), ((8, 12), 1), ((8, 9), 2), ((5, 9), 3), ((6, 9), 4), ((3, 2), 1)],

@@ -6,9 +6,9 @@ import io
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 from report_page import SWEEP, TANGO
+from summaries import summarize
 
 from jobs.report.tables.cells import MAX_WIDTH, cells_csv, cells_table, render_table
-from jobs.results.summary import summarize
 
 
 class TestTable:
@@ -21,7 +21,7 @@ class TestTable:
         low, high = entry.accuracy.low, entry.accuracy.high
         assert f"{100 * entry.accuracy.value:.1f}" in line
         assert f"{100 * low:.1f} to {100 * high:.1f}" in line
-        assert f"{entry.cache.hits}/40" in line
+        assert f"{entry.cache.hits}/40" in render_table(sweep[0].cells, 2 * MAX_WIDTH)
         assert line.endswith(" 6")
 
     @pytest.mark.parametrize("width", [80, 60, 50])

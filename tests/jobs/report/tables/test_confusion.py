@@ -5,10 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
+from summaries import reduce_table
 
 from jobs.report.compare import report_runs
 from jobs.report.tables.breakdowns import NO_OPTION, confusion_markdown, confusion_table
-from jobs.results.summary import reduce_table, summarize_reduced
+from jobs.results.summary import summarize_reduced
 
 
 def rows_of(*answers):

@@ -1,9 +1,9 @@
 """Methods down, retentions across."""
 
 from fake_answers import cell, facts_of, fake_answers
+from summaries import summarize
 
 from jobs.report.tables.cells import grid_markdown
-from jobs.results.summary import summarize
 
 CELLS = (cell("full"), cell("topk", 0.1), cell("tango", 0.1), cell("tango", 0.2))
 

@@ -5,7 +5,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from releases import PROTOCOLS, as_on_the_hub, load
+import releases
+from releases import PROTOCOLS, load
 from releases import RECORDED as TASKS
 
 from tango_core.benchmarks.protocols.protocol import is_failure
@@ -106,8 +107,8 @@ SPLITS = {"activitynet_captions": {"split": "timelens"}}
 
 @pytest.mark.parametrize("name", TASKS)
 def test_prompts_scores_and_samples_are_those_of_lmms_eval_s_own_code(name, tmp_path):
-    recorded, made = TASKS[name], as_on_the_hub(name, tmp_path)
-    benchmark = load(name, made, protocol="lmms_eval", **SPLITS.get(name, {}))
+    recorded, write = TASKS[name], getattr(releases, f"{name}_release")
+    benchmark = load(name, write(tmp_path), protocol="lmms_eval", **SPLITS.get(name, {}))
     records, protocol = benchmark.records(), benchmark.protocol
     prompts = [protocol.render(record.question) for record in records]
     assert [prompt.before + prompt.after for prompt in prompts] == recorded["prompts"]

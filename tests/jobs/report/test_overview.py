@@ -1,0 +1,69 @@
+"""The first three answers of a report: what is best, how sure that is, what is wrong."""
+
+from dataclasses import replace
+
+import pytest
+from fake_answers import cell, facts_of, fake_answers, write_run
+
+from jobs.report.compare import compared_runs
+from jobs.report.overview import overview
+from jobs.results.comparisons import against_controls
+
+CELLS = [
+    cell("full"),
+    *(cell(name, share) for share in (0.1, 0.2) for name in ("random", "tango", "topk")),
+]
+# Share of the questions that are wrong, by method; the others are right.
+WRONG = {"random": 0.6, "tango": 0.02, "topk": 0.04}
+
+
+@pytest.fixture
+def answered(tmp_path_factory):
+    def make(cells=CELLS, wrong=WRONG, **made):
+        facts = facts_of(*cells)
+        answers = fake_answers(facts, **{"unparsed": 0, **made})
+        number = answers.groupby("cell").cumcount()
+        answers["correct"] = [
+            n % 100 >= 100 * wrong.get(method, 0)
+            for n, method in zip(number, answers["method"], strict=True)
+        ]
+        found = compared_runs([write_run(tmp_path_factory.mktemp("run") / "run", answers, facts)])
+        controlled = against_controls(found.cells, found.answers)
+        summary = replace(found.runs[0].summary, cells=found.cells)
+        given = {"answers": found.answers, "controlled": controlled}
+        return overview(summary, found.cells, found.notes, **given)
+
+    return make
+
+
+def test_the_best_method_of_every_retention_is_named_with_its_cost_and_never_a_control(answered):
+    full, low, high = answered().best
+    assert full.startswith("<b>All tokens (full)</b>, 100.0 % right, ")
+    for sentence, share in ((low, 10), (high, 20)):
+        assert sentence.startswith(f"{share} % of the tokens: <b>tango</b>, 96.7 % right, ")
+        assert sentence.endswith(" ms to the first token")
+
+
+def test_a_difference_is_sure_only_with_a_small_p(answered):
+    low, high = answered().sure
+    assert low.startswith("10 %: sure (p &lt; 0.05): <b>63.3 ahead of random, the best control</b>")
+    assert "; may be chance: 3.3 ahead of topk, 3.3 behind all tokens" in low
+    assert high.startswith("20 %: sure")
+
+
+def test_controls_are_best_where_there_is_nothing_else(answered):
+    assert "<b>random</b>" in answered(cells=CELLS[:2]).best[1]
+
+
+def test_what_is_wrong_is_listed(answered):
+    whole = " ".join(answered().wrong)
+    assert "120 questions about 40 clips: a loss of less than about " in whole
+    assert "failed" not in whole
+    failed = " ".join(answered(failed_clips=(1, 2)).wrong)
+    assert "42 answers failed, about 2 of 40 clips, and count as wrong." in failed
+
+
+def test_methods_whose_replies_cannot_be_read_are_not_ranked(answered):
+    found = answered(unparsed=0.5)
+    assert found.best == ["Methods are not ranked, because too few replies could be read."]
+    assert found.sure == []
