@@ -92,7 +92,15 @@ def test_real_shards_make_the_whole_run(shapes, tmp_path):
     report_runs(parts, tmp_path / "merged")
     folders = (whole_dir, tmp_path / "merged")
     alone, merged = (json.loads((folder / "summary.json").read_text()) for folder in folders)
-    measured = ("latency_ms", "throughput", "peak_gib", "run_id", "cache", "peak_of")
+    measured = (
+        "latency_ms",
+        "first_token_ms",
+        "throughput",
+        "peak_gib",
+        "run_id",
+        "cache",
+        "peak_of",
+    )
     for one, other in zip([alone, *alone["cells"]], [merged, *merged["cells"]], strict=True):
         for key in one.keys() - {*measured, "cells"}:
             close = isinstance(one[key], float)

@@ -133,7 +133,7 @@ def test_the_budget_bounds_a_batch(tiny, monkeypatch, requests):
         replace(one, prompts=one.prompts[: 1 + index % 2], max_new_tokens=3 + 9 * (index % 3))
         for index, one in enumerate(requests * 3)
     ]
-    budget, held = 200, []
+    budget, held = 300, []  # a prefix counts too
     generate = BatchSession._generate
 
     def watched(self, parts):
