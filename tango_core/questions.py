@@ -52,7 +52,7 @@ class Question:
     accepted: tuple[str, ...] = ()
     match: Match = "exact"
     span: tuple[float, float] | None = None
-    other: Question | None = None
+    other: Question | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         """Check that there is one kind of answer and that it is valid."""

@@ -146,7 +146,9 @@ def _problems(summary: RunSummary, cells: Sequence[CellSummary], notes: Sequence
             f"{counts.num_clips:,} clips, and count as wrong."
         )
     if counts.num_damaged:
-        found.append(f"{counts.num_damaged:,} answers are about damaged clips.")
+        one = counts.num_damaged == 1
+        answers = "answer is about a damaged clip" if one else "answers are about damaged clips"
+        found.append(f"{counts.num_damaged:,} {answers}.")
     found += notes
     pairs = [cell.versus_full.paired for cell in cells if cell.versus_full]
     known = [one for one in pairs if one and one.detectable_difference]

@@ -84,6 +84,7 @@ def test_another_measurement_is_added_and_an_equal_one_replaced(recipe, tmp_path
 
 def test_a_clip_that_is_not_cached_is_named(recipe, tmp_path):
     path, _ = recipe
+    (tmp_path / "empty").mkdir()
     done, _ = measured((path, tmp_path / "empty"), tmp_path)
     assert "3 of 3 clips are not in the caches" in str(done.exception)
     assert "tango precompute" in str(done.exception)

@@ -72,7 +72,8 @@ class TestEveryLayout:
                 write_lmms_eval(answers, benchmark, tmp_path / "model", date)
             return
         paths = write_lmms_eval(answers, benchmark, tmp_path / "model", date)
-        assert_same_answers(read_lmms_eval(paths, benchmark), answers)
+        guess = 0.2 if name == "nextqa" else None
+        assert_same_answers(read_lmms_eval(paths, benchmark), answers, guess)
         assert all(path.name.startswith("20260102_030405_samples_") for path in paths)
         assert len(paths) == {"mvbench": 20, "tempcompass": 4, "tvbench": 3}.get(name, 1)
 

@@ -222,12 +222,12 @@ def with_errors(stage, error_of):
     loop = stage.language_model.engine.layer_loop
     real, calls = loop.run, []
 
-    def run(hidden, positions, attend, **options):
-        if max(attend.lengths()) > 1:  # no step of decoding
+    def run(hidden, positions, attend, recur, **options):
+        if max(attend.__self__.lengths()) > 1:  # no step of decoding
             calls.append(len(hidden))
             if (error := error_of(len(hidden), bool(options["pruned"]))) is not None:
                 raise error
-        return real(hidden, positions, attend, **options)
+        return real(hidden, positions, attend, recur, **options)
 
     loop.run = run
     return calls
