@@ -114,7 +114,8 @@ def _models() -> Iterator[Entry]:
 def _benchmarks() -> Iterator[Entry]:
     for name in BENCHMARKS:
         cls = benchmark_class(name)
-        what = _summary(sys.modules[cls.__module__].__doc__)
+        _, *part = cls.title.split(", ")  # of a benchmark with several parts
+        what = ", ".join([_summary(sys.modules[cls.__module__].__doc__), *part])
         if not cls.releases:
             made = name == "shapes"
             source = "generated" if made else "files of yours"

@@ -118,8 +118,7 @@ def test_a_job_survives_its_client_and_is_found_stopped_and_continued(client):
 
 def test_the_exit_code_of_the_job_is_returned_and_code_is_sent(client):
     code, out, err = client.run(
-        *client.submit, "--with-code", "--command", "sweep", "--env", "SOME=1",
-        "--entrypoint-num-cpus", "1", "--",
+        *client.submit, "--with-code", "--command", "sweep", "--env", "SOME=1", "--",
         "--set", "benchmark.name=mlvu", "--set", "benchmark.root=/nowhere",
     )  # fmt: skip
     assert code == 2, err + out
