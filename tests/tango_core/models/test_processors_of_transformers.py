@@ -1,7 +1,7 @@
 """Where our frames and their sizes are those of the video processors of transformers.
 
 README.md has the table; the numbers here are its numbers, found with transformers 5.23 and 5.24.
-Two of the processors need torchvision to be imported.
+Two of the processors need torchvision to be imported: `make test-vllm` runs them.
 """
 
 import inspect
