@@ -108,7 +108,7 @@ def find_run(text: str, root: str) -> FoundRun:
         return (exact or runs)[0]
     if not runs:
         raise MissingFileError(
-            f"{text}: no run of {root} has this name or begins with it; `tango runs ls {root}` "
+            f"{text}: no run in {root} has this name or begins with it; `tango runs ls {root}` "
             "lists them"
         )
     raise MissingFileError(f"{text}: {len(runs)} runs of {root} begin with it: {named(runs)}")

@@ -133,12 +133,12 @@ def test_rm_asks_and_takes_nothing_that_is_no_run(root, tango):
     (root / "shortcut").symlink_to(root / FINISHED)
     for arguments, said in (
         ([FINISHED], "there is no terminal to ask on; add --yes"),
-        (["cache", "--yes"], "no run of"),
+        (["cache", "--yes"], "no run in"),
         (["2025", "--yes"], "3 runs of"),
         ([str(root), "--yes"], "is not a run"),
         ([str(root / "notes.txt"), "--yes"], "is not a run: it holds none of job.yaml"),
         (["shortcut", "--yes"], "is a link to"),
-        ([FINISHED, "missing", "--yes"], "missing: no run of"),
+        ([FINISHED, "missing", "--yes"], "missing: no run in"),
     ):
         code, _, err = tango("runs", "rm", *arguments, "--root", root)
         assert code == 2, arguments
