@@ -233,7 +233,8 @@ class Pages:
             "sources": [
                 {
                     "group": group,
-                    "path": row["path"],
+                    # Not the whole path: an export may be published.
+                    "path": "/".join(row["path"].rsplit("/", 2)[-2:]),
                     "bounds": [row["clip_start"], row["clip_end"]],
                 }
                 for group, row in self.index.asked(clip).items()
