@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const { h } = preact;
-  const { useEffect, useRef, useState } = preactHooks;
+  const { useEffect, useLayoutEffect, useRef, useState } = preactHooks;
 
   const WORDS = {
     R: ["right", "\u2713", "right"],
@@ -130,7 +130,8 @@
   function useKeys(table) {
     const latest = useRef(table);
     latest.current = table;
-    useEffect(() => {
+    // Before the page is painted, so that no key pressed after a change of the page is lost.
+    useLayoutEffect(() => {
       const onKey = (event) => {
         const busy = event.target.closest("input:not([type=range]), select, textarea, dialog");
         if (busy || event.ctrlKey || event.metaKey || event.altKey) return;
