@@ -82,7 +82,10 @@ def tower_flops(
 
 def positions_flops(module: nn.Module, positions: int) -> float:
     """Floating-point operations of all weight matrices of a module for some positions."""
-    return 2.0 * positions * sum(own.numel() for own in module.parameters() if own.ndim > 1)
+    # Weights in oneDNN's layout (`tango_core.models.onednn`) are buffers.
+    packed = [own for own in module.buffers() if own.is_mkldnn]
+    weights = [own for own in (*module.parameters(), *packed) if own.ndim > 1]
+    return 2.0 * positions * sum(own.numel() for own in weights)
 
 
 def _pairs(length: int, causal: bool) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 from huggingface_hub import (
     DatasetCardData,
@@ -31,6 +32,8 @@ from tango_core.models import MODELS
 
 logger = logging.getLogger(__name__)
 
+# Folders of an absolute path that is no part of a URL.
+_FOLDERS = re.compile(r"(?<![\w./:])/(?:[^\s/:'\"]+/)+")
 _TAGS = ["evaluation", "video", "video-token-pruning", "tango-video"]
 
 
@@ -38,8 +41,8 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
     """Write `dataset/`, a data set repository, and `model/`, files for the model's repository.
 
     `dataset/` holds a card with the results and their provenance, the answers, the summary and the
-    recipe, without paths of this machine. `model/.eval_results/` holds a file per cell of every
-    public benchmark that was answered completely by a checkpoint of the hub.
+    recipe; errors name files without their folders. `model/.eval_results/` holds a file per cell of
+    every public benchmark that was answered completely by a checkpoint of the hub.
 
     Args:
         run_dir: A run of `tango evaluate` or `tango sweep`.
@@ -61,17 +64,20 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
     summary = parse_summary((run_dir / SUMMARY_FILE).read_bytes(), run_dir)
     folder = output or run_dir / "export" / "hub"
     dataset, results = folder / "dataset", folder / "model" / constants.EVAL_RESULTS_FOLDER
-    shutil.copytree(run_dir / "answers", dataset / "answers", dirs_exist_ok=True)
+    (dataset / "answers").mkdir(parents=True, exist_ok=True)
+    for part in sorted((run_dir / "answers").glob("*.parquet")):
+        _write_answers(part, dataset / "answers" / part.name)
     for section in (recipe.get("benchmark"), *recipe.get("benchmarks", ())):
         if section is not None:
             section.pop("root", None)
     for key in ("path", "saliency_from", "sinks"):
-        if Path(recipe["model"].get(key) or "/no/such").exists():
+        named = Path(recipe["model"].get(key, ""))
+        if named.is_absolute() or (named.name and named.exists()):
             del recipe["model"][key]
     texts = {
         dataset / "README.md": _card(facts, summary, job),
         dataset / "recipe.yaml": _yaml(recipe),
-        dataset / SUMMARY_FILE: (run_dir / SUMMARY_FILE).read_text(encoding="utf-8"),
+        dataset / SUMMARY_FILE: _without_folders((run_dir / SUMMARY_FILE).read_text("utf-8")),
     }
     for cell in summary.cells:
         if entry := _entry(cell, job, facts, repository):
@@ -87,6 +93,20 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return list(texts)
+
+
+def _without_folders(text: str) -> str:
+    """Text in which absolute paths are reduced to the names of their files."""
+    return _FOLDERS.sub("", text)
+
+
+def _write_answers(part: Path, copy: Path) -> None:
+    """Copy a part of the answers without folders in its errors, nor the checksum of the part."""
+    table = pq.read_table(part)
+    at, field = table.column_names.index("error"), table.schema.field("error")
+    errors = [error and _without_folders(error) for error in table["error"].to_pylist()]
+    table = table.set_column(at, field, pa.array(errors, field.type))
+    pq.write_table(table.replace_schema_metadata(), copy)
 
 
 def _yaml(content: object) -> str:

@@ -18,9 +18,9 @@ CELLS = (cell("full", 1.0, "videomme"), cell("tango", 0.1, "videomme"))
 def run(tmp_path):
     """A run of 12 clips with three questions each, one of which failed."""
     facts = facts_of(*CELLS, run_id="run", versions={"tango-video": "0.2.0"}, num_frames=32)
-    folder = write_run(
-        tmp_path / "run", fake_answers(facts, num_clips=12, failed_clips=(2,)), facts
-    )
+    answers = fake_answers(facts, num_clips=12, failed_clips=(2,))
+    answers["error"] = answers["error"].str.replace("clip ", f"decode: {tmp_path}/videos/")
+    folder = write_run(tmp_path / "run", answers, facts)
     recipe = {
         "benchmark": {"name": "videomme", "root": str(tmp_path)},
         "model": {"name": "llava-onevision-7b", "saliency_from": str(tmp_path)},
@@ -48,8 +48,13 @@ def test_the_data_set_has_a_card_the_answers_and_no_path_of_this_machine(tango, 
     assert "| commit of tango-video | 0123456789abcdef" in card.text
     answers = pd.read_parquet(folder / "dataset" / "answers")
     assert len(answers) == len(pd.read_parquet(run / "answers")) == 72
-    recipe = (folder / "dataset" / "recipe.yaml").read_text()
-    assert str(tmp_path) not in recipe + card.content
+    errors = set(answers["error"]) - {""}
+    assert errors == {"decode: 2.mp4: 0 of 32 frames decoded; the file is probably truncated"}
+    recipe, summary = (
+        (folder / "dataset" / name).read_text() for name in ("recipe.yaml", "summary.json")
+    )
+    assert "decode: 2.mp4: " in summary
+    assert str(tmp_path) not in recipe + card.content + summary
     assert yaml.safe_load(recipe)["benchmark"] == {"name": "videomme"}
 
 

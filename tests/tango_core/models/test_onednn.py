@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
+from tango_core.flops import positions_flops
 from tango_core.models.onednn import PackedLinear, attend_in_blocks, attends, computes, pack_linears
 
 CPU = torch.device("cpu")
@@ -41,8 +42,9 @@ def test_packed_mlp_equals_the_stock_one(
 
     rows = torch.randn(shape).to(dtype)
     before = run(rows)
-    small = stock.fc2
+    small, cost = stock.fc2, positions_flops(stock, 7)
     pack_linears([stock], dtype, CPU)
+    assert positions_flops(stock, 7) == cost
     assert isinstance(stock.fc1, PackedLinear)
     assert stock.fc2 is small
     assert isinstance(stock.activation_fn, nn.Identity) == activation.startswith("gelu")
