@@ -71,7 +71,7 @@ def export_to_hub(run_dir: Path, output: Path | None, repository: str | None) ->
         if section is not None:
             section.pop("root", None)
     for key in ("path", "saliency_from", "sinks"):
-        named = Path(recipe["model"].get(key, ""))
+        named = Path(recipe["model"].get(key) or "")
         if named.is_absolute() or (named.name and named.exists()):
             del recipe["model"][key]
     texts = {

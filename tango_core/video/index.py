@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -258,6 +259,8 @@ def _place_in(folder: str, path: str) -> Path | None:
     return Path(folder, key[:2], f"{key}.npz")
 
 
+# What numpy, zipfile and zlib raise for damaged files, in which any byte may have changed.
+_DAMAGE = (OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, BadZipFile, zlib.error)
 _ARRAYS = ("shown", "ticks", "places", "keyframes", "numbers", "holes")
 
 
@@ -283,7 +286,7 @@ def _load(file: Path) -> PacketIndex | None:
             facts = json.loads(str(stored["facts"]))
             facts["time_base"] = Fraction(*facts["time_base"])
             return PacketIndex(**facts, **{name: stored[name].cumsum(axis=0) for name in _ARRAYS})
-    except (OSError, ValueError, KeyError, TypeError, BadZipFile):
+    except _DAMAGE:
         return None
 
 

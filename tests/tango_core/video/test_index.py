@@ -101,6 +101,20 @@ def test_the_index_of_a_long_file_is_found_again_until_the_file_changes(tmp_path
     assert len(read_index(path, str(folder)).shown) == 12
 
 
+def test_a_damaged_stored_index_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("tango_core.video.index._STORED_FROM", 10)
+    path = str(write_clip(tmp_path / "a.mkv", 24, options=CLOSED_GOP))
+    first = read_index(path, str(tmp_path))
+    (stored,) = tmp_path.glob("*/*.npz")
+    content = stored.read_bytes()
+    for at in range(0, len(content), 7):
+        changed = bytearray(content)
+        changed[at] ^= 0b10101
+        for damaged in (changed, content[:at]):
+            stored.write_bytes(damaged)
+            np.testing.assert_array_equal(read_index(path, str(tmp_path)).shown, first.shown)
+
+
 def test_the_index_of_a_short_file_is_not_stored(tmp_path):
     read_index(str(clip("closed_gop.mp4")), str(tmp_path))
     assert not any(tmp_path.iterdir())
