@@ -115,7 +115,8 @@ class TowerEncoder(VisionEncoder):
 
     def own_sinks(self, files: FamilyFiles, checkpoint: Checkpoint) -> tuple[int, ...] | None:
         """The checkpoint's own sinks."""
-        return files.extras(checkpoint).sinks
+        sinks = files.extras(checkpoint).sinks
+        return None if sinks is None else tuple(sinks)
 
     def facts(self) -> dict[str, Any]:
         """Additional fields of the features of every clip."""
