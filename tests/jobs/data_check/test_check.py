@@ -247,24 +247,6 @@ def test_people_s_own_videos_are_checked_too(tmp_path):
     assert (result.num_clips, result.num_questions) == (2, 0)
 
 
-def table_of(folder, header):
-    """A table with one row about a clip that is there."""
-    write_clip(folder / "a.mp4", 10)
-    fields = {"video": "a.mp4", "id": "q1", "start": "0", "end": "0.2"}
-    row = ",".join(fields.get(name, "red") for name in header.split(","))
-    (folder / "questions.csv").write_text(f"{header}\n{row}\n")
-    return build_benchmark("custom", root=str(folder))
-
-
-def test_a_misspelt_column_of_questions_is_an_error(tmp_path):
-    result = check(table_of(tmp_path, "video,quesiton"))
-    assert not result.is_complete
-    (finding,) = result.findings
-    assert (finding.severity, finding.kind, result.num_questions) == ("error", "annotation", 0)
-    assert "column 'quesiton' is taken for a group" in finding.detail
-    assert finding.detail.endswith("did you mean 'question'?")
-
-
 def test_the_command_says_what_is_missing(tango, tmp_path):
     root = videomme_release(tmp_path / "release")
     code, out, _ = tango("data", "check", "videomme", root, "--output", "findings.csv")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 
 import pytest
 from huggingface_hub import constants
@@ -21,7 +20,7 @@ def fetch(hub, folder, path="videos/a.zip"):
     opened = hub()
     (file,) = [each for each in opened.files() if each.path == path]
     partial = folder / "parts" / f"{file.digest}.part"
-    opened.fetch(file, partial, folder / path, threading.Event())
+    opened.fetch(file, partial, folder / path)
     assert not list((folder / "parts").iterdir())
     return (folder / path).read_bytes()
 
@@ -75,7 +74,7 @@ def test_a_file_that_changed_on_the_hub_begins_anew(published, hub, tmp_path, in
     opened = hub()
     (file,) = opened.files()
     partial = tmp_path / "parts" / f"{file.digest}.part"
-    opened.fetch(file, partial, tmp_path / "a.zip", threading.Event())
+    opened.fetch(file, partial, tmp_path / "a.zip")
     assert (tmp_path / "a.zip").read_bytes() == other
     assert published.gets("a.zip") == [None]
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 import pytest
 from live_jobs import RECIPE, finish, new_run, plan, result, until
 
-from jobs.tracking.live import _END_WITHIN_S, MAX_NODES, LiveRun, RunningNumbers
+from jobs.tracking.live import _END_WITHIN_S, LiveRun, RunningNumbers
 from jobs.tracking.upload import log_run
 from pipeline.metrics import JobBoard, StageCount
 from pipeline.resources.node_usage import Reading
@@ -77,23 +77,6 @@ def test_a_job_is_running_with_its_numbers_and_then_finished(run_dir, store, cli
     assert max(steps) == 4, "two clips were finished by an earlier attempt"
     accuracy = json.loads((run_dir / "summary.json").read_text())["accuracy"]
     assert finished.data.metrics["accuracy"] == pytest.approx(accuracy, abs=1e-4)
-
-
-def test_a_failing_monitor_does_not_prevent_a_sample(run_dir, store, client):
-    """As NVML does for a GPU that has fallen off the bus."""
-
-    class Broken:
-        def collect_metrics(self):
-            raise ValueError("GPU is lost")
-
-    with LiveRun(run_dir, RECIPE, store, "evaluate", every_s=0.5) as live:
-        live.started(plan(), finished=0)
-        until(lambda: live._monitors, "the monitors")
-        live._monitors.insert(0, Broken())
-        live.result(result())
-        run = until(lambda: shown(client, "system/cpu_utilization_percentage"), "metrics")
-        assert run.data.metrics["live/clips"] == 1
-        live.end("KILLED")
 
 
 def break_off(run_dir, store, client, error):
@@ -267,23 +250,6 @@ def driver():
 
 
 @pytest.mark.slow
-def test_the_run_of_a_killed_driver_is_marked_at_the_next_start(
-    run_dir, store, client, driver, tmp_path
-):
-    process = driver(run_dir, store)
-    killed = until(lambda: shown(client, "live/clips"), "a metric")
-    process.kill()
-    process.wait()
-    assert client.get_run(killed.info.run_id).info.status == "RUNNING", "nobody could say so"
-    other = new_run(tmp_path / "other")
-    with LiveRun(other, RECIPE, store, "evaluate", every_s=0.5) as live:
-        live.started(plan(), finished=0)
-        until(lambda: client.get_run(killed.info.run_id).info.status == "KILLED", "the mark")
-        assert run_of(client, "other").info.status == "RUNNING"
-        live.end("KILLED")
-
-
-@pytest.mark.slow
 def test_a_process_ends_in_order_while_a_server_hangs(run_dir, hanging, driver):
     process = driver(run_dir, hanging, "finishes")
     _, errors = process.communicate(timeout=200)
@@ -358,11 +324,6 @@ def test_stages_have_queues_and_busy_shares():
     assert numbers.metrics(8.0)["busy_share/decode"] == 1, "one clip is under way"
 
 
-def test_many_workers_share_the_work():
-    numbers = RunningNumbers(board_of(slots=4.0, decode=(6, 6, 0, 8.0)))
-    assert numbers.metrics(4.0)["busy_share/decode"] == 0.5
-
-
 def node_metrics(numbers):
     return {name: one for name, one in numbers.metrics(1.0).items() if name.startswith("system/")}
 
@@ -380,16 +341,6 @@ def test_nodes_have_system_metrics_with_means_over_their_gpus():
         "system/near/gpu_percent": 30,
         "system/near/cpu_percent": 5,
     }
-
-
-def test_names_of_nodes_do_not_grow_with_a_cluster():
-    board, seen = JobBoard(), set()
-    numbers = RunningNumbers(board)
-    for hour in range(10):
-        hosts = [f"node-{hour}-{number}" for number in range(5)]
-        board.readings = [Reading(host, "", "memory", 50.0) for host in hosts]
-        seen |= node_metrics(numbers).keys()
-    assert len(seen) == MAX_NODES
 
 
 def test_the_drivers_own_node_alone_is_left_to_the_system_metrics():

@@ -237,14 +237,12 @@ def test_malformed_rows_are_all_known_and_the_first_one_ends_a_job(tmp_path):
             "lvbench",
             "video_info.meta.jsonl",
             '{"qa": "none"}',
-            "line 1: qa must be a list of quest",
+            "qa must be a list of quest",
         ),
         ("tempcompass", "yes_no.json", '{"101": ["action"]}', "must hold .*; download the file"),
         ("tempcompass", "yes_no.json", '{"101": {"action": "Does he?"}}', "must hold .*; download"),
-        ("mvbench", "test.json", '{"root": ["a"], "meta": {}}', "must be an object with 'root'"),
-        ("mvbench", "test.json", '{"meta": {"Action Count": ["a"]}}', "must be a list of objects"),
-        ("mvbench", "test.json", '{"meta": {"Action Count": {}}}', "must be a list of objects"),
-        ("mvbench", "test.json", '{"meta": {"Juggling": []}}', "unknown tasks Juggling"),
+        ("mvbench", "test.json", '{"root": ["a"], "meta": {"Action Count": [{}]}}', "must hold"),
+        ("mvbench", "test.json", '{"meta": {"Action Count": ["a"]}}', "must hold .*; download"),
     ],
 )
 def test_files_of_another_form_are_refused_in_one_line(name, file, content, message, tmp_path):

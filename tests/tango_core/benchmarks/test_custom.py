@@ -121,16 +121,6 @@ def test_a_free_form_answer_with_a_match_is_scored(load_row, answer, accepted, m
     assert not caplog.records
 
 
-def test_a_column_that_is_nearly_another_draws_one_warning(read_table, caplog):
-    header = "video,question,option\n"
-    with caplog.at_level(logging.WARNING):
-        items = read_table(header + "a.mp4,What?,red|blue\nb.mp4,What?,red|blue\n")
-    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
-        "column 'option' is taken for a group; did you mean 'options'?"
-    ]
-    assert items[0].questions == (Question("2", "What?", groups={"option": "red|blue"}),)
-
-
 def test_a_cell_that_a_data_frame_left_empty_is_no_group_and_no_id(read_table):
     """`json.dumps` of a frame's rows writes NaN there."""
     rows = [{"video": "a.mp4", "question": "What?", "id": float("nan"), "type": float("nan")}] * 2
