@@ -178,7 +178,7 @@ def test_the_table_names_what_is_unknown_and_pools_that_fit(tango, recipe, tmp_p
 def test_rates_are_the_time_that_was_spent():
     facts = facts_of(cell("full"), cell("topk", 0.1), run_id="one")
     answers = pd.DataFrame(fake_answers(facts, num_clips=6))
-    found = rates_of([(facts, answers)])
+    found = rates_of("one", answers)
     rows = answers[answers["cell"] == facts.cells[0].name]
     clips = rows.drop_duplicates("video_id")
     spent = rows[["prefill_ms", "decode_ms"]].sum().sum() + clips["cache_read_ms"].sum()
