@@ -102,12 +102,6 @@ def test_a_busy_hub_is_asked_again(published, hub, tmp_path, answer):
     assert fetch(hub, tmp_path) == LARGE
 
 
-def test_a_hub_that_stays_busy_is_given_up(published, hub, tmp_path):
-    published.answers["a.zip"] = [(503, {})] * 6
-    with pytest.raises(FetchError, match="owner/data: the hub answers with status 503"):
-        fetch(hub, tmp_path)
-
-
 def test_a_hub_that_stops_sending_is_not_waited_for(
     monkeypatch, published, hub, tmp_path, interrupted
 ):

@@ -129,22 +129,6 @@ class TestSweep:
         assert len(cells) == 2
         assert set(shown) == set().union(*(cell_.data.metrics.keys() & shown for cell_ in cells))
 
-    def test_children_have_what_is_theirs_to_be_searched_by(self, logged_sweep, client):
-        parent = client.get_run(logged_sweep[1])
-        found = children(client, logged_sweep[1])
-        full, tango = found["shapes: full"].data, found["shapes: tango r=0.1"].data
-        assert (full.tags["cache"], tango.tags["cache"]) == ("cache-of-full", "cache-of-tango")
-        assert not {"method", "method.options"} & full.params.keys(), "an empty option says nothing"
-        assert full.params["num_frames"] == full.params["model.num_frames"] == "32"
-        assert (tango.tags["retention"], tango.tags["model"]) == ("0.1", "llava-onevision-7b")
-        assert tango.tags["mlflow.source.name"] == "tango sweep"
-        query = "tags.method = 'tango' and tags.benchmark = 'shapes' and metrics.accuracy > 0"
-        (run,) = client.search_runs([parent.info.experiment_id], query)
-        assert run.data.tags["tango.cell"] == "shapes: tango r=0.1"
-        for run in (parent, *found.values()):
-            (only,) = run.inputs.dataset_inputs
-            assert (only.dataset.name, len(only.dataset.digest)) == ("shapes:test", 8)
-
     def test_replies_are_a_table_that_the_ui_knows(self, logged_sweep, client, tmp_path):
         child = children(client, logged_sweep[1])["shapes: tango r=0.1"]
         (entry,) = json.loads(child.data.tags["mlflow.loggedArtifacts"])
@@ -229,12 +213,6 @@ class TestTrouble:
     def test_an_unfinished_run_is_refused(self, tmp_path):
         facts_of(TANGO).save(tmp_path)
         with pytest.raises(FileNotFoundError, match=r"summary\.json; write it with `tango report"):
-            log_run(tmp_path)
-
-    def test_a_damaged_summary_is_named(self, tmp_path):
-        facts_of(TANGO).save(tmp_path)
-        (tmp_path / "summary.json").write_text("{}")
-        with pytest.raises(ValueError, match=r"summary\.json is damaged .*tango report"):
             log_run(tmp_path)
 
 
