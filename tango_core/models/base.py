@@ -49,9 +49,9 @@ class AnswerSession(ABC, Generic[RequestT]):
     """
 
     @property
-    @abstractmethod
     def full(self) -> bool:
-        """Whether enough requests wait for the next step."""
+        """Whether enough requests wait for the next step; by default one is enough."""
+        return self.busy
 
     @property
     @abstractmethod
@@ -79,6 +79,16 @@ class AnswerSession(ABC, Generic[RequestT]):
         """Do a part of the work; return finished requests with their answers or their error."""
 
 
+def answers_to(request: RequestT, session: AnswerSession[RequestT]) -> list[Answer]:
+    """Answer one request in a new session; raises its error."""
+    session.add(request)
+    while True:
+        for _, found in session.step():
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+
 class OneByOne(AnswerSession[RequestT]):
     """Answers one request per step.
 
@@ -97,11 +107,6 @@ class OneByOne(AnswerSession[RequestT]):
         self._waiting: deque[RequestT] = deque()
 
     @property
-    def full(self) -> bool:
-        """See `AnswerSession`: a single request is enough."""
-        return bool(self._waiting)
-
-    @property
     def busy(self) -> bool:
         """See `AnswerSession`."""
         return bool(self._waiting)
@@ -112,8 +117,6 @@ class OneByOne(AnswerSession[RequestT]):
 
     def step(self) -> list[tuple[RequestT, list[Answer] | Exception]]:
         """See `AnswerSession`."""
-        if not self._waiting:
-            return []
         request = self._waiting.popleft()
         try:
             return [(request, self._answer(request))]
@@ -238,9 +241,6 @@ class LLMShape:
 ALL_SIGNALS = frozenset({"attention", "frame_embeddings", "keys", "saliency"})
 """The optional fields of `VisualFeatures` that an encoder may compute."""
 
-# Alias: the name of `LLMShape` in release 0.1.
-DecoderShape = LLMShape
-
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -344,20 +344,6 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
     )
 
 
-def raise_if_wrong_size(spec: ModelSpec, frames: VideoFrames) -> None:
-    """Raise for frames whose size the encoder does not accept.
-
-    Raises:
-        ValueError: If they are not `spec.frames.size`.
-    """
-    size = frames.pixels.shape[1:3]
-    if size != spec.frames.size:
-        raise InputError(
-            f"frames must be {spec.frames.size} pixels (height, width) for model {spec.name}, "
-            f"got {size}; decode them with its FrameSpec"
-        )
-
-
 class VisionEncoder(ABC):
     """Tower, projector and pooling; holds no weight of the language model."""
 
@@ -454,15 +440,4 @@ class LanguageModel(ABC):
             guard: Called with every error first; raises if no other request can be answered after
                 it.
         """
-
-        def answer(asked: ClipPrompts) -> list[Answer]:
-            return self.answer(
-                asked.video,
-                asked.prompts,
-                pruner=asked.pruner,
-                positions=asked.positions,
-                max_new_tokens=asked.max_new_tokens,
-                share_prefix=asked.share_prefix,
-            )
-
-        return OneByOne(answer, guard)
+        return OneByOne(lambda asked: self.answer(**vars(asked)), guard)
