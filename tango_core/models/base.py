@@ -327,20 +327,14 @@ def raise_if_not_provided(spec: ModelSpec, needs: frozenset[str]) -> None:
     missing = sorted(needs - spec.provides)
     if not missing:
         return
+    remedy = ""
     if spec.saliency_source is not None and set(missing) <= {"saliency", "frame_embeddings"}:
-        raise InputError(
-            f"model {spec.name} at {spec.path} has no pooling head to compute "
-            f"{', '.join(missing)}; set model.saliency_from to {spec.saliency_source} (hub id or "
-            "local directory), or use a method with score: attention"
-        )
-    if "merged_attention" in missing:
-        raise InputError(
-            f"the encoder of model {spec.name} merges no frames; set model.merge_layers, e.g. to "
-            "'6,21,23', of a LLaVA model"
-        )
+        remedy = f"; set model.saliency_from to {spec.saliency_source}, or use score: attention"
+    elif "merged_attention" in missing:
+        remedy = "; set model.merge_layers, e.g. to '6,21,23', of a LLaVA model"
     raise InputError(
-        f"model {spec.name} cannot compute {', '.join(missing)}; "
-        f"it provides {', '.join(sorted(spec.provides))}"
+        f"model {spec.name} cannot compute {', '.join(missing)}; it provides "
+        f"{', '.join(sorted(spec.provides))}{remedy}"
     )
 
 

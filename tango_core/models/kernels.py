@@ -68,13 +68,7 @@ def attend(
         return attend_in_blocks(queries, keys, values, scale, is_causal)
     with without_plans() if queries.device.type == "cuda" else nullcontext():
         return functional.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=mask,
-            is_causal=is_causal,
-            scale=scale,
-            enable_gqa=enable_gqa,
+            queries, keys, values, mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
         )
 
 

@@ -76,26 +76,36 @@ def decode_frames(
     if not 0 <= start <= end or math.isinf(start):
         raise InputError(f"{path}: clip bounds ({start}, {end}) must satisfy 0 <= start <= end")
     if os.path.isdir(path):
-        reader = FolderReader(path, spec.folder_fps)
-        length_s = len(reader.times) / spec.folder_fps
+        folder = FolderReader(path, spec.folder_fps)
+        length_s = len(folder.times) / spec.folder_fps
         if start > length_s:
             raise VideoDecodeError(
                 f"{path}: the clip starts at {start:g} s but its images end at {length_s:.2f} s"
             )
-        window = numbered_window(len(reader.times), start, end, spec.folder_fps, first=1)
+        window = numbered_window(len(folder.times), start, end, spec.folder_fps, first=1)
         if spec.sampling == "per_second":
             # lmms-eval's LLaVA-Video takes all the frames it may from a folder of images.
             spec = replace(spec, sampling="truncate")
-        return _collect(path, reader, spec, window, [], spec.folder_fps, start)
+        return _collect(folder, spec, window, [], spec.folder_fps, start)
     index = read_index(path, index_folder)
     warnings = [index.problem] if index.problem else []
-    *others, last = _candidates(path, spec, index, warnings)
-    for open_reader in others:
+    candidates = _candidates(path, spec, index, warnings)
+    for open_reader in candidates:
         try:
-            return _decode_file(path, open_reader, index, spec, (start, end), warnings)
+            with closing(open_reader()) as reader:
+                window, notes = _locate_clip(reader, index, (start, end), spec)
+                frames = _collect(reader, spec, window, [*warnings, *notes], index.rate, start)
+            break
         except ReaderError as failure:
+            if open_reader is candidates[-1]:
+                raise
             warnings.append(str(failure).removeprefix(f"{path}: "))
-    return _decode_file(path, last, index, spec, (start, end), warnings)
+    lost = [
+        f"the file has lost frames between {before:.2f} s and {after:.2f} s"
+        for before, after in index.seconds(index.holes)
+        if before < end and start < after
+    ]
+    return replace(frames, damage=(*lost, *frames.damage))
 
 
 def decoder_versions(decoder: DecoderName) -> str:
@@ -168,29 +178,7 @@ def _decord_reader(path: str, index: PacketIndex, warnings: list[str]) -> Callab
     return partial(optional.DecordReader, path, index.seconds(index.numbers))
 
 
-def _decode_file(
-    path: str,
-    open_reader: Callable[[], FrameReader],
-    index: PacketIndex,
-    spec: FrameSpec,
-    clip: tuple[float, float],
-    warnings: Sequence[str],
-) -> VideoFrames:
-    """Decode one clip with one reader."""
-    with closing(open_reader()) as reader:
-        window, notes = _locate_clip(path, reader.times, index, clip, spec)
-        warnings = (*warnings, *notes)
-        frames = _collect(path, reader, spec, window, warnings, index.rate, clip[0])
-    lost = [
-        f"the file has lost frames between {before:.2f} s and {after:.2f} s"
-        for before, after in index.seconds(index.holes)
-        if before < clip[1] and clip[0] < after
-    ]
-    return replace(frames, damage=(*lost, *frames.damage))
-
-
 def _collect(
-    path: str,
     reader: FrameReader,
     spec: FrameSpec,
     window: tuple[int, int],
@@ -212,10 +200,12 @@ def _collect(
             try:
                 size = spec.frame_size(picture.shape[0], picture.shape[1], len(positions))
             except ValueError as error:
-                raise VideoDecodeError(f"{path}: {error}") from error
+                raise VideoDecodeError(f"{reader.path}: {error}") from error
         pictures.append(resize(picture, size))
     if len(pictures) != len(unique):
-        raise ReaderError(f"{path}: {len(pictures)} of {len(unique)} frames decoded; {_TRUNCATED}")
+        raise ReaderError(
+            f"{reader.path}: {len(pictures)} of {len(unique)} frames decoded; {_TRUNCATED}"
+        )
     times = reader.times[positions]
     if spec.times == "average_rate":
         times = start_s + (positions - first) / rate
@@ -242,13 +232,12 @@ def _counted(problems: Sequence[str]) -> list[str]:
 
 
 def _locate_clip(
-    path: str, times: Times, index: PacketIndex, clip: tuple[float, float], spec: FrameSpec
+    reader: FrameReader, index: PacketIndex, clip: tuple[float, float], spec: FrameSpec
 ) -> tuple[tuple[int, int], Sequence[str]]:
     """Find the frames of a clip, and compare them with what the header announces.
 
     Args:
-        path: Path for error messages.
-        times: (n,) seconds of the frames that can be decoded.
+        reader: The open file.
         index: Header and packet data of the file.
         clip: (start, end) in seconds; the end may be infinite.
         spec: Number of frames, and whether bounds are frame numbers at the average rate.
@@ -260,7 +249,7 @@ def _locate_clip(
         VideoDecodeError: If there are no frames, the clip starts behind the last one, or the file
             was cut off and fewer frames than wanted are left of a clip that had more.
     """
-    num_frames = spec.num_frames
+    path, times, num_frames = reader.path, reader.times, spec.num_frames
     if len(times) == 0:
         raise VideoDecodeError(f"{path}: 0 of {num_frames} frames decoded; {_TRUNCATED}")
     start, end = clip

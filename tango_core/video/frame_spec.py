@@ -54,13 +54,8 @@ class FrameSpec:
 
     def __post_init__(self) -> None:
         """Raise for settings that no clip can satisfy."""
-        fitted, area = self.max_pixels is not None, self.area
         for holds, message in (
             (self.num_frames >= 1, f"num_frames must be 1 or larger, got {self.num_frames}"),
-            (
-                self.size is None or (len(self.size) == 2 and min(self.size) >= 1),
-                f"size must be (height, width) in pixels, got {self.size}",
-            ),
             (
                 self.sampling in SAMPLINGS,
                 f"unknown sampling {self.sampling!r}; choose one of: {', '.join(SAMPLINGS)}",
@@ -69,12 +64,7 @@ class FrameSpec:
                 self.decoder in DECODERS,
                 f"unknown decoder {self.decoder!r}; choose one of: {', '.join(DECODERS)}",
             ),
-            (not (self.size and fitted), "size and max_pixels exclude each other; set one of them"),
-            (
-                self.max_pixels is None or self.min_pixels <= self.max_pixels,
-                f"min_pixels must not exceed max_pixels, got {self.min_pixels}",
-            ),
-            (area is None or (area >= 1 and fitted), "area must be 1 or larger, beside max_pixels"),
+            (not (self.size and self.max_pixels), "size and max_pixels exclude each other"),
             (0 < self.folder_fps < math.inf, "folder_fps must be a positive number"),
         ):
             if not holds:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -221,22 +221,14 @@ def onwards_mask(num_rows: int, num_keys: int, groups: int, device: torch.device
 
 
 def _attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    work: Attend | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """The attention function registered in transformers."""
+    module: Any, *parts: Any, scaling: float, work: Attend | None = None, **options: Any
+) -> Any:
+    """The attention function registered in transformers, for queries, keys, values and a mask."""
     if work is None:
-        return sdpa_attention_forward(  # type: ignore[no-any-return]
-            module, query, key, value, attention_mask, scaling=scaling, **options
-        )
-    layer: Any = module.layer_idx
-    return work(layer, query[0], key[0], value[0], scaling)[None], None
+        attend: Any = sdpa_attention_forward
+        return attend(module, *parts, scaling=scaling, **options)
+    query, key, value, _ = parts
+    return work(module.layer_idx, query[0], key[0], value[0], scaling)[None], None
 
 
 def pack_linear_attention(mixer: Any) -> None:
@@ -246,15 +238,9 @@ def pack_linear_attention(mixer: Any) -> None:
     """
     stock = mixer.forward
 
-    def forward(
-        hidden_states: Tensor,
-        cache_params: Any = None,
-        attention_mask: Tensor | None = None,
-        work: Recur | None = None,
-        **options: Any,
-    ) -> Tensor:
+    def forward(hidden_states: Tensor, *, work: Recur | None = None, **options: Any) -> Any:
         if work is None:
-            return stock(hidden_states, cache_params, attention_mask, **options)  # type: ignore[no-any-return]
+            return stock(hidden_states, **options)
         return work(mixer.layer_idx, stock, hidden_states)
 
     mixer.forward = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]

@@ -98,6 +98,15 @@ class LaidOutPrompt:
         assert isinstance(last, TextTokens)
         return last.ids
 
+    def with_placeholder(self, placeholder: int) -> tuple[list[int], Tensor]:
+        """Token ids with a placeholder for visual tokens, and (S,) bool of the visual ones."""
+        ids: list[int] = []
+        is_visual: list[bool] = []
+        for span in self.spans:
+            ids += span.ids if isinstance(span, TextTokens) else [placeholder] * len(span)
+            is_visual += [isinstance(span, VisualTokens)] * len(span)
+        return ids, torch.tensor(is_visual)
+
     @property
     def prefix_length(self) -> int:
         """Number of tokens up to and including the clip."""

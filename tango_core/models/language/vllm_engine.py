@@ -34,7 +34,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from tango_core.errors import InputError
 from tango_core.models.base import AnswerSession, LLMShape, ModelSpec
 from tango_core.models.language.engine import Engine
-from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, TextTokens
+from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, VisualTokens
 from tango_core.models.placement import resolve_devices
 from tango_core.types import Answer, NotFiniteError
 
@@ -418,20 +418,13 @@ class VllmSession(AnswerSession[LaidOutRequest]):
 
 def prompt_of(prompt: LaidOutPrompt, width: int, dtype: torch.dtype) -> dict[str, Any]:
     """A prompt in vLLM's form: token ids, and rows where the clip's tokens are."""
-    ids: list[int] = []
-    is_text: list[bool] = []
+    ids, is_visual = prompt.with_placeholder(0)
     rows = torch.zeros(len(prompt), width, dtype=dtype)
-    for span in prompt.spans:
-        if isinstance(span, TextTokens):
-            ids += span.ids
-        else:
-            rows[len(ids) : len(ids) + len(span)] = span.embeddings
-            ids += [0] * len(span)
-        is_text += [isinstance(span, TextTokens)] * len(span)
+    rows[is_visual] = torch.cat([s.embeddings for s in prompt.spans if isinstance(s, VisualTokens)])
     return {
         "type": "embeds",
         "prompt_token_ids": ids,
-        "is_token_ids": is_text,
+        "is_token_ids": (~is_visual).tolist(),
         "prompt_embeds": rows,
     }
 
