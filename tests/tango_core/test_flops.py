@@ -7,7 +7,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel
 
-from tango_core.flops import lengths_per_layer, prefill_flops
+from tango_core.flops import prefill_flops
 from tango_core.models.base import LinearAttention, LLMShape
 
 TINY = LLMShape(3, 64, 112, 4, 2, 16, 50)
@@ -79,7 +79,3 @@ def test_layers_of_different_length_cost_what_torch_counts_layer_by_layer(tiny_q
         measured += count(layer, hidden, position_embeddings=angles, position_ids=positions)
     measured += count(tiny_qwen2.lm_head, torch.zeros(1, 1, TINY.hidden_size))
     assert prefill_flops(TINY, lengths, causal=False) == measured
-
-
-def test_text_tokens_are_never_dropped_inside_the_decoder():
-    assert lengths_per_layer(130, 100, (1.0, 1.0, 0.25)) == (130, 130, 55)

@@ -38,7 +38,6 @@ class Options(LlavaOptions):
 
 FAMILY = llava_family(Options, harness={"lmms_eval": {"sampling": "middles"}})
 my_model = ModelEntry("models_of_mine", None, 4)
-built_in = ModelEntry("tango_core.models.llava.onevision", None, 6)
 """
 NAME = "models_of_mine:my_model"
 
@@ -82,12 +81,6 @@ def test_tokens_of_an_edited_family_are_other_tokens(path, tmp_path, monkeypatch
         digests += [describe_model(NAME, path).identity()["source_digest"] for _ in range(2)]
     assert digests[::2] == digests[1::2]
     assert len(set(digests)) == 3
-
-
-def test_an_entry_of_one_s_own_may_use_a_family_of_this_package(path):
-    spec = describe_model("models_of_mine:built_in", path)
-    assert (spec.frames.num_frames, spec.options.pooling) == (6, "bilinear")
-    assert "source_digest" not in spec.identity()
 
 
 def test_a_recipe_names_it_with_its_own_options(path):

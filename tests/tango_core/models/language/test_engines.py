@@ -1,8 +1,5 @@
 """A layout and an engine put together: engines are exchangeable, prompts may hold several clips."""
 
-import json
-import shutil
-
 import pytest
 import torch
 from llava_checkpoints import WIDTH
@@ -17,15 +14,6 @@ from tango_core.models.language.prompt import LaidOutPrompt, TextTokens, VisualT
 from tango_core.types import Answer, CompressedVideo, Prompt
 
 PROMPT = Prompt("", "w1 w2 w3")
-SAMPLED = {
-    "do_sample": True,
-    "temperature": 5.0,
-    "top_k": 3,
-    "top_p": 0.1,
-    "repetition_penalty": 9.0,
-    "no_repeat_ngram_size": 1,
-    "num_beams": 4,
-}
 
 
 def clip(width):
@@ -95,20 +83,6 @@ def test_a_clip_may_be_several_visual_spans_with_text_between_them(checkpoint, s
     pruned = engine.answer(prompts, pruner=pruner, max_new_tokens=6)
     again = answered(engine, prompts, pruner=pruner, max_new_tokens=6, use_cache=False)
     assert [answer.text for answer in pruned] == [answer.text for answer in again]
-
-
-@pytest.mark.parametrize("family", ["llava-onevision-7b", "qwen2.5-vl-7b"])
-def test_sampling_settings_of_a_checkpoint_change_no_reply(small_paths, family, tmp_path):
-    sampled = shutil.copytree(small_paths[family], tmp_path / "sampled")
-    settings = sampled / "generation_config.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | SAMPLED))
-    texts = []
-    for path in (small_paths[family], sampled, sampled):
-        model = load_language_model(family, str(path))
-        video = clip(model.spec.llm.hidden_size)
-        model.engine.decode_text = lambda ids: " ".join(map(str, ids))
-        texts.append([one.text for one in model.answer(video, [PROMPT, Prompt("", "w4 w5")])])
-    assert texts[0] == texts[1] == texts[2]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import torch
 from llava_checkpoints import WIDTH, build_llava, save_llava
 
 from tango_core.models import describe_model, load_encoder, load_language_model
-from tango_core.types import CompressedVideo, Prompt, VideoFrames
+from tango_core.types import VideoFrames
 
 NAME = "llava-onevision-7b"
 
@@ -13,11 +13,6 @@ NAME = "llava-onevision-7b"
 @pytest.fixture(scope="module")
 def encoder(checkpoint):
     return load_encoder(NAME, str(checkpoint))
-
-
-@pytest.fixture(scope="module")
-def language_model(checkpoint):
-    return load_language_model(NAME, str(checkpoint))
 
 
 def normalised(frames: VideoFrames) -> torch.Tensor:
@@ -53,18 +48,6 @@ def test_published_sinks_belong_to_their_grid_only(tmp_path, encoder, frames):
     save_llava(build_llava(), tmp_path)
     (tmp_path / "tango.json").write_text(json.dumps({"sinks": [3, 0]}))
     assert load_encoder(NAME, str(tmp_path)).encode(frames).sinks == (3, 0)
-
-
-class TestLayOut:
-    def test_original_positions_are_those_of_the_full_sequence(self, language_model, video):
-        full = CompressedVideo(
-            torch.zeros(48, WIDTH), torch.arange(48), video.grid, video.timestamps
-        )
-        everything = language_model.layout.lay_out(full, Prompt("", "w1"), "original")
-        assert everything.positions.tolist() == list(range(len(everything)))
-        kept = language_model.layout.lay_out(video, Prompt("", "w1"), "original")
-        places = [*range(2), *(video.indices + 2).tolist(), *range(50, len(everything))]
-        assert kept.positions.tolist() == places
 
 
 def test_code_inside_a_checkpoint_is_not_run_even_if_somebody_would_say_yes(
