@@ -144,21 +144,9 @@ class Encoder(FrameEncoder):
 
     def _through(self, start: int, last: int, rows: Tensor) -> dict[str, Tensor]:
         """States behind block `last`, and the attention received in it."""
-        tower = self.model.vision_tower
-        states = rows if start else tower.embeddings(self._normalise(rows))
-        for block in tower.encoder.layers[start:last]:
-            states = block(states, attention_mask=None)
-        block = tower.encoder.layers[last]
-        return {
-            "attention": self._received_in(last, states),
-            "states": block(states, attention_mask=None),
-        }
-
-    def _received_in(self, index: int, states: Tensor) -> Tensor:
-        """(F, N) float32 attention that tokens receive in a block with this input."""
-        block = self.model.vision_tower.encoder.layers[index]
-        output = FrameTowerOutput(states, states, states, block.self_attn, block.layer_norm1)
-        return output.received()
+        inputs = rows if start else self._normalise(rows)
+        output = run_tower(self.model.vision_tower, inputs, last + 1, start=start)
+        return {"attention": output.received(), "states": output.hidden}
 
     def _block_of(self, signal: str) -> int:
         """Index of the block that a signal of `BLOCK_SIGNALS` is taken from."""
@@ -170,7 +158,10 @@ class Encoder(FrameEncoder):
             return self._pool(output.received())
         if name in BLOCK_SIGNALS:
             index = self._block_of(name)
-            return self._received_in(index, output.earlier[index])
+            block = self.model.vision_tower.encoder.layers[index]
+            states = output.earlier[index]
+            norm, attention = block.layer_norm1, block.self_attn
+            return FrameTowerOutput(states, states, states, attention, norm).received()
         if name == "keys":
             return self._pool(output.mean_keys())
         if name == "tower_tokens":
