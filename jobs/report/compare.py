@@ -25,11 +25,12 @@ from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, c
 from jobs.report.tables.cells import cell_files
 from jobs.report.tables.paper import paper_table
 from jobs.results import quantities
+from jobs.results.answer_columns import Keys
 from jobs.results.baselines import full_index, with_baselines
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.comparisons import RightWrong, against_controls
 from jobs.results.facts import JOB_FILE, JobFacts
-from jobs.results.measurements import add_reason, sorted_reasons
+from jobs.results.measurements import failures_of
 from jobs.results.outcomes import compare_cells
 from jobs.results.summary import (
     Reduction,
@@ -37,8 +38,8 @@ from jobs.results.summary import (
     reduce_runs,
     save_summary,
     summarize_reduced,
+    tables_of,
 )
-from pipeline.progress.parts import Digests
 from pipeline.storage import Storage
 from tango_core.errors import InputError
 
@@ -71,11 +72,13 @@ class ComparedRuns:
         runs: The runs; shards of one job count as one run.
         cells: All cells of all runs, in order.
         notes: Notes to print below the table.
+        only: Questions that count, by benchmark; see `tables_of`.
     """
 
     runs: tuple[LoadedRun, ...]
     cells: tuple[CellSummary, ...]
     notes: tuple[str, ...]
+    only: Mapping[str, Keys] | None = None
 
     @property
     def pairs(self) -> list[_Pair]:
@@ -102,10 +105,6 @@ class ComparedRuns:
             note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
             peak_gib=None,
         )
-        reasons: dict[tuple[str, str], quantities.FailureReason] = {}
-        for run in runs:
-            for reason in run.reduction.measurements.failures():
-                add_reason(reasons, reason)
         summary = RunSummary(
             run_id=facts.run_id,
             kind=facts.kind,
@@ -116,7 +115,7 @@ class ComparedRuns:
             skipped=facts.skipped,
             counts=quantities.QuestionCounts.total(run.summary.counts for run in runs),
             cache=quantities.CacheCounts.total(run.summary.cache for run in runs),
-            failures=quantities.FailureList.of(sorted_reasons(reasons.values())),
+            failures=failures_of(run.reduction.measurements for run in runs),
             cells=self.cells,
         )
         return summary, facts
@@ -128,7 +127,6 @@ def compared_runs(
     baselines: Sequence[str] = (),
     on: On = "common",
     across: bool = True,
-    confusion: str | None = None,
 ) -> ComparedRuns:
     """Read runs and compare their cells; nothing is written.
 
@@ -137,7 +135,6 @@ def compared_runs(
         baselines: Cells that every cell is compared with besides `full`; see `with_baselines`.
         on: `"common"`, or `"all"` to let every run count all of its questions.
         across: Whether cells are compared with `full` of another run if their own run has none.
-        confusion: Group of the questions by which right and chosen options are counted.
 
     Raises:
         FileNotFoundError: If a directory is not a run or holds no answers.
@@ -148,9 +145,7 @@ def compared_runs(
     about_questions, only = _common(groups, on)
     runs = []
     for group in groups:
-        reduction = reduce_runs(
-            group.folders, group.facts.mode, only=only, confusion=confusion or ""
-        )
+        reduction = reduce_runs(group.folders, group.facts.mode, only=only)
         runs.append(LoadedRun(group, reduction, summarize_reduced(reduction, group.facts)))
     if len(runs) == 1 and not groups[0].shards:
         num_found = sum(cell.counts.num_questions for cell in runs[0].summary.cells)
@@ -170,10 +165,10 @@ def compared_runs(
         *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
         *cell_notes(cells, [run.facts for run in runs]),
     )
-    return ComparedRuns(tuple(runs), tuple(cells), notes)
+    return ComparedRuns(tuple(runs), tuple(cells), notes, only)
 
 
-def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Digests] | None]:
+def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Keys] | None]:
     """Notes about questions that not all runs have, and the questions to compare on.
 
     Raises:
@@ -260,13 +255,12 @@ def report_runs(
             f"report of {len(run_dirs)} runs: name at least one run, and a directory to write to "
             "with --output when there are several"
         )
-    found = compared_runs(
-        run_dirs, baselines=baselines, on=on, across=output is not None, confusion=confusion
-    )
+    found = compared_runs(run_dirs, baselines=baselines, on=on, across=output is not None)
     folder = output or run_dirs[0]
     folder.mkdir(parents=True, exist_ok=True)
     if confusion is not None:
-        table = confusion_table(found.cells, [run.reduction for run, _ in found.pairs], confusion)
+        runs = [tables_of(run.group.folders, found.only) for run in found.runs]
+        table = confusion_table(found.cells, runs, confusion)
         _write(folder, "confusion.md", confusion_markdown(table, confusion))
         _write(folder, "confusion.csv", table.csv())
     write_tables(found.cells, folder, published=published, notes=found.notes)

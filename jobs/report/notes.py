@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from jobs.report.formatting import DASH, Table, corrected_p, percent, points
+from jobs.results.answer_columns import Keys
 from jobs.results.baselines import unpaired_notes
 from jobs.results.cell_summary import CellSummary, counted_unit, metric_title
 from jobs.results.comparisons import (
@@ -23,7 +24,6 @@ from jobs.results.facts import JobFacts
 from jobs.results.outcomes import Outcomes, places
 from jobs.results.quantities import are_ranked, rule_notes, unread_notes
 from jobs.results.summary import Reduction
-from pipeline.progress.parts import Digests
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Comparison
 
@@ -115,10 +115,10 @@ def skipped_notes(runs: Iterable[JobFacts]) -> list[str]:
 On = Literal["common", "all"]
 
 # Sorted digests of a run's questions, by benchmark.
-Asked = Mapping[str, Digests]
+Asked = Mapping[str, Keys]
 
 
-def common_questions(runs: Sequence[tuple[str, Asked]], on: On) -> dict[str, Digests]:
+def common_questions(runs: Sequence[tuple[str, Asked]], on: On) -> dict[str, Keys]:
     """Common questions of all runs, for benchmarks on which the runs' questions differ.
 
     Args:

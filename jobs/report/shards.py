@@ -14,8 +14,8 @@ import numpy as np
 
 from jobs.config.identity import computed_part
 from jobs.config.overrides import read_recipe
+from jobs.results.answer_columns import Keys
 from jobs.results.facts import JOB_FILE, JobFacts, WorkCounts
-from pipeline.progress.parts import Digests
 from pipeline.storage.copies import home_of
 from tango_core.errors import InputError
 
@@ -95,7 +95,7 @@ class RunGroup:
             )
         return sentences
 
-    def union(self, asked: Sequence[Mapping[str, Digests]]) -> dict[str, Digests]:
+    def union(self, asked: Sequence[Mapping[str, Keys]]) -> dict[str, Keys]:
         """All questions of the group by benchmark.
 
         Args:
@@ -104,10 +104,10 @@ class RunGroup:
         Raises:
             ValueError: If two runs have a common question.
         """
-        total: dict[str, Digests] = {}
+        total: dict[str, Keys] = {}
         for number, run in enumerate(asked):
             for benchmark, keys in run.items():
-                known = total.get(benchmark, np.empty(0, "S16"))
+                known = total.get(benchmark, np.empty(0, np.uint64))
                 total[benchmark] = np.union1d(known, keys)
                 twice = len(known) + len(keys) - len(total[benchmark])
                 if twice:

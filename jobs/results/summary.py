@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -21,14 +21,16 @@ from jobs.results.answer_columns import (
     SCORED,
     UNPARSED,
     AnswerColumns,
+    Keys,
+    question_keys,
 )
 from jobs.results.cell_summary import BASELINE, CellSummary, RunSummary, main_cell
 from jobs.results.facts import CellFacts, JobFacts, resumed_as
-from jobs.results.measurements import Measurements, first_token_ms
-from jobs.results.outcomes import Bits, Outcomes, compare_cells, question_keys
-from jobs.results.quantities import FailureList, QuestionCounts
+from jobs.results.measurements import Measurements, failures_of, first_token_ms
+from jobs.results.outcomes import Bits, Outcomes, compare_cells
+from jobs.results.quantities import QuestionCounts
 from pipeline.clips import FAILED
-from pipeline.progress.parts import AnswerParts, Digests, is_in
+from pipeline.progress.parts import AnswerParts
 from pipeline.storage import Storage
 from pipeline.storage.copies import home_of
 from tango_core.benchmarks import facts_of
@@ -77,7 +79,7 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         work=facts.work,
         peak_gib=facts.peak_gib if total["peak_gib"] is None else total["peak_gib"],
         peak_of=total["peak_of"],
-        failures=FailureList.of(measured.failures()),
+        failures=failures_of([measured]),
         cells=cells,
     )
     if about is None or len(cells) == 1:
@@ -164,8 +166,8 @@ def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
         num_answered=count(OK),
         num_unparsed=count(UNPARSED),
         num_failed=count(FAILED_BIT),
-        num_clips=len(np.unique(outcomes.asked["clip"][bits > 0])),
-        num_failed_clips=len(np.unique(outcomes.asked["clip"][(bits & FAILED_BIT) > 0])),
+        num_clips=outcomes.asked["clip"][bits > 0].nunique(),
+        num_failed_clips=outcomes.asked["clip"][(bits & FAILED_BIT) > 0].nunique(),
         num_damaged=count(DAMAGED_BIT),
         num_different=count(PRESENT),
     )
@@ -180,7 +182,7 @@ def _run_counts(reduction: Reduction) -> QuestionCounts:
         QuestionCounts.total([QuestionCounts(), *parts]),
         num_clips=sum(one.num_clips for one in every),
         num_failed_clips=sum(
-            len(np.unique(one.asked["clip"][lost])) for one, lost in zip(every, failed, strict=True)
+            one.asked["clip"][lost].nunique() for one, lost in zip(every, failed, strict=True)
         ),
         num_different=sum(one.num_questions for one in every),
     )
@@ -191,57 +193,68 @@ class Reduction:
 
     Args:
         mode: `"throughput"` or `"profile"`; decides what counts as a measurement.
-        confusion: Group of the questions by which right and chosen options are counted; "" for
-            none.
 
     Attributes:
         outcomes: Benchmark -> right and wrong.
         measurements: Everything else.
     """
 
-    def __init__(self, mode: str, confusion: str = "") -> None:
+    def __init__(self, mode: str) -> None:
         self.profile = mode == "profile"
         self.outcomes: dict[str, Outcomes] = {}
-        self.measurements = Measurements(profile=self.profile, confusion=confusion)
+        self.measurements = Measurements(profile=self.profile)
 
     def add(self, table: pa.Table) -> None:
         """Take the answers about some clips, which come in no other table."""
-        benchmarks = table["benchmark"].unique().to_pylist()
-        for name in benchmarks:
-            answers = AnswerColumns(table if len(benchmarks) == 1 else _of(table, name))
-            if name not in self.outcomes:
-                self.outcomes[name] = Outcomes(
-                    name, profile=self.profile, measurements=self.measurements
-                )
-            self.outcomes[name].add(answers)
+        for name in table["benchmark"].unique().to_pylist():
+            answers = AnswerColumns(table.filter(pc.equal(table["benchmark"], name)))
+            outcomes = self.outcomes.setdefault(name, Outcomes(name, profile=self.profile))
+            outcomes.add(answers)
+            self.measurements.add(answers)
 
 
-def reduce_runs(
-    folders: Sequence[Path],
-    mode: str,
-    *,
-    only: Mapping[str, Digests] | None = None,
-    confusion: str = "",
-) -> Reduction:
+def tables_of(
+    folders: Sequence[Path], only: Mapping[str, Keys] | None = None
+) -> Iterator[pa.Table]:
     """Read and check the answers of a run, or of several runs that have no clip in common.
 
     Args:
         folders: Run directories.
-        mode: `"throughput"` or `"profile"`.
-        only: Benchmark -> sorted digests of the questions that count; benchmarks that are not
-            named count as a whole.
-        confusion: As `Reduction`.
+        only: Benchmark -> keys of the questions that count; benchmarks that are not named count as
+            a whole.
 
     Raises:
         DamagedFileError: If a file is damaged.
         FileNotFoundError: If a run has no answers.
     """
-    reduction = Reduction(mode, confusion)
+    chosen = np.concatenate([np.empty(0, np.uint64), *(only or {}).values()])
     for folder in folders:
         for table in parts_of(folder).whole_clips():
-            table = table if only is None else _chosen(table, only)
+            if only:
+                limited = pc.is_in(table["benchmark"], pa.array(list(only)))
+                is_chosen = pd.Series(question_keys(table)).isin(chosen)
+                table = table.filter(pc.or_(pc.invert(limited), pa.array(is_chosen)))
             if len(table):
-                reduction.add(table)
+                yield table
+
+
+def reduce_runs(
+    folders: Sequence[Path], mode: str, *, only: Mapping[str, Keys] | None = None
+) -> Reduction:
+    """Reduce the answers of a run, or of several runs that have no clip in common.
+
+    Args:
+        folders: Run directories.
+        mode: `"throughput"` or `"profile"`.
+        only: As `tables_of`.
+
+    Raises:
+        DamagedFileError: If a file is damaged.
+        FileNotFoundError: If a run has no answers.
+    """
+    reduction = Reduction(mode)
+    for table in tables_of(folders, only):
+        reduction.add(table)
     return reduction
 
 
@@ -260,24 +273,11 @@ def parts_of(run_dir: Path) -> AnswerParts:
     return parts
 
 
-def questions_asked(run_dir: Path) -> dict[str, Digests]:
-    """Benchmark -> sorted digests of the questions of a run, from the names of its answers."""
-    found: dict[str, list[Digests]] = {}
+def questions_asked(run_dir: Path) -> dict[str, Keys]:
+    """Benchmark -> sorted keys of the questions of a run, from the names of its answers."""
+    found: dict[str, list[Keys]] = {}
     for table in parts_of(run_dir).names():
-        for benchmark in table["benchmark"].unique().to_pylist():
-            keys = question_keys(AnswerColumns(_of(table, benchmark)))
-            found.setdefault(benchmark, []).append(keys)
+        keys = pd.Series(question_keys(table)).groupby(table["benchmark"].to_pandas()).unique()
+        for benchmark, own in keys.items():
+            found.setdefault(str(benchmark), []).append(own)
     return {name: np.unique(np.concatenate(keys)) for name, keys in found.items()}
-
-
-def _chosen(table: pa.Table, only: Mapping[str, Digests]) -> pa.Table:
-    """The rows of a table whose question counts."""
-    answers = AnswerColumns(table)
-    keys, stays = question_keys(answers)[answers.questions[0]], np.ones(len(answers), dtype=bool)
-    for benchmark, chosen in only.items():
-        stays &= ~answers.equals("benchmark", benchmark) | is_in(keys, chosen)
-    return answers.table.filter(pa.array(stays))
-
-
-def _of(table: pa.Table, benchmark: str) -> pa.Table:
-    return table.filter(pc.equal(table["benchmark"], benchmark))

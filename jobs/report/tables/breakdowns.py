@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
 
 from jobs.report import formatting as fmt
 from jobs.report.tables.cells import labels
+from jobs.results.answer_columns import OK, AnswerColumns, read_groups
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import families_of
 from jobs.results.quantities import Comparison
-from jobs.results.summary import Reduction
 from tango_core.benchmarks import facts_of
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
@@ -217,18 +221,19 @@ def _metrics(cell: CellSummary) -> Iterator[tuple[str, Estimate, Comparison | No
 
 NO_OPTION = "no option"
 _SHOWN = 3
+_PAIR = ["benchmark", "cell", "value", "answer_text", "choice_text"]
 
 
 def confusion_table(
-    cells: Sequence[CellSummary], reductions: Sequence[Reduction], group: str
+    cells: Sequence[CellSummary], runs: Sequence[Iterable[pa.Table]], group: str
 ) -> fmt.Table:
     """Count every pair of correct option and reply, including correct replies.
 
     A failed answer, or a reply without an option, counts as `no option`.
 
     Args:
-        cells: Cells of one run or of several.
-        reductions: Per cell, the answers of its run, reduced with this group as `confusion`.
+        cells: Cells of all runs.
+        runs: The answers of every run.
         group: Group of the questions, e.g. `"type"`.
 
     Returns:
@@ -236,28 +241,42 @@ def confusion_table(
         `cells`, then by value and decreasing count.
 
     Raises:
-        ValueError: If no question has the group, or a run has not recorded option texts.
+        InputError: If no question has the group, or option texts are not recorded.
     """
-    known: set[str] = set()
-    rows: list[tuple[str, str, str, str, int]] = []
-    for label, cell, reduction in zip(labels(cells), cells, reductions, strict=True):
-        if cell.benchmark not in reduction.outcomes:
-            continue
-        if not reduction.measurements.has_option_texts:
-            raise InputError(
-                f"the answers of {cell.name!r} hold no texts of options: they were written by an "
-                "earlier version; run it again for --confusion"
-            )
-        known.update(name for one in reduction.outcomes[cell.benchmark].groups for name in one)
-        found = reduction.measurements.confusions[cell.benchmark, cell.name]
-        own = [(v, right, reply or NO_OPTION, n) for (v, right, reply), n in found.items()]
-        rows += [(label, *one) for one in sorted(own, key=lambda it: (it[0], -it[3], it[1:3]))]
-    if group not in known:
+    parts = [_pairs(table, group).assign(run=at) for at, run in enumerate(runs) for table in run]
+    found = pd.concat(parts)
+    if not found["value"].notna().any():
+        known = {name for text in found["groups"].unique() for name in read_groups(text)}
         raise InputError(
             f"--confusion {group!r} is no group of these questions; choose one of: "
             f"{', '.join(sorted(known)) or 'none'}"
         )
+    if not found["answer_text"].notna().any():
+        raise InputError(
+            "the answers hold no texts of options: they were written by an earlier version; run "
+            "again for --confusion"
+        )
+    counts = found.groupby(["run", *_PAIR]).size().rename("count").reset_index()
+    order = ["value", "count", "answer_text", "choice_text"]
+    counts = counts.sort_values(order, ascending=[True, False, True, True])
+    runs_of = pd.factorize(np.array([cell.run_id for cell in cells]))[0]
+    rows = []
+    for label, cell, run in zip(labels(cells), cells, runs_of, strict=True):
+        own = (counts["benchmark"] == cell.benchmark) & (counts["cell"] == cell.name)
+        own &= counts["run"] == run
+        rows += [
+            [label, *row] for row in counts.loc[own, [*_PAIR[2:], "count"]].to_numpy().tolist()
+        ]
     return fmt.Table(("cell", "value", "right", "reply", "count"), rows)
+
+
+def _pairs(table: pa.Table, group: str) -> pd.DataFrame:
+    """Value of a group, right option and reply of every answer, and its groups."""
+    answers = AnswerColumns(table)
+    rows = answers.table.to_pandas().reindex(columns=[*_PAIR, "groups"])
+    rows["value"] = rows["groups"].map(lambda text: read_groups(text).get(group))
+    chosen = rows["choice_text"].where((answers.bits & OK) > 0)
+    return rows.assign(choice_text=chosen.astype(object).fillna(NO_OPTION))
 
 
 def confusion_markdown(table: fmt.Table, group: str) -> str:
