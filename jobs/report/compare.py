@@ -6,32 +6,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas as pd
+
 from jobs.report.gallery import gallery
 from jobs.report.notes import (
-    CONTROLS_CAPTION,
     On,
     cell_notes,
     common_questions,
-    control_sentences,
-    controls_table,
     lost_answers_notes,
     question_notes,
-    right_wrong,
     shown_notes,
 )
 from jobs.report.page import render_html, viewer_of
 from jobs.report.shards import RunGroup, grouped, merged
 from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
 from jobs.report.tables.cells import cell_files
+from jobs.report.tables.controls import CONTROLS_CAPTION, control_sentences, controls_table
 from jobs.report.tables.paper import paper_table
 from jobs.results import quantities
 from jobs.results.answer_columns import Keys
 from jobs.results.baselines import full_index, with_baselines
 from jobs.results.cell_summary import CellSummary, RunSummary
-from jobs.results.comparisons import RightWrong, against_controls
+from jobs.results.comparisons import against_controls
 from jobs.results.facts import JOB_FILE, JobFacts
 from jobs.results.measurements import failures_of
-from jobs.results.outcomes import compare_cells
+from jobs.results.outcomes import Outcomes, compare_cells
 from jobs.results.summary import (
     Reduction,
     questions_asked,
@@ -40,7 +39,6 @@ from jobs.results.summary import (
     summarize_reduced,
     tables_of,
 )
-from pipeline.storage import Storage
 from tango_core.errors import InputError
 
 REPORT_FILE = "report.html"
@@ -54,13 +52,8 @@ class LoadedRun:
     reduction: Reduction
     summary: RunSummary
 
-    @property
-    def facts(self) -> JobFacts:
-        """Facts of the run, or of all shards together."""
-        return self.group.facts
 
-
-# A cell and its run.
+# A cell before it was compared with others, and its run.
 _Pair = tuple[LoadedRun, CellSummary]
 
 
@@ -70,29 +63,29 @@ class ComparedRuns:
 
     Attributes:
         runs: The runs; shards of one job count as one run.
+        pairs: Every cell before it was compared with others, and its run.
         cells: All cells of all runs, in order.
         notes: Notes to print below the table.
         only: Questions that count, by benchmark; see `tables_of`.
     """
 
     runs: tuple[LoadedRun, ...]
+    pairs: tuple[_Pair, ...]
     cells: tuple[CellSummary, ...]
     notes: tuple[str, ...]
-    only: Mapping[str, Keys] | None = None
+    only: Mapping[str, Keys] | None
 
-    @property
-    def pairs(self) -> list[_Pair]:
-        """Every cell, before it was compared with others, and its run."""
-        return [(run, cell) for run in self.runs for cell in run.summary.cells]
-
-    def answers(self, index: int) -> RightWrong:
-        """Answers of a cell that count in the headline metric."""
+    def answers(self, index: int) -> pd.DataFrame:
+        """Answers of a cell that count in the headline metric; see `Answers`."""
         run, cell = self.pairs[index]
-        return right_wrong(run.reduction, cell)
+        outcomes = run.reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
+        counts, values = outcomes.count(outcomes.metrics[0], cell.name)
+        asked = outcomes.asked[["key", "clip"]].assign(score=values)
+        return asked[counts].set_index("key")
 
     def summary_and_facts(self) -> tuple[RunSummary, JobFacts]:
         """Summary and facts of all runs together; merged shards have those of the whole job."""
-        runs, every = self.runs, [run.facts for run in self.runs]
+        runs, every = self.runs, [run.group.facts for run in self.runs]
         if len(runs) == 1 and runs[0].group.shards:
             return replace(runs[0].summary, cells=self.cells), every[0]
         facts = merged(
@@ -105,14 +98,10 @@ class ComparedRuns:
             note=" ".join(dict.fromkeys(facts.note for facts in every if facts.note)),
             peak_gib=None,
         )
+        named = ("run_id", "kind", "model", "mode", "note", "skipped")
         summary = RunSummary(
-            run_id=facts.run_id,
-            kind=facts.kind,
+            **{name: getattr(facts, name) for name in named},
             runs=tuple(facts.run_id for run in runs for facts in run.group.parts),
-            model=facts.model,
-            mode=facts.mode,
-            note=facts.note,
-            skipped=facts.skipped,
             counts=quantities.QuestionCounts.total(run.summary.counts for run in runs),
             cache=quantities.CacheCounts.total(run.summary.cache for run in runs),
             failures=failures_of(run.reduction.measurements for run in runs),
@@ -149,23 +138,21 @@ def compared_runs(
         runs.append(LoadedRun(group, reduction, summarize_reduced(reduction, group.facts)))
     if len(runs) == 1 and not groups[0].shards:
         num_found = sum(cell.counts.num_questions for cell in runs[0].summary.cells)
-        about_questions = lost_answers_notes(runs[0].facts, num_found, run_dirs)
-    pairs = ComparedRuns(tuple(runs), (), ()).pairs
+        about_questions = lost_answers_notes(groups[0].facts, num_found, run_dirs)
+    pairs = tuple((run, cell) for run in runs for cell in run.summary.cells)
     cells = [cell for _, cell in pairs]
     for index, cell in enumerate(cells):
-        if across and cell.versus_full is None and not cell.is_baseline:
-            other = full_index(index, cells)
-            if other is not None:
-                versus_full = _compare(pairs[index], pairs[other])
-                cells[index] = replace(cell, versus_full=versus_full)
+        other = full_index(index, cells) if across and cell.versus_full is None else None
+        if other is not None and not cell.is_baseline:
+            cells[index] = replace(cell, versus_full=_compare(pairs[index], pairs[other]))
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
     notes = (
         *(note for run in runs for note in run.group.notes()),
         *about_questions,
-        *shown_notes([(run.facts.run_id, run.reduction.outcomes) for run in runs]),
-        *cell_notes(cells, [run.facts for run in runs]),
+        *shown_notes([(run.group.facts.run_id, run.reduction.outcomes) for run in runs]),
+        *cell_notes(cells, [run.group.facts for run in runs]),
     )
-    return ComparedRuns(tuple(runs), tuple(cells), notes, only)
+    return ComparedRuns(tuple(runs), pairs, tuple(cells), notes, only)
 
 
 def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str, Keys] | None]:
@@ -194,14 +181,10 @@ def _compare(pair: _Pair, other: _Pair) -> quantities.Comparison | None:
     if ours is None or theirs is None:
         return None
     # Latencies are comparable only if both were measured in profile mode on equal devices.
-    profile = run.facts.mode == "profile" == other_run.facts.mode
-    return compare_cells(
-        ours,
-        cell.name,
-        theirs,
-        other_cell.name,
-        profile=profile and run.facts.device == other_run.facts.device,
-    )
+    facts, other_facts = run.group.facts, other_run.group.facts
+    modes, devices = ({getattr(f, n) for f in (facts, other_facts)} for n in ("mode", "device"))
+    profile = modes == {"profile"} and len(devices) == 1
+    return compare_cells(ours, cell.name, theirs, other_cell.name, profile=profile)
 
 
 def write_report(run_dir: Path) -> RunSummary:
@@ -215,7 +198,7 @@ def write_report(run_dir: Path) -> RunSummary:
     """
     found = compared_runs([run_dir], across=False)
     save_summary(found.runs[0].summary, run_dir)
-    _write_page(found, run_dir)
+    _write_page(found, run_dir, several=False)
     return found.runs[0].summary
 
 
@@ -263,21 +246,29 @@ def report_runs(
         table = confusion_table(found.cells, runs, confusion)
         _write(folder, "confusion.md", confusion_markdown(table, confusion))
         _write(folder, "confusion.csv", table.csv())
-    write_tables(found.cells, folder, published=published, notes=found.notes)
-    if output is None:
-        save_summary(found.runs[0].summary, folder)
-        return _write_page(found, folder, gallery(folder, found.cells, num_clips))
-    save_summary(found.summary_and_facts()[0], folder)
-    return _write_page(found, folder, several=True)
+    paper = paper_table(found.cells, published=published, notes=found.notes)
+    texts = {
+        **cell_files(found.cells, found.notes),
+        "paper_table.md": paper.markdown(),
+        "paper_table.csv": paper.csv(),
+        "paper_table.tex": paper.latex(),
+        **breakdown_files(found.cells),
+    }
+    for name, text in texts.items():
+        _write(folder, name, text)
+    several = output is not None
+    summary = found.summary_and_facts()[0] if several else found.runs[0].summary
+    save_summary(summary, folder)
+    clips = [] if several else gallery(folder, found.cells, num_clips)
+    return _write_page(found, folder, clips, several=several)
 
 
 def _write_page(
-    found: ComparedRuns, folder: Path, clips: Sequence[str] = (), *, several: bool = False
+    found: ComparedRuns, folder: Path, clips: Sequence[str] = (), *, several: bool
 ) -> Path:
     """Write the page with its plots, and `controls.md` if there is a control."""
-    controlled = (
-        against_controls(found.cells, found.answers) if quantities.are_ranked(found.cells) else ()
-    )
+    ranked = quantities.are_ranked(found.cells)
+    controlled = against_controls(found.cells, found.answers) if ranked else ()
     if controlled:
         table = controls_table(controlled).markdown()
         parts = [*control_sentences(controlled), table, CONTROLS_CAPTION]
@@ -285,7 +276,10 @@ def _write_page(
     if several:
         summary, facts = found.summary_and_facts()
     else:
-        summary, facts = replace(found.runs[0].summary, cells=found.cells), found.runs[0].facts
+        summary, facts = (
+            replace(found.runs[0].summary, cells=found.cells),
+            found.runs[0].group.facts,
+        )
     jobs = {
         f"{own.run_id}/{JOB_FILE}" if several else JOB_FILE: (run_dir / JOB_FILE).read_text()
         for run in found.runs
@@ -303,34 +297,8 @@ def _write_page(
         answers=found.answers,
         controlled=controlled,
     )
-    Storage.at(folder).write(REPORT_FILE, page.encode())
+    _write(folder, REPORT_FILE, page)
     return folder / REPORT_FILE
-
-
-def write_tables(
-    cells: Sequence[CellSummary], folder: Path, *, published: bool, notes: Sequence[str] = ()
-) -> None:
-    """Write `table.*`, `paper_table.*`, `grid.md` and `breakdowns.*`.
-
-    `scores.*` is written if a benchmark has several metrics, and `differences_by_group.csv` if
-    cells were compared with the unpruned baseline `full`.
-
-    Args:
-        cells: Cells of one run or of several.
-        folder: Receives the files.
-        published: Add the numbers of the Tango paper to `paper_table.*`.
-        notes: Sentences to print under `table.*` and `paper_table.*`.
-    """
-    paper = paper_table(cells, published=published, notes=notes)
-    texts = {
-        **cell_files(cells, notes),
-        "paper_table.md": paper.markdown(),
-        "paper_table.csv": paper.csv(),
-        "paper_table.tex": paper.latex(),
-        **breakdown_files(cells),
-    }
-    for name, text in texts.items():
-        _write(folder, name, text)
 
 
 def _write(folder: Path, name: str, text: str) -> None:

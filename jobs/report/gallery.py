@@ -63,16 +63,14 @@ def gallery(run_dir: Path, cells: Sequence[CellSummary], number: int) -> list[st
 
 def _side_by_side(cells: Sequence[CellSummary]) -> list[CellSummary]:
     """Cells of the first benchmark with retention nearest to `SHARE`, best methods first."""
-    pruned = [
-        cell for cell in cells if not cell.is_baseline and cell.benchmark == cells[0].benchmark
-    ]
-    if not pruned:
-        return []
-    share = min((cell.retention_requested for cell in pruned), key=lambda one: abs(one - SHARE))
-    near = [cell for cell in pruned if cell.retention_requested == share]
+    first = cells[0].benchmark if cells else ""
+    pruned = [cell for cell in cells if not cell.is_baseline and cell.benchmark == first]
+    shares = [cell.retention_requested for cell in pruned]
+    share = min(shares, key=lambda one: abs(one - SHARE), default=0.0)
     best: dict[str, CellSummary] = {}
-    for cell in sorted(near, key=lambda one: -(one.headline.value if one.headline else 0.0)):
-        best.setdefault(cell.method, cell)
+    for cell in sorted(pruned, key=lambda one: -(one.headline.value if one.headline else 0.0)):
+        if cell.retention_requested == share:
+            best.setdefault(cell.method, cell)
     return list(best.values())[:MOST_CELLS]
 
 
@@ -80,15 +78,15 @@ def _sampled(run_dir: Path, benchmark: str) -> pd.DataFrame:
     """Answers to the first clips of a benchmark, with index of the question, `right`, `caption`."""
     tables: list[pd.DataFrame] = []
     for table in parts_of(run_dir).whole_clips():
-        own = table.select([name for name in _COLUMNS if name in table.column_names]).to_pandas()
+        own = table.to_pandas().reindex(columns=_COLUMNS)
         tables.append(own[own["benchmark"] == benchmark])
         if sum(one["video_id"].nunique() for one in tables) >= LOOKED_AT:
             break
-    found = pd.concat(tables).reindex(columns=_COLUMNS)
+    found = pd.concat(tables)
     found["question"] = found.groupby(["video_id", "cell"]).cumcount()
     found["right"] = found["correct"].eq(True)
-    scored = found["score"].notna() & (found["status"] == "ok")
     worth = found["right"].map({True: "right", False: "wrong"})
+    scored = found["score"].notna() & (found["status"] == "ok")
     worth = worth.mask(scored, found["score"].map("{:.0%}".format))
     text = found["text"].where(found["text"].fillna("") != "", found["status"])
     found["caption"] = worth + ": " + text.str[:_LONGEST_REPLY]

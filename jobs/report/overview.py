@@ -1,4 +1,4 @@
-"""Three answers for the top of a report: what is best at which cost, how sure, what is wrong."""
+"""Answers for the top of a report: the best method at each cost, differences, and problems."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from jobs.results.comparisons import Answers, ControlledRetention, compare_answe
 from jobs.results.quantities import are_ranked
 from tango_core.compressors import CONTROLS
 from tango_core.metrics import ACCURACY, Comparison
-from tango_core.metrics.comparison import LEVEL
+from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
 # Shares of kept tokens that differ from the requested one by more than this part of it are listed.
 _OFF = 0.05
-_OF = " of the tokens"
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,15 @@ class Overview:
 
     Attributes:
         best: Which method is best at which cost, one sentence per retention.
-        sure: By how much, and how sure that is, one sentence per retention.
-        wrong: What is wrong with the run, and what its numbers cannot show.
+        differences: How it compares with others, one sentence per retention.
+        wrong: What is wrong with the run; empty if nothing was found.
+        unequal: Methods that kept more or fewer tokens than asked for.
     """
 
     best: Sequence[Html]
-    sure: Sequence[Html]
+    differences: Sequence[Html]
     wrong: Sequence[Html]
+    unequal: Sequence[str]
 
 
 def overview(
@@ -43,7 +44,7 @@ def overview(
     answers: Answers | None = None,
     controlled: Sequence[ControlledRetention] = (),
 ) -> Overview:
-    """Answer the three questions for one run or for several.
+    """Summarise one run or several for the top of the page.
 
     Args:
         summary: Totals.
@@ -52,33 +53,37 @@ def overview(
         answers: Returns the answers of the cell at an index, to compare the two best methods.
         controlled: Comparisons with the best control.
     """
-    best, sure = [], []
+    best, differences = [], []
     if are_ranked(cells):
+        best = [_best("", cell) for cell in cells if cell.is_baseline and cell.headline][:1]
         for where, level in _levels(cells).items():
             first, *others = sorted(level, key=lambda at: -_value(cells[at]))
-            best.append(_best(where, cells[first]))
-            sentence = _sure(cells, first, others, answers, controlled)
-            if sentence:
-                sure.append(Html(f"{escaped(where.removesuffix(_OF))}: {sentence}"))
-        full = [_best("", cell) for cell in cells if cell.is_baseline and cell.headline]
-        best = [*full[:1], *best]
+            best.append(_best(f"{where} of the tokens: ", cells[first]))
+            compared = _compared(cells, first, others[:1] if answers else [], answers, controlled)
+            if compared:
+                differences.append(Html(f"{escaped(where)}: {compared}"))
     else:
         best.append(Html("Methods are not ranked, because too few replies could be read."))
-    return Overview(best, sure, [escaped(text) for text in _problems(summary, cells, notes)])
+    differences += map(escaped, _detectable(cells))
+    unequal = dict.fromkeys(
+        cell.series
+        for cell in cells
+        if cell.equivalent_retention is not None
+        and abs(cell.equivalent_retention / cell.retention_requested - 1) > _OFF
+    )
+    wrong = [escaped(text) for text in [*_faults(summary), *notes]]
+    return Overview(best, differences, wrong, list(unequal))
 
 
 def _levels(cells: Sequence[CellSummary]) -> dict[str, list[int]]:
     """Indices of methods by benchmark and requested share; of controls if there is no method."""
     found: dict[str, list[int]] = {}
     parts = shared_parts(cells)
-    there = any(cell.method not in CONTROLS and not cell.is_baseline for cell in cells)
-    order = sorted(range(len(cells)), key=lambda at: cells[at].retention_requested)
-    for at in order:
-        cell = cells[at]
-        if cell.is_baseline or cell.headline is None or (there and cell.method in CONTROLS):
-            continue
+    pruned = [at for at, cell in enumerate(cells) if cell.headline and not cell.is_baseline]
+    methods = [at for at in pruned if cells[at].method not in CONTROLS]
+    for at in sorted(methods or pruned, key=lambda at: cells[at].retention_requested):
         where = f"{parts[at]}, " if parts[at] else ""
-        found.setdefault(f"{where}{100 * cell.retention_requested:g} %{_OF}", []).append(at)
+        found.setdefault(f"{where}{100 * cells[at].retention_requested:g} %", []).append(at)
     return found
 
 
@@ -89,32 +94,27 @@ def _value(cell: CellSummary) -> float:
 def _best(where: str, cell: CellSummary) -> Html:
     """A cell with its score and its cost."""
     what = "% right" if cell.metric == ACCURACY.name else f"% {metric_title(cell)}"
-    kept = f", {percent(cell.equivalent_retention)} % kept" if where else ""
-    time = (
-        ""
-        if cell.first_token_ms is None
-        else f", {milliseconds(cell.first_token_ms)} ms to the first token"
-    )
     name = cell.series if where else f"All tokens ({cell.series})"
-    return Html(
-        f"{escaped(where)}{': ' if where else ''}<b>{escaped(name)}</b>, {percent(_value(cell))} "
-        f"{escaped(what)}{kept}{time}"
-    )
+    costs = [f"{percent(cell.equivalent_retention)} % kept"] if where else []
+    if cell.first_token_ms is not None:
+        costs.append(f"{milliseconds(cell.first_token_ms)} ms to the first token")
+    figures = ", ".join([f"{percent(_value(cell))} {what}", *costs])
+    return Html(f"{escaped(where)}<b>{escaped(name)}</b>, {escaped(figures)}")
 
 
-def _sure(
+def _compared(
     cells: Sequence[CellSummary],
     first: int,
     others: Sequence[int],
     answers: Answers | None,
     controlled: Sequence[ControlledRetention],
 ) -> str:
-    """How a cell compares with the next method, with the best control and with all tokens."""
-    found = []
-    if others and answers:
-        versus = compare_answers(answers(first), answers(others[0]))
+    """How a cell compares with the next method, with the best control and with `full`."""
+    found: list[tuple[Comparison, float, str]] = []
+    for other in others:
+        versus = compare_answers(answers(first), answers(other)) if answers else None
         if versus:
-            found.append((versus, versus.p_value, cells[others[0]].series))
+            found.append((versus, versus.p_value, cells[other].series))
     for level in controlled:
         for method in level.methods:
             if method.cell is cells[first] and method.versus and method.p_value is not None:
@@ -122,22 +122,31 @@ def _sure(
                 found.append((method.versus, method.p_value, name))
     full = cells[first].versus_full
     if full and full.paired:
-        found.append((full.paired, full.paired.p_value, "all tokens"))
-    sure = [_ahead(versus, other) for versus, p, other in found if p < LEVEL]
-    open_ = [_ahead(versus, other) for versus, p, other in found if p >= LEVEL]
-    parts = [f"sure (p &lt; {LEVEL}): <b>{', '.join(sure)}</b>" if sure else ""]
-    parts.append(f"may be chance: {', '.join(open_)}" if open_ else "")
-    return "; ".join(filter(None, parts))
+        found.append((full.paired, full.paired.p_value, "full"))
+    adjusted = holm_adjusted([p_value for _, p_value, _ in found])
+    shown, open_ = (
+        [
+            _ahead(versus, name)
+            for (versus, _, name), p in zip(found, adjusted, strict=True)
+            if (p < LEVEL) is wanted
+        ]
+        for wanted in (True, False)
+    )
+    name = f"<b>{escaped(cells[first].series)}</b>"
+    parts = [f"{name} is {'; '.join(shown)} (significant after Holm's correction)"] if shown else []
+    parts += [f"no difference shown: {name} is {'; '.join(open_)}"] if open_ else []
+    return "; ".join(parts)
 
 
 def _ahead(versus: Comparison, other: str) -> Html:
     """A difference in words."""
     size = points(abs(versus.difference)).lstrip("+")
     which = "ahead of" if versus.difference > 0 else "behind"
-    return escaped(f"{size} {which} {other}" if versus.difference else f"equal to {other}")
+    text = f"{size} points {which} {other}" if versus.difference else f"equal to {other}"
+    return escaped(text)
 
 
-def _problems(summary: RunSummary, cells: Sequence[CellSummary], notes: Sequence[str]) -> list[str]:
+def _faults(summary: RunSummary) -> list[str]:
     counts = summary.counts
     found = [summary.note] if summary.note else []
     if counts.num_failed:
@@ -146,26 +155,19 @@ def _problems(summary: RunSummary, cells: Sequence[CellSummary], notes: Sequence
             f"{counts.num_clips:,} clips, and count as wrong."
         )
     if counts.num_damaged:
-        one = counts.num_damaged == 1
-        answers = "answer is about a damaged clip" if one else "answers are about damaged clips"
-        found.append(f"{counts.num_damaged:,} {answers}.")
-    found += notes
+        found.append(f"Answers about damaged clips: {counts.num_damaged:,}.")
+    return found
+
+
+def _detectable(cells: Sequence[CellSummary]) -> list[str]:
+    """A sentence about the smallest loss that the comparisons with `full` can show."""
     pairs = [cell.versus_full.paired for cell in cells if cell.versus_full]
     known = [one for one in pairs if one and one.detectable_difference]
-    if known:
-        found.append(
-            f"{max(one.num_questions for one in known):,} questions about "
-            f"{max(one.num_clips for one in known):,} clips: a loss of less than about "
-            f"{percent(median(one.detectable_difference or 0 for one in known), 0)} points can go "
-            "unseen."
-        )
-    unequal = dict.fromkeys(
-        cell.series
-        for cell in cells
-        if cell.equivalent_retention is not None
-        and abs(cell.equivalent_retention - cell.retention_requested)
-        > _OFF * cell.retention_requested
-    )
-    if unequal:
-        found.append(f"Kept more or fewer tokens than asked for: {', '.join(unequal)}.")
-    return found or ["Nothing was found: every clip was read and every reply understood."]
+    if not known:
+        return []
+    typical = median(one.detectable_difference or 0 for one in known)
+    return [
+        f"{max(one.num_questions for one in known):,} questions about "
+        f"{max(one.num_clips for one in known):,} clips: a loss of less than about "
+        f"{percent(typical, 0)} points can go unseen."
+    ]

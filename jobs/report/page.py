@@ -11,15 +11,15 @@ from jinja2 import Environment, PackageLoader
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
-from jobs.report.notes import CONTROLS_CAPTION, control_sentences, controls_table
 from jobs.report.overview import overview
 from jobs.report.plots import draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import Groups, all_scores, breakdowns
 from jobs.report.tables.cells import cells_table, labels, prune_time, tables_of_cells
-from jobs.results.cell_summary import CellSummary, RunSummary, headline_title
+from jobs.report.tables.controls import CONTROLS_CAPTION, control_sentences, controls_table
+from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, series_of
 from jobs.results.comparisons import Answers, ControlledRetention
 from jobs.results.facts import JobFacts
-from jobs.results.quantities import FailureList, rule_notes
+from jobs.results.quantities import FailureList
 from jobs.units import human_age
 from jobs.viewer.links import list_link
 from tango_core.benchmarks import facts_of
@@ -88,8 +88,6 @@ def render_html(
     plots, forests = draw_plots(cells), draw_forests(cells)
     if plots_in is not None:
         save_plots([*plots, *forests], plots_in)
-    rules = rule_notes(cells)
-    problems = [note for note in notes if note not in rules]
     has_full = any(cell.is_baseline for cell in cells)
 
     def shown(cell: CellSummary, groups: Groups, one: Estimate | None) -> fmt.Html:
@@ -110,13 +108,12 @@ def render_html(
         styles=fmt.Html(charts.STYLE),
         light=fmt.Html(charts.variables(0)),
         dark=fmt.Html(charts.variables(1)),
-        overview=overview(summary, cells, problems, answers=answers, controlled=controlled),
+        overview=overview(summary, cells, notes, answers=answers, controlled=controlled),
         scores=[(name, score_table(own).html()) for name, own in tables_of_cells(cells)],
         headline=headline_title(cells),
         all_columns=cells_table(cells).html(),
         all_scores=all_scores(cells),
         with_harness=any(cell.harness is not None for cell in cells),
-        rules=rules,
         control_sentences=control_sentences(controlled),
         controls=controls_table(controlled).html() if controlled else "",
         controls_caption=CONTROLS_CAPTION,
@@ -127,7 +124,6 @@ def render_html(
         viewer=viewer,
         latency=latency_table(cells),
         profile=facts.mode == "profile",
-        limit=encoder_limit(cells),
         failures=failure_table(summary.failures),
         num_more=summary.failures.num_more,
         options=options_table(facts).html(),
@@ -152,11 +148,8 @@ def _size(summary: RunSummary) -> str:
 
 def _with_small(text: str, small: str) -> fmt.Html:
     """A number with a smaller text."""
-    return (
-        fmt.Html(f"{fmt.escaped(text)} <small>{fmt.escaped(small)}</small>")
-        if small
-        else fmt.escaped(text)
-    )
+    below = f" <small>{fmt.escaped(small)}</small>" if small else ""
+    return fmt.Html(f"{fmt.escaped(text)}{below}")
 
 
 def _rounded(text: str) -> str:
@@ -212,32 +205,19 @@ def latency_table(cells: Sequence[CellSummary]) -> fmt.Html | None:
     """Median and 90th percentile of every stage; `None` if nothing was measured."""
     stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
     speed_ups = {"ttft_speedup": "TTFT speed-up", "first_token_speedup": "first token speed-up"}
-    every = [cell.versus_full for cell in cells]
-    shown = {key: v for key, v in speed_ups.items() if any(getattr(o, key, None) for o in every)}
+    measured = any(cell.versus_full and cell.versus_full.first_token_speedup for cell in cells)
     rows = []
     for label, cell in zip(labels(cells), cells, strict=True):
-        texts: list[str] = []
+        row: dict[str, str] = {"cell": label}
         for stage in stages:
             time = cell.latency_ms.get(stage)
             small = f"{fmt.milliseconds(time.p90)} n={time.n:,}" if time else ""
-            texts.append(_with_small(fmt.milliseconds(time.p50 if time else None), small))
-        texts += [fmt.times(getattr(cell.versus_full, key, None)) for key in shown]
-        rows.append([label, *texts])
-    names = [stage.replace("_", " ") for stage in stages]
-    return fmt.Table(["cell", *names, *shown.values()], rows).html() if stages else None
-
-
-def encoder_limit(cells: Sequence[CellSummary]) -> str:
-    """How much sooner the first token can come at most, as the encoder's time stays."""
-    for cell in cells:
-        vision = cell.p50("vision")
-        if cell.is_baseline and cell.first_token_ms and vision:
-            return (
-                f"Of {fmt.milliseconds(cell.first_token_ms)} ms to the first token with all tokens "
-                f"the encoder takes {fmt.milliseconds(vision)} ms: a method that prunes behind "
-                f"it is at most {cell.first_token_ms / vision:.2f} times as fast."
-            )
-    return ""
+            median = fmt.milliseconds(time.p50 if time else None)
+            row[stage.replace("_", " ")] = _with_small(median, small)
+        for key, name in speed_ups.items() if measured else ():
+            row[name] = fmt.times(getattr(cell.versus_full, key, None))
+        rows.append(row)
+    return fmt.Table.of(rows).html() if stages else None
 
 
 def failure_table(failures: FailureList) -> fmt.Html | None:
@@ -252,22 +232,15 @@ def failure_table(failures: FailureList) -> fmt.Html | None:
 
 def options_table(facts: JobFacts) -> fmt.Table:
     """Options of every method; cells with equal options share a row."""
-    cells_of: dict[tuple[str, str], list[float]] = {}
+    shares: dict[tuple[str, str], dict[str, None]] = {}
     for cell in facts.cells:
         options = "; ".join(
             f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}"
             for name, value in cell.options.items()
         )
-        series = " ".join(word for word in cell.name.split(" ") if not word.startswith("r="))
-        cells_of.setdefault((series, options), []).append(cell.retention)
-    rows = [
-        [
-            name,
-            ", ".join(f"{100 * one:g}" for one in dict.fromkeys(shares)),
-            options or fmt.DASH,
-        ]
-        for (name, options), shares in cells_of.items()
-    ]
+        key = series_of(cell.name), options or fmt.DASH
+        shares.setdefault(key, {})[f"{100 * cell.retention:g}"] = None
+    rows = [[name, ", ".join(own), options] for (name, options), own in shares.items()]
     return fmt.Table(["method", "tokens asked %", "options"], rows, text_columns=3)
 
 

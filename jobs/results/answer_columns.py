@@ -66,7 +66,7 @@ class AnswerColumns:
         """(n,) whether a column has a value."""
         if name not in self.table.column_names:
             return np.zeros(len(self), dtype=bool)
-        return self.table[name].to_pandas().notna().to_numpy()
+        return np.asarray(self.table[name].to_pandas().notna())
 
     @cached_property
     def bits(self) -> npt.NDArray[np.uint8]:
@@ -84,7 +84,8 @@ class AnswerColumns:
             FAILED_BIT: status.isin(FAILED).to_numpy() & ~damaged,
             DAMAGED_BIT: damaged,
         }
-        return np.sum([bit * mask for bit, mask in masks.items()], axis=0).astype(np.uint8)
+        bits = [bit * mask for bit, mask in masks.items()]
+        return np.asarray(np.sum(bits, axis=0), np.uint8)
 
     @cached_property
     def scores(self) -> Values:
@@ -98,7 +99,7 @@ class AnswerColumns:
 def question_keys(table: pa.Table) -> Keys:
     """(n,) digest of every row's question."""
     names = table.select(["benchmark", "video_id", "question_id"]).to_pandas()
-    return pd.util.hash_pandas_object(names.astype(str), index=False).to_numpy()
+    return np.asarray(pd.util.hash_pandas_object(names.astype(str), index=False), np.uint64)
 
 
 def read_groups(value: str | None) -> dict[str, str]:

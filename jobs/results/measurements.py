@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -99,7 +99,7 @@ class Measurements:
         rows["failed"] = (answers.bits & FAILED_BIT) > 0
         for name in ("cache", "status", "error", "text", "reading_rule", "peak_of"):
             codes, texts = answers.texts(name)
-            rows[name] = pd.Categorical.from_codes(codes, texts)
+            rows[name] = pd.Categorical.from_codes(codes, pd.Index(texts, dtype=object))
         self._add_clips(rows)
         self._add_times(rows)
         self._add_generation(rows)
@@ -161,16 +161,16 @@ class Measurements:
         self._sum("later_tokens", later.assign(later=later["new_tokens"] - 1), "later")
         asked = rows[(rows["prompt_tokens"] > 0) & (rows["tokens_kept"] <= rows["prompt_tokens"])]
         lengths = asked[["cell", "prompt_tokens", "tokens_kept"]].astype(int)
-        self._lengths.update(lengths.value_counts().to_dict())
+        self._lengths.update(lengths.itertuples(index=False, name=None))
         peaks = rows.dropna(subset=["peak_gib"]).groupby("cell")
         for cell, peak, owner in peaks.agg({"peak_gib": "max", "peak_of": "first"}).itertuples():
             before, first_owner = self._peaks.get(cell, (0.0, owner))
             self._peaks[cell] = max(before, peak), first_owner
 
     def _add_replies(self, rows: pd.DataFrame, unread: pd.DataFrame) -> None:
-        rules = rows[["cell", "reading_rule"]].dropna().astype({"reading_rule": str})
-        for (cell, rule), count in rules.value_counts(sort=False).items():
-            self._rules[cell][rule] += count
+        read = rows[["cell", "reading_rule"]].dropna()
+        for cell, rule in zip(read["cell"], read["reading_rule"], strict=True):
+            self._rules[cell][rule] += 1
         for cell, text in zip(unread["cell"], unread["text"].astype(object), strict=True):
             if len(own := self._unread[cell]) < _NUM_EXAMPLES:
                 own[" ".join(str(text or "").split())[:_EXAMPLE_LENGTH]] = None
@@ -277,13 +277,10 @@ def failures_of(runs: Iterable[Measurements]) -> quantities.FailureList:
     parts = [part for run in runs for part in run._failures if len(part)]
     if not parts:
         return quantities.FailureList()
-    reasons = [
-        quantities.FailureReason(
-            *map(str, key),
-            clips=len(own),
-            questions=int(own.sum()),
-            examples=tuple(own.index.get_level_values(2)[:_NAMED_CLIPS]),
-        )
-        for key, own in pd.concat(parts).groupby(level=[0, 1])
-    ]
+    reasons = []
+    for key, own in pd.concat(parts).groupby(level=[0, 1]):
+        examples = tuple(own.index.get_level_values(2)[:_NAMED_CLIPS])
+        status, error = map(str, cast("tuple[str, str]", key))
+        found = quantities.FailureReason(status, error, len(own), int(own.sum()), examples)
+        reasons.append(found)
     return quantities.FailureList.of(sorted(reasons, key=lambda one: (-one.clips, one.error)))

@@ -358,7 +358,7 @@ def compare_cells(
 
 def places(ours: Outcomes, theirs: Outcomes) -> Codes:
     """(q,) index of this run's questions in another run; -1 for those that it was not asked."""
-    return pd.Index(theirs.asked["key"]).get_indexer(ours.asked["key"])
+    return np.asarray(pd.Index(theirs.asked["key"]).get_indexer(ours.asked["key"]))
 
 
 def _speed_up(ours: Values, theirs: Values) -> float | None:

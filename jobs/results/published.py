@@ -74,6 +74,11 @@ class Published:
     llm_shape: Annotated[tuple[int, int], Field(validation_alias="decoder_shape")]
     rows: tuple[PublishedRow, ...]
 
+    def fits(self, cell: CellSummary) -> bool:
+        """Whether a cell was asked so, by a language model of this size, as far as is known."""
+        same_size = cell.llm_shape in (None, self.llm_shape)
+        return same_size and harness_of(cell.protocol) in ("", self.protocol)
+
 
 # The release merges tokens into misplaced slots; its printed numbers may be with or without.
 _FREE_OPTIONS = ("inner", "legacy_writeback")
@@ -96,7 +101,7 @@ def published_scores(cell: CellSummary) -> Scores:
     those of the published row, else the defaults, and a step inside the language model is the
     published one.
     """
-    fitting = (p for p in _published() if _same_protocol(cell, p) and _same_size(cell, p))
+    fitting = (published for published in _published() if published.fits(cell))
     for row in chain.from_iterable(published.rows for published in fitting):
         if (
             cell.model == row.model
@@ -116,11 +121,18 @@ def published_scores(cell: CellSummary) -> Scores:
 
 
 def caveats(cells: Sequence[CellSummary]) -> list[str]:
-    """What keeps the cells from being compared with published numbers, one sentence each."""
-    sentences = [sentence for cell in cells if (sentence := _mismatch(cell))]
+    """Why the cells cannot be compared with published numbers, one sentence each."""
+    sentences = []
     complete = _published()[0].questions
     fewest: dict[str, int] = {}
     for cell in cells:
+        rows = [row for one in _published() if one.fits(cell) for row in one.rows]
+        settings = {row.num_frames for row in rows if row.model == cell.model}
+        if not settings or cell.num_frames not in (None, *settings):
+            frames = f" with {cell.num_frames} frames" if cell.num_frames else ""
+            size = " of {} layers of width {}".format(*cell.llm_shape) if cell.llm_shape else ""
+            protocol = f" under {cell.protocol}" if cell.protocol else ""
+            sentences.append(f"Nothing is published for {cell.model}{size}{frames}{protocol}.")
         name, asked = cell.benchmark, cell.counts.num_questions
         if asked < complete.get(name, 0) and published_scores(cell):
             fewest[name] = min(fewest.get(name, asked), asked)
@@ -131,39 +143,6 @@ def caveats(cells: Sequence[CellSummary]) -> list[str]:
             f"{', '.join(partial)}."
         )
     return list(dict.fromkeys(sentences))
-
-
-def _mismatch(cell: CellSummary) -> str:
-    """Why no published number can stand beside a cell, or ""."""
-    model = cell.model
-    known = [p for p in _published() if any(row.model == model for row in p.rows)]
-    if not known:
-        return f"Nothing is published for model {model}."
-    # What is printed for the method decides; without any, what is printed for the model.
-    own = [p for p in known if any((r.model, r.method) == (model, cell.method) for r in p.rows)]
-    first = next((p for p in own or known if _same_protocol(cell, p)), None)
-    nothing = f"Nothing published stands beside {model}"
-    if first is None:
-        protocols = ", ".join(published.protocol for published in own or known)
-        return f"{nothing} under {cell.protocol}: the published numbers are made under {protocols}."
-    if cell.llm_shape and not _same_size(cell, first):
-        size = "{} layers of width {}".format
-        return f"{nothing} of {size(*cell.llm_shape)}: the published has {size(*first.llm_shape)}."
-    frames = sorted({row.num_frames for row in first.rows if row.model == model})
-    if cell.num_frames not in (None, *frames):
-        listed = ", ".join(map(str, frames))
-        return f"{nothing} with {cell.num_frames} frames: the published has {listed}."
-    return ""
-
-
-def _same_protocol(cell: CellSummary, published: Published) -> bool:
-    """Whether a cell was asked as the published ones were, as far as is known."""
-    return harness_of(cell.protocol) in ("", published.protocol)
-
-
-def _same_size(cell: CellSummary, published: Published) -> bool:
-    """Whether a cell's language model has the published size, as far as is known."""
-    return cell.llm_shape in (None, published.llm_shape)
 
 
 @lru_cache(maxsize=1)
@@ -184,6 +163,5 @@ def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:
     takes_retention = "retention" in option_names(METHODS[cell.method])
     given: Json = {"retention": cell.retention_requested} if takes_retention else {}
     wanted = {**build_method(cell.method, model=cell.model, **given).options, **options}
-    return all(
-        name in _FREE_OPTIONS or wanted.get(name) == value for name, value in cell.options.items()
-    ) and all(cell.options.get(name) == value for name, value in options.items())
+    own = {name: value for name, value in cell.options.items() if name not in _FREE_OPTIONS}
+    return own == {name: wanted.get(name) for name in own} and options.keys() <= cell.options.keys()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import pandas as pd
+
 from jobs.report import formatting as fmt
 from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
 from jobs.results.quantities import SHOWN_FROM, Comparison
@@ -24,6 +26,11 @@ _LEAST_WANTED = (
     *("unread %", "first token ms", "vs full"),
 )
 
+# Columns that tables for a terminal and for `runs compare` omit.
+_NOT_BRIEF = (
+    *("asked %", "kept %", "with newlines %", "equivalent %", "prune ms"),
+    *("encoder TFLOPs", "prefill TFLOPs"),
+)
 # Columns of the CSV after the run, which are keys of `summary.json`.
 _CSV_KEYS = (
     *("benchmark", "protocol", "cell", "method"),
@@ -58,9 +65,7 @@ def render_table(cells: Sequence[CellSummary], max_width: int | None = MAX_WIDTH
         short = [[row[0][:_SHORTEST_NAME], *row[1:]] for row in table.rows]
         if fmt.Table(table.header, short).width <= (max_width or 0):
             break
-        kept = [at for at, column in enumerate(table.header) if column != name]
-        header, *rows = ([row[at] for at in kept] for row in (table.header, *table.rows))
-        table = fmt.Table(header, rows)
+        table = table.without(name)
     head, rule, *texts = table.plain(max_width=max_width, rule=True)
     rendered = [head, rule]
     parts = shared_parts(cells)
@@ -96,11 +101,10 @@ def cells_csv(cells: Sequence[CellSummary]) -> str:
         for name, versus in cell.baselines.items():
             paired = versus.paired if versus else None
             row |= {f"versus_{name}{end}": getattr(paired, f, None) for end, f in _CSV_ENDS.items()}
-            few = f"versus_{name}_too_few_clips"
-            row[few] = int(paired.too_few_clips) if paired else None
+            few = getattr(paired, "too_few_clips", None)
+            row[f"versus_{name}_too_few_clips"] = few if few is None else int(few)
         row |= {f"{stage}_ms_p50": cell.p50(stage) for stage in ("compress", "prefill")}
-        row["cache_hits"] = cell.cache.hits
-        rows.append({**row, "cache_misses": cell.cache.misses})
+        rows.append({**row, "cache_hits": cell.cache.hits, "cache_misses": cell.cache.misses})
     return fmt.Table.of(rows).csv()
 
 
@@ -114,46 +118,47 @@ def cells_table(
         names: Names of the rows; empty for `labels`.
         brief: Whether only differences to `full` are shown, without interval and p.
     """
-    with_harness = any(cell.harness is not None for cell in cells)
     groups = (facts_of(cell.benchmark).macro_group for cell in cells if cell.macro is not None)
     averaged = ", ".join(dict.fromkeys(filter(None, groups)))
-    with_unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
     rows = []
     for name, cell in zip(names or labels(cells), cells, strict=True):
         row = {
             "cell": name,
             f"{headline_title(cells)} %": fmt.estimate_percent(cell.headline),
+            "harness %": fmt.percent(cell.harness),
+            f"mean over {averaged} %": fmt.percent(cell.macro),
+            "95 % interval": fmt.interval(cell.headline, unknown=fmt.DASH),
         }
-        if with_harness:
-            row["harness %"] = fmt.percent(cell.harness)
-        if averaged and not brief:
-            row[f"mean over {averaged} %"] = fmt.percent(cell.macro)
-        row["95 % interval"] = fmt.interval(cell.headline, unknown=fmt.DASH)
         if brief:
-            row |= {"vs full": fmt.difference(cell.versus_full)}
+            row["vs full"] = fmt.difference(cell.versus_full)
             row["tokens %"] = fmt.percent(cell.equivalent_retention)
-        else:
-            for key, versus in cell.baselines.items():
-                row[f"vs {key}"] = fmt.difference_with_interval(versus)
-                row |= {
-                    f"p {key}": fmt.p_value(versus),
-                    f"detectable {key}": fmt.detectable(versus),
-                }
-            row["asked %"] = f"{100 * cell.retention_requested:g}"
-            row["kept %"] = fmt.percent(cell.retention_actual)
-            row["with newlines %"] = fmt.percent(cell.retention_with_newlines)
-            row["equivalent %"] = fmt.percent(cell.equivalent_retention)
-            row["prune ms"] = prune_time(cell)
-        row["prefill ms"] = fmt.milliseconds(cell.p50("prefill"))
-        row["first token ms"] = fmt.milliseconds(cell.first_token_ms)
-        if not brief:
-            row["encoder TFLOPs"] = _three_digits(cell.encoder_tflops)
-            row["prefill TFLOPs"] = _three_digits(cell.prefill_tflops)
-        row["cache hits"] = f"{cell.cache.hits}/{cell.cache.lookups}"
-        if with_unread:
-            row["unread %"] = fmt.percent(cell.counts.unread_share)
-        rows.append({**row, "failed": str(cell.counts.num_failed)})
+        for key, versus in {} if brief else cell.baselines.items():
+            row[f"vs {key}"] = fmt.difference_with_interval(versus)
+            row[f"p {key}"] = fmt.p_value(versus)
+            row[f"detectable {key}"] = fmt.detectable(versus)
+        row |= {
+            "asked %": f"{100 * cell.retention_requested:g}",
+            "kept %": fmt.percent(cell.retention_actual),
+            "with newlines %": fmt.percent(cell.retention_with_newlines),
+            "equivalent %": fmt.percent(cell.equivalent_retention),
+            "prune ms": prune_time(cell),
+            "prefill ms": fmt.milliseconds(cell.p50("prefill")),
+            "first token ms": fmt.milliseconds(cell.first_token_ms),
+            "encoder TFLOPs": _three_digits(cell.encoder_tflops),
+            "prefill TFLOPs": _three_digits(cell.prefill_tflops),
+            "cache hits": f"{cell.cache.hits}/{cell.cache.lookups}",
+            "unread %": fmt.percent(cell.counts.unread_share),
+            "failed": str(cell.counts.num_failed),
+        }
+        rows.append(row)
     table = fmt.Table.of(rows)
+    hidden = list(_NOT_BRIEF) if brief else []
+    hidden += [] if any(cell.harness is not None for cell in cells) else ["harness %"]
+    hidden += [] if averaged and not brief else [f"mean over {averaged} %"]
+    unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
+    hidden += [] if unread else ["unread %"]
+    for name in hidden:
+        table = table.without(name)
     return fmt.Table([_REPEATED.sub(r"\1", name) for name in table.header], table.rows)
 
 
@@ -169,44 +174,42 @@ def _three_digits(value: float | None) -> str:
 
 def grid_markdown(cells: Sequence[CellSummary]) -> str:
     """Markdown tables per run and benchmark: headline metric, and differences to baselines."""
+    texts = []
     parts = shared_parts(cells)
-    return "\n\n".join(
-        _section(part, [cell for cell, own in zip(cells, parts, strict=True) if own == part])
-        for part in dict.fromkeys(parts)
-    )
-
-
-def _section(title: str, cells: Sequence[CellSummary]) -> str:
-    """The tables of one run and benchmark."""
-    texts = [f"## {fmt.markdown_text(title)}"] if title else []
-    headline = headline_title(cells)
-    headline = headline.capitalize() if headline == ACCURACY.title else headline
-    texts.append(f"### {headline} %, in brackets % of the tokens really kept")
-    values = [
-        f"{fmt.estimate_percent(c.headline)} ({fmt.percent(c.equivalent_retention)})" for c in cells
-    ]
-    texts.append(_grid(cells, values))
-    for name in cells[0].baselines:
-        versus = [cell.baselines.get(name) for cell in cells]
-        if any(versus):
+    for part in dict.fromkeys(parts):
+        own = [cell for cell, name in zip(cells, parts, strict=True) if name == part]
+        texts += [f"## {fmt.markdown_text(part)}"] if part else []
+        headline = headline_title(own)
+        headline = headline.capitalize() if headline == ACCURACY.title else headline
+        texts.append(f"### {headline} %, in brackets % of the tokens really kept")
+        values = [
+            f"{fmt.estimate_percent(c.headline)} ({fmt.percent(c.equivalent_retention)})"
+            for c in own
+        ]
+        texts.append(_grid(own, values))
+        for name in own[0].baselines:
             title = fmt.markdown_text(name)
-            texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
-            texts.append(_grid(cells, [_difference(one) for one in versus]))
+            compared = [_difference(cell.baselines.get(name)) for cell in own]
+            if set(compared) != {fmt.DASH}:
+                texts.append(f"### Difference to `{title}` in points, 95 % interval, p, detectable")
+                texts.append(_grid(own, compared))
     return "\n\n".join(texts)
 
 
 def _grid(cells: Sequence[CellSummary], texts: Sequence[str]) -> str:
     """A table of one string per cell, without empty rows and columns."""
-    by_method: dict[str, dict[float, str]] = {}
-    for cell, text in zip(cells, texts, strict=True):
-        if text != fmt.DASH:
-            by_method.setdefault(cell.series, {})[cell.retention_requested] = text
-    retentions = sorted({share for row in by_method.values() for share in row})
-    header = ["method", *(f"{100 * share:g} %" for share in retentions)]
-    rows = [
-        [name, *(row.get(one, fmt.DASH) for one in retentions)] for name, row in by_method.items()
-    ]
-    return fmt.Table(header, rows).markdown()
+    found = pd.DataFrame(
+        {
+            "method": [cell.series for cell in cells],
+            "retention": [cell.retention_requested for cell in cells],
+            "text": texts,
+        }
+    )
+    found = found[found["text"] != fmt.DASH].drop_duplicates(["method", "retention"], keep="last")
+    grid = found.pivot(index="method", columns="retention", values="text").fillna(fmt.DASH)
+    grid = grid.reindex(found["method"].unique())
+    header = ["method", *(f"{100 * share:g} %" for share in grid.columns)]
+    return fmt.Table(header, grid.reset_index().to_numpy().tolist()).markdown()
 
 
 def _difference(versus: Comparison | None) -> str:
