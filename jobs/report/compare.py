@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from jobs.report.gallery import gallery
-from jobs.report.notes import (
-    On,
-    cell_notes,
-    common_questions,
-    lost_answers_notes,
-    question_notes,
-    shown_notes,
-)
 from jobs.report.page import render_html, viewer_of
 from jobs.report.shards import RunGroup, grouped, merged
 from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
@@ -25,7 +20,7 @@ from jobs.report.tables.controls import CONTROLS_CAPTION, control_sentences, con
 from jobs.report.tables.paper import paper_table
 from jobs.results import quantities
 from jobs.results.answer_columns import Keys
-from jobs.results.baselines import full_index, with_baselines
+from jobs.results.baselines import full_index, unpaired_notes, with_baselines
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.comparisons import against_controls
 from jobs.results.facts import JOB_FILE, JobFacts
@@ -42,6 +37,10 @@ from jobs.results.summary import (
 from tango_core.errors import InputError
 
 REPORT_FILE = "report.html"
+
+On = Literal["common", "all"]
+# Keys of a run's questions, by benchmark.
+Asked = Mapping[str, Keys]
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,6 @@ def compared_runs(
     notes = (
         *(note for run in runs for note in run.group.notes()),
         *about_questions,
-        *shown_notes([(run.group.facts.run_id, run.reduction.outcomes) for run in runs]),
         *cell_notes(cells, [run.group.facts for run in runs]),
     )
     return ComparedRuns(tuple(runs), pairs, tuple(cells), notes, only)
@@ -185,6 +183,95 @@ def _compare(pair: _Pair, other: _Pair) -> quantities.Comparison | None:
     modes, devices = ({getattr(f, n) for f in (facts, other_facts)} for n in ("mode", "device"))
     profile = modes == {"profile"} and len(devices) == 1
     return compare_cells(ours, cell.name, theirs, other_cell.name, profile=profile)
+
+
+def cell_notes(cells: Sequence[CellSummary], runs: Iterable[JobFacts]) -> list[str]:
+    """Limits of the numbers of some cells.
+
+    Args:
+        cells: Cells of one run or of several.
+        runs: Facts of the runs.
+    """
+    skipped = [
+        f"Skipped on {facts.model}: {entry.name}, retention {100 * entry.retention:g} %: "
+        f"{entry.reason}."
+        for facts in runs
+        for entry in facts.skipped
+    ]
+    paired = [one.paired for cell in cells for one in cell.baselines.values() if one]
+    few = [one for one in paired if one and one.too_few_clips]
+    if few and quantities.are_ranked(cells):
+        skipped.append(
+            f"{len(few):,} of {len(paired):,} differences have no interval: the two methods differ "
+            "in too few clips."
+        )
+    return [*dict.fromkeys(skipped), *quantities.unread_notes(cells), *unpaired_notes(cells)]
+
+
+def lost_answers_notes(facts: JobFacts, num_found: int, folders: Sequence[Path]) -> list[str]:
+    """Note about answers that are missing from a finished run's files.
+
+    Args:
+        facts: Facts of one run, or of the shards of one job together.
+        num_found: Number of answers in the files.
+        folders: Run directories.
+    """
+    if facts.num_answers is None or num_found >= facts.num_answers:
+        return []
+    return [
+        f"Answers are lost: the files of {', '.join(map(str, folders))} hold {num_found} of "
+        f"{facts.num_answers}, and every figure is over what is left; --resume asks the others "
+        "again."
+    ]
+
+
+def common_questions(runs: Sequence[tuple[str, Asked]], on: On) -> dict[str, Keys]:
+    """Common questions of all runs, for benchmarks on which the runs' questions differ.
+
+    Args:
+        runs: Name and questions of each run.
+        on: Whether the runs are compared on these questions.
+
+    Returns:
+        Sorted keys by benchmark, without benchmarks for which all runs have the same questions.
+
+    Raises:
+        InputError: If runs to be compared on common questions have none of a benchmark.
+    """
+    found = {}
+    for benchmark in dict.fromkeys(name for _, asked in runs for name in asked):
+        parts = [asked[benchmark] for _, asked in runs if benchmark in asked]
+        common = reduce(np.intersect1d, parts)
+        if any(len(part) != len(common) for part in parts):
+            found[benchmark] = common
+        if on == "common" and not len(common):
+            names = ", ".join(name for name, asked in runs if benchmark in asked)
+            raise InputError(
+                f"--on common: {names} have no question of {benchmark} in common; "
+                "--on all sets them side by side"
+            )
+    return found
+
+
+def question_notes(runs: Sequence[tuple[str, Asked]], common: Asked, on: On) -> list[str]:
+    """Notes about questions that not all runs have."""
+    sentences = []
+    for benchmark, keys in common.items():
+        counts = [(name, len(asked[benchmark])) for name, asked in runs if benchmark in asked]
+        if on == "common":
+            left_out = ", ".join(f"{count - len(keys):,} of {name}" for name, count in counts)
+            sentences.append(
+                f"Compared on the {len(keys):,} questions of {benchmark} that all {len(counts)} "
+                f"runs were asked; left out: {left_out}."
+            )
+        else:
+            listed = ", ".join(f"{count:,} in {name}" for name, count in counts)
+            sentences.append(
+                f"The runs were asked different questions of {benchmark}: {listed}; {len(keys):,} "
+                "are in all of them. Accuracies of different questions are no comparison, and "
+                "Perf. % is left out between them; --on common compares on common questions."
+            )
+    return sentences
 
 
 def write_report(run_dir: Path) -> RunSummary:

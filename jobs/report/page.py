@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from jinja2 import Environment, PackageLoader
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
-from jobs.report.overview import overview
 from jobs.report.plots import draw_forests, draw_plots, save_plots
-from jobs.report.tables.breakdowns import Groups, all_scores, breakdowns
-from jobs.report.tables.cells import cells_table, labels, prune_time, tables_of_cells
+from jobs.report.tables.breakdowns import all_scores, breakdowns
+from jobs.report.tables.cells import (
+    cells_table,
+    labels,
+    latency_table,
+    prune_time,
+    shared_parts,
+    tables_of_cells,
+)
 from jobs.report.tables.controls import CONTROLS_CAPTION, control_sentences, controls_table
-from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, series_of
-from jobs.results.comparisons import Answers, ControlledRetention
+from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, metric_title
+from jobs.results.comparisons import Answers, ControlledRetention, compare_answers
 from jobs.results.facts import JobFacts
-from jobs.results.quantities import FailureList
+from jobs.results.quantities import FailureList, are_ranked
 from jobs.units import human_age
-from jobs.viewer.links import list_link
-from tango_core.benchmarks import facts_of
-from tango_core.metrics import Estimate
+from tango_core.compressors import CONTROLS
+from tango_core.metrics import ACCURACY, Comparison, Estimate
+from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
 # Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
 VIEWER = "viewer/index.html"
@@ -32,31 +37,6 @@ VIEWER = "viewer/index.html"
 def viewer_of(run_dir: Path) -> str:
     """Relative link to the exported viewer of a run; "" if there is none."""
     return VIEWER if (run_dir / VIEWER).is_file() else ""
-
-
-def failures_link(
-    viewer: str, cell: CellSummary, groups: Sequence[tuple[str, str]], *, has_full: bool
-) -> str:
-    """Link to the questions that a cell lost: correct with `full` and wrong in this cell.
-
-    Args:
-        viewer: Result of `viewer_of`.
-        cell: Cell of the run that the viewer shows.
-        groups: (name, value) pairs that select questions.
-        has_full: Whether the run has the baseline `full`; otherwise, and for `full` itself, the
-            link selects all wrong answers.
-
-    Returns:
-        The link; "" without a viewer, or for groups of which a question may have several values,
-        because the viewer filters by the combined value.
-    """
-    several = facts_of(cell.benchmark).several_valued
-    if not viewer or any(name in several for name, _ in groups):
-        return ""
-    outcome = "lost" if has_full and not cell.is_baseline else "wrong"
-    return list_link(
-        benchmark=cell.benchmark, groups=groups, column=cell.name, outcome=outcome, base=viewer
-    )
 
 
 def render_html(
@@ -88,18 +68,7 @@ def render_html(
     plots, forests = draw_plots(cells), draw_forests(cells)
     if plots_in is not None:
         save_plots([*plots, *forests], plots_in)
-    has_full = any(cell.is_baseline for cell in cells)
-
-    def shown(cell: CellSummary, groups: Groups, one: Estimate | None) -> fmt.Html:
-        text = fmt.escaped(fmt.estimate_percent(one))
-        if one and (url := failures_link(viewer, cell, groups, has_full=has_full)):
-            text = fmt.Html(f'<a href="{fmt.escaped(url)}">{text}</a>')
-        share = round(36 * one.value) if one else 0
-        title = f"{fmt.interval(one)} %, n = {one.num_questions}" if one else "no question"
-        return fmt.Html(f'<span class="heat" style="--heat:{share}%" title="{title}">{text}</span>')
-
-    groups = breakdowns(cells, shown, lambda value, count: _with_small(value, f"n={count}"))
-
+    groups = breakdowns(cells, _heat, lambda value, count: _with_small(value, f"n={count}"))
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
         title=f"{', '.join(dict.fromkeys(c.benchmark for c in cells))} with {facts.model}",
@@ -108,7 +77,7 @@ def render_html(
         styles=fmt.Html(charts.STYLE),
         light=fmt.Html(charts.variables(0)),
         dark=fmt.Html(charts.variables(1)),
-        overview=overview(summary, cells, notes, answers=answers, controlled=controlled),
+        overview=overview_of(summary, cells, notes, answers=answers, controlled=controlled),
         scores=[(name, score_table(own).html()) for name, own in tables_of_cells(cells)],
         headline=headline_title(cells),
         all_columns=cells_table(cells).html(),
@@ -126,10 +95,17 @@ def render_html(
         profile=facts.mode == "profile",
         failures=failure_table(summary.failures),
         num_more=summary.failures.num_more,
-        options=options_table(facts).html(),
         provenance=fmt.Table(["what", "value"], provenance(facts, summary), 2).html(),
         jobs=jobs,
     )
+
+
+def _heat(one: Estimate | None) -> fmt.Html:
+    """A score on a background that is darker for higher ones."""
+    share = round(36 * one.value) if one else 0
+    title = f"{fmt.interval(one)} %, n = {one.num_questions}" if one else "no question"
+    text = f'<span class="heat" style="--heat:{share}%" title="{title}">'
+    return fmt.Html(f"{text}{fmt.estimate_percent(one)}</span>")
 
 
 def _size(summary: RunSummary) -> str:
@@ -152,44 +128,16 @@ def _with_small(text: str, small: str) -> fmt.Html:
     return fmt.Html(f"{fmt.escaped(text)}{below}")
 
 
-def _rounded(text: str) -> str:
-    """Numbers of an interval without decimals; the table of all columns has them."""
-    return re.sub(r"(\d+\.\d+)", lambda match: f"{float(match[1]):.0f}", text)
-
-
-def _strip(cell: CellSummary) -> fmt.Html:
-    """The headline and its interval as a picture, with a line for the value of `full`."""
-    score, versus = cell.headline, cell.versus_full
-    if score is None:
-        return fmt.Html()
-    full = ""
-    if versus and versus.paired:
-        place = 100 * (score.value - versus.paired.difference)
-        full = f'<i class="full" style="left:{place:.1f}%"></i>'
-    return fmt.Html(
-        f'<span class="strip"><i class="range" style="left:{100 * score.low:.1f}%;'
-        f'width:{100 * (score.high - score.low):.1f}%"></i>{full}'
-        f'<i class="dot" style="left:{100 * score.value:.1f}%"></i></span>'
-    )
-
-
 def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
     """The columns that readers need first; `cells_table` has all."""
     failed = any(cell.counts.num_failed for cell in cells)
     rows = []
     for label, cell in zip(labels(cells), cells, strict=True):
-        row: dict[str, object] = {
-            "cell": label,
-            f"{headline_title(cells)} %": _with_small(
-                fmt.estimate_percent(cell.headline),
-                _rounded(fmt.interval(cell.headline)),
-            ),
-            "95 % interval": _strip(cell),
-        }
+        score = _with_small(fmt.estimate_percent(cell.headline), fmt.interval(cell.headline))
+        row: dict[str, object] = {"cell": label, f"{headline_title(cells)} %": score}
         for name, versus in cell.baselines.items():
-            row[f"vs {name}, points"] = _with_small(
-                fmt.difference(versus), _rounded(fmt.difference_interval(versus))
-            )
+            difference = _with_small(fmt.difference(versus), fmt.difference_interval(versus))
+            row[f"vs {name}, points"] = difference
             row[f"p {name}" if cell.versus else "p"] = fmt.p_value(versus)
         row["tokens %"] = fmt.percent(cell.equivalent_retention)
         if any(one.reads_question for one in cells):
@@ -201,25 +149,6 @@ def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
     return fmt.Table.of(rows)
 
 
-def latency_table(cells: Sequence[CellSummary]) -> fmt.Html | None:
-    """Median and 90th percentile of every stage; `None` if nothing was measured."""
-    stages = list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
-    speed_ups = {"ttft_speedup": "TTFT speed-up", "first_token_speedup": "first token speed-up"}
-    measured = any(cell.versus_full and cell.versus_full.first_token_speedup for cell in cells)
-    rows = []
-    for label, cell in zip(labels(cells), cells, strict=True):
-        row: dict[str, str] = {"cell": label}
-        for stage in stages:
-            time = cell.latency_ms.get(stage)
-            small = f"{fmt.milliseconds(time.p90)} n={time.n:,}" if time else ""
-            median = fmt.milliseconds(time.p50 if time else None)
-            row[stage.replace("_", " ")] = _with_small(median, small)
-        for key, name in speed_ups.items() if measured else ():
-            row[name] = fmt.times(getattr(cell.versus_full, key, None))
-        rows.append(row)
-    return fmt.Table.of(rows).html() if stages else None
-
-
 def failure_table(failures: FailureList) -> fmt.Html | None:
     """Reasons of failures; `None` if nothing failed."""
     rows = []
@@ -228,20 +157,6 @@ def failure_table(failures: FailureList) -> fmt.Html | None:
         rows.append([one.status, one.error, examples, str(one.clips), str(one.questions)])
     header = ["status", "reason", "first clips", "clips", "questions"]
     return fmt.Table(header, rows, text_columns=3).html() if rows else None
-
-
-def options_table(facts: JobFacts) -> fmt.Table:
-    """Options of every method; cells with equal options share a row."""
-    shares: dict[tuple[str, str], dict[str, None]] = {}
-    for cell in facts.cells:
-        options = "; ".join(
-            f"{name} {value if isinstance(value, str) else json.dumps(value, default=str)}"
-            for name, value in cell.options.items()
-        )
-        key = series_of(cell.name), options or fmt.DASH
-        shares.setdefault(key, {})[f"{100 * cell.retention:g}"] = None
-    rows = [[name, ", ".join(own), options] for (name, options), own in shares.items()]
-    return fmt.Table(["method", "tokens asked %", "options"], rows, text_columns=3)
 
 
 def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
@@ -261,3 +176,150 @@ def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
         "libraries": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
     }
     return [(name, value) for name, value in known.items() if value]
+
+
+# Shares of kept tokens that differ from the requested one by more than this part of it are listed.
+_OFF = 0.05
+
+
+def overview_of(
+    summary: RunSummary,
+    cells: Sequence[CellSummary],
+    notes: Sequence[str],
+    *,
+    answers: Answers | None = None,
+    controlled: Sequence[ControlledRetention] = (),
+) -> dict[str, list[fmt.Html]]:
+    """Summarise one run or several for the top of the page.
+
+    Args:
+        summary: Totals.
+        cells: The cells, compared with their baselines.
+        notes: Sentences about problems that were found.
+        answers: Returns the answers of the cell at an index, to compare the two best methods.
+        controlled: Comparisons with the best control.
+
+    Returns:
+        `best`: which method is best at which cost, a sentence per retention; `differences`: how it
+        compares with others; `wrong`: what is wrong with the run; `unequal`: methods that kept more
+        or fewer tokens than asked for.
+    """
+    best = [fmt.Html("Methods are not ranked, because too few replies could be read.")]
+    differences = []
+    if are_ranked(cells):
+        best = [_best("", cell) for cell in cells if cell.is_baseline and cell.headline][:1]
+        for where, level in _levels(cells).items():
+            first, *others = sorted(level, key=lambda at: -_value(cells[at]))
+            best.append(_best(f"{where} of the tokens: ", cells[first]))
+            found = _compared(cells, first, others[:1] if answers else [], answers, controlled)
+            differences += [fmt.Html(f"{fmt.escaped(where)}: {found}")] if found else []
+    unequal = [
+        cell.series
+        for cell in cells
+        if cell.equivalent_retention is not None
+        and abs(cell.equivalent_retention / cell.retention_requested - 1) > _OFF
+    ]
+    return {
+        "best": best,
+        "differences": [*differences, *map(fmt.escaped, _detectable(cells))],
+        "wrong": [fmt.escaped(text) for text in [*_faults(summary), *notes]],
+        "unequal": [fmt.escaped(name) for name in dict.fromkeys(unequal)],
+    }
+
+
+def _levels(cells: Sequence[CellSummary]) -> dict[str, list[int]]:
+    """Indices of methods by benchmark and requested share; of controls if there is no method."""
+    found: dict[str, list[int]] = {}
+    parts = shared_parts(cells)
+    pruned = [at for at, cell in enumerate(cells) if cell.headline and not cell.is_baseline]
+    methods = [at for at in pruned if cells[at].method not in CONTROLS]
+    for at in sorted(methods or pruned, key=lambda at: cells[at].retention_requested):
+        where = f"{parts[at]}, " if parts[at] else ""
+        found.setdefault(f"{where}{100 * cells[at].retention_requested:g} %", []).append(at)
+    return found
+
+
+def _value(cell: CellSummary) -> float:
+    return cell.headline.value if cell.headline else 0.0
+
+
+def _best(where: str, cell: CellSummary) -> fmt.Html:
+    """A cell with its score and its cost."""
+    what = "% right" if cell.metric == ACCURACY.name else f"% {metric_title(cell)}"
+    name = cell.series if where else f"All tokens ({cell.series})"
+    costs = [f"{fmt.percent(cell.equivalent_retention)} % kept"] if where else []
+    if cell.first_token_ms is not None:
+        costs.append(f"{fmt.milliseconds(cell.first_token_ms)} ms to the first token")
+    figures = ", ".join([f"{fmt.percent(_value(cell))} {what}", *costs])
+    return fmt.Html(f"{fmt.escaped(where)}<b>{fmt.escaped(name)}</b>, {fmt.escaped(figures)}")
+
+
+def _compared(
+    cells: Sequence[CellSummary],
+    first: int,
+    others: Sequence[int],
+    answers: Answers | None,
+    controlled: Sequence[ControlledRetention],
+) -> str:
+    """How a cell compares with the next method, with the best control and with `full`."""
+    found: list[tuple[Comparison, float, str]] = []
+    for other in others:
+        versus = compare_answers(answers(first), answers(other)) if answers else None
+        if versus:
+            found.append((versus, versus.p_value, cells[other].series))
+    for level in controlled:
+        for method in level.methods:
+            if method.cell is cells[first] and method.versus and method.p_value is not None:
+                name = f"{level.control.series}, the best control"
+                found.append((method.versus, method.p_value, name))
+    full = cells[first].versus_full
+    if full and full.paired:
+        found.append((full.paired, full.paired.p_value, "full"))
+    adjusted = holm_adjusted([p_value for _, p_value, _ in found])
+    shown, open_ = (
+        [
+            _ahead(versus, name)
+            for (versus, _, name), p in zip(found, adjusted, strict=True)
+            if (p < LEVEL) is wanted
+        ]
+        for wanted in (True, False)
+    )
+    name = f"<b>{fmt.escaped(cells[first].series)}</b>"
+    parts = [f"{name} is {'; '.join(shown)} (significant after Holm's correction)"] if shown else []
+    parts += [f"no difference shown: {name} is {'; '.join(open_)}"] if open_ else []
+    return "; ".join(parts)
+
+
+def _ahead(versus: Comparison, other: str) -> fmt.Html:
+    """A difference in words."""
+    size = fmt.points(abs(versus.difference)).lstrip("+")
+    which = "ahead of" if versus.difference > 0 else "behind"
+    text = f"{size} points {which} {other}" if versus.difference else f"equal to {other}"
+    return fmt.escaped(text)
+
+
+def _faults(summary: RunSummary) -> list[str]:
+    counts = summary.counts
+    found = [summary.note] if summary.note else []
+    if counts.num_failed:
+        found.append(
+            f"{counts.num_failed:,} answers failed, about {counts.num_failed_clips:,} of "
+            f"{counts.num_clips:,} clips, and count as wrong."
+        )
+    if counts.num_damaged:
+        found.append(f"Answers about damaged clips: {counts.num_damaged:,}.")
+    return found
+
+
+def _detectable(cells: Sequence[CellSummary]) -> list[str]:
+    """A sentence about the smallest loss that the comparisons with `full` can show."""
+    pairs = [cell.versus_full.paired for cell in cells if cell.versus_full]
+    known = [one for one in pairs if one and one.detectable_difference]
+    if not known:
+        return []
+    typical = median(one.detectable_difference or 0 for one in known)
+    return [
+        f"{max(one.num_questions for one in known):,} questions about "
+        f"{max(one.num_clips for one in known):,} clips: a loss of less than about "
+        f"{fmt.percent(typical, 0)} points can go unseen."
+    ]

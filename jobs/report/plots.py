@@ -7,21 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import cast
+
+import pandas as pd
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
 from jobs.report.charts import Axis, Panel, axis_around, symbol
 from jobs.report.tables.cells import labels, tables_of_cells
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
-from jobs.results.comparisons import Family, GroupDifference, families_of
+from jobs.results.comparisons import differences_by_group
 from jobs.results.quantities import are_ranked
 from jobs.results.replicates import ReplicatedCell
 from tango_core.compressors import CONTROLS
-from tango_core.metrics import Comparison
+from tango_core.metrics.comparison import LEVEL
 
 # Maximum number of rows of a panel of differences; the values with most questions are drawn.
 MOST_VALUES = 40
 _LONGEST_VALUE = 18
+# Columns of a difference that a mark shows.
+_MARKED = (
+    *("value", "difference", "difference_low", "difference_high", "too_few_clips"),
+    *("shape", "hollow"),
+)
 
 
 @dataclass(frozen=True)
@@ -247,84 +255,79 @@ def _rows_panel(
 
 def draw_forests(cells: Sequence[CellSummary]) -> list[Plot]:
     """Draw differences to `full`: one figure per benchmark and group with several values."""
-    several = len({cell.benchmark for cell in cells}) > 1
+    headlines = {cell.benchmark: cell.metric for cell in cells}
     drawn: dict[str, Plot] = {}
-    for family in families_of(cells):
-        headline = family.metric == family.members[0].cell.metric
-        if not headline or len({member.value for member in family.members}) < 2:
+    families = differences_by_group(cells).groupby(["benchmark", "metric", "group"], sort=False)
+    for key, family in families:
+        benchmark, metric, group = map(str, cast("tuple[str, str, str]", key))
+        if metric != headlines[benchmark] or family["value"].nunique() < 2:
             continue
-        where = f"{family.benchmark}: " if several else ""
-        stem = re.sub("[^a-z0-9]+", "_", f"{where}{family.group}".lower()).strip("_")[:80]
+        where = f"{benchmark}: " if len(headlines) > 1 else ""
+        stem = re.sub("[^a-z0-9]+", "_", f"{where}{group}".lower()).strip("_")[:80]
         name = f"differences_by_{stem}"
         while name in drawn:
             name += "_2"
-        drawn[name] = Plot(name, f"{where}{caption_of(family)}", forest_panels(family, cells))
+        own = [cell for cell in cells if cell.benchmark == benchmark]
+        drawn[name] = Plot(name, f"{where}{caption_of(family)}", forest_panels(family, own))
     return list(drawn.values())
 
 
-def caption_of(family: Family) -> str:
+def caption_of(family: pd.DataFrame) -> str:
     """Caption with the number of comparisons and of those significant after Holm's correction."""
-    number, surviving = len(family.members), family.num_surviving
-    drawn, every = len(values_of(family)), len({member.value for member in family.members})
+    surviving = (family["p_value_holm"] < LEVEL).sum()
+    drawn, every = len(values_of(family)), family["value"].nunique()
     cut = f"; the {drawn} values with most questions of {every}" if drawn < every else ""
     return (
-        f"{family.group}: {number:,} comparisons, {surviving:,} significant after Holm's "
-        f"correction (filled){cut}"
+        f"{family['group'].iloc[0]}: {len(family):,} comparisons, {surviving:,} significant after "
+        f"Holm's correction (filled){cut}"
     )
 
 
-def values_of(family: Family) -> dict[str, int]:
+def values_of(family: pd.DataFrame) -> dict[str, int]:
     """The drawn values in alphabetical order, with their numbers of questions."""
-    counts: dict[str, int] = {}
-    for member in family.members:
-        counts[member.value] = max(counts.get(member.value, 0), member.paired.num_questions)
-    most = sorted(counts, key=lambda value: -counts[value])[:MOST_VALUES]
-    return {value: counts[value] for value in sorted(most)}
+    counts = family.groupby("value")["num_questions"].max()
+    most = counts.sort_values(ascending=False, kind="stable").head(MOST_VALUES)
+    return {str(value): int(count) for value, count in most.sort_index().items()}
 
 
-def forest_panels(family: Family, cells: Sequence[CellSummary]) -> list[fmt.Html]:
+def forest_panels(family: pd.DataFrame, cells: Sequence[CellSummary]) -> list[fmt.Html]:
     """Paired differences with 95 % intervals, a panel per series, one colour per retention.
 
     Filled points are significant after Holm's correction over the family; dotted intervals are
     based on too few clips and are conservative bounds. Diamonds are the differences over all
     questions, which are not part of the family. All panels have the same scale, and intervals may
     extend beyond it.
+
+    Args:
+        family: Rows of `differences_by_group` that are corrected together.
+        cells: All cells of the benchmark.
     """
     values = values_of(family)
-    retentions = sorted({member.cell.retention_requested for member in family.members})
+    retentions = sorted(family["retention"].unique())
     # The scale includes 0, all differences, and all intervals but those of too few clips.
-    paired = [member.paired for member in family.members]
-    ends = [0.0, *(100 * one.difference for one in paired)]
-    ends += [100 * end for one in paired if not one.too_few_clips for end in (one.low, one.high)]
-    x = axis_around(ends, f"{metric_title(family.members[0].cell, family.metric)}: points vs full")
+    sure = family[~family["too_few_clips"].astype(bool)]
+    ends = pd.concat([family["difference"], sure["difference_low"], sure["difference_high"]])
+    title = f"{metric_title(cells[0], family['metric'].iloc[0])}: points vs full"
+    x = axis_around([0.0, *(100 * ends)], title)
     counted = [f"{fmt.shortened(value, _LONGEST_VALUE)} {n:,}" for value, n in values.items()]
     rows = {value: at for at, value in enumerate([*values, "all"])}
-
-    def mark(
-        cell: CellSummary, row: int, value: str, one: Comparison, shape: int, hollow: bool
-    ) -> _Mark:
-        at = retentions.index(cell.retention_requested)
-        name = f"{cell.name}, {value}: {fmt.points(one.difference)}"
-        figures = 100 * one.difference, 100 * one.low, 100 * one.high
-        height = row + (at + 1) / (len(retentions) + 1)
-        return _Mark(height, *figures, at, name, one.too_few_clips, shape, hollow)
-
-    panels: dict[str, list[GroupDifference]] = {}
-    named = _series_of([member.cell for member in family.members], cells)
-    for name, member in zip(named, family.members, strict=True):
-        panels.setdefault(name, []).append(member)
-    drawn = []
-    for name, members in panels.items():
-        marks = [
-            mark(one.cell, rows[one.value], one.value, one.paired, 0, not one.survives)
-            for one in members
-            if one.value in values
-        ]
-        for cell in {member.cell.name: member.cell for member in members}.values():
-            if cell.versus_full and cell.versus_full.paired:
-                whole = cell.versus_full.paired
-                marks.append(mark(cell, len(values), "all", whole, charts.DIAMOND, False))
-        drawn.append(_rows_panel(name, [*counted, "all"], marks, x, 0))
+    panels: dict[str, list[_Mark]] = {}
+    for name, cell in zip(_series_of(cells, cells), cells, strict=True):
+        own = family[(family["run_id"] == cell.run_id) & (family["cell"] == cell.name)]
+        if own.empty or cell.versus_full is None or cell.versus_full.paired is None:
+            continue
+        at, whole = retentions.index(cell.retention_requested), cell.versus_full.paired
+        shown = own[own["value"].isin(list(values))].assign(shape=0)
+        marks = shown.assign(hollow=shown["p_value_holm"] >= LEVEL)[list(_MARKED)]
+        points = [tuple(row) for row in marks.to_numpy().tolist()]
+        figures = (whole.difference, whole.low, whole.high, whole.too_few_clips)
+        points.append(("all", *figures, charts.DIAMOND, False))
+        for value, difference, low, high, few, shape, hollow in points:
+            row = rows[value] + (at + 1) / (len(retentions) + 1)
+            text = f"{cell.name}, {value}: {fmt.points(difference)}"
+            place = (row, 100 * difference, 100 * low, 100 * high, at, text)
+            panels.setdefault(name, []).append(_Mark(*place, few, shape, hollow))
+    drawn = [_rows_panel(name, [*counted, "all"], own, x, 0) for name, own in panels.items()]
     entries = [(symbol(at, shape=0), f"{100 * share:g} %") for at, share in enumerate(retentions)]
     entries += [
         (symbol(0, shape=0, hollow=True), "not significant after Holm's correction"),

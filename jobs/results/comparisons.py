@@ -24,73 +24,43 @@ from tango_core.compressors import CONTROLS
 from tango_core.metrics import ACCURACY, Comparison, compare_paired
 from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
-
-@dataclass(frozen=True)
-class GroupDifference:
-    """One cell against all tokens, on the questions with one value of a group.
-
-    Attributes:
-        cell: The cell.
-        value: Of the group.
-        paired: The difference, with whole clips as units.
-        p_value: That of `paired`, corrected for all differences of the family (Holm).
-    """
-
-    cell: CellSummary
-    value: str
-    paired: Comparison
-    p_value: float
-
-    @property
-    def survives(self) -> bool:
-        """Whether the corrected p value is below 0.05."""
-        return self.p_value < LEVEL
+_FIGURES = ("num_questions", "num_clips", "num_gained", "num_lost", "difference")
 
 
-@dataclass(frozen=True)
-class Family:
-    """All differences to all tokens in one metric of one benchmark, by the values of one group.
+def differences_by_group(cells: Sequence[CellSummary]) -> pd.DataFrame:
+    """Every difference to `full` on the questions with one value of a group, the headline first.
 
-    They are looked at together, so their p values are corrected together.
-
-    Attributes:
-        benchmark: Entry of `BENCHMARKS`.
-        metric: Name of the metric.
-        group: Name of the group.
-        members: In the order of the cells, then of the values.
-    """
-
-    benchmark: str
-    metric: str
-    group: str
-    members: tuple[GroupDifference, ...]
-
-    @property
-    def num_surviving(self) -> int:
-        """How many differences survive the correction."""
-        return sum(member.survives for member in self.members)
-
-
-def families_of(cells: Sequence[CellSummary]) -> list[Family]:
-    """Every benchmark's differences by every group, the headline first.
+    Differences of one benchmark, metric and group are looked at together, so their p values are
+    corrected together: `p_value_holm`, for `num_comparisons`.
 
     Args:
-        cells: Of one run or of several; those without a comparison with all tokens are left out.
+        cells: Cells of one run or of several; those without a comparison are left out.
+
+    Returns:
+        A row per difference, with the columns of `differences_by_group.csv`; those that are
+        corrected together follow each other, in the order of the cells, then of the values.
     """
-    found: dict[tuple[str, str, str], list[tuple[CellSummary, str, Comparison]]] = {}
+    rows = []
     for cell in cells:
         by_metric = cell.versus_full.by_group if cell.versus_full else {}
         for metric in sorted(by_metric, key=lambda name: name != cell.metric):
             for group, values in by_metric[metric].items():
-                members = found.setdefault((cell.benchmark, metric, group), [])
-                members += [(cell, value, paired) for value, paired in values.items()]
-    families = []
-    for (benchmark, metric, group), members in found.items():
-        adjusted = holm_adjusted([paired.p_value for _, _, paired in members])
-        rows = zip(members, adjusted, strict=True)
-        own = tuple(GroupDifference(*member, p) for member, p in rows)
-        families.append(Family(benchmark, metric, group, own))
-    return families
+                for value, paired in values.items():
+                    names = (cell.run_id, cell.model, cell.benchmark, cell.name, cell.method)
+                    places = (cell.retention_requested, metric, group, value)
+                    figures = (getattr(paired, name) for name in _FIGURES)
+                    ends = (paired.low, paired.high, paired.too_few_clips, paired.p_value)
+                    rows.append((*names, *places, *figures, *ends))
+    header = [
+        *("run_id", "model", "benchmark", "cell", "method", "retention", "metric", "group"),
+        *("value", *_FIGURES, "difference_low", "difference_high", "too_few_clips", "p_value"),
+    ]
+    found = pd.DataFrame(rows, columns=header)
+    families = found.groupby(["benchmark", "metric", "group"], sort=False)
+    found["num_comparisons"] = families["p_value"].transform("size")
+    adjusted = families["p_value"].transform(lambda values: holm_adjusted(list(values)))
+    found["p_value_holm"] = adjusted
+    return found.iloc[families.ngroup().argsort(kind="stable")]
 
 
 # Shares of tokens that differ by less than this part of the control's are called equal.

@@ -175,25 +175,34 @@ class Measurements:
             if len(own := self._unread[cell]) < _NUM_EXAMPLES:
                 own[" ".join(str(text or "").split())[:_EXAMPLE_LENGTH]] = None
 
-    def totals(self, cell: Cell | None, *, reads_question: bool = False) -> dict[str, Any]:
-        """Fields of the summary of a cell; `None` for all cells together.
+    def totals(
+        self, cell: Cell | None, *, reads_question: bool, peak_gib: float | None
+    ) -> dict[str, Any]:
+        """Cache, memory and latencies of a cell; `None` for all cells together.
 
-        Tokens are summed over the clips that were encoded; `tokens_with_newlines` is `None` where
-        an answer does not say, as in runs of earlier versions. The memory is the largest of a clip.
+        The memory is the largest of a clip, or `peak_gib` if no answer states any.
         """
         cells = self._numbers(cell)
         peaks = [self._peaks[one] for one in cells if one in self._peaks]
-        found: dict[str, Any] = {name: int(self._total(name, cells)) for name in _TOKENS}
-        if self._count("tokens_with_newlines", cells) != self._count("tokens_total", cells):
-            found["tokens_with_newlines"] = None
         hits, misses = (int(self._total(name, cells)) for name in ("hit", "miss"))
         return {
-            **found,
             "cache": quantities.CacheCounts(hits, misses),
-            "peak_gib": max((peak for peak, _ in peaks), default=None),
+            "peak_gib": max((peak for peak, _ in peaks), default=peak_gib),
             "peak_of": peaks[0][1] if peaks else None,
             "latency_ms": self._latencies(cells, cell is None, reads_question),
         }
+
+    def tokens(self, cell: Cell) -> dict[str, Any]:
+        """Tokens of a cell, summed over the clips that were encoded.
+
+        `tokens_with_newlines` is `None` where an answer does not say, as in runs of earlier
+        versions.
+        """
+        cells = self._numbers(cell)
+        found: dict[str, Any] = {name: int(self._total(name, cells)) for name in _TOKENS}
+        if self._count("tokens_with_newlines", cells) != self._count("tokens_total", cells):
+            found["tokens_with_newlines"] = None
+        return found
 
     def _numbers(self, cell: Cell | None) -> list[int]:
         """Numbers of a cell, or of all."""

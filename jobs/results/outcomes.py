@@ -21,7 +21,6 @@ from jobs.results.answer_columns import (
     RIGHT,
     SCORED,
     AnswerColumns,
-    Keys,
     Mask,
     Values,
     question_keys,
@@ -40,13 +39,7 @@ Bits = npt.NDArray[np.uint8]
 
 # Values of groups that some questions have in common, one per group.
 _Value = tuple[str, ...]
-_ASKED = {
-    "clip": "int32",
-    "group": "int32",
-    "key": "uint64",
-    "prompts": "uint64",
-    "frames": "uint64",
-}
+_ASKED = {"clip": "int32", "group": "int32", "key": "uint64"}
 
 
 class Outcomes:
@@ -95,8 +88,6 @@ class Outcomes:
             "clip": answers.clips[first] + self.num_clips,
             "group": self._codes_of_groups(answers)[first],
             "key": unique_keys,
-            "prompts": _digests(answers, "prompt_digest", numbers),
-            "frames": _digests(answers, "frames_digest", numbers),
         }
         self._questions.append(pd.DataFrame(asked).astype(_ASKED))
         index = (numbers + self.num_questions).astype(np.int32)
@@ -120,7 +111,7 @@ class Outcomes:
 
     @cached_property
     def asked(self) -> pd.DataFrame:
-        """A row per question: `clip`, `group`, `key`, digests of `prompts` and `frames` (or 0)."""
+        """A row per question: numbers of its `clip` and set of groups (`group`), and its `key`."""
         none = pd.DataFrame({name: np.empty(0, kind) for name, kind in _ASKED.items()})
         return pd.concat([none, *self._questions], ignore_index=True)
 
@@ -302,16 +293,6 @@ class _ByValue:
 def _one_key(found: Mapping[_Value, Any]) -> dict[str, Any]:
     """The same by the values of one group, in alphabetical order."""
     return {value: found[(value,)] for (value,) in sorted(found)}
-
-
-def _digests(answers: AnswerColumns, name: str, questions: Codes) -> Keys:
-    """(q,) the first text of every question in a column as a 64-bit digest; 0 if there is none."""
-    codes, texts = answers.texts(name)
-    rows = (codes >= 0).nonzero()[0]
-    asked, first = np.unique(questions[rows], return_index=True)
-    found = np.zeros(int(questions.max(initial=-1)) + 1, np.uint64)
-    found[asked] = pd.util.hash_array(np.array(texts, dtype=object))[codes[rows[first]]]
-    return found
 
 
 def compare_cells(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -27,7 +26,7 @@ from jobs.results.answer_columns import (
 from jobs.results.cell_summary import BASELINE, CellSummary, RunSummary, main_cell
 from jobs.results.facts import CellFacts, JobFacts, resumed_as
 from jobs.results.measurements import Measurements, failures_of, first_token_ms
-from jobs.results.outcomes import Bits, Outcomes, compare_cells
+from jobs.results.outcomes import Outcomes, compare_cells
 from jobs.results.quantities import QuestionCounts
 from pipeline.clips import FAILED
 from pipeline.progress.parts import AnswerParts
@@ -61,31 +60,22 @@ def summarize_reduced(reduction: Reduction, facts: JobFacts) -> RunSummary:
         evaluate` made, the totals are those of the method, without the cell of all tokens.
     """
     cells = tuple(_summarize_cell(reduction, cell, facts) for cell in facts.cells)
-    measured, counts = reduction.measurements, _run_counts(reduction)
+    measured, every = reduction.measurements, reduction.outcomes.values()
+    counts = QuestionCounts.total([QuestionCounts(), *(_counts(one, one.cells) for one in every)])
+    of_facts = ("run_id", "kind", "model", "mode", "note", "skipped", "work")
     reading = any(cell.reads_question for cell in facts.cells)
-    total = measured.totals(None, reads_question=reading)
-    about: RunSummary | CellSummary | None = main_cell(cells, facts.kind)
-    whole = RunSummary(
-        run_id=facts.run_id,
-        kind=facts.kind,
-        model=facts.model,
-        mode=facts.mode,
-        note=facts.note,
-        skipped=facts.skipped,
-        counts=counts,
-        latency_ms=total["latency_ms"],
-        cache=total["cache"],
+    totals = measured.totals(None, reads_question=reading, peak_gib=facts.peak_gib)
+    about: CellSummary | None = main_cell(cells, facts.kind)
+    if about is not None and len(cells) > 1:
+        totals |= {name: getattr(about, name) for name in totals}
+    return RunSummary(
+        **{name: getattr(facts, name) for name in of_facts},
+        **totals,
+        counts=about.counts if about else counts,
         throughput=measured.throughput(None, counts, facts.wall_s),
-        work=facts.work,
-        peak_gib=facts.peak_gib if total["peak_gib"] is None else total["peak_gib"],
-        peak_of=total["peak_of"],
         failures=failures_of([measured]),
         cells=cells,
     )
-    if about is None or len(cells) == 1:
-        return whole
-    of_cell = ("counts", "cache", "latency_ms", "peak_gib", "peak_of")
-    return replace(whole, **{name: getattr(about, name) for name in of_cell})
 
 
 def failed_rows(answers: pd.DataFrame) -> pd.DataFrame:
@@ -104,14 +94,13 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     outcomes = reduction.outcomes.get(cell.benchmark) or Outcomes(cell.benchmark)
     key = (cell.benchmark, cell.name)
     measured, headline = reduction.measurements, outcomes.metrics[0]
-    totals = measured.totals(key, reads_question=cell.reads_question)
-    if totals["peak_gib"] is None:
-        totals["peak_gib"] = facts.peak_gib
+    totals = measured.totals(key, reads_question=cell.reads_question, peak_gib=facts.peak_gib)
+    tokens = measured.tokens(key)
     counted = {metric: outcomes.count(metric, cell.name) for metric in outcomes.metrics}
     estimates = {metric.name: outcomes.estimate(metric, own) for metric, own in counted.items()}
     scores_by = {metric.name: outcomes.by_group(metric, own) for metric, own in counted.items()}
-    total, newlines = totals["tokens_total"], totals["tokens_with_newlines"]
-    actual = totals["tokens_kept"] / total if total else None
+    total, newlines = tokens["tokens_total"], tokens["tokens_with_newlines"]
+    actual = (tokens["tokens_kept"] or 0) / total if total else None
     full = [c.name for c in facts.cells if (c.benchmark, c.method) == (cell.benchmark, BASELINE)]
     versus_full = None
     if full and full[-1] in outcomes.cells and cell.method != BASELINE:
@@ -129,6 +118,7 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         **{name: getattr(cell, name) for name in of_cell},
         **{name: getattr(facts, name) for name in of_run},
         **totals,
+        **tokens,
         options=dict(cell.options),
         metric=headline.name,
         scores={name: one for name, one in estimates.items() if one is not None},
@@ -137,7 +127,7 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
         harness=outcomes.harness_value(cell.name, cell.protocol),
         scores_by=scores_by,
         cross=outcomes.cross(headline, counted[headline]),
-        counts=_counts(bits, outcomes),
+        counts=_counts(outcomes, [cell.name]),
         readings=measured.readings(key),
         retention_requested=cell.retention,
         retention_actual=actual,
@@ -154,37 +144,24 @@ def _summarize_cell(reduction: Reduction, cell: CellFacts, facts: JobFacts) -> C
     )
 
 
-def _counts(bits: Bits, outcomes: Outcomes) -> QuestionCounts:
-    """Questions of a cell by outcome."""
+def _counts(outcomes: Outcomes, cells: Sequence[str]) -> QuestionCounts:
+    """Answers of some cells of a benchmark by outcome; clips and different questions once."""
+    every = np.array([np.zeros(outcomes.num_questions, np.uint8), *map(outcomes.bits, cells)])
+    any_cell = np.bitwise_or.reduce(every, axis=0)
 
-    def count(bit: int) -> int:
-        return int(((bits & bit) > 0).sum())
+    def answers(bit: int) -> int:
+        return int(((every & bit) > 0).sum())
 
+    def clips(bit: int) -> int:
+        return int(outcomes.asked["clip"][(any_cell & bit) > 0].nunique())
+
+    outcomes_of = {"num_questions": PRESENT, "num_scored": SCORED, "num_answered": OK}
+    outcomes_of |= {"num_unparsed": UNPARSED, "num_failed": FAILED_BIT, "num_damaged": DAMAGED_BIT}
     return QuestionCounts(
-        num_questions=count(PRESENT),
-        num_scored=count(SCORED),
-        num_answered=count(OK),
-        num_unparsed=count(UNPARSED),
-        num_failed=count(FAILED_BIT),
-        num_clips=outcomes.asked["clip"][bits > 0].nunique(),
-        num_failed_clips=outcomes.asked["clip"][(bits & FAILED_BIT) > 0].nunique(),
-        num_damaged=count(DAMAGED_BIT),
-        num_different=count(PRESENT),
-    )
-
-
-def _run_counts(reduction: Reduction) -> QuestionCounts:
-    """Answers of all cells by outcome; clips and different questions once."""
-    every = reduction.outcomes.values()
-    parts = [_counts(one.bits(cell), one) for one in every for cell in one.cells]
-    failed = [np.any([one.bits(cell) & FAILED_BIT for cell in one.cells], 0) for one in every]
-    return replace(
-        QuestionCounts.total([QuestionCounts(), *parts]),
-        num_clips=sum(one.num_clips for one in every),
-        num_failed_clips=sum(
-            one.asked["clip"][lost].nunique() for one, lost in zip(every, failed, strict=True)
-        ),
-        num_different=sum(one.num_questions for one in every),
+        **{name: answers(bit) for name, bit in outcomes_of.items()},
+        num_clips=clips(PRESENT),
+        num_failed_clips=clips(FAILED_BIT),
+        num_different=int((any_cell > 0).sum()),
     )
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Literal
 
-from jobs.report.compare import compared_runs
+from jobs.report.compare import On, compared_runs
 from jobs.report.formatting import DASH, Table, latex_notes, markdown_notes, shortened
-from jobs.report.notes import On
 from jobs.report.replicates import report_replicates
 from jobs.report.tables.cells import cells_csv, cells_table, render_table
-from jobs.results.cell_summary import RunSummary, parse_summary
+from jobs.results.cell_summary import CellSummary, RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.runs.found import FoundRun, RunState, find_run, find_runs, state_of
@@ -27,6 +28,7 @@ _HEADER = ("run", "recipe", "model", "benchmark", "cells", "state", "score %", "
 _RIGHT = {"cells", "score %", "size", "age"}
 _SHRINK = {"run", "recipe", "model", "bench"}
 _STAMP = len("20261122-220526")
+_TIME = re.compile(r"\d{8}-\d{6}")
 _AT_ONCE = 8
 # Runs without a known start come first.
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
@@ -197,15 +199,24 @@ def compared(
         found = compared_runs(folders, baselines=baselines, on=on)
     if format_ == "csv":
         return cells_csv(found.cells).rstrip("\n")
-    table = cells_table(found.cells, brief=True)
+    cells = _with_short_names(found.cells)
+    table = cells_table(cells, brief=True)
     if format_ == "latex":
         return "\n".join([table.latex(), *latex_notes(found.notes)])
     if format_ == "markdown":
         return "\n\n".join([table.markdown(), *markdown_notes(found.notes)])
-    lines = [render_table(found.cells, max_width)]
+    lines = [render_table(cells, max_width)]
     for note in found.notes:
         lines += ["", *textwrap.wrap(note, max_width or 100)]
     return "\n".join(lines)
+
+
+def _with_short_names(cells: Sequence[CellSummary]) -> Sequence[CellSummary]:
+    """The cells with runs named by the time at their beginning, if that is unambiguous."""
+    names = {cell.run_id: cell.run_id[:_STAMP] for cell in cells}
+    if len(set(names.values())) < len(names) or not all(map(_TIME.fullmatch, names.values())):
+        return cells
+    return [replace(cell, run_id=names[cell.run_id]) for cell in cells]
 
 
 def replicated(

@@ -12,7 +12,7 @@ from jobs.report import formatting as fmt
 from jobs.report.tables.cells import labels
 from jobs.results.answer_columns import OK, AnswerColumns, read_groups
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
-from jobs.results.comparisons import families_of
+from jobs.results.comparisons import differences_by_group
 from jobs.results.quantities import Comparison
 from tango_core.benchmarks import facts_of
 from tango_core.errors import InputError
@@ -22,8 +22,6 @@ from tango_core.metrics import ACCURACY, Estimate
 Groups = tuple[tuple[str, str], ...]
 # Metric of a cell, groups that all questions have, and a further group.
 _Part = tuple[str, Groups, str]
-# Shows the score of a cell on the questions of some groups.
-Shown = Callable[[CellSummary, Groups, Estimate | None], str]
 
 
 def _parts(cell: CellSummary) -> dict[_Part, Mapping[str, Estimate]]:
@@ -39,7 +37,7 @@ def _parts(cell: CellSummary) -> dict[_Part, Mapping[str, Estimate]]:
 
 def breakdowns(
     cells: Sequence[CellSummary],
-    shown: Shown = lambda cell, groups, one: fmt.estimate_percent(one),
+    shown: Callable[[Estimate | None], str] = fmt.estimate_percent,
     head: Callable[[str, int], str] = lambda value, count: f"{value} ({count})",
 ) -> list[tuple[str, fmt.Table]]:
     """Title and table per benchmark, metric and group: a row per cell, a column per value.
@@ -69,11 +67,8 @@ def breakdowns(
             name = name if alone else f"{name}, {metric_title(own[0], metric)}"
             header = ["cell", *(head(value, count) for value, count in counts.items())]
             rows = [
-                [
-                    label,
-                    *(shown(cell, (*outer, (group, value)), one.get(value)) for value in counts),
-                ]
-                for label, cell, one in zip(labels(own), own, estimates, strict=True)
+                [label, *(shown(one.get(value)) for value in counts)]
+                for label, one in zip(labels(own), estimates, strict=True)
             ]
             if mean := _mean_name(own[0], part):
                 header.append(head(mean, max(cell.counts.num_scored for cell in own)))
@@ -94,8 +89,10 @@ def breakdown_files(cells: Sequence[CellSummary]) -> dict[str, str]:
     files = {"breakdowns.md": "\n\n".join(texts), "breakdowns.csv": breakdowns_csv(cells)}
     if any(len(cell.scores) > 1 for cell in cells):
         files |= {"scores.md": all_scores(cells).markdown(), "scores.csv": scores_csv(cells)}
-    if differences := differences_csv(cells):
-        files["differences_by_group.csv"] = differences
+    differences = differences_by_group(cells)
+    if len(differences):
+        table = fmt.Table(list(differences.columns), differences.astype(object).to_numpy().tolist())
+        files["differences_by_group.csv"] = table.csv()
     return files
 
 
@@ -134,35 +131,6 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
 
 def _figures(estimate: Estimate) -> tuple[float | None, ...]:
     return estimate.num_questions, estimate.value, estimate.low, estimate.high
-
-
-def differences_csv(cells: Sequence[CellSummary]) -> str:
-    """All differences by group as CSV, unrounded, as shares.
-
-    `p_value_holm` is corrected for the `num_comparisons` of the row's benchmark, metric and group.
-    An interval with `too_few_clips` is a conservative bound.
-    """
-    figures = ("num_questions", "num_clips", "num_gained", "num_lost", "difference")
-    rows = [
-        {
-            **_place_of(member.cell),
-            "method": member.cell.method,
-            "retention": member.cell.retention_requested,
-            "metric": family.metric,
-            "group": family.group,
-            "value": member.value,
-            **{name: getattr(member.paired, name) for name in figures},
-            "difference_low": member.paired.low,
-            "difference_high": member.paired.high,
-            "too_few_clips": member.paired.too_few_clips,
-            "p_value": member.paired.p_value,
-            "num_comparisons": len(family.members),
-            "p_value_holm": member.p_value,
-        }
-        for family in families_of(cells)
-        for member in family.members
-    ]
-    return fmt.Table.of(rows).csv() if rows else ""
 
 
 def all_scores(cells: Sequence[CellSummary]) -> fmt.Table:

@@ -221,32 +221,37 @@ def _difference(versus: Comparison | None) -> str:
     return f"{fmt.difference_with_interval(versus)}, p{p}, detectable {fmt.detectable(versus)}"
 
 
-_STAGES = ("vision", "segment", "select", "merge", "compress", "prefill", "first_token", "decode")
-
-
 def render_profile(cells: Sequence[CellSummary]) -> str:
-    """Plain text for a terminal: one row of medians and one of 90th percentiles per cell.
+    """Plain text for a terminal: times of cells that were measured in profile mode."""
+    stages = ("vision", "compress", "prefill", "first_token", "decode")
+    title = "Median milliseconds, 90th percentile in brackets; speed-up against full:"
+    return "\n".join([title, *latency_table(cells, stages).plain(rule=True)])
+
+
+def latency_table(cells: Sequence[CellSummary], stages: Sequence[str] = ()) -> fmt.Table:
+    """Median of some stages in ms, the 90th percentile in brackets, and speed-ups.
 
     Args:
-        cells: Cells measured in profile mode.
+        cells: One row each.
+        stages: Stages; empty for all that were measured.
     """
-    header = ["ms: p50, p90", *(one.replace("_", " ") for one in _STAGES), "speed-up", "GiB"]
+    stages = stages or list(dict.fromkeys(stage for cell in cells for stage in cell.latency_ms))
     rows = []
-    for name, cell in zip(labels(cells), cells, strict=True):
-        stats = [cell.latency_ms.get(stage) for stage in _STAGES]
-        medians, upper = (
-            [fmt.milliseconds(getattr(s, at, None)) for s in stats] for at in ("p50", "p90")
-        )
-        speed_up = fmt.times(cell.versus_full.first_token_speedup if cell.versus_full else None)
-        peak = fmt.DASH if cell.peak_gib is None else f"{cell.peak_gib:.3g}"
-        rows += [[name, *medians, speed_up, peak], ["", *upper, "", ""]]
-    owners = {cell.peak_of for cell in cells if cell.peak_of}
-    notes = [
-        "segment, select and merge are steps of compress. First token: vision, compress, prefill",
-        "and output projection; speed-up: full's median over this one's.",
-        *(f"GiB: peak memory of the {owner}." for owner in sorted(owners)),
-    ]
-    return "\n".join([*fmt.Table(header, rows).plain(rule=True), *notes])
+    for label, cell in zip(labels(cells), cells, strict=True):
+        row = {"cell": label}
+        for stage in stages:
+            time = cell.latency_ms.get(stage)
+            ninth = f" ({fmt.milliseconds(time.p90)})" if time else ""
+            median = fmt.milliseconds(cell.p50(stage))
+            row[stage.replace("_", " ")] = f"{median}{ninth}"
+        versus = cell.versus_full
+        row["TTFT speed-up"] = fmt.times(versus.ttft_speedup if versus else None)
+        row["first token speed-up"] = fmt.times(versus.first_token_speedup if versus else None)
+        rows.append(row)
+    table = fmt.Table.of(rows)
+    if any(cell.versus_full and cell.versus_full.first_token_speedup for cell in cells):
+        return table
+    return table.without("TTFT speed-up").without("first token speed-up")
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:

@@ -40,13 +40,6 @@ def test_a_sentence_per_retention_names_who_beats_the_best_control(tmp_path):
     assert "where the control fails" in table
 
 
-def test_a_run_without_controls_says_nothing_about_them(tmp_path):
-    run = _run(tmp_path / "run", [CELLS[0], CELLS[3]], {})
-    page = report_runs([run], tmp_path / "out")
-    assert "control" not in Page(page.read_text()).words
-    assert not (tmp_path / "out" / "controls.md").exists()
-
-
 def test_a_run_of_a_smaller_input_is_a_control_of_another_run(tmp_path):
     run = _run(tmp_path / "run", [CELLS[0], cell("tango", 0.25)], {"tango": 0.02})
     facts = facts_of(CELLS[0], run_id="smaller", input_size="pooling_step=4")

@@ -59,4 +59,3 @@ def test_older_runs_and_runs_without_a_method_have_none(run, tmp_path):
     cells = write_summary(run).cells
     assert gallery(run, [cell for cell in cells if cell.is_baseline], 3) == []
     assert gallery(tmp_path, cells, 3) == []
-    assert gallery(run, cells, 0) == []

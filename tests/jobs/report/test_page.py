@@ -60,14 +60,6 @@ class TestPage:
         assert words.count("the file is probably truncated") == 3
         assert "0.0" in words
 
-    def test_free_form_questions_have_a_page_without_accuracy(self):
-        facts = facts_of(TANGO)
-        answers = fake_answers(facts, num_clips=3, unparsed=0)
-        answers["answer"] = answers["correct"] = answers["choice"] = None
-        page = page_of(facts, answers)
-        assert "Accuracy by group" not in page.words
-        assert "No clip and no question failed." in page.words
-
     def test_profile_mode_shows_speed_ups(self):
         facts = facts_of(cell("full"), TANGO, mode="profile")
         assert re.search(

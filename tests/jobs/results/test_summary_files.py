@@ -2,12 +2,10 @@
 
 import json
 
-import numpy as np
 import pytest
 from fake_answers import cell, facts_of, fake_answers, summary_json, write_run
 from summaries import read_answers
 
-from jobs.results.answer_columns import read_groups
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import JobFacts, SkippedMethod
 
@@ -16,17 +14,7 @@ TANGO = cell("tango", 0.1)
 
 class TestFiles:
     def test_a_directory_that_is_no_run_is_refused(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"no facts\.json"):
-            JobFacts.load(tmp_path)
-
-    def test_an_interrupted_run_and_a_directory_of_runs_say_what_to_name_instead(self, tmp_path):
-        facts = facts_of(cell("full"))
-        (tmp_path / "one").mkdir()
-        (tmp_path / "one" / "job.yaml").write_text("")
-        with pytest.raises(FileNotFoundError, match="continue it with --resume one"):
-            JobFacts.load(tmp_path / "one")
-        facts.save(tmp_path / "one")
-        with pytest.raises(FileNotFoundError, match=r"holds 1 runs, name those .*/one"):
+        with pytest.raises(FileNotFoundError, match=r"no facts\.json.*--resume"):
             JobFacts.load(tmp_path)
 
     @pytest.mark.parametrize("text", ["{", "{}", "[]", "3", '{"cells": [{}]}', '{"cells": [3]}'])
@@ -48,20 +36,6 @@ class TestFiles:
         with pytest.raises(ValueError, match=remedy) as error:
             read_answers(run)
         assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "stored",
-    ['{"task": "count"}', {"task": "count"}, [("task", "count")], np.array([("task", "count")])],
-    ids=["json", "mapping", "pairs", "array"],
-)
-def test_groups_are_read_in_every_form_that_parquet_readers_give(stored):
-    assert read_groups(stored) == {"task": "count"}
-
-
-@pytest.mark.parametrize("nothing", [None, "", float("nan"), [], "{}"])
-def test_missing_groups_are_no_groups(nothing):
-    assert read_groups(nothing) == {}
 
 
 class TestForm:
