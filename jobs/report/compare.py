@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from jobs.report.gallery import gallery
-from jobs.report.page import render_html, viewer_of
+from jobs.report.page import Contents, render_html, viewer_of
 from jobs.report.shards import RunGroup, grouped, merged
 from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
 from jobs.report.tables.cells import cell_files
@@ -373,17 +373,9 @@ def _write_page(
         for run_dir, own in zip(run.group.folders, run.group.parts, strict=True)
         if (run_dir / JOB_FILE).is_file()
     }
-    page = render_html(
-        summary,
-        facts,
-        jobs=jobs,
-        notes=found.notes,
-        clips=clips,
-        plots_in=folder / "plots",
-        viewer="" if several else viewer_of(folder),
-        answers=found.answers,
-        controlled=controlled,
-    )
+    viewer = "" if several else viewer_of(folder)
+    about = (summary, facts, jobs, found.notes, clips, viewer, found.answers, controlled)
+    page = render_html(Contents(*about), folder / "plots")
     _write(folder, REPORT_FILE, page)
     return folder / REPORT_FILE
 

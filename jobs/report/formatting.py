@@ -192,6 +192,10 @@ class Table:
         header, *rows = ([row[at] for at in kept] for row in (self.header, *self.rows))
         return Table(header, rows, self.text_columns)
 
+    def __html__(self) -> Html:
+        """The table, as templates ask for it."""
+        return self.html()
+
     def html(self) -> Html:
         """An HTML table; the first column names its rows, and `Html` values stay as they are."""
         kinds = [' class="text"'] * self.text_columns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -14,9 +15,7 @@ from jobs.report.plots import draw_forests, draw_plots, save_plots
 from jobs.report.tables.breakdowns import all_scores, breakdowns
 from jobs.report.tables.cells import (
     cells_table,
-    labels,
     latency_table,
-    prune_time,
     shared_parts,
     tables_of_cells,
 )
@@ -32,6 +31,11 @@ from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
 # Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
 VIEWER = "viewer/index.html"
+# Columns that only the table of all columns has.
+_LATER_COLUMNS = (
+    *("detectable", "asked %", "kept %", "with newlines %", "prefill ms"),
+    *("encoder TFLOPs", "prefill TFLOPs", "cache hits"),
+)
 
 
 def viewer_of(run_dir: Path) -> str:
@@ -39,64 +43,65 @@ def viewer_of(run_dir: Path) -> str:
     return VIEWER if (run_dir / VIEWER).is_file() else ""
 
 
-def render_html(
-    summary: RunSummary,
-    facts: JobFacts,
-    *,
-    jobs: Mapping[str, str],
-    notes: Sequence[str] = (),
-    clips: Sequence[str] = (),
-    plots_in: Path | None = None,
-    viewer: str = "",
-    answers: Answers | None = None,
-    controlled: Sequence[ControlledRetention] = (),
-) -> str:
-    """Render the page as HTML; all data is escaped.
+@dataclass(frozen=True)
+class Contents:
+    """What a page shows.
 
-    Args:
-        summary: Summary of one run or of several.
+    Attributes:
+        summary: Summary of one run or of several, with all comparisons of the cells.
         facts: Recorded facts of the run.
         jobs: Resolved jobs as YAML, by title.
         notes: Sentences about problems.
         clips: Figures of clips as escaped HTML, from `gallery`.
-        plots_in: Receives the plots of the page as files; `None` writes none.
         viewer: Relative link to the exported viewer of the run; "" for no links.
         answers: Returns the answers of the cell at an index, to compare the two best methods.
         controlled: Comparisons with the best control.
     """
-    cells = summary.cells
+
+    summary: RunSummary
+    facts: JobFacts
+    jobs: Mapping[str, str]
+    notes: Sequence[str] = ()
+    clips: Sequence[str] = ()
+    viewer: str = ""
+    answers: Answers | None = None
+    controlled: Sequence[ControlledRetention] = ()
+
+
+def render_html(page: Contents, plots_in: Path | None = None) -> str:
+    """Render the page as HTML; all data is escaped.
+
+    Args:
+        page: What it shows.
+        plots_in: Receives the plots of the page as files; `None` writes none.
+    """
+    cells = page.summary.cells
     plots, forests = draw_plots(cells), draw_forests(cells)
     if plots_in is not None:
         save_plots([*plots, *forests], plots_in)
-    groups = breakdowns(cells, _heat, lambda value, count: _with_small(value, f"n={count}"))
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
-        title=f"{', '.join(dict.fromkeys(c.benchmark for c in cells))} with {facts.model}",
-        facts=facts,
-        size=_size(summary),
+        vars(page),
+        title=f"{', '.join(dict.fromkeys(c.benchmark for c in cells))} with {page.facts.model}",
+        size=_size(page.summary),
         styles=fmt.Html(charts.STYLE),
         light=fmt.Html(charts.variables(0)),
         dark=fmt.Html(charts.variables(1)),
-        overview=overview_of(summary, cells, notes, answers=answers, controlled=controlled),
-        scores=[(name, score_table(own).html()) for name, own in tables_of_cells(cells)],
+        overview=overview_of(page),
+        scores=[(name, score_table(own)) for name, own in tables_of_cells(cells)],
         headline=headline_title(cells),
-        all_columns=cells_table(cells).html(),
+        all_columns=cells_table(cells),
         all_scores=all_scores(cells),
         with_harness=any(cell.harness is not None for cell in cells),
-        control_sentences=control_sentences(controlled),
-        controls=controls_table(controlled).html() if controlled else "",
+        control_sentences=control_sentences(page.controlled),
+        controls=controls_table(page.controlled),
         controls_caption=CONTROLS_CAPTION,
         plots=plots,
         forests=forests,
-        breakdowns=[(name, table.html()) for name, table in groups],
-        clips=clips,
-        viewer=viewer,
+        breakdowns=breakdowns(cells, _heat, lambda value, count: _small(value, f"n={count}")),
         latency=latency_table(cells),
-        profile=facts.mode == "profile",
-        failures=failure_table(summary.failures),
-        num_more=summary.failures.num_more,
-        provenance=fmt.Table(["what", "value"], provenance(facts, summary), 2).html(),
-        jobs=jobs,
+        failures=failure_table(page.summary.failures),
+        provenance=provenance(page.facts, page.summary),
     )
 
 
@@ -122,46 +127,31 @@ def _size(summary: RunSummary) -> str:
     return ", ".join(parts)
 
 
-def _with_small(text: str, small: str) -> fmt.Html:
+def _small(text: str, small: str) -> fmt.Html:
     """A number with a smaller text."""
     below = f" <small>{fmt.escaped(small)}</small>" if small else ""
     return fmt.Html(f"{fmt.escaped(text)}{below}")
 
 
 def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
-    """The columns that readers need first; `cells_table` has all."""
-    failed = any(cell.counts.num_failed for cell in cells)
-    rows = []
-    for label, cell in zip(labels(cells), cells, strict=True):
-        score = _with_small(fmt.estimate_percent(cell.headline), fmt.interval(cell.headline))
-        row: dict[str, object] = {"cell": label, f"{headline_title(cells)} %": score}
-        for name, versus in cell.baselines.items():
-            difference = _with_small(fmt.difference(versus), fmt.difference_interval(versus))
-            row[f"vs {name}, points"] = difference
-            row[f"p {name}" if cell.versus else "p"] = fmt.p_value(versus)
-        row["tokens %"] = fmt.percent(cell.equivalent_retention)
-        if any(one.reads_question for one in cells):
-            row["prune ms"] = prune_time(cell)
-        row["first token ms"] = fmt.milliseconds(cell.first_token_ms)
-        if failed:
-            row["failed"] = str(cell.counts.num_failed)
-        rows.append(row)
-    return fmt.Table.of(rows)
+    """The columns that readers need first."""
+    table = cells_table(cells)
+    for name in _LATER_COLUMNS:
+        table = table.without(name)
+    return table
 
 
-def failure_table(failures: FailureList) -> fmt.Html | None:
-    """Reasons of failures; `None` if nothing failed."""
+def failure_table(failures: FailureList) -> fmt.Table:
+    """Reasons of failures."""
     rows = []
     for one in failures.reasons:
         examples = ", ".join(one.examples) + (" ..." if one.clips > len(one.examples) else "")
         rows.append([one.status, one.error, examples, str(one.clips), str(one.questions)])
-    header = ["status", "reason", "first clips", "clips", "questions"]
-    return fmt.Table(header, rows, text_columns=3).html() if rows else None
+    return fmt.Table(["status", "reason", "first clips", "clips", "questions"], rows, 3)
 
 
-def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
+def provenance(facts: JobFacts, summary: RunSummary) -> fmt.Table:
     """Everything needed to reproduce the run besides the job: versions, devices."""
-    clips_per_s = summary.throughput.clips_per_s
     owner = f" of the {summary.peak_of}" if summary.peak_of else ""
     known = {
         "run": facts.run_id,
@@ -170,40 +160,26 @@ def provenance(facts: JobFacts, summary: RunSummary) -> list[tuple[str, str]]:
         "device": facts.device,
         "code": facts.git_commit,
         "caches": ", ".join(facts.caches),
-        "clips per second": f"{clips_per_s:.3g}" if clips_per_s else "",
         "peak memory": "" if summary.peak_gib is None else f"{summary.peak_gib:.2f} GiB{owner}",
         "float32 products": ", ".join(f"{k} {v}" for k, v in facts.float32_products.items()),
         "libraries": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
     }
-    return [(name, value) for name, value in known.items() if value]
+    return fmt.Table(["what", "value"], [entry for entry in known.items() if entry[1]], 2)
 
 
 # Shares of kept tokens that differ from the requested one by more than this part of it are listed.
 _OFF = 0.05
 
 
-def overview_of(
-    summary: RunSummary,
-    cells: Sequence[CellSummary],
-    notes: Sequence[str],
-    *,
-    answers: Answers | None = None,
-    controlled: Sequence[ControlledRetention] = (),
-) -> dict[str, list[fmt.Html]]:
+def overview_of(page: Contents) -> dict[str, list[fmt.Html]]:
     """Summarise one run or several for the top of the page.
-
-    Args:
-        summary: Totals.
-        cells: The cells, compared with their baselines.
-        notes: Sentences about problems that were found.
-        answers: Returns the answers of the cell at an index, to compare the two best methods.
-        controlled: Comparisons with the best control.
 
     Returns:
         `best`: which method is best at which cost, a sentence per retention; `differences`: how it
         compares with others; `wrong`: what is wrong with the run; `unequal`: methods that kept more
         or fewer tokens than asked for.
     """
+    cells = page.summary.cells
     best = [fmt.Html("Methods are not ranked, because too few replies could be read.")]
     differences = []
     if are_ranked(cells):
@@ -211,7 +187,7 @@ def overview_of(
         for where, level in _levels(cells).items():
             first, *others = sorted(level, key=lambda at: -_value(cells[at]))
             best.append(_best(f"{where} of the tokens: ", cells[first]))
-            found = _compared(cells, first, others[:1] if answers else [], answers, controlled)
+            found = _compared(page, first, others[:1])
             differences += [fmt.Html(f"{fmt.escaped(where)}: {found}")] if found else []
     unequal = [
         cell.series
@@ -222,7 +198,7 @@ def overview_of(
     return {
         "best": best,
         "differences": [*differences, *map(fmt.escaped, _detectable(cells))],
-        "wrong": [fmt.escaped(text) for text in [*_faults(summary), *notes]],
+        "wrong": [fmt.escaped(text) for text in [*_faults(page.summary), *page.notes]],
         "unequal": [fmt.escaped(name) for name in dict.fromkeys(unequal)],
     }
 
@@ -254,20 +230,15 @@ def _best(where: str, cell: CellSummary) -> fmt.Html:
     return fmt.Html(f"{fmt.escaped(where)}<b>{fmt.escaped(name)}</b>, {fmt.escaped(figures)}")
 
 
-def _compared(
-    cells: Sequence[CellSummary],
-    first: int,
-    others: Sequence[int],
-    answers: Answers | None,
-    controlled: Sequence[ControlledRetention],
-) -> str:
+def _compared(page: Contents, first: int, others: Sequence[int]) -> str:
     """How a cell compares with the next method, with the best control and with `full`."""
+    cells, answers = page.summary.cells, page.answers
     found: list[tuple[Comparison, float, str]] = []
     for other in others:
         versus = compare_answers(answers(first), answers(other)) if answers else None
         if versus:
             found.append((versus, versus.p_value, cells[other].series))
-    for level in controlled:
+    for level in page.controlled:
         for method in level.methods:
             if method.cell is cells[first] and method.versus and method.p_value is not None:
                 name = f"{level.control.series}, the best control"

@@ -15,7 +15,6 @@ from jobs.results.cell_summary import headline_title
 from jobs.results.quantities import Comparison
 from jobs.results.replicates import (
     ReplicatedCell,
-    agreement,
     levels_of,
     raise_if_other_recipes,
     replicated_cells,
@@ -165,7 +164,7 @@ def _sentence(own: Sequence[ReplicatedCell], several: bool) -> str:
     """Summarise one retention; `several` if there are several benchmarks."""
     best = max(own, key=lambda one: one.mean)
     where = f" on {best.cell.benchmark}" if several else ""
-    correlations, firsts = agreement(own)
+    firsts = [max(own, key=lambda o: o.values[at]).cell.series for at in range(len(best.cells))]
     low, high = fmt.percent(min(best.values)), fmt.percent(max(best.values))
     alike = set(firsts) == {best.cell.series}
     parts = [
@@ -173,9 +172,6 @@ def _sentence(own: Sequence[ReplicatedCell], several: bool) -> str:
         f"average ({fmt.percent(best.mean)}, from {low} to {high})"
         + (" and in every run." if alike else f"; by run: {', '.join(firsts)}.")
     ]
-    if correlations:
-        ends = f"{min(correlations):.2f} to {max(correlations):.2f}"
-        parts.append(f"Rank correlation between two runs: {ends}.")
     judged = [one for one in own if one.control]
     if judged:
         parts.append(f"Best control: {judged[0].control}.")

@@ -48,14 +48,6 @@ class CellFacts:
     cache: str = ""
     reads_question: bool = False
 
-    def __post_init__(self) -> None:
-        """Check that every share of tokens is in (0, 1]."""
-        for share in (self.retention, *(self.layer_shares or ())):
-            if not 0 < share <= 1:
-                raise InputError(
-                    f"cell {self.name!r}: shares of tokens must be in (0, 1], got {share}"
-                )
-
     @property
     def mean_layer_share(self) -> float:
         """Share of the prompt's visual tokens that enters a layer, averaged over the layers."""

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from jobs.config.identity import computed_part
@@ -26,7 +24,6 @@ from jobs.results.comparisons import (
     against_controls,
     compare_answers,
 )
-from tango_core.analysis.correlation import rank_correlation
 from tango_core.errors import InputError
 from tango_core.metrics import Comparison
 from tango_core.metrics.comparison import holm_adjusted
@@ -142,19 +139,6 @@ def levels_of(found: Sequence[ReplicatedCell]) -> list[list[ReplicatedCell]]:
             key = one.cell.benchmark, round(one.cell.retention_requested, 9)
             levels.setdefault(key, []).append(one)
     return list(levels.values())
-
-
-def agreement(level: Sequence[ReplicatedCell]) -> tuple[list[float], list[str]]:
-    """Whether replicates put the cells of one retention in one order.
-
-    Returns:
-        Spearman's rho of every pair of replicates (empty for fewer than three cells), and by
-        replicate the series with the highest headline.
-    """
-    by_run = list(zip(*(one.values for one in level), strict=True))
-    rhos = [rank_correlation(*pair) for pair in combinations(by_run, 2)]
-    firsts = [level[int(np.argmax(values))].cell.series for values in by_run]
-    return [rho for rho in rhos if rho is not None], firsts
 
 
 def _against_controls(

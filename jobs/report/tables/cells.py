@@ -152,11 +152,11 @@ def cells_table(
         }
         rows.append(row)
     table = fmt.Table.of(rows)
-    hidden = list(_NOT_BRIEF) if brief else []
-    hidden += [] if any(cell.harness is not None for cell in cells) else ["harness %"]
-    hidden += [] if averaged and not brief else [f"mean over {averaged} %"]
-    unread = any(cell.counts.unread_share > SHOWN_FROM for cell in cells)
-    hidden += [] if unread else ["unread %"]
+    hidden = [*_NOT_BRIEF, f"mean over {averaged} %"] if brief else []
+    optional = ("harness %", f"mean over {averaged} %")
+    hidden += [name for name in optional if {row[name] for row in rows} == {fmt.DASH}]
+    if all(cell.counts.unread_share <= SHOWN_FROM for cell in cells):
+        hidden.append("unread %")
     for name in hidden:
         table = table.without(name)
     return fmt.Table([_REPEATED.sub(r"\1", name) for name in table.header], table.rows)

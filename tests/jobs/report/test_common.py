@@ -64,10 +64,3 @@ def test_runs_without_a_common_question_are_refused_in_one_line(run, tmp_path):
         report_runs(runs, tmp_path / "out")
     assert "--on all" in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_benchmarks_of_one_run_alone_are_not_cut(run, tmp_path):
-    runs = [run("a", range(8)), run("b", range(9), cells=(cell("full", 1.0, "mvbench"),))]
-    summary, words, _ = report(runs, tmp_path / "out")
-    assert [entry["num_questions"] for entry in summary["cells"]] == [24, 24, 27]
-    assert "Compared on" not in words

@@ -56,19 +56,6 @@ class TestCompareRuns:
             for text in (Page(page.read_text()).words, (page.parent / "table.md").read_text()):
                 assert f"Answers are lost: the files of {whole} hold 120 of 240" in text
 
-    def test_sweeps_have_a_table_each_and_single_cells_share_one(self, tmp_path):
-        sweeps = [self.run_of(tmp_path / name, *SWEEP) for name in ("one", "two")]
-        text = report_runs(sweeps, tmp_path / "sweeps").read_text()
-        assert text.count('class="scroll scores"') == 2
-        words = Page(text).words
-        cells = words[words.index("Scores") : words.index("What the columns mean")]
-        assert "one: " not in cells
-        assert cells.index(" one ") < cells.index(" two ")
-        singles = [self.run_of(tmp_path / name, TANGO) for name in ("a", "b")]
-        text = report_runs(singles, tmp_path / "singles").read_text()
-        assert text.count('class="scroll scores"') == 1
-        assert "b: tango r=0.1" in Page(text).words
-
     def test_without_full_nothing_is_called_a_difference_to_it(self, tmp_path):
         runs = [self.run_of(tmp_path / "a", TANGO), self.run_of(tmp_path / "b", SWEEP[3])]
         page = report_runs(runs, tmp_path / "out")

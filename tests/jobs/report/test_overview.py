@@ -7,7 +7,7 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import compared_runs
-from jobs.report.page import overview_of
+from jobs.report.page import Contents, overview_of
 from jobs.results.comparisons import against_controls
 
 CELLS = [
@@ -32,7 +32,7 @@ def answered(tmp_path_factory):
         controlled = against_controls(found.cells, found.answers)
         summary = replace(found.runs[0].summary, cells=found.cells)
         given = {"answers": found.answers, "controlled": controlled}
-        return overview_of(summary, found.cells, found.notes, **given)
+        return overview_of(Contents(summary, facts, {}, found.notes, **given))
 
     return make
 

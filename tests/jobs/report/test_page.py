@@ -7,12 +7,12 @@ from report_page import TANGO, Page
 from summaries import summarize
 
 from jobs.report.compare import write_report
-from jobs.report.page import render_html
+from jobs.report.page import Contents, render_html
 
 
 def page_of(facts, answers):
     summary = summarize(answers, facts)
-    return Page(render_html(summary, facts, jobs={"job.yaml": "a: 1"}))
+    return Page(render_html(Contents(summary, facts, {"job.yaml": "a: 1"})))
 
 
 class TestPage:
@@ -43,7 +43,7 @@ class TestPage:
         answers["error"], answers["video_id"] = evil + answers["error"], evil + answers["video_id"]
         answers["groups"] = '{"<b>": "<i onload=x>"}'
         summary = summarize(answers, facts)
-        html = render_html(summary, facts, jobs={evil: evil})
+        html = render_html(Contents(summary, facts, {evil: evil}))
         page = Page(html)
         assert "<script" not in html
         assert not {"script", "b_"} & set(page.tags)

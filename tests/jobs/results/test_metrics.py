@@ -13,11 +13,10 @@ from scored_answers import answers_of, grounding, group_scores, grouping, iou, s
 from summaries import summarize
 
 from jobs.report.compare import report_runs
-from jobs.report.tables.breakdowns import all_scores, scores_csv
-from jobs.report.tables.cells import cells_csv, cells_table, grid_markdown, render_table
+from jobs.report.tables.breakdowns import scores_csv
+from jobs.report.tables.cells import cells_csv, render_table
 from jobs.report.tables.paper import paper_table
 from jobs.results.cell_summary import RunSummary
-from jobs.tracking.contents import cell_metrics, describe, parent_metrics
 from jobs.tracking.live import LiveScores
 from pipeline.rows import AnswerRow
 from tango_core.metrics import clustered_accuracy
@@ -82,24 +81,6 @@ class TestGrounding:
             one["scores"]["miou"]["value"] for one in data["cells"]
         ]
         assert json.loads(json.dumps(RunSummary.from_json(data).to_json())) == data
-
-    def test_no_heading_says_accuracy(self, grounded):
-        _, answers, facts = grounded
-        summary = summarize(answers, facts)
-        texts = [
-            render_table(summary.cells), cells_table(summary.cells).markdown(),
-            grid_markdown(summary.cells), all_scores(summary.cells).markdown(),
-            paper_table(summary.cells).markdown(), describe(facts, summary),
-        ]  # fmt: skip
-        for text in texts:
-            assert "mIoU" in text
-            assert "ccuracy" not in text.replace("with accuracies", "")
-        metrics = parent_metrics(summary)
-        assert metrics["miou"] == pytest.approx(
-            np.mean([one.headline.value for one in summary.cells]), abs=1e-4
-        )
-        assert not [name for name in metrics if "accuracy" in name]
-        assert cell_metrics(summary.cells[1])["scores/r1_iou_0.5_low"] >= 0
 
 
 class TestGroups:

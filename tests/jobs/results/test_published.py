@@ -12,7 +12,6 @@ from paper_cells import FULL, TANGO, cells_of
 
 import jobs.results.published
 from jobs.report.tables.paper import SHARE, paper_table
-from jobs.results.baselines import comparable
 from jobs.results.published import published_scores
 from tango_core.benchmarks import BENCHMARKS
 from tango_core.compressors import build_method
@@ -69,13 +68,6 @@ SUBTITLES = "vlmevalkit@2026-05+subtitles"
 def test_only_the_published_setting_gets_them(options, change, found):
     (entry,) = cells_of(("tango", 0.1, options), benchmarks=["mvbench"])
     assert bool(published_scores(replace(entry, **change))) is found
-
-
-def test_answers_with_subtitles_are_compared_with_none_without():
-    (plain,) = cells_of(FULL, benchmarks=["mvbench"])
-    shown = replace(plain, protocol=SUBTITLES)
-    assert not comparable(replace(plain, protocol="vlmevalkit"), shown)
-    assert comparable(shown, replace(shown, protocol="vlmevalkit+subtitles"))
 
 
 MODEL_OF = {

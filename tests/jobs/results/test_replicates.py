@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from jobs.results.cell_summary import CellSummary
-from jobs.results.replicates import agreement, levels_of, replicated_cells
+from jobs.results.replicates import replicated_cells
 from tango_core.metrics import clustered_accuracy, compare_paired
 
 CLIPS = np.repeat(np.arange(40), 4)
@@ -99,12 +99,6 @@ def test_verdicts_are_counted_by_training():
     assert topk.against.verdict == "better"
 
 
-def test_the_control_is_the_best_on_average_and_not_the_best_of_one_training():
-    first = _run({"random": _right(100), "uniform": _right(90), "topk": _right(120)})
-    second = _run({"random": _right(40), "uniform": _right(95), "topk": _right(120)})
-    assert replicated_cells([first, second])[2].control == "uniform"
-
-
 def test_questions_that_not_all_were_asked_do_not_count_whatever_their_order():
     whole = {"random": _right(80), "topk": _right(120, 1)}
     part = _run(whole, order=np.arange(160)[::-1][:100])
@@ -113,18 +107,6 @@ def test_questions_that_not_all_were_asked_do_not_count_whatever_their_order():
     truth = compare_paired(whole["topk"][kept], whole["random"][kept], CLIPS[kept])
     assert found.against.versus.difference == pytest.approx(truth.difference)
     assert found.against.versus.p_value == pytest.approx(truth.p_value)
-
-
-def test_agreement_says_whether_the_order_of_methods_is_that_of_every_training():
-    names = ("random", "uniform", "topk", "tango")
-    upwards = _run({name: _right(40 * (at + 1)) for at, name in enumerate(names)})
-    downwards = _run({name: _right(160 - 40 * at) for at, name in enumerate(names)})
-    for runs, rho, firsts in (
-        ([upwards, upwards], 1, ["tango", "tango"]),
-        ([upwards, downwards], -1, ["tango", "random"]),
-    ):
-        (level,) = levels_of(replicated_cells(runs))
-        assert agreement(level) == ([pytest.approx(rho)], firsts)
 
 
 def test_cells_of_one_run_alone_are_left_out():

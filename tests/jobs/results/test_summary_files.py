@@ -86,15 +86,6 @@ class TestForm:
         assert found.latency_ms["vision"].p50 == entry["latency_ms"]["vision"]["p50"]
         assert summary.skipped == ()
 
-    def test_facts_keep_the_keys_of_their_file(self):
-        skipped = (SkippedMethod("fastv r=0.1", "fastv", 0.1, "too few layers"),)
-        facts = facts_of(TANGO, skipped=skipped)
-        data = json.loads(json.dumps(facts.to_json()))
-        assert data["decoder"]["num_layers"] == 28
-        assert data["left_out"][0]["name"] == "fastv r=0.1"
-        assert not {"llm", "skipped"} & data.keys()
-        assert JobFacts.from_json(data) == facts
-
 
 @pytest.mark.parametrize(
     ("key", "value"),

@@ -88,13 +88,6 @@ class TestLayout:
         assert "Protocol" not in paper_table(cells).markdown()
         assert "protocol" not in paper_table(cells).csv()
 
-    def test_a_row_that_misses_a_benchmark_has_no_average(self):
-        table = paper_table([*cells_of(FULL), *cells_of(TANGO, benchmarks=FOUR[:2])])
-        tango = table.rows[1]
-        assert tango.values["mvbench", "overall"] is not None
-        assert tango.values[AVERAGE] is tango.values[SHARE] is None
-        assert table.markdown().splitlines()[3].endswith("| - | - |")
-
 
 class TestForms:
     @pytest.fixture
