@@ -41,7 +41,7 @@ FORBIDDEN = {
     **{family.replace(".", "/"): FAMILIES - {family} for family in FAMILIES},
     "jobs/report/tables": {
         f"jobs.report.{name}"
-        for name in ("page", "plots", "charts", "overview", "compare", "theme")
+        for name in ("page", "plots", "charts", "compare", "theme")
     },
 }
 HEAVY = {"torch", "ray", "transformers", "pyarrow", "mlflow", "matplotlib"}

@@ -39,8 +39,6 @@ from tango_core.errors import InputError
 REPORT_FILE = "report.html"
 
 On = Literal["common", "all"]
-# Keys of a run's questions, by benchmark.
-Asked = Mapping[str, Keys]
 
 
 @dataclass(frozen=True)
@@ -135,9 +133,6 @@ def compared_runs(
     for group in groups:
         reduction = reduce_runs(group.folders, group.facts.mode, only=only)
         runs.append(LoadedRun(group, reduction, summarize_reduced(reduction, group.facts)))
-    if len(runs) == 1 and not groups[0].shards:
-        num_found = sum(cell.counts.num_questions for cell in runs[0].summary.cells)
-        about_questions = lost_answers_notes(groups[0].facts, num_found, run_dirs)
     pairs = tuple((run, cell) for run in runs for cell in run.summary.cells)
     cells = [cell for _, cell in pairs]
     for index, cell in enumerate(cells):
@@ -146,9 +141,9 @@ def compared_runs(
             cells[index] = replace(cell, versus_full=_compare(pairs[index], pairs[other]))
     cells = with_baselines(cells, baselines, lambda one, other: _compare(pairs[one], pairs[other]))
     notes = (
-        *(note for run in runs for note in run.group.notes()),
+        *(note for run in runs for note in run.group.notes(run.reduction.num_answers)),
         *about_questions,
-        *cell_notes(cells, [run.group.facts for run in runs]),
+        *cell_notes(cells, [group.facts for group in groups]),
     )
     return ComparedRuns(tuple(runs), pairs, tuple(cells), notes, only)
 
@@ -157,19 +152,39 @@ def _common(groups: Sequence[RunGroup], on: On) -> tuple[list[str], Mapping[str,
     """Notes about questions that not all runs have, and the questions to compare on.
 
     Raises:
-        ValueError: If runs have no question in common, or shards have common questions.
+        InputError: If runs have no question in common, or shards have common questions.
     """
+    notes: list[str] = []
     if len(groups) == 1 and not groups[0].shards:
-        return [], None
-    asked, lost = [], []
-    for group in groups:
-        union = group.union([questions_asked(folder) for folder in group.folders])
-        asked.append((group.facts.run_id, union))
-        # A part holds all answers about its clips, so a lost part also removes questions.
-        found = sum(len(union.get(cell.benchmark, ())) for cell in group.facts.cells)
-        lost += lost_answers_notes(group.facts, found, group.folders)
-    common = common_questions(asked, on)
-    return [*lost, *question_notes(asked, common, on)], common if on == "common" else None
+        return notes, None
+    asked = {group.facts.run_id: group.union(questions_asked) for group in groups}
+    only: dict[str, Keys] = {}
+    for benchmark in dict.fromkeys(name for own in asked.values() for name in own):
+        parts = {name: own[benchmark] for name, own in asked.items() if benchmark in own}
+        common = reduce(np.intersect1d, parts.values())
+        if on == "common" and not len(common):
+            raise InputError(
+                f"--on common: {', '.join(parts)} have no question of {benchmark} in common; "
+                "--on all sets them side by side"
+            )
+        if all(len(part) == len(common) for part in parts.values()):
+            continue
+        only[benchmark] = common
+        if on == "common":
+            left_out = ", ".join(f"{len(k) - len(common):,} of {n}" for n, k in parts.items())
+            notes.append(
+                f"Compared on the {len(common):,} questions of {benchmark} that all {len(parts)} "
+                f"runs were asked; left out: {left_out}."
+            )
+        else:
+            listed = ", ".join(f"{len(keys):,} in {name}" for name, keys in parts.items())
+            notes.append(
+                f"The runs were asked different questions of {benchmark}: {listed}; "
+                f"{len(common):,} are in all of them. Accuracies of different questions are no "
+                "comparison, and Perf. % is left out between them; --on common compares on common "
+                "questions."
+            )
+    return notes, only if on == "common" else None
 
 
 def _compare(pair: _Pair, other: _Pair) -> quantities.Comparison | None:
@@ -206,72 +221,6 @@ def cell_notes(cells: Sequence[CellSummary], runs: Iterable[JobFacts]) -> list[s
             "in too few clips."
         )
     return [*dict.fromkeys(skipped), *quantities.unread_notes(cells), *unpaired_notes(cells)]
-
-
-def lost_answers_notes(facts: JobFacts, num_found: int, folders: Sequence[Path]) -> list[str]:
-    """Note about answers that are missing from a finished run's files.
-
-    Args:
-        facts: Facts of one run, or of the shards of one job together.
-        num_found: Number of answers in the files.
-        folders: Run directories.
-    """
-    if facts.num_answers is None or num_found >= facts.num_answers:
-        return []
-    return [
-        f"Answers are lost: the files of {', '.join(map(str, folders))} hold {num_found} of "
-        f"{facts.num_answers}, and every figure is over what is left; --resume asks the others "
-        "again."
-    ]
-
-
-def common_questions(runs: Sequence[tuple[str, Asked]], on: On) -> dict[str, Keys]:
-    """Common questions of all runs, for benchmarks on which the runs' questions differ.
-
-    Args:
-        runs: Name and questions of each run.
-        on: Whether the runs are compared on these questions.
-
-    Returns:
-        Sorted keys by benchmark, without benchmarks for which all runs have the same questions.
-
-    Raises:
-        InputError: If runs to be compared on common questions have none of a benchmark.
-    """
-    found = {}
-    for benchmark in dict.fromkeys(name for _, asked in runs for name in asked):
-        parts = [asked[benchmark] for _, asked in runs if benchmark in asked]
-        common = reduce(np.intersect1d, parts)
-        if any(len(part) != len(common) for part in parts):
-            found[benchmark] = common
-        if on == "common" and not len(common):
-            names = ", ".join(name for name, asked in runs if benchmark in asked)
-            raise InputError(
-                f"--on common: {names} have no question of {benchmark} in common; "
-                "--on all sets them side by side"
-            )
-    return found
-
-
-def question_notes(runs: Sequence[tuple[str, Asked]], common: Asked, on: On) -> list[str]:
-    """Notes about questions that not all runs have."""
-    sentences = []
-    for benchmark, keys in common.items():
-        counts = [(name, len(asked[benchmark])) for name, asked in runs if benchmark in asked]
-        if on == "common":
-            left_out = ", ".join(f"{count - len(keys):,} of {name}" for name, count in counts)
-            sentences.append(
-                f"Compared on the {len(keys):,} questions of {benchmark} that all {len(counts)} "
-                f"runs were asked; left out: {left_out}."
-            )
-        else:
-            listed = ", ".join(f"{count:,} in {name}" for name, count in counts)
-            sentences.append(
-                f"The runs were asked different questions of {benchmark}: {listed}; {len(keys):,} "
-                "are in all of them. Accuracies of different questions are no comparison, and "
-                "Perf. % is left out between them; --on common compares on common questions."
-            )
-    return sentences
 
 
 def write_report(run_dir: Path) -> RunSummary:

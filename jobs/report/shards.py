@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -62,15 +62,24 @@ class RunGroup:
             work=sum(works, WorkCounts()) if len(works) == len(self.parts) else None,
         )
 
-    def notes(self) -> list[str]:
-        """Notes about the merged runs and the missing shards of their job."""
+    def notes(self, num_answers: int) -> list[str]:
+        """Notes about lost answers, the merged runs, and the missing shards of their job.
+
+        Args:
+            num_answers: Answers that the files of all runs hold.
+        """
+        sentences, expected = [], self.facts.num_answers
+        if expected is not None and num_answers < expected:
+            sentences.append(
+                f"Answers are lost: the files of {', '.join(map(str, self.folders))} hold "
+                f"{num_answers} of {expected}, and every figure is over what is left; --resume "
+                "asks the others again."
+            )
         if not self.shards:
-            return []
-        names = ", ".join(
-            f"{_in_words(shard)} ({facts.run_id})"
-            for shard, facts in zip(self.shards, self.parts, strict=True)
-        )
-        sentences = [f"Merged shards of one job: {names}."]
+            return sentences
+        named = zip(self.shards, self.parts, strict=True)
+        names = ", ".join(f"{_in_words(shard)} ({facts.run_id})" for shard, facts in named)
+        sentences.append(f"Merged shards of one job: {names}.")
         missing, number = self._missing()
         if missing:
             sizes = next((f.shards for f in self.parts if len(f.shards) == number), ())
@@ -85,26 +94,26 @@ class RunGroup:
             )
         return sentences
 
-    def union(self, asked: Sequence[Mapping[str, Keys]]) -> dict[str, Keys]:
+    def union(self, questions_asked: Callable[[Path], Mapping[str, Keys]]) -> dict[str, Keys]:
         """All questions of the group by benchmark.
 
         Args:
-            asked: Per run, the sorted keys of its questions by benchmark.
+            questions_asked: Returns the keys of a run's questions by benchmark.
 
         Raises:
             InputError: If two runs have a common question.
         """
         total: dict[str, Keys] = {}
-        for number, run in enumerate(asked):
-            for benchmark, keys in run.items():
+        for number, folder in enumerate(self.folders):
+            for benchmark, keys in questions_asked(folder).items():
                 known = total.get(benchmark, np.empty(0, np.uint64))
                 total[benchmark] = np.union1d(known, keys)
                 twice = len(known) + len(keys) - len(total[benchmark])
                 if twice:
                     raise InputError(
-                        f"{self.folders[number]} (shard {_in_words(self.shards[number])}) holds "
-                        f"{twice} questions of {benchmark} that another shard holds, too; the "
-                        "benchmark's files have changed between the runs, report them one by one"
+                        f"{folder} (shard {_in_words(self.shards[number])}) holds {twice} "
+                        f"questions of {benchmark} that another shard holds, too; the benchmark's "
+                        "files have changed between the runs, report them one by one"
                     )
         return total
 

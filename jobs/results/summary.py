@@ -174,12 +174,14 @@ class Reduction:
     Attributes:
         outcomes: Benchmark -> right and wrong.
         measurements: Everything else.
+        num_answers: Answers in the files of the runs.
     """
 
     def __init__(self, mode: str) -> None:
         self.profile = mode == "profile"
         self.outcomes: dict[str, Outcomes] = {}
         self.measurements = Measurements(profile=self.profile)
+        self.num_answers = 0
 
     def add(self, table: pa.Table) -> None:
         """Take the answers about some clips, which come in no other table."""
@@ -204,15 +206,18 @@ def tables_of(
         DamagedFileError: If a file is damaged.
         FileNotFoundError: If a run has no answers.
     """
-    chosen = np.concatenate([np.empty(0, np.uint64), *(only or {}).values()])
     for folder in folders:
         for table in parts_of(folder).whole_clips():
-            if only:
-                limited = pc.is_in(table["benchmark"], pa.array(list(only)))
-                is_chosen = pd.Series(question_keys(table)).isin(chosen)
-                table = table.filter(pc.or_(pc.invert(limited), pa.array(is_chosen)))
-            if len(table):
-                yield table
+            yield chosen(table, only)
+
+
+def chosen(table: pa.Table, only: Mapping[str, Keys] | None) -> pa.Table:
+    """The rows of a table whose question counts; see `tables_of`."""
+    if not only:
+        return table
+    limited = pc.is_in(table["benchmark"], pa.array(list(only)))
+    counts = pd.Series(question_keys(table)).isin(np.concatenate(list(only.values())))
+    return table.filter(pc.or_(pc.invert(limited), pa.array(counts)))
 
 
 def reduce_runs(
@@ -230,8 +235,9 @@ def reduce_runs(
         FileNotFoundError: If a run has no answers.
     """
     reduction = Reduction(mode)
-    for table in tables_of(folders, only):
-        reduction.add(table)
+    for table in tables_of(folders):
+        reduction.num_answers += len(table)
+        reduction.add(chosen(table, only))
     return reduction
 
 
