@@ -23,7 +23,7 @@ from jobs.results.answer_columns import Keys
 from jobs.results.baselines import full_index, unpaired_notes, with_baselines
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.comparisons import against_controls
-from jobs.results.facts import JOB_FILE, JobFacts
+from jobs.results.facts import FACTS_FILE, JOB_FILE, JobFacts
 from jobs.results.measurements import failures_of
 from jobs.results.outcomes import Outcomes, compare_cells
 from jobs.results.summary import (
@@ -213,13 +213,6 @@ def cell_notes(cells: Sequence[CellSummary], runs: Iterable[JobFacts]) -> list[s
         for facts in runs
         for entry in facts.skipped
     ]
-    paired = [one.paired for cell in cells for one in cell.baselines.values() if one]
-    few = [one for one in paired if one and one.too_few_clips]
-    if few and quantities.are_ranked(cells):
-        skipped.append(
-            f"{len(few):,} of {len(paired):,} differences have no interval: the two methods differ "
-            "in too few clips."
-        )
     return [*dict.fromkeys(skipped), *quantities.unread_notes(cells), *unpaired_notes(cells)]
 
 
@@ -316,14 +309,15 @@ def _write_page(
             replace(found.runs[0].summary, cells=found.cells),
             found.runs[0].group.facts,
         )
-    jobs = {
-        f"{own.run_id}/{JOB_FILE}" if several else JOB_FILE: (run_dir / JOB_FILE).read_text()
+    files = {
+        f"{own.run_id}/{name}" if several else name: (run_dir / name).read_text()
         for run in found.runs
         for run_dir, own in zip(run.group.folders, run.group.parts, strict=True)
-        if (run_dir / JOB_FILE).is_file()
+        for name in (JOB_FILE, FACTS_FILE)
+        if (run_dir / name).is_file()
     }
     viewer = "" if several else viewer_of(folder)
-    about = (summary, facts, jobs, found.notes, clips, viewer, found.answers, controlled)
+    about = (summary, facts, files, found.notes, clips, viewer, found.answers, controlled)
     page = render_html(Contents(*about), folder / "plots")
     _write(folder, REPORT_FILE, page)
     return folder / REPORT_FILE

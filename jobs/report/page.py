@@ -26,7 +26,7 @@ from jobs.results.facts import JobFacts
 from jobs.results.quantities import FailureList, are_ranked
 from jobs.units import human_age
 from tango_core.compressors import CONTROLS
-from tango_core.metrics import ACCURACY, Comparison, Estimate
+from tango_core.metrics import ACCURACY, Comparison
 from tango_core.metrics.comparison import LEVEL, holm_adjusted
 
 # Path of the viewer exported by `tango view RUN --export RUN/viewer`, relative to the run.
@@ -50,7 +50,7 @@ class Contents:
     Attributes:
         summary: Summary of one run or of several, with all comparisons of the cells.
         facts: Recorded facts of the run.
-        jobs: Resolved jobs as YAML, by title.
+        files: Resolved jobs and facts of the runs as text, by name.
         notes: Sentences about problems.
         clips: Figures of clips as escaped HTML, from `gallery`.
         viewer: Relative link to the exported viewer of the run; "" for no links.
@@ -60,7 +60,7 @@ class Contents:
 
     summary: RunSummary
     facts: JobFacts
-    jobs: Mapping[str, str]
+    files: Mapping[str, str]
     notes: Sequence[str] = ()
     clips: Sequence[str] = ()
     viewer: str = ""
@@ -98,19 +98,10 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
         controls_caption=CONTROLS_CAPTION,
         plots=plots,
         forests=forests,
-        breakdowns=breakdowns(cells, _heat, lambda value, count: _small(value, f"n={count}")),
+        breakdowns=breakdowns(cells),
         latency=latency_table(cells),
         failures=failure_table(page.summary.failures),
-        provenance=provenance(page.facts, page.summary),
     )
-
-
-def _heat(one: Estimate | None) -> fmt.Html:
-    """A score on a background that is darker for higher ones."""
-    share = round(36 * one.value) if one else 0
-    title = f"{fmt.interval(one)} %, n = {one.num_questions}" if one else "no question"
-    text = f'<span class="heat" style="--heat:{share}%" title="{title}">'
-    return fmt.Html(f"{text}{fmt.estimate_percent(one)}</span>")
 
 
 def _size(summary: RunSummary) -> str:
@@ -125,12 +116,6 @@ def _size(summary: RunSummary) -> str:
     if summary.throughput.wall_s is not None:
         parts.append(human_age(summary.throughput.wall_s))
     return ", ".join(parts)
-
-
-def _small(text: str, small: str) -> fmt.Html:
-    """A number with a smaller text."""
-    below = f" <small>{fmt.escaped(small)}</small>" if small else ""
-    return fmt.Html(f"{fmt.escaped(text)}{below}")
 
 
 def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
@@ -148,23 +133,6 @@ def failure_table(failures: FailureList) -> fmt.Table:
         examples = ", ".join(one.examples) + (" ..." if one.clips > len(one.examples) else "")
         rows.append([one.status, one.error, examples, str(one.clips), str(one.questions)])
     return fmt.Table(["status", "reason", "first clips", "clips", "questions"], rows, 3)
-
-
-def provenance(facts: JobFacts, summary: RunSummary) -> fmt.Table:
-    """Everything needed to reproduce the run besides the job: versions, devices."""
-    owner = f" of the {summary.peak_of}" if summary.peak_of else ""
-    known = {
-        "run": facts.run_id,
-        "started": facts.started_at,
-        "mode": facts.mode,
-        "device": facts.device,
-        "code": facts.git_commit,
-        "caches": ", ".join(facts.caches),
-        "peak memory": "" if summary.peak_gib is None else f"{summary.peak_gib:.2f} GiB{owner}",
-        "float32 products": ", ".join(f"{k} {v}" for k, v in facts.float32_products.items()),
-        "libraries": ", ".join(f"{name} {version}" for name, version in facts.versions.items()),
-    }
-    return fmt.Table(["what", "value"], [entry for entry in known.items() if entry[1]], 2)
 
 
 # Shares of kept tokens that differ from the requested one by more than this part of it are listed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -35,19 +35,10 @@ def _parts(cell: CellSummary) -> dict[_Part, Mapping[str, Estimate]]:
     return found
 
 
-def breakdowns(
-    cells: Sequence[CellSummary],
-    shown: Callable[[Estimate | None], str] = fmt.estimate_percent,
-    head: Callable[[str, int], str] = lambda value, count: f"{value} ({count})",
-) -> list[tuple[str, fmt.Table]]:
+def breakdowns(cells: Sequence[CellSummary]) -> list[tuple[str, fmt.Table]]:
     """Title and table per benchmark, metric and group: a row per cell, a column per value.
 
     Where the benchmark's authors average over the values, a last column has the mean.
-
-    Args:
-        cells: Cells of one run or of several.
-        shown: Makes the text of a score, or `Html`.
-        head: Makes the header of a value and its number of questions.
     """
     alone = all(set(cell.scores_by) <= {ACCURACY.name} for cell in cells)
     benchmarks = list(dict.fromkeys(cell.benchmark for cell in cells))
@@ -65,13 +56,13 @@ def breakdowns(
             name = ", ".join([*(f"{key} {value}" for key, value in outer), group])
             name = f"{benchmark}: {name}" if len(benchmarks) > 1 else name
             name = name if alone else f"{name}, {metric_title(own[0], metric)}"
-            header = ["cell", *(head(value, count) for value, count in counts.items())]
+            header = ["cell", *(f"{value} ({count})" for value, count in counts.items())]
             rows = [
-                [label, *(shown(one.get(value)) for value in counts)]
+                [label, *(fmt.estimate_percent(one.get(value)) for value in counts)]
                 for label, one in zip(labels(own), estimates, strict=True)
             ]
             if mean := _mean_name(own[0], part):
-                header.append(head(mean, max(cell.counts.num_scored for cell in own)))
+                header.append(f"{mean} ({max(cell.counts.num_scored for cell in own)})")
                 for cell, row in zip(own, rows, strict=True):
                     row.append(fmt.percent(cell.macro))
             tables.append((name, fmt.Table(header, rows)))
