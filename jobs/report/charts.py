@@ -62,7 +62,6 @@ STYLE = """
 .panel .hollow { fill: var(--paper); stroke: currentColor; stroke-width: 1.4; }
 .panel .range { stroke: currentColor; stroke-width: 1.4; }
 .panel .few { stroke-dasharray: 1.5 2.5; }
-.panel .bar { fill: currentColor; }
 """ + "".join(f".s{at} {{ color: var(--s{at}); }}\n" for at in range(NUM_COLOURS))
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from jinja2 import Environment, PackageLoader
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
-from jobs.report.plots import draw_forests, draw_plots, save_plots
+from jobs.report.plots import draw_forests, save_plots, score_plot
 from jobs.report.tables.breakdowns import all_scores, breakdowns
 from jobs.report.tables.cells import (
     cells_table,
@@ -76,7 +75,8 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
         plots_in: Receives the plots of the page as files; `None` writes none.
     """
     cells = page.summary.cells
-    plots, forests = draw_plots(cells), draw_forests(cells)
+    scores, forests = score_plot(cells), draw_forests(cells)
+    plots = [scores] if scores else []
     if plots_in is not None:
         save_plots([*plots, *forests], plots_in)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
@@ -106,16 +106,14 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
 
 def _size(summary: RunSummary) -> str:
     """What the run did, in a sentence."""
-    counts, cache = summary.counts, summary.cache
+    counts, cache, wall_s = summary.counts, summary.cache, summary.throughput.wall_s
     clips = f"{counts.num_clips:,} clips{' summed over runs' if summary.runs else ''}"
-    parts = [
+    replies = counts.num_answered + counts.num_unparsed
+    return (
         f"{len(summary.cells):,} cells, {clips}, {counts.num_different:,} questions, "
-        f"{counts.num_answered + counts.num_unparsed:,} answers",
-        f"{cache.hits:,} of {cache.lookups:,} token sets from the cache",
-    ]
-    if summary.throughput.wall_s is not None:
-        parts.append(human_age(summary.throughput.wall_s))
-    return ", ".join(parts)
+        f"{replies:,} answers, {cache.hits:,} of {cache.lookups:,} token sets from the cache"
+        f"{'' if wall_s is None else f', {human_age(wall_s)}'}"
+    )
 
 
 def score_table(cells: Sequence[CellSummary]) -> fmt.Table:
@@ -165,7 +163,7 @@ def overview_of(page: Contents) -> dict[str, list[fmt.Html]]:
     ]
     return {
         "best": best,
-        "differences": [*differences, *map(fmt.escaped, _detectable(cells))],
+        "differences": differences,
         "wrong": [fmt.escaped(text) for text in [*_faults(page.summary), *page.notes]],
         "unequal": [fmt.escaped(name) for name in dict.fromkeys(unequal)],
     }
@@ -248,17 +246,3 @@ def _faults(summary: RunSummary) -> list[str]:
     if counts.num_damaged:
         found.append(f"Answers about damaged clips: {counts.num_damaged:,}.")
     return found
-
-
-def _detectable(cells: Sequence[CellSummary]) -> list[str]:
-    """A sentence about the smallest loss that the comparisons with `full` can show."""
-    pairs = [cell.versus_full.paired for cell in cells if cell.versus_full]
-    known = [one for one in pairs if one and one.detectable_difference]
-    if not known:
-        return []
-    typical = median(one.detectable_difference or 0 for one in known)
-    return [
-        f"{max(one.num_questions for one in known):,} questions about "
-        f"{max(one.num_clips for one in known):,} clips: a loss of less than about "
-        f"{fmt.percent(typical, 0)} points can go unseen."
-    ]

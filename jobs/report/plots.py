@@ -14,7 +14,6 @@ import pandas as pd
 from jobs.report import charts
 from jobs.report import formatting as fmt
 from jobs.report.charts import Axis, Panel, axis_around, symbol
-from jobs.report.tables.cells import labels, tables_of_cells
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
 from jobs.results.comparisons import differences_by_group
 from jobs.results.quantities import are_ranked
@@ -45,12 +44,6 @@ class Plot:
     name: str
     caption: str
     panels: Sequence[fmt.Html]
-
-
-def draw_plots(cells: Sequence[CellSummary]) -> list[Plot]:
-    """All figures for which the cells have data, except the differences by group."""
-    scored = [cell for cell in cells if cell.headline is not None]
-    return [plot for plot in (score_plot(scored), latency_plot(cells)) if plot is not None]
 
 
 def save_plots(plots: Sequence[Plot], folder: Path) -> None:
@@ -96,14 +89,12 @@ def _time(cells: Sequence[CellSummary]) -> tuple[str, list[float | None]]:
 def score_plot(cells: Sequence[CellSummary]) -> Plot | None:
     """Headline metrics with 95 % intervals over tokens and over time, two panels per benchmark.
 
-    Cells that no other one beats in cost and score are ringed and connected.
-
-    Args:
-        cells: Cells with a headline metric.
+    Cells that no other one beats in cost and score are ringed.
 
     Returns:
-        The figure; `None` if no benchmark has two cells with a cost.
+        The figure; `None` if no benchmark has two cells with a score and a cost.
     """
+    cells = [cell for cell in cells if cell.headline is not None]
     pruned = [cell for cell in cells if not cell.is_baseline]
     numbers = {name: at for at, name in enumerate(dict.fromkeys(_series_of(pruned, cells)))}
     panels = []
@@ -147,14 +138,8 @@ def _score_panel(
             lines.setdefault(number, []).append(point)
     for number, line in lines.items():
         panel.line(sorted(line), f"range faint s{number % charts.NUM_COLOURS}")
-    front = [points[at] for at in pareto_front(points)] if are_ranked(own) else []
-    stairs = front[:1]
-    for point in front[1:]:
-        stairs += [(point[0], stairs[-1][1]), point]
-    for point in front:
-        panel.mark(*point, charts.RING)
-    if stairs:
-        panel.line(stairs, "front")
+    for at in pareto_front(points) if are_ranked(own) else ():
+        panel.mark(*points[at], charts.RING)
     for cell, number, point, score in zip(own, series, points, scores, strict=True):
         kind = "ink" if cell.is_baseline else f"s{number % charts.NUM_COLOURS}"
         interval = [(point[0], 100 * score.low), (point[0], 100 * score.high)]
@@ -163,49 +148,6 @@ def _score_panel(
         drawn = symbol(-1, shape=1) if cell.is_baseline else symbol(number)
         panel.mark(*point, drawn, name)
     return panel.svg()
-
-
-# Stage -> its description; in the order of the bars.
-_STACKED = {
-    "vision": "vision: encode the clip",
-    "compress": "compress: prune its tokens",
-    "prefill": "prefill: read the prompt",
-    "decode": "decode: write the reply",
-}
-_BAR = 30
-
-
-def latency_plot(cells: Sequence[CellSummary]) -> Plot | None:
-    """Stacked bars of median milliseconds per stage, one bar per cell and one panel per table.
-
-    Returns:
-        The figure; `None` if nothing was timed.
-    """
-    timed = [cell for cell in cells if any(stage in cell.latency_ms for stage in _STACKED)]
-    if not timed:
-        return None
-    parts = {id(cell): [cell.p50(stage) or 0.0 for stage in _STACKED] for cell in timed}
-    x = Axis(0, 1.25 * max(1.0, *map(sum, parts.values())), "median milliseconds")
-    panels = []
-    for name, own in tables_of_cells(timed):
-        rows = Axis(len(own) - 0.5, -0.5, labels={})
-        panel = Panel(name or "time of one question", x, rows, height=_BAR * len(own), left=6)
-        for row, (label, cell) in enumerate(zip(labels(own), own, strict=True)):
-            end = 0.0
-            for series, ms in enumerate(parts[id(cell)]):
-                panel.box((end, end + ms), (row + 0.08, row + 0.4), f"bar s{series}")
-                end += ms
-            cached = "" if "vision" in cell.latency_ms else " (vision from cache)"
-            text = fmt.shortened(label, charts.MOST_LETTERS - len(cached)) + cached
-            panel.text(8, panel.down(row) - 3, text)
-            panel.text(panel.across(end) + 4, panel.down(row + 0.36), fmt.milliseconds(end))
-        panels.append(panel.svg())
-    entries = [
-        (f'<path class="bar s{series}" d="M-9-5h18v10h-18z"/>', text)
-        for series, text in enumerate(_STACKED.values())
-    ]
-    caption = "Where the time of one question goes"
-    return Plot("latency", caption, [*panels, charts.legend(entries)])
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise, product
-from typing import Any
+from itertools import product
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ Bits = npt.NDArray[np.uint8]
 
 # Values of groups that some questions have in common, one per group.
 _Value = tuple[str, ...]
+_Found = TypeVar("_Found")
 _ASKED = {"clip": "int32", "group": "int32", "key": "uint64"}
 
 
@@ -77,7 +78,6 @@ class Outcomes:
         self._questions: list[pd.DataFrame] = []
         # Cell -> part by part the kept values, with the questions' numbers as index.
         self._answers: defaultdict[str, list[pd.DataFrame]] = defaultdict(list)
-        self._values: dict[tuple[str, ...], _ByValue] = {}
 
     def add(self, answers: AnswerColumns) -> None:
         """Take the answers about some clips of this benchmark, which come in no other table."""
@@ -175,11 +175,11 @@ class Outcomes:
 
     def estimate(self, metric: Metric, counted: Counted) -> Estimate | None:
         """A metric over all questions."""
-        return self._by(()).estimates(metric, counted).get(())
+        return self._estimates(metric, counted).get(())
 
     def by_group(self, metric: Metric, counted: Counted) -> ByGroup:
         """Group -> value -> a metric there, both in alphabetical order."""
-        found = {name: self._by((name,)).estimates(metric, counted) for name in self._listed}
+        found = {name: self._estimates(metric, counted, name) for name in self._listed}
         return {name: _one_key(values) for name, values in found.items() if values}
 
     def cross(self, metric: Metric, counted: Counted) -> CrossTable:
@@ -192,12 +192,12 @@ class Outcomes:
         groups = self._facts.cross_table
         if groups is None:
             return {}
-        values = sorted(self._by((groups.rows,)).estimates(metric, counted))
+        values = self._estimates(metric, counted, groups.rows)
         table: dict[str, dict[str, dict[str, Estimate]]] = {value: {} for (value,) in values}
         for inner in sorted(groups.columns):
-            found = self._by((groups.rows, inner)).estimates(metric, counted)
-            for value, inner_value in sorted(found):
-                table[value].setdefault(inner, {})[inner_value] = found[value, inner_value]
+            found = self._estimates(metric, counted, groups.rows, inner)
+            for (value, inner_value), estimate in found.items():
+                table[value].setdefault(inner, {})[inner_value] = estimate
         return {groups.rows: table} if table else {}
 
     def difference(self, both: Mask, changes: Values) -> ScoreDifference | None:
@@ -208,11 +208,11 @@ class Outcomes:
             changes: (q,) value under one cell minus that under the other, in [-1, 1]; other
                 questions are ignored.
         """
-        return self._by(()).differences(both, changes).get(())
+        return self._differences(both, changes).get(())
 
     def differences(self, both: Mask, changes: Values) -> DifferencesByGroup:
         """Group -> value -> paired difference there, both in alphabetical order."""
-        found = {name: self._by((name,)).differences(both, changes) for name in self._listed}
+        found = {name: self._differences(both, changes, name) for name in self._listed}
         return {name: _one_key(values) for name, values in found.items() if values}
 
     @cached_property
@@ -221,12 +221,57 @@ class Outcomes:
         names = {name for mapping in self.groups for name in mapping}
         return sorted(names - set(self._facts.unlisted_groups))
 
-    def _by(self, names: tuple[str, ...]) -> _ByValue:
-        """Questions by the values of no group, of one, or of two; computed once."""
-        if names not in self._values:
-            of_set = [self._values_of(mapping, names) for mapping in self.groups]
-            self._values[names] = _ByValue(of_set, self.asked)
-        return self._values[names]
+    def _estimates(self, metric: Metric, counted: Counted, *names: str) -> dict[_Value, Estimate]:
+        """The metric for every value of some groups."""
+
+        def estimate(clips: pd.DataFrame) -> Estimate | None:
+            return metric.estimate(clips["sum"], clips["asked"])
+
+        return self._by_value(names, counted.counts, {"sum": counted.values}, estimate)
+
+    def _differences(
+        self, both: Mask, changes: Values, *names: str
+    ) -> dict[_Value, ScoreDifference]:
+        """The paired difference for every value of some groups."""
+
+        def difference(clips: pd.DataFrame) -> ScoreDifference | None:
+            changed = int(clips["rose"].sum()), int(clips["fell"].sum())
+            return compare_clips(clips["gained"], clips["lost"], clips["asked"], changed=changed)
+
+        gained, lost = np.maximum(changes, 0.0), np.maximum(-changes, 0.0)
+        columns = {"gained": gained, "lost": lost, "rose": changes > 0, "fell": changes < 0}
+        return self._by_value(names, both, columns, difference)
+
+    def _by_value(
+        self,
+        names: Sequence[str],
+        counts: Mask,
+        columns: Mapping[str, npt.NDArray[Any]],
+        compute: Callable[[pd.DataFrame], _Found | None],
+    ) -> dict[_Value, _Found]:
+        """What a function makes of sums per clip, for every value of some groups, in order.
+
+        A question may have several values of a group (`Benchmark.several_valued`).
+
+        Args:
+            names: Names of the groups.
+            counts: (q,) which questions count.
+            columns: (q,) values that are summed per clip, and beside them `asked`, their number.
+            compute: The function.
+        """
+        values = [self._values_of(mapping, names) for mapping in self.groups]
+        sets = [(group, value) for group, own in enumerate(values) for value in own]
+        known = sorted({value for _, value in sets})
+        numbered = [(group, known.index(value)) for group, value in sets]
+        of_set = pd.DataFrame(numbered, columns=["group", "value"], dtype=np.int32)
+        questions = self.asked[["clip", "group"]].assign(**columns, asked=1.0)[counts]
+        sums = questions.merge(of_set, on="group").groupby(["value", "clip"]).sum()
+        found = {}
+        for code, clips in sums.groupby(level="value"):
+            computed = compute(clips)
+            if computed is not None:
+                found[known[cast("int", code)]] = computed
+        return found
 
     def _values_of(self, mapping: Mapping[str, str], names: Sequence[str]) -> list[_Value]:
         """Values that a set of groups has of some groups; none if it lacks one of them."""
@@ -237,62 +282,9 @@ class Outcomes:
         return list(dict.fromkeys(product(*parts)))
 
 
-class _ByValue:
-    """Questions by the values that they have of some groups, and by clip.
-
-    A question may have several values of a group (`Benchmark.several_valued`).
-    """
-
-    def __init__(self, of_set: Sequence[Sequence[_Value]], asked: pd.DataFrame) -> None:
-        numbers: dict[_Value, int] = {}
-        sets = [
-            (group, numbers.setdefault(value, len(numbers)))
-            for group, values in enumerate(of_set)
-            for value in values
-        ]
-        values = pd.DataFrame(sets, columns=["group", "value"], dtype=np.int32)
-        rows = asked[["clip", "group"]].reset_index(names="row").merge(values, on="group")
-        pairs = rows.groupby(["value", "clip"])
-        # The question of every row, and its pair of value and clip; pairs are sorted by value.
-        self._questions, self._pairs = rows["row"].to_numpy(), pairs.ngroup().to_numpy()
-        self._size = pairs.ngroups
-        value_of_pair = pairs.size().index.get_level_values("value")
-        starts = np.searchsorted(value_of_pair, np.arange(len(numbers) + 1)).tolist()
-        slices = (slice(*ends) for ends in pairwise(starts))
-        self._slices = dict(zip(numbers, slices, strict=True))
-
-    def estimates(self, metric: Metric, counted: Counted) -> dict[_Value, Estimate]:
-        """The metric for every value that a question which counts has."""
-        asked, sums = self._per_pair(*counted)
-        every = {v: metric.estimate(sums[own], asked[own]) for v, own in self._slices.items()}
-        return {value: found for value, found in every.items() if found is not None}
-
-    def differences(self, both: Mask, changes: Values) -> dict[_Value, ScoreDifference]:
-        """The paired difference for every value of which some question counts."""
-        asked, _ = self._per_pair(both, changes)
-        num_rose, gained = self._per_pair(both & (changes > 0), changes)
-        num_fell, lost = self._per_pair(both & (changes < 0), -changes)
-        found = {}
-        for value, own in self._slices.items():
-            changed = int(num_rose[own].sum()), int(num_fell[own].sum())
-            difference = compare_clips(gained[own], lost[own], asked[own], changed=changed)
-            if difference is not None:
-                found[value] = difference
-        return found
-
-    def _per_pair(self, counts: Mask, values: Values) -> tuple[Values, Values]:
-        """How many questions count and the sum of their values, of every clip under every value."""
-        counts, values = counts[self._questions], values[self._questions]
-        pairs = self._pairs[counts]
-        return (
-            np.bincount(pairs, minlength=self._size).astype(np.float64),
-            np.bincount(pairs, weights=values[counts], minlength=self._size).astype(np.float64),
-        )
-
-
 def _one_key(found: Mapping[_Value, Any]) -> dict[str, Any]:
-    """The same by the values of one group, in alphabetical order."""
-    return {value: found[(value,)] for (value,) in sorted(found)}
+    """The same by the values of one group."""
+    return {value: one for (value,), one in found.items()}
 
 
 def compare_cells(

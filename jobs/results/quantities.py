@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from tango_core.errors import InputError
 from tango_core.metrics import Comparison as ScoreDifference
@@ -183,7 +183,7 @@ class Throughput:
     wall_s: float | None = None
     clips_per_s: float | None = None
     questions_per_s: float | None = None
-    text_tokens_per_s: float | None = None
+    text_tokens_per_s: Annotated[float | None, Field(validation_alias="decode_tokens_per_s")] = None
 
 
 @dataclass(frozen=True)

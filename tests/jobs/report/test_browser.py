@@ -88,15 +88,3 @@ def test_the_first_screen_of_a_phone_has_the_answers_and_the_page_is_short(tab):
     for question in ("Which method is best", "Which differences are significant"):
         assert page.get_by_role("heading", name=question).bounding_box()["y"] < 900
     assert page.evaluate("document.documentElement.scrollHeight") < 8000
-
-
-def test_everything_folded_opens_with_the_keyboard(tab):
-    page = tab(1440)
-    closed = page.locator("details:not([open]) > summary")
-    number = closed.count()
-    assert number > 5
-    for _ in range(10 * number):
-        page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.matches('details:not([open]) > summary')"):
-            page.keyboard.press("Enter")
-    assert closed.count() == 0

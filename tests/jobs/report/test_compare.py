@@ -1,7 +1,6 @@
 """Several runs side by side: paired tests across runs, and one page."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,6 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import SWEEP, TANGO, Page
 
 from jobs.report.compare import report_runs
-from jobs.results.facts import JobFacts
 
 
 class TestCompareRuns:
@@ -66,22 +64,6 @@ class TestCompareRuns:
             text = (tmp_path / "out" / name).read_text().replace("{-}", "-")
             assert text.count(note) == 1, name
         assert "Difference to" not in (tmp_path / "out" / "grid.md").read_text()
-
-    def test_runs_that_began_in_one_second_are_all_in_every_table(self, tmp_path):
-        runs = [
-            self.run_of(tmp_path / above / "out" / "run", *SWEEP[:2]) for above in ("one", "two")
-        ]
-        facts = JobFacts.load(runs[1])
-        answers = fake_answers(facts, seed=1)
-        shutil.rmtree(runs[1])
-        write_run(runs[1], answers, facts)
-        page = report_runs(runs, tmp_path / "both", baselines=["previous"])
-        summary = self.summary_of(tmp_path / "both")
-        assert summary["runs"] == ["one/out/run", "two/out/run"]
-        assert [entry["versus"]["previous"] for entry in summary["cells"]] == [None] * 4
-        grid = (tmp_path / "both" / "grid.md").read_text()
-        assert {"## one/out/run", "## two/out/run"} <= set(grid.splitlines())
-        assert "one/out/run/job.yaml" in Page(page.read_text()).words
 
     def test_several_runs_need_a_place_to_write_to(self, tmp_path):
         with pytest.raises(ValueError, match="--output"):

@@ -46,14 +46,13 @@ def test_the_best_method_of_every_retention_is_named_with_its_cost_and_never_a_c
 
 
 def test_a_difference_is_called_significant_only_with_a_small_corrected_p(answered):
-    low, high, limit = answered()["differences"]
+    low, high = answered()["differences"]
     control = "63.3 points ahead of random, the best control (significant after Holm's correction)"
     assert low.startswith("10 %: <b>tango</b> is ")
     assert html.unescape(low).count(control) == 1
     other = "no difference shown: <b>tango</b> is 3.3 points ahead of topk; 3.3 points behind full"
     assert low.endswith(other)
     assert high.startswith("20 %: <b>tango</b> is ")
-    assert limit.startswith("120 questions about 40 clips: a loss of less than about ")
 
 
 def test_controls_are_best_where_there_is_nothing_else(answered):
@@ -69,4 +68,4 @@ def test_what_is_wrong_is_listed_only_if_something_is(answered):
 def test_methods_whose_replies_cannot_be_read_are_not_ranked(answered):
     found = answered(unparsed=0.5)
     assert found["best"] == ["Methods are not ranked, because too few replies could be read."]
-    assert len(found["differences"]) == 1, "only what differences can be seen"
+    assert found["differences"] == []

@@ -1,7 +1,5 @@
 """The page of a run: whole, safe, and what the summary holds."""
 
-import re
-
 from fake_answers import cell, facts_of, fake_answers, write_run
 from report_page import TANGO, Page
 from summaries import summarize
@@ -58,14 +56,3 @@ class TestPage:
         assert "Nothing was measured." in words
         assert words.count("the file is probably truncated") == 3
         assert "0.0" in words
-
-    def test_profile_mode_shows_speed_ups(self):
-        facts = facts_of(cell("full"), TANGO, mode="profile")
-        assert re.search(
-            "[0-9]\\.[0-9]{2}\N{MULTIPLICATION SIGN}", page_of(facts, fake_answers(facts)).words
-        )
-
-    def test_many_reasons_are_cut_and_counted(self):
-        facts = facts_of(TANGO)
-        answers = fake_answers(facts, num_clips=60, failed_clips=range(55))
-        assert "5 more reasons are in failures.parquet" in page_of(facts, answers).words

@@ -10,16 +10,16 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 from summaries import summarize
 
-from jobs.report.charts import WIDTH, Axis
+from jobs.report.charts import WIDTH
 from jobs.report.plots import (
     MOST_VALUES,
     caption_of,
     draw_forests,
-    draw_plots,
     forest_panels,
     pareto_front,
     replicates_panels,
     save_plots,
+    score_plot,
     values_of,
 )
 from jobs.results.cell_summary import CellSummary
@@ -66,7 +66,7 @@ def test_the_front_is_all_points_that_none_beats(seed):
 
 
 def test_scores_stand_over_their_cost_and_the_front_is_ringed(cells):
-    plot = draw_plots(cells)[0]
+    plot = score_plot(cells)
     tokens, time, legend = plot.panels
     for panel in (tokens, time):
         marks = {name.partition(":")[0]: place for name, *place, _ in marks_of(panel)}
@@ -84,13 +84,12 @@ def test_scores_stand_over_their_cost_and_the_front_is_ringed(cells):
 
 
 def test_files_are_whole_svg_with_both_themes(cells, tmp_path):
-    plots = [*draw_plots(cells), *draw_forests(cells)]
+    plots = [score_plot(cells), *draw_forests(cells)]
     save_plots(plots, tmp_path / "plots")
     assert {path.name for path in (tmp_path / "plots").iterdir()} == {
         "differences_by_duration.svg",
         "differences_by_task.svg",
         "score_vs_cost.svg",
-        "latency.svg",
     }
     for path, plot in zip(
         sorted((tmp_path / "plots").iterdir()), sorted(plots, key=lambda p: p.name), strict=True
@@ -98,19 +97,6 @@ def test_files_are_whole_svg_with_both_themes(cells, tmp_path):
         root = ElementTree.fromstring(path.read_text())
         assert len(root.findall("{*}svg")) == len(plot.panels)
         assert "prefers-color-scheme: dark" in path.read_text()
-
-
-@pytest.mark.parametrize(
-    ("axis", "ticks"),
-    [
-        (Axis(4.2, 110, log=True), [5, 10, 20, 50, 100]),
-        (Axis(113, 196, log=True), [120, 140, 160, 180]),
-        (Axis(-12, 31), [-10, 0, 10, 20, 30]),
-    ],
-    ids=["log", "log of a small range", "linear"],
-)
-def test_ticks_are_round_numbers_of_the_axis(axis, ticks):
-    assert list(axis.ticks()) == pytest.approx(ticks)
 
 
 @pytest.fixture

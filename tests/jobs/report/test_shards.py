@@ -79,12 +79,6 @@ def test_shards_that_overlap_are_refused_by_name(shards, named, job, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_two_runs_of_one_shard_are_compared_and_not_merged(job, tmp_path):
-    summary, words, _ = report([job("0/3"), job("0/3", "again")], tmp_path / "out")
-    assert summary["runs"] == ["shard-0-of-3", "again"]
-    assert "Merged" not in words
-
-
 def test_shards_of_other_jobs_are_not_merged(job, tmp_path):
     runs = [job("0/2"), job("1/2", model={"name": "other"})]
     with pytest.raises(ValueError, match="have no question of shapes in common; --on all"):

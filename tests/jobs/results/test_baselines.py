@@ -151,12 +151,3 @@ def test_tables_hold_the_differences_between_the_two_accuracies(tmp_path):
     row = dict(zip(head.split(","), line.split(","), strict=True))
     assert float(row["versus_topk"]) == pytest.approx(expected)
     assert float(row["versus_previous_p"]) == tango["versus"][PREVIOUS]["p_value"]
-
-
-def test_a_run_reported_in_place_keeps_its_own_summary(tmp_path):
-    facts = facts_of(*LISTED)
-    run = write_run(tmp_path / "run", fake_answers(facts), facts)
-    report_runs([run], baselines=["topk"])
-    assert "vs topk, points" in (run / "report.html").read_text()
-    summary = json.loads((run / "summary.json").read_text())
-    assert all("versus" not in entry for entry in summary["cells"])

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from fake_answers import cell, facts_of
-from releases import charades_parquet, load
 from scored_answers import answers_of, grounding, group_scores, grouping, iou, spans
 from summaries import summarize
 
@@ -169,12 +168,3 @@ def test_runs_are_compared_on_common_questions_and_groups(tmp_path, grouped):
     assert [entry["scores"]["group_score"]["n"] for entry in cells] == [118, 118]
     assert cells[1]["versus_full"]["num_questions"] == 118
     assert ">group score %</th>" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_a_real_release_is_read_and_scored(tmp_path):
-    """The questions of the small release, with the harness's rule for rows that repeat."""
-    benchmark = load("charades_sta", charades_parquet(tmp_path), protocol="lmms_eval")
-    answers = answers_of(benchmark, {"full": ["24.3 to 30.4"] * 5})
-    (found,) = summarize(answers, facts_of(cell("full", 1.0, "charades_sta"))).cells
-    assert found.headline.value == pytest.approx(3 / 5)
-    assert found.harness == pytest.approx(2 / 4)

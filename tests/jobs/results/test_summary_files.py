@@ -24,10 +24,6 @@ class TestFiles:
             JobFacts.load(tmp_path)
         assert "\n" not in str(error.value)
 
-    def test_a_run_without_answers_says_how_to_continue(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="--resume"):
-            read_answers(tmp_path)
-
     def test_a_damaged_part_is_named_with_the_remedy(self, tmp_path):
         run = write_run(tmp_path / "run", fake_answers(facts_of(TANGO)), facts_of(TANGO))
         part = run / "answers" / "part-00001.parquet"
@@ -85,22 +81,3 @@ class TestForm:
         assert found.retention_with_newlines is found.versus_full is None
         assert found.latency_ms["vision"].p50 == entry["latency_ms"]["vision"]["p50"]
         assert summary.skipped == ()
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("wall_s", "[3.5]"),
-        ("git_commit", ["a"]),
-        ("cells.name", {"a": 1}),
-        ("cells.options", 7),
-        ("cells.protocol", {"vlmevalkit": "vlmevalkit"}),
-    ],
-)
-def test_facts_of_another_kind_are_called_damaged(key, value, tmp_path):
-    facts = facts_of(TANGO).to_json()
-    section = facts["cells"][0] if "." in key else facts
-    section[key.rpartition(".")[2]] = value
-    (tmp_path / "facts.json").write_text(json.dumps(facts))
-    with pytest.raises(ValueError, match=r"facts.json is damaged .* --resume"):
-        JobFacts.load(tmp_path)

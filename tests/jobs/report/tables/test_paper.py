@@ -36,12 +36,6 @@ class TestLayout:
         for part in ("short", "medium", "long"):
             assert table.rows[0].values["videomme", part] == by[part].value
 
-    def test_benchmarks_of_several_runs_share_a_row(self):
-        runs = [cells_of(FULL, TANGO, benchmarks=[b], run_id=b) for b in FOUR]
-        apart = paper_table([entry for run in runs for entry in run])
-        together = paper_table(cells_of(FULL, TANGO))
-        assert [row.values for row in apart.rows] == [row.values for row in together.rows]
-
     def test_a_second_run_of_the_same_is_another_row_under_its_name(self):
         again = cells_of(FULL, TANGO, run_id="b")
         table = paper_table([*cells_of(FULL, TANGO), *again])
