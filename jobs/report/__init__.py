@@ -1,7 +1,7 @@
 """Reports of runs: the HTML page, plots, notes, and comparisons of several runs.
 
 What lives here: `page.py` (the page, its summary and its tables), `plots.py` (scores over cost,
-differences by group, several trainings), `charts.py` (SVG), `theme.py` (matplotlib figures
+several trainings), `charts.py` (SVG), `theme.py` (matplotlib figures
 of analyses), `gallery.py` (example clips), `compare.py` (reads, compares and reports runs, for
 `tango report` and `tango runs compare`), `replicates.py` (one recipe with several trainings of a
 model), `shards.py` (shards of one job), `formatting.py` (formats of numbers, names and tables).

@@ -31,7 +31,6 @@ _SHAPES = (
     "M-5 0l2.5-4.5h5l2.5 4.5-2.5 4.5h-5z",
     "M-5-5h10l-3.4 5 3.4 5h-10l3.4-5z",
 )
-DIAMOND = 3
 # Colours by name for pages and files: in light, and in dark. Those of series have a contrast of at
 # least 3 with the paper.
 COLOURS = {
@@ -61,7 +60,6 @@ STYLE = """
 .panel .mark { fill: currentColor; stroke: var(--paper); stroke-width: .8; }
 .panel .hollow { fill: var(--paper); stroke: currentColor; stroke-width: 1.4; }
 .panel .range { stroke: currentColor; stroke-width: 1.4; }
-.panel .few { stroke-dasharray: 1.5 2.5; }
 """ + "".join(f".s{at} {{ color: var(--s{at}); }}\n" for at in range(NUM_COLOURS))
 
 

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
-from jobs.report.plots import draw_forests, save_plots, score_plot
-from jobs.report.tables.breakdowns import all_scores, breakdowns
+from jobs.report.plots import save_plots, score_plot
+from jobs.report.tables.breakdowns import all_scores, breakdowns, differences
 from jobs.report.tables.cells import (
     cells_table,
     latency_table,
@@ -75,10 +75,9 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
         plots_in: Receives the plots of the page as files; `None` writes none.
     """
     cells = page.summary.cells
-    scores, forests = score_plot(cells), draw_forests(cells)
-    plots = [scores] if scores else []
+    plots = [plot for plot in [score_plot(cells)] if plot is not None]
     if plots_in is not None:
-        save_plots([*plots, *forests], plots_in)
+        save_plots(plots, plots_in)
     environment = Environment(loader=PackageLoader("jobs.report", "templates"), autoescape=True)
     return environment.get_template("report.html.j2").render(
         vars(page),
@@ -97,7 +96,7 @@ def render_html(page: Contents, plots_in: Path | None = None) -> str:
         controls=controls_table(page.controlled),
         controls_caption=CONTROLS_CAPTION,
         plots=plots,
-        forests=forests,
+        differences=differences(cells),
         breakdowns=breakdowns(cells),
         latency=latency_table(cells),
         failures=failure_table(page.summary.failures),

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import cast
-
-import pandas as pd
 
 from jobs.report import charts
 from jobs.report import formatting as fmt
 from jobs.report.charts import Axis, Panel, axis_around, symbol
 from jobs.results.cell_summary import CellSummary, headline_title, metric_title
-from jobs.results.comparisons import differences_by_group
 from jobs.results.quantities import are_ranked
 from jobs.results.replicates import ReplicatedCell
 from tango_core.compressors import CONTROLS
-from tango_core.metrics.comparison import LEVEL
 
-# Maximum number of rows of a panel of differences; the values with most questions are drawn.
-MOST_VALUES = 40
-_LONGEST_VALUE = 18
-# Columns of a difference that a mark shows.
-_MARKED = (
-    *("value", "difference", "difference_low", "difference_high", "too_few_clips"),
-    *("shape", "hollow"),
-)
+_LONGEST_NAME = 24
+_ROW = 19
 
 
 @dataclass(frozen=True)
@@ -150,135 +138,6 @@ def _score_panel(
     return panel.svg()
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """A value with an interval in a row of a panel; its symbol is of the colour `series`."""
-
-    row: float
-    value: float
-    low: float
-    high: float
-    series: int
-    name: str
-    few: bool = False
-    shape: int = 0
-    hollow: bool = False
-
-
-def _rows_panel(
-    title: str, rows: Sequence[str], marks: Sequence[_Mark], x: Axis, guide: float | None
-) -> fmt.Html:
-    """Draw values with intervals in named rows.
-
-    Args:
-        title: Title of the panel.
-        rows: Names of the rows, the first one on top.
-        marks: What is drawn.
-        x: Scale; intervals may reach beyond it.
-        guide: Value of a vertical line; `None` for none.
-    """
-    names = {at + 0.5: fmt.shortened(name, _LONGEST_VALUE + 6) for at, name in enumerate(rows)}
-    in_row = max(sum(mark.row // 1 == at for mark in marks) for at in range(len(rows)))
-    height = len(rows) * max(19, 7 + 6.0 * min(in_row, 6))
-    left = 14 + 7.4 * max(map(len, names.values()))
-    panel = Panel(title, x, Axis(len(rows), 0, labels=names), height, left)
-    for at in range(1, len(rows), 2):
-        panel.box((x.low, x.high), (at, at + 1), "band")
-    if guide is not None:
-        panel.line([(guide, 0), (guide, len(rows))], "guide")
-    for mark in marks:
-        low, high = max(x.low, mark.low), min(x.high, mark.high)
-        kind = f"range s{mark.series % charts.NUM_COLOURS}{' few' if mark.few else ''}"
-        panel.line([(low, mark.row), (high, mark.row)], kind)
-        drawn = symbol(mark.series, shape=mark.shape, hollow=mark.hollow)
-        panel.mark(mark.value, mark.row, drawn, mark.name)
-    return panel.svg()
-
-
-def draw_forests(cells: Sequence[CellSummary]) -> list[Plot]:
-    """Draw differences to `full`: one figure per benchmark and group with several values."""
-    headlines = {cell.benchmark: cell.metric for cell in cells}
-    drawn: dict[str, Plot] = {}
-    families = differences_by_group(cells).groupby(["benchmark", "metric", "group"], sort=False)
-    for key, family in families:
-        benchmark, metric, group = map(str, cast("tuple[str, str, str]", key))
-        if metric != headlines[benchmark] or family["value"].nunique() < 2:
-            continue
-        where = f"{benchmark}: " if len(headlines) > 1 else ""
-        stem = re.sub("[^a-z0-9]+", "_", f"{where}{group}".lower()).strip("_")[:80]
-        name = f"differences_by_{stem}"
-        while name in drawn:
-            name += "_2"
-        own = [cell for cell in cells if cell.benchmark == benchmark]
-        drawn[name] = Plot(name, f"{where}{caption_of(family)}", forest_panels(family, own))
-    return list(drawn.values())
-
-
-def caption_of(family: pd.DataFrame) -> str:
-    """Caption with the number of comparisons and of those significant after Holm's correction."""
-    surviving = (family["p_value_holm"] < LEVEL).sum()
-    drawn, every = len(values_of(family)), family["value"].nunique()
-    cut = f"; the {drawn} values with most questions of {every}" if drawn < every else ""
-    return (
-        f"{family['group'].iloc[0]}: {len(family):,} comparisons, {surviving:,} significant after "
-        f"Holm's correction (filled){cut}"
-    )
-
-
-def values_of(family: pd.DataFrame) -> dict[str, int]:
-    """The drawn values in alphabetical order, with their numbers of questions."""
-    counts = family.groupby("value")["num_questions"].max()
-    most = counts.sort_values(ascending=False, kind="stable").head(MOST_VALUES)
-    return {str(value): int(count) for value, count in most.sort_index().items()}
-
-
-def forest_panels(family: pd.DataFrame, cells: Sequence[CellSummary]) -> list[fmt.Html]:
-    """Paired differences with 95 % intervals, a panel per series, one colour per retention.
-
-    Filled points are significant after Holm's correction over the family; dotted intervals are
-    based on too few clips and are conservative bounds. Diamonds are the differences over all
-    questions, which are not part of the family. All panels have the same scale, and intervals may
-    extend beyond it.
-
-    Args:
-        family: Rows of `differences_by_group` that are corrected together.
-        cells: All cells of the benchmark.
-    """
-    values = values_of(family)
-    retentions = sorted(family["retention"].unique())
-    # The scale includes 0, all differences, and all intervals but those of too few clips.
-    sure = family[~family["too_few_clips"].astype(bool)]
-    ends = pd.concat([family["difference"], sure["difference_low"], sure["difference_high"]])
-    title = f"{metric_title(cells[0], family['metric'].iloc[0])}: points vs full"
-    x = axis_around([0.0, *(100 * ends)], title)
-    counted = [f"{fmt.shortened(value, _LONGEST_VALUE)} {n:,}" for value, n in values.items()]
-    rows = {value: at for at, value in enumerate([*values, "all"])}
-    panels: dict[str, list[_Mark]] = {}
-    for name, cell in zip(_series_of(cells, cells), cells, strict=True):
-        own = family[(family["run_id"] == cell.run_id) & (family["cell"] == cell.name)]
-        if own.empty or cell.versus_full is None or cell.versus_full.paired is None:
-            continue
-        at, whole = retentions.index(cell.retention_requested), cell.versus_full.paired
-        shown = own[own["value"].isin(list(values))].assign(shape=0)
-        marks = shown.assign(hollow=shown["p_value_holm"] >= LEVEL)[list(_MARKED)]
-        points = [tuple(row) for row in marks.to_numpy().tolist()]
-        figures = (whole.difference, whole.low, whole.high, whole.too_few_clips)
-        points.append(("all", *figures, charts.DIAMOND, False))
-        for value, difference, low, high, few, shape, hollow in points:
-            row = rows[value] + (at + 1) / (len(retentions) + 1)
-            text = f"{cell.name}, {value}: {fmt.points(difference)}"
-            place = (row, 100 * difference, 100 * low, 100 * high, at, text)
-            panels.setdefault(name, []).append(_Mark(*place, few, shape, hollow))
-    drawn = [_rows_panel(name, [*counted, "all"], own, x, 0) for name, own in panels.items()]
-    entries = [(symbol(at, shape=0), f"{100 * share:g} %") for at, share in enumerate(retentions)]
-    entries += [
-        (symbol(0, shape=0, hollow=True), "not significant after Holm's correction"),
-        ('<path class="range few s0" d="M-9 0h18"/>', "too few clips for an interval"),
-        (symbol(0, shape=charts.DIAMOND), "all questions"),
-    ]
-    return [*drawn, charts.legend(entries)]
-
-
 def replicates_panels(found: Sequence[ReplicatedCell]) -> list[fmt.Html]:
     """One panel per benchmark and retention, one row per method, one point per training.
 
@@ -295,28 +154,39 @@ def replicates_panels(found: Sequence[ReplicatedCell]) -> list[fmt.Html]:
     for benchmark in dict.fromkeys(one.cell.benchmark for one in pruned):
         own = [one for one in found if one.cell.benchmark == benchmark]
         full = next((100 * one.mean for one in own if one.cell.is_baseline), None)
-        x = axis_around(
-            [100 * value for one in own for value in one.values],
-            f"{headline_title([one.cell for one in own])} (%)",
-        )
+        values = [100 * value for one in own for value in one.values]
+        x = axis_around(values, f"{headline_title([one.cell for one in own])} (%)")
+        own = [o for o in own if not o.cell.is_baseline and o.cell.retention_requested in shares]
         means: dict[str, list[float]] = {}
-        for one in pruned:
-            cell = one.cell
-            if cell.benchmark == benchmark and cell.retention_requested in shares:
-                means.setdefault(cell.series, []).append(one.mean)
+        for one in own:
+            means.setdefault(one.cell.series, []).append(one.mean)
         order = sorted(means, key=lambda name: -fmean(means[name]))
         for share in shares:
-            marks = []
-            for one in own:
-                if one.cell.retention_requested == share and not one.cell.is_baseline:
-                    row, control = order.index(one.cell.series) + 0.5, one.cell.method in CONTROLS
-                    low, high = 100 * min(one.values), 100 * max(one.values)
-                    for value in one.values:
-                        name, series = f"{one.cell.name}: {fmt.percent(value)}", 7 * control
-                        mark = _Mark(row, 100 * value, low, high, series, name, hollow=control)
-                        marks.append(mark)
-            panels.append(_rows_panel(f"{benchmark}, {100 * share:g} %", order, marks, x, full))
+            level = [one for one in own if one.cell.retention_requested == share]
+            panels.append(_training_panel(f"{benchmark}, {100 * share:g} %", order, level, x, full))
     return panels
+
+
+def _training_panel(
+    title: str, order: Sequence[str], level: Sequence[ReplicatedCell], x: Axis, full: float | None
+) -> fmt.Html:
+    """Draw the values of one retention in a row per method, with the mean of `full` as a line."""
+    names = {at + 0.5: fmt.shortened(name, _LONGEST_NAME) for at, name in enumerate(order)}
+    left = 14 + 7.4 * max(map(len, names.values()))
+    panel = Panel(title, x, Axis(len(order), 0, labels=names), _ROW * len(order), left)
+    for at in range(1, len(order), 2):
+        panel.box((x.low, x.high), (at, at + 1), "band")
+    if full is not None:
+        panel.line([(full, 0), (full, len(order))], "guide")
+    for one in level:
+        row, control = order.index(one.cell.series) + 0.5, one.cell.method in CONTROLS
+        series = 7 if control else 0
+        ends = 100 * min(one.values), 100 * max(one.values)
+        panel.line([(end, row) for end in ends], f"range s{series}")
+        for value in one.values:
+            drawn = symbol(series, shape=0, hollow=control)
+            panel.mark(100 * value, row, drawn, f"{one.cell.name}: {fmt.percent(value)}")
+    return panel.svg()
 
 
 def _by_benchmark(cells: Sequence[CellSummary]) -> dict[str, list[CellSummary]]:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
-from itertools import chain
-from typing import Annotated
 
 import yaml
-from pydantic import Field, TypeAdapter
 
 from jobs.results.cell_summary import CellSummary
 from jobs.results.quantities import Json
@@ -33,53 +29,6 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedRow:
-    """What is printed for one setting.
-
-    Attributes:
-        model: Entry of `MODELS`.
-        num_frames: Frames per clip.
-        method: Entry of `METHODS`.
-        scores: Accuracy in percent for each of `_COLUMNS`; `None` where nothing is printed.
-        retention: Share of the visual tokens, in (0, 1].
-        inner: Name of the step inside the language model.
-        options: Options of the method that differ from its defaults.
-    """
-
-    model: str
-    num_frames: int
-    method: str
-    scores: tuple[float | None, ...]
-    retention: float = 1.0
-    inner: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """One of the files: numbers made under one protocol.
-
-    Attributes:
-        source: Where the numbers are printed.
-        protocol: Protocol under which they were made.
-        questions: Benchmark -> number of its questions.
-        llm_shape: Layers and width of the language model. Key `decoder_shape`.
-        rows: One per setting.
-    """
-
-    source: str
-    protocol: str
-    questions: Mapping[str, int]
-    llm_shape: Annotated[tuple[int, int], Field(validation_alias="decoder_shape")]
-    rows: tuple[PublishedRow, ...]
-
-    def fits(self, cell: CellSummary) -> bool:
-        """Whether a cell was asked so, by a language model of this size, as far as is known."""
-        same_size = cell.llm_shape in (None, self.llm_shape)
-        return same_size and harness_of(cell.protocol) in ("", self.protocol)
-
-
 # The release merges tokens into misplaced slots; its printed numbers may be with or without.
 _FREE_OPTIONS = ("inner", "legacy_writeback")
 
@@ -90,7 +39,26 @@ _FILES = ("published.yaml", "published_lmms_eval.yaml")
 def source() -> str:
     """Where the numbers are printed."""
     first, *others = _published()
-    return "; ".join([first.source, *(f"under {o.protocol}: {o.source}" for o in others)])
+    return "; ".join([first["source"], *(f"under {o['protocol']}: {o['source']}" for o in others)])
+
+
+@lru_cache(maxsize=1)
+def _published() -> list[Json]:
+    """The files: `source`, `protocol`, `questions`, `decoder_shape` and `rows` of each."""
+    texts = ((files("jobs.results") / name).read_text(encoding="utf-8") for name in _FILES)
+    return [yaml.safe_load(text) for text in texts]
+
+
+def _rows_for(cell: CellSummary) -> list[Json]:
+    """Rows for a cell's model under its protocol and of its size, as far as these are known."""
+    return [
+        row
+        for published in _published()
+        if harness_of(cell.protocol) in ("", published["protocol"])
+        and cell.llm_shape in (None, tuple(published["decoder_shape"]))
+        for row in published["rows"]
+        if row["model"] == cell.model
+    ]
 
 
 def published_scores(cell: CellSummary) -> Scores:
@@ -101,19 +69,17 @@ def published_scores(cell: CellSummary) -> Scores:
     those of the published row, else the defaults, and a step inside the language model is the
     published one.
     """
-    fitting = (published for published in _published() if published.fits(cell))
-    for row in chain.from_iterable(published.rows for published in fitting):
+    for row in _rows_for(cell):
         if (
-            cell.model == row.model
-            and cell.num_frames in (None, row.num_frames)
+            cell.num_frames in (None, row["num_frames"])
             and not cell.input_size
-            and cell.method == row.method
-            and abs(cell.retention_requested - row.retention) < 1e-9
-            and (cell.options.get("inner") or {}).get("name") == row.inner
-            and _has_options(cell, row.options)
+            and cell.method == row["method"]
+            and abs(cell.retention_requested - row.get("retention", 1.0)) < 1e-9
+            and (cell.options.get("inner") or {}).get("name") == row.get("inner")
+            and _has_options(cell, row.get("options") or {})
         ):
             scores: dict[str, dict[str, float]] = {}
-            for (benchmark, column), score in zip(_COLUMNS, row.scores, strict=True):
+            for (benchmark, column), score in zip(_COLUMNS, row["scores"], strict=True):
                 if score is not None:
                     scores.setdefault(benchmark, {})[column] = round(score / 100, 6)
             return scores
@@ -123,16 +89,15 @@ def published_scores(cell: CellSummary) -> Scores:
 def caveats(cells: Sequence[CellSummary]) -> list[str]:
     """Why the cells cannot be compared with published numbers, one sentence each."""
     sentences = []
-    complete = _published()[0].questions
+    complete = _published()[0]["questions"]
     fewest: dict[str, int] = {}
     for cell in cells:
-        rows = [row for one in _published() if one.fits(cell) for row in one.rows]
-        settings = {row.num_frames for row in rows if row.model == cell.model}
-        if not settings or cell.num_frames not in (None, *settings):
-            frames = f" with {cell.num_frames} frames" if cell.num_frames else ""
+        frames = {row["num_frames"] for row in _rows_for(cell)}
+        if not frames or cell.num_frames not in (None, *frames):
             size = " of {} layers of width {}".format(*cell.llm_shape) if cell.llm_shape else ""
+            given = f" with {cell.num_frames} frames" if cell.num_frames else ""
             protocol = f" under {cell.protocol}" if cell.protocol else ""
-            sentences.append(f"Nothing is published for {cell.model}{size}{frames}{protocol}.")
+            sentences.append(f"Nothing is published for {cell.model}{size}{given}{protocol}.")
         name, asked = cell.benchmark, cell.counts.num_questions
         if asked < complete.get(name, 0) and published_scores(cell):
             fewest[name] = min(fewest.get(name, asked), asked)
@@ -143,17 +108,6 @@ def caveats(cells: Sequence[CellSummary]) -> list[str]:
             f"{', '.join(partial)}."
         )
     return list(dict.fromkeys(sentences))
-
-
-@lru_cache(maxsize=1)
-def _published() -> tuple[Published, ...]:
-    """The files, read once."""
-    return tuple(
-        TypeAdapter(Published).validate_python(
-            yaml.safe_load((files("jobs.results") / name).read_text(encoding="utf-8"))
-        )
-        for name in _FILES
-    )
 
 
 def _has_options(cell: CellSummary, options: Mapping[str, object]) -> bool:

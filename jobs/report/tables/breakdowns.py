@@ -17,6 +17,7 @@ from jobs.results.quantities import Comparison
 from tango_core.benchmarks import facts_of
 from tango_core.errors import InputError
 from tango_core.metrics import ACCURACY, Estimate
+from tango_core.metrics.comparison import LEVEL
 
 # (name, value) pairs of the groups of questions.
 Groups = tuple[tuple[str, str], ...]
@@ -122,6 +123,30 @@ def breakdowns_csv(cells: Sequence[CellSummary]) -> str:
 
 def _figures(estimate: Estimate) -> tuple[float | None, ...]:
     return estimate.num_questions, estimate.value, estimate.low, estimate.high
+
+
+def differences(cells: Sequence[CellSummary]) -> list[tuple[str, fmt.Table]]:
+    """Title and table per benchmark, metric and group: a row per cell and value."""
+    found = differences_by_group(cells)
+    tables = []
+    for key, own in found.groupby(["benchmark", "metric", "group"], sort=False):
+        significant = (own["p_value_holm"] < LEVEL).sum()
+        what = f"{len(own):,} comparisons, {significant:,} significant after Holm's correction"
+        few = own["too_few_clips"].astype(bool)
+        ends = (
+            own["difference_low"].map(fmt.points) + " to " + own["difference_high"].map(fmt.points)
+        )
+        columns = {
+            "cell": own["cell"],
+            "value": own["value"],
+            "n": own["num_questions"].map("{:,}".format),
+            "vs full, points": own["difference"].map(fmt.points),
+            "95 % interval": (low + " to " + high).mask(few, "too few clips"),
+            "p (Holm)": own["p_value_holm"].map(fmt.corrected_p),
+        }
+        rows = pd.DataFrame(columns).to_numpy().tolist()
+        tables.append((f"{', '.join(map(str, key))}: {what}", fmt.Table(list(columns), rows, 2)))
+    return tables
 
 
 def all_scores(cells: Sequence[CellSummary]) -> fmt.Table:

@@ -1,29 +1,21 @@
 """Plots: every number where it belongs, as SVG that shows and hides nothing else."""
 
 import re
-from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
-import pandas as pd
 import pytest
 from fake_answers import cell, facts_of, fake_answers
 from summaries import summarize
 
 from jobs.report.charts import WIDTH
 from jobs.report.plots import (
-    MOST_VALUES,
-    caption_of,
-    draw_forests,
-    forest_panels,
     pareto_front,
     replicates_panels,
     save_plots,
     score_plot,
-    values_of,
 )
 from jobs.results.cell_summary import CellSummary
-from jobs.results.comparisons import differences_by_group
 from jobs.results.replicates import ReplicatedCell
 from tango_core.metrics import clustered_accuracy
 
@@ -84,61 +76,15 @@ def test_scores_stand_over_their_cost_and_the_front_is_ringed(cells):
 
 
 def test_files_are_whole_svg_with_both_themes(cells, tmp_path):
-    plots = [score_plot(cells), *draw_forests(cells)]
+    plots = [score_plot(cells)]
     save_plots(plots, tmp_path / "plots")
-    assert {path.name for path in (tmp_path / "plots").iterdir()} == {
-        "differences_by_duration.svg",
-        "differences_by_task.svg",
-        "score_vs_cost.svg",
-    }
+    assert [path.name for path in (tmp_path / "plots").iterdir()] == ["score_vs_cost.svg"]
     for path, plot in zip(
         sorted((tmp_path / "plots").iterdir()), sorted(plots, key=lambda p: p.name), strict=True
     ):
         root = ElementTree.fromstring(path.read_text())
         assert len(root.findall("{*}svg")) == len(plot.panels)
         assert "prefers-color-scheme: dark" in path.read_text()
-
-
-@pytest.fixture
-def family(cells):
-    found = differences_by_group(cells)
-    return found[found["group"] == "duration"]
-
-
-def test_every_difference_is_drawn_in_its_row_and_filled_if_it_is_significant(cells, family):
-    *panels, legend = forest_panels(family, cells)
-    rows = [f"{value} {n:,}" for value, n in values_of(family).items()]
-    for name, panel in zip(("tango", "random"), panels, strict=True):
-        texts = texts_of(panel)
-        assert name in texts
-        assert [text for text in texts if text in [*rows, "all"]] == [*rows, "all"]
-        marks = {title.rpartition(":")[0]: place for title, *place in marks_of(panel)}
-        own = family[family["method"] == name].sort_values("difference")
-        assert len(marks) == len(own) + 2
-        drawn = [marks[f"{one.cell}, {one.value}"] for one in own.itertuples()]
-        assert [x for x, *_ in drawn] == sorted(x for x, *_ in drawn)
-        kinds = ["mark" if p < 0.05 else "hollow" for p in own["p_value_holm"]]
-        assert [kind for *_, kind in drawn] == kinds
-        heights = pd.Series([y for _, y, _ in drawn]).groupby(own["value"].to_numpy()).mean()
-        assert heights.is_monotonic_increasing
-    assert "10 %" in texts_of(legend)
-
-
-def test_of_many_values_those_with_most_questions_are_drawn_and_the_rest_is_counted(cells, family):
-    many = pd.concat([family[:1]] * 100, ignore_index=True)
-    many = many.assign(value=[f"v{n}" for n in range(1, 101)], num_questions=range(1, 101))
-    assert set(values_of(many)) == {f"v{n}" for n in range(101 - MOST_VALUES, 101)}
-    assert caption_of(many).endswith("; the 40 values with most questions of 100")
-    assert len(marks_of(forest_panels(many, cells)[0])) == MOST_VALUES + 1
-
-
-def test_names_of_files_are_plain_and_different_whatever_groups_are_called(cells):
-    by = cells[1].versus_full.by_group["accuracy"]["duration"]
-    groups = {"../x": by, "..\\X": by, "$\\frac{": by, "one value": dict(list(by.items())[:1])}
-    versus = replace(cells[1].versus_full, by_group={"accuracy": groups})
-    drawn = draw_forests([cells[0], replace(cells[1], versus_full=versus)])
-    names = ["differences_by_x", "differences_by_x_2", "differences_by_frac"]
-    assert [plot.name for plot in drawn] == names
 
 
 def _replicated(method, retention):
