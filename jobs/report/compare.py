@@ -15,8 +15,7 @@ from jobs.report.gallery import gallery
 from jobs.report.page import Contents, render_html, viewer_of
 from jobs.report.shards import RunGroup, grouped, merged
 from jobs.report.tables.breakdowns import breakdown_files, confusion_markdown, confusion_table
-from jobs.report.tables.cells import cell_files
-from jobs.report.tables.controls import CONTROLS_CAPTION, control_sentences, controls_table
+from jobs.report.tables.cells import CONTROLS_CAPTION, cell_files, control_sentences, controls_table
 from jobs.report.tables.paper import paper_table
 from jobs.results import quantities
 from jobs.results.answer_columns import Keys

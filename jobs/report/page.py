@@ -13,12 +13,14 @@ from jobs.report import formatting as fmt
 from jobs.report.plots import save_plots, score_plot
 from jobs.report.tables.breakdowns import all_scores, breakdowns, differences
 from jobs.report.tables.cells import (
+    CONTROLS_CAPTION,
     cells_table,
+    control_sentences,
+    controls_table,
     latency_table,
     shared_parts,
     tables_of_cells,
 )
-from jobs.report.tables.controls import CONTROLS_CAPTION, control_sentences, controls_table
 from jobs.results.cell_summary import CellSummary, RunSummary, headline_title, metric_title
 from jobs.results.comparisons import Answers, ControlledRetention, compare_answers
 from jobs.results.facts import JobFacts

@@ -16,7 +16,7 @@ from releases import longvideobench_release
 
 from jobs.config.recipe import parse_job
 from jobs.report.compare import compared_runs, report_runs
-from jobs.report.tables.controls import control_sentences
+from jobs.report.tables.cells import control_sentences
 from jobs.results.comparisons import against_controls
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
 from tango_core.benchmarks import build_benchmark

@@ -133,9 +133,7 @@ def differences(cells: Sequence[CellSummary]) -> list[tuple[str, fmt.Table]]:
         significant = (own["p_value_holm"] < LEVEL).sum()
         what = f"{len(own):,} comparisons, {significant:,} significant after Holm's correction"
         few = own["too_few_clips"].astype(bool)
-        ends = (
-            own["difference_low"].map(fmt.points) + " to " + own["difference_high"].map(fmt.points)
-        )
+        low, high = (own[f"difference_{end}"].map(fmt.points) for end in ("low", "high"))
         columns = {
             "cell": own["cell"],
             "value": own["value"],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from jobs.report import formatting as fmt
 from jobs.results.cell_summary import CellSummary, have_one_headline, headline_title, metric_title
+from jobs.results.comparisons import AgainstControl, ControlledRetention
 from jobs.results.quantities import SHOWN_FROM, Comparison
 from tango_core.benchmarks import facts_of
 from tango_core.metrics import ACCURACY
@@ -252,6 +254,87 @@ def latency_table(cells: Sequence[CellSummary], stages: Sequence[str] = ()) -> f
     if any(cell.versus_full and cell.versus_full.first_token_speedup for cell in cells):
         return table
     return table.without("TTFT speed-up").without("first token speed-up")
+
+
+CONTROLS_CAPTION = (
+    "Difference to the best control at the retention in fmt.points, paired by question; p by "
+    "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
+    "accuracies on questions that all tokens answer rightly, where the control fails and where "
+    "it does not, with the number of questions. A control called full with a setting of the "
+    "model has all tokens of a smaller input, as a share of those of the methods' input."
+)
+_VERDICTS = {"better": "Better than it", "worse": "Worse", "open": "No difference shown"}
+
+
+def control_sentences(found: Sequence[ControlledRetention]) -> list[str]:
+    """Comparisons with the best control, one sentence per retention."""
+    several = len({one.control.benchmark for one in found}) > 1
+    return [_control_sentence(one, several) for one in found]
+
+
+def controls_table(found: Iterable[ControlledRetention]) -> fmt.Table:
+    """Table of all comparisons with controls, with accuracy by VTC-Bench's filter, in %."""
+    rows = []
+    for one in found:
+        for method in one.methods:
+            parts, control = method.filtered, one.control
+            hard, easy = (
+                (
+                    f"{fmt.percent(parts.hard)} ({parts.num_hard})",
+                    f"{fmt.percent(parts.easy)} ({parts.num_easy})",
+                )
+                if parts
+                else (fmt.DASH, fmt.DASH)
+            )
+            rows.append(
+                {
+                    "benchmark": control.benchmark,
+                    "asked %": f"{100 * one.retention:g}",
+                    "best control": control.series,
+                    "kept %": fmt.percent(control.equivalent_retention),
+                    "method": method.cell.series,
+                    "kept % ": fmt.percent(method.cell.equivalent_retention),
+                    "difference": _control_difference(method),
+                    "p (Holm)": fmt.corrected_p(method.p_value),
+                    "where the control fails": hard,
+                    "where it does not": easy,
+                }
+            )
+    return replace(fmt.Table.of(rows), text_columns=5)
+
+
+def _control_sentence(one: ControlledRetention, several: bool) -> str:
+    """Summarise the comparisons of one retention in a sentence."""
+    where = f" on {one.control.benchmark}" if several else ""
+    if size := one.methods[0].cell.input_size:
+        where += f" with {size}"
+    control = one.control
+    value = control.headline.value if control.headline else None
+    what = "right" if control.metric == ACCURACY.name else metric_title(control)
+    # The share of a smaller input is one of the methods' input.
+    of_what = " of the whole input" if control.is_baseline else ""
+    parts = [
+        f"At {100 * one.retention:g} %{where} the best control is {control.series} "
+        f"({fmt.percent(value)} % {what} with {fmt.percent(control.equivalent_retention)} % of the "
+        f"tokens{of_what})."
+    ]
+    for verdict, text in _VERDICTS.items():
+        own = [_named_method(method) for method in one.methods if method.verdict == verdict]
+        parts += [f"{text}: {', '.join(own)}."] if own else []
+    return " ".join(parts)
+
+
+def _named_method(method: AgainstControl) -> str:
+    """A method with its difference to the control, and its tokens where they are not equal."""
+    kept = ""
+    if method.equal_tokens is False:
+        kept = f" with {fmt.percent(method.cell.equivalent_retention)} % of the tokens"
+    return f"{method.cell.series} ({_control_difference(method)}{kept})"
+
+
+def _control_difference(method: AgainstControl) -> str:
+    """The difference to the control in fmt.points."""
+    return fmt.points(method.versus.difference if method.versus else None)
 
 
 def labels(cells: Sequence[CellSummary]) -> list[str]:
