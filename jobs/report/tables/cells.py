@@ -257,7 +257,7 @@ def latency_table(cells: Sequence[CellSummary], stages: Sequence[str] = ()) -> f
 
 
 CONTROLS_CAPTION = (
-    "Difference to the best control at the retention in fmt.points, paired by question; p by "
+    "Difference to the best control at the retention in points, paired by question; p by "
     "whole clips, corrected for the methods of the retention (Holm). The last two columns are "
     "accuracies on questions that all tokens answer rightly, where the control fails and where "
     "it does not, with the number of questions. A control called full with a setting of the "
