@@ -167,7 +167,7 @@ def test_a_job_that_ends_is_queued_again_only_if_it_is_out_of_time(
     assert "tango ended" in lines
     requeued = [line for line in lines if line.startswith("scontrol requeue")]
     assert requeued == ([f"scontrol requeue {name}"] if left_s == 100 else [])
-    assert ("SIGTERM from Slurm" in output) == (left_s == 100)
+    assert "SIGTERM from Slurm" in output
 
 
 def test_a_partial_array_needs_the_number_of_shards(slurm, tmp_path):

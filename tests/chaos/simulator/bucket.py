@@ -96,12 +96,6 @@ class SimulatedStore(ObjectStore):
         self.state, self.process = state, process
         self.__dict__["_fs"] = Requests(state, process, listed)
 
-    def __reduce__(self) -> Any:
-        """A worker reaches it itself."""
-        from tests.chaos.simulator.running import store_of_this_process
-
-        return store_of_this_process, ()
-
 
 class Requests:
     """What fsspec offers, as far as `ObjectStore` asks for it."""
