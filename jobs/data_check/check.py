@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, get_args
@@ -184,7 +183,6 @@ def check(
         if isinstance(benchmark, AnnotatedBenchmark):
             items = _read_rows(benchmark, result, withheld, lengths)
         else:
-            result.findings += map(_about_row, benchmark.defects())
             items = map(printable_item, benchmark.items())
         for item in items:
             result.files.setdefault(item.path, []).append(item)
@@ -254,8 +252,6 @@ def _read_rows(
             lengths.setdefault(entry.path, set()).add(entry.length_s)
         if (reason := benchmark.missing_reason(entry)) is not None:
             withheld[entry.path] = reason
-        about = partial(Finding.about, "note", "annotation", list(benchmark.clips([entry])))
-        result.findings += map(about, entry.notes)
     yield from benchmark.clips(records)
 
 

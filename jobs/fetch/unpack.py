@@ -164,7 +164,7 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
             f"{archive.name} is damaged or cut off: {' '.join(str(error).split())}; it is as the "
             "hub has it, so ask its authors"
         ) from None
-    except NotImplementedError as error:
+    except RuntimeError as error:  # encrypted, or of a kind that the library does not read
         raise FetchError(
             f"{archive.name} cannot be unpacked: {error}; unpack it with another program"
         ) from None
@@ -208,10 +208,6 @@ class _Unpacking:
             for info in infos:
                 if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
                     raise self._refused(info.filename)
-                if info.flag_bits & 1:
-                    raise FetchError(
-                        f"{self.archive.name} is encrypted; unpack it by hand with its password"
-                    )
                 self._write(info.filename, info.file_size, lambda info=info: opened.open(info))
 
     def _tar(self, stream: IO[bytes]) -> None:
@@ -279,8 +275,7 @@ class _Unpacking:
 
     def _refused(self, name: str) -> FetchError:
         return FetchError(
-            f"{self.archive.name} holds {name!r}, a link or a device; only files and folders are "
-            "unpacked, ask its authors"
+            f"{self.archive.name} holds {name!r}, a link or a device; ask its authors"
         )
 
 
@@ -293,7 +288,6 @@ class _Joined(io.RawIOBase):
 
     def __init__(self, files: Sequence[tuple[Path, int]]) -> None:
         self._files, self._at = files, 0
-        self._open: tuple[Path, io.BufferedReader] | None = None
 
     def readable(self) -> bool:
         return True
@@ -302,10 +296,8 @@ class _Joined(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        size = sum(size for _, size in self._files)
-        self._at = max(
-            0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
-        )
+        starts = {io.SEEK_CUR: self._at, io.SEEK_END: sum(size for _, size in self._files)}
+        self._at = max(0, offset + starts.get(whence, 0))
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -313,21 +305,10 @@ class _Joined(io.RawIOBase):
         start = 0
         for path, size in self._files:
             if self._at < start + size:
-                if self._open is None or self._open[0] != path:
-                    self._close_open()
-                    self._open = (path, path.open("rb"))
-                self._open[1].seek(self._at - start)
-                count = self._open[1].readinto(memoryview(buffer)[: start + size - self._at])
+                with path.open("rb") as piece:
+                    piece.seek(self._at - start)
+                    count = piece.readinto(memoryview(buffer)[: start + size - self._at])
                 self._at += count
                 return count
             start += size
         return 0
-
-    def close(self) -> None:
-        self._close_open()
-        super().close()
-
-    def _close_open(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None

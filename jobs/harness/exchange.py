@@ -20,7 +20,6 @@ from jobs.config.sections import BenchmarkSection
 from jobs.harness.predictions import (
     read_lmms_eval,
     read_vlmevalkit,
-    table_of,
     write_lmms_eval,
     write_vlmevalkit,
 )
@@ -105,7 +104,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
             model = _slug(f"{facts.model}-{cell.name}")
             with in_one_line(section.name, type(benchmark)):
                 if harness == "vlmevalkit":
-                    paths.append(folder / model / f"{model}_{table_of(benchmark).dataset}.tsv")
+                    paths.append(folder / model / f"{model}_{_dataset(benchmark)}.tsv")
                     write_vlmevalkit(rows, benchmark, paths[-1], partial=partial)
                 else:
                     paths += write_lmms_eval(rows, benchmark, folder / model, date, partial=partial)
@@ -192,7 +191,7 @@ def read_files(
             given_name = paths[0].absolute().parent.name
         else:
             rows = read_vlmevalkit(paths[0], benchmark, partial=about.partial)
-            given_name = paths[0].stem.removesuffix(f"_{table_of(benchmark).dataset}")
+            given_name = paths[0].stem.removesuffix(f"_{_dataset(benchmark)}")
     method = about.method or given_name
     retention = {} if about.retention is None else {"retention": about.retention}
     cell = CellFacts(
@@ -253,6 +252,12 @@ def _job_of(run_dir: Path) -> Job:
             "can be exported"
         )
     return parse_job(read_recipe(path), str(path))
+
+
+def _dataset(benchmark: AnnotatedBenchmark) -> str:
+    """VLMEvalKit's name of a benchmark that it has."""
+    assert benchmark.vlmevalkit_table is not None
+    return benchmark.vlmevalkit_table.of(benchmark.records()).dataset
 
 
 def _is_in(name: str, harness: Harness) -> bool:

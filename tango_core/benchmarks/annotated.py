@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal
 from tango_core.benchmarks import tables
 from tango_core.benchmarks.base import Benchmark, Defect, check_limit
 from tango_core.benchmarks.releases import MediaFinder, find_file
-from tango_core.benchmarks.scoring.multiple_choice import LETTERED, letter_of, lettered
+from tango_core.benchmarks.scoring.multiple_choice import letter_of, lettered
 from tango_core.benchmarks.tables import Row, is_missing, text_of
 from tango_core.code_identity import is_outside
 from tango_core.errors import InputError, MissingFileError
@@ -48,7 +48,6 @@ class Record:
         path: The video file or folder of frames, whether it exists or not.
         question: The question.
         clip: (start, end) in seconds, or `None` for the whole file.
-        notes: Remarks about irregularities of this row; those about its options are added.
         length_s: Length of the file in seconds according to the row; `None` if not stated.
         row: The unchanged row of the release; set by `AnnotatedBenchmark`, like the next two.
         index: Row number over the whole release in the order of its files, from 0; what the
@@ -61,7 +60,6 @@ class Record:
     path: str
     question: Question
     clip: Clip = None
-    notes: tuple[str, ...] = ()
     length_s: float | None = None
     row: Row = field(default_factory=dict)
     index: int = 0
@@ -267,7 +265,6 @@ class AnnotatedBenchmark(Benchmark):
         option_columns: Columns with the list of options; the first one that is not empty counts.
             `"option{}"` stands for a column per option, from `option0` to an empty one or "N/A".
         options_have_letters: Whether the entries of that list begin with their letters.
-        option_form: How the options' lines are written in the release; rows that differ get a note.
         answer_column: Column of the answer.
         answer_form: What it holds: the correct option's letter, text, or index from 0.
         hidden_splits: Splits whose answers may be empty.
@@ -292,7 +289,6 @@ class AnnotatedBenchmark(Benchmark):
     id_column: ClassVar[str] = "question_id"
     option_columns: ClassVar[Sequence[str]] = ("options", "candidates")
     options_have_letters: ClassVar[bool] = False
-    option_form: ClassVar[str] = LETTERED
     answer_column: ClassVar[str] = "answer"
     answer_form: ClassVar[Literal["letter", "text", "index"]] = "letter"
     hidden_splits: ClassVar[Sequence[str]] = ()
@@ -366,7 +362,7 @@ class AnnotatedBenchmark(Benchmark):
             ValueError: If the row is malformed.
         """
         video, clip = self._video(row), self._clip(row)
-        text, choices, lines = self._question(row)
+        text, choices = self._question(row)
         answer = self._answer(row, choices)
         return Record(
             video_id=clip_id(video, clip),
@@ -381,7 +377,6 @@ class AnnotatedBenchmark(Benchmark):
                 span=self._span(row),
             ),
             clip=clip,
-            notes=() if lines is None else tables.form_notes(choices, lines, self.option_form),
             length_s=tables.length_of(row, self.length_column),
         )
 
@@ -414,8 +409,8 @@ class AnnotatedBenchmark(Benchmark):
         """Id of a row's video."""
         return _without_suffix(self._file(row))
 
-    def _question(self, row: Row) -> tuple[str, tuple[str, ...], str | None]:
-        """Text and options of a row, and the options' lines as written if they have letters.
+    def _question(self, row: Row) -> tuple[str, tuple[str, ...]]:
+        """Text and options of a row.
 
         Options are a list in a column of their own, or lines "(A) .." of the question.
         """
@@ -423,13 +418,11 @@ class AnnotatedBenchmark(Benchmark):
         name = next((one for one in every if not is_missing(row.get(one.format(0)))), None)
         both = None if name is not None and row.get(name) != [] else tables.options_in(text)
         if both is not None:
-            return *both, text.removeprefix(f"{both[0]}\n")
+            return both
         if name is None:
             raise InputError("the question has no lines '(A) ..' and there is no list of options")
         choices = (tables.numbered_of if "{}" in name else tables.list_of)(row, name)
-        if not self.options_have_letters:
-            return text, choices, None
-        return text, tables.without_letters(choices), "\n".join(choices)
+        return text, tables.without_letters(choices) if self.options_have_letters else choices
 
     def _answer(self, row: Row, choices: Sequence[str]) -> int | None:
         """Index of a row's correct option; `None` if it is hidden or none of them."""
@@ -470,9 +463,11 @@ class AnnotatedBenchmark(Benchmark):
                 if question.id in seen:
                     raise InputError(f"question id {question.id!r} occurs twice")
                 seen.add(question.id)
-                odd = tables.option_notes(question.choices, question.answer, row.get("answer"))
-                notes = (*odd, *record.notes)
-                yield replace(record, notes=notes, row=row, index=index, number=number)
+                yield replace(record, row=row, index=index, number=number)
+                written = row.get("answer")
+                if question.choices and question.answer is None and not is_missing(written):
+                    problem = f"the answer {written!r} is none of the options; not scored"
+                    yield Defect(where, problem, fatal=False)
             except ValueError as error:
                 yield Defect(where, str(error))
 

@@ -229,10 +229,6 @@ class Benchmark(ABC):
         """
         return self.items(limit)
 
-    def defects(self) -> Sequence[Defect]:
-        """Errors in the annotations, for `tango data check`."""
-        return ()
-
 
 def check_limit(limit: int | None) -> None:
     """Raise for a negative number of clips.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.protocols.harnesses import guess_score, mmmu_letter
 from tango_core.benchmarks.protocols.protocol import (
     LETTER_PLEASE,
@@ -24,7 +23,6 @@ from tango_core.benchmarks.protocols.protocol import (
 )
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question
 
@@ -46,7 +44,7 @@ def score(reply: str, question: Question) -> float | None:
     return guess_score(letter(reply, question), question)
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metrics of lmms-eval's tasks; -1 where it would guess."""
     index = LETTERS.find(letter(reply, record.question) or "?")
     truth = annotated.written_answer(record)
@@ -98,7 +96,7 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
     )
     releases = (_RELEASE, replace(_RELEASE, repository="lmms-eval/egoschema"))
 
-    def _rows(self, path: Path) -> list[Row]:
+    def _rows(self, path: Path) -> list[tables.Row]:
         rows = super()._rows(path)
         if path.name != _AUTHORS or self.split in self.hidden_splits:
             return rows
@@ -108,5 +106,5 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
         known = [row for row in rows if row.get("q_uid") in answers]
         return [{**row, "answer": answers[row["q_uid"]]} for row in known]
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         return video

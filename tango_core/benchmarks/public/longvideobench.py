@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record
 from tango_core.benchmarks.base import CrossTable, PaperColumn
 from tango_core.benchmarks.protocols.harnesses import (
     OPTION_PHRASES,
@@ -29,7 +28,6 @@ from tango_core.benchmarks.protocols.harnesses import (
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question, Subtitles
 
@@ -67,7 +65,7 @@ def score_lmms_eval(reply: str, question: Question) -> float | None:
     return guess_score(lmms_eval_letter(reply), question)
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's task; where it would guess, the letter is empty."""
     question = record.question
     return {
@@ -82,7 +80,7 @@ def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
     }
 
 
-def columns(record: Record) -> dict[str, Any]:
+def columns(record: annotated.Record) -> dict[str, Any]:
     """Columns of `LongVideoBench.tsv`: those of `lvb_val.json`, and three more."""
     options = {f"option{number}" for number in range(5)}
     return {
@@ -230,20 +228,20 @@ class LongVideoBenchBenchmark(annotated.AnnotatedBenchmark):
         ),
     )
 
-    def _file(self, row: Row) -> str:
+    def _file(self, row: tables.Row) -> str:
         return super()._file(row).removeprefix("./").removeprefix("videos/")
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         return {
             "duration": str(int(tables.number_of(row, "duration_group"))),
             "category": tables.text_of(row, "question_category"),
         }
 
-    def _subtitle_file(self, record: Record) -> str | None:
+    def _subtitle_file(self, record: annotated.Record) -> str | None:
         name = record.row.get("subtitle_path")
         return None if tables.is_missing(name) else str(name)
 
-    def _subtitles_of(self, record: Record) -> Subtitles:
+    def _subtitles_of(self, record: annotated.Record) -> Subtitles:
         """Read the subtitles; the row states when the video begins in them.
 
         Raises:

@@ -20,14 +20,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
-from tango_core.benchmarks.annotated import Record, Table
 from tango_core.benchmarks.base import PaperColumn
 from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.harnesses import infers
 from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of
-from tango_core.benchmarks.tables import Row
 from tango_core.errors import InputError
 from tango_core.types import Question
 
@@ -163,14 +161,14 @@ def _only_letter(reply: str) -> str:
     return letter[1].upper() if letter else cleaned
 
 
-def sample_metrics(record: Record, reply: str) -> dict[str, Any]:
+def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
     """The metric of lmms-eval's tasks."""
     right = _right_letter(record.question)
     value = int(score_lmms_eval(reply, record.question) or 0)
     return {"mvbench_accuracy": {"pred_answer": reply, "gt_answer": right, "score": value}}
 
 
-def columns(record: Record) -> dict[str, Any]:
+def columns(record: annotated.Record) -> dict[str, Any]:
     """Columns of `MVBench.tsv`."""
     task = TASK_OF[record.question.groups["task"]]
     start, end = record.clip if record.clip is not None else ("", "")
@@ -186,7 +184,7 @@ def columns(record: Record) -> dict[str, Any]:
     }
 
 
-def columns_of_cut_clips(record: Record) -> dict[str, Any]:
+def columns_of_cut_clips(record: annotated.Record) -> dict[str, Any]:
     """Columns of `MVBench_MP4.tsv`."""
     dropped = ("data_type", "bound", "start", "end")
     return {name: value for name, value in columns(record).items() if name not in dropped}
@@ -256,10 +254,22 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         ),
     )
 
-    def _rows(self, path: Path) -> list[Row]:
-        return _of_one_json(path) if path.name == "test.json" else super()._rows(path)
+    def _rows(self, path: Path) -> list[tables.Row]:
+        if path.name != "test.json":
+            return super()._rows(path)
+        return tables.nested_rows(
+            path,
+            lambda content: [
+                {**row, "task_type": task, "prefix": (content.get("root") or {}).get(task)}
+                for task, rows in content["meta"].items()
+                for row in rows
+            ],
+            "{root: {task: folder}, meta: {task: [question, ..]}}",
+        )
 
-    def _record(self, index: int, number: int, row: Row, table: Table) -> Record:
+    def _record(
+        self, index: int, number: int, row: tables.Row, table: annotated.Table
+    ) -> annotated.Record:
         record = super()._record(index, number, row, table)
         task, file = TASK_OF[record.question.groups["task"]], self._file(row)
         folder = str(row.get("prefix") or "")
@@ -267,23 +277,20 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         clip = None if is_cut or not task.bounded else tables.bounds_of(row)
         inner = Path(file).parent.as_posix().removeprefix(".")
         name = "/".join(filter(None, [task.cut if is_cut else task.source, inner, Path(path).stem]))
-        notes: tuple[str, ...] = ()
-        if clip is not None and clip[0] == clip[1]:
-            notes = (f"the clip starts and ends at {clip[0]:g} s: one frame",)
         video = annotated.clip_id(name, clip)
-        return replace(record, video_id=video, path=path, clip=clip, notes=notes)
+        return replace(record, video_id=video, path=path, clip=clip)
 
-    def _id(self, row: Row, video: str, number: int) -> str:
+    def _id(self, row: tables.Row, video: str, number: int) -> str:
         stem = TASK_OF[self._groups(row)["task"]].stem
         return self._numbered(f"{stem}-", first=0)
 
-    def _groups(self, row: Row) -> dict[str, str]:
+    def _groups(self, row: tables.Row) -> dict[str, str]:
         task = tables.text_of(row, "task_type")
         if task not in TASK_OF:
             raise InputError(f"unknown task {task!r}")
         return {"task": TASK_OF[task].name}
 
-    def missing_reason(self, record: Record) -> str | None:
+    def missing_reason(self, record: annotated.Record) -> str | None:
         """Explain the clips that the owner of NTU RGB+D withholds."""
         return WITHHELD if record.question.groups["task"] == WITHHELD_TASK else None
 
@@ -310,22 +317,3 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
         if cut or any(self.media.holds(f"{base}{name}") for base in _BASES for name in bounded):
             return self.media.at(folder or task.cut, file), True
         return self.media.at(folder or f"video/{task.source}", file), False
-
-
-def _of_one_json(path: Path) -> list[Row]:
-    """Read the branch `video`'s file: `{"root": {task: folder}, "meta": {task: [rows]}}`."""
-    content: Any = tables.read_json(path)
-    meta = content.get("meta") if isinstance(content, dict) else None
-    folders = (content.get("root") or {}) if isinstance(content, dict) else None
-    if not isinstance(meta, dict) or not isinstance(folders, dict):
-        raise InputError(f"{path}: must be an object with 'root' and 'meta', by task")
-    unknown = sorted(set(meta) - set(TASK_OF))
-    if unknown:
-        raise InputError(f"{path}: unknown tasks {', '.join(unknown)}")
-    for task, rows in meta.items():
-        tables.check_rows(rows, f"{path}: 'meta' of {task}")
-    return [
-        {**row, "task_type": task, "prefix": folders.get(task)}
-        for task, rows in meta.items()
-        for row in rows
-    ]

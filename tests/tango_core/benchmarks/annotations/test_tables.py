@@ -8,7 +8,6 @@ from fresh_python import printed_by
 from releases import write_parquet, write_tsv
 
 from tango_core.benchmarks.tables import (
-    is_missing,
     list_of,
     number_of,
     read_rows,
@@ -35,29 +34,18 @@ def test_every_kind_of_table_holds_the_same_row(suffix, tmp_path):
     assert number_of(row, "start") == 1.5
 
 
-def test_a_line_separator_inside_a_json_line_does_not_end_it(tmp_path):
-    path = tmp_path / "table.jsonl"
-    path.write_text('{"question": "a\u2028b"}\n', encoding="utf-8")
-    assert read_rows(path) == [{"question": "a\u2028b"}]
-
-
-@pytest.mark.parametrize("value", [None, "", float("nan")])
-def test_an_empty_cell_is_missing_in_any_spelling(value):
-    assert is_missing(value)
-    with pytest.raises(ValueError, match="no question or text"):
-        text_of({"question": value}, "question", "text")
-
-
-@pytest.mark.parametrize("value", ["nan", "inf", "x", None, True, ""])
-def test_what_is_no_number_is_refused(value):
-    with pytest.raises(ValueError, match="start must be a number, got"):
-        number_of({"start": value}, "start")
-
-
-@pytest.mark.parametrize("value", ["__import__('os')", "[1, [2]]", "7", "[", [None], []])
-def test_what_is_no_list_of_texts_is_refused_and_never_run(value):
-    with pytest.raises(ValueError, match="candidates"):
-        list_of({"candidates": value}, "candidates")
+@pytest.mark.parametrize(
+    ("read", "values", "message"),
+    [
+        (text_of, (None, "", float("nan")), "no field"),
+        (number_of, ("nan", "inf", "x", None, True, ""), "field must be a number, got"),
+        (list_of, ("__import__('os')", "[1, [2]]", "7", "[", [None], []), "field"),
+    ],
+)
+def test_fields_of_another_kind_are_refused(read, values, message):
+    for value in values:
+        with pytest.raises(ValueError, match=message):
+            read({"field": value}, "field")
 
 
 @pytest.mark.parametrize(
