@@ -94,7 +94,7 @@ class SimulatedStore(ObjectStore):
     ) -> None:
         super().__init__("s3", PATIENCE)
         self.state, self.process = state, process
-        self.__dict__["_fs"] = Requests(state, process, listed)
+        self.__dict__["fs"] = Requests(state, process, listed)
 
 
 class Requests:

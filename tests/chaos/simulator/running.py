@@ -122,7 +122,7 @@ class Running:
                 ("jobs.run.driver.iterate", lambda results: results()),
                 # In a store several clips are read at once; in a loop the next clip is decoded
                 # in another thread.
-                ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
+                ("pipeline.cache.compact._for_each", _one_after_the_other),
                 (
                     "pipeline.executors.local.done_ahead",
                     lambda jobs, work, most, room: done_ahead(jobs, work, 0, room),
@@ -153,6 +153,10 @@ def _written(one: Any) -> float:
     """Seconds since the start of the world at which a file of a listing was written."""
     written = one.get("LastModified") if isinstance(one, dict) else one.modified
     return (written - START).total_seconds() if written is not None else 0.0
+
+
+def _one_after_the_other(function: Any, folder: Any, entries: Any) -> Iterator[tuple[Any, Any]]:
+    return ((entry, function(folder, entry)) for entry in entries)
 
 
 def read_table(source: Any, **options: Any) -> pa.Table:
