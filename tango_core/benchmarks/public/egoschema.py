@@ -14,19 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.harnesses import guess_score, mmmu_letter
-from tango_core.benchmarks.protocols.protocol import (
-    LETTER_PLEASE,
-    PromptTemplate,
-    in_versions,
-    of_lmms_eval,
-)
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
 from tango_core.errors import InputError
 from tango_core.types import Question
 
-PROMPT = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}")
+PROMPT = protocol.PromptTemplate(f"{{question}}\n{{options}}\n{protocol.LETTER_PLEASE}")
 ARIA = replace(PROMPT, after=f"Please answer the question about the video:\n{PROMPT.after}")
 _FORMS = {form: form for form in ("({})", "{} ", "{}.")}
 
@@ -85,8 +80,8 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "index"
     splits: ClassVar = {"test": 500, "subset": 500, "full": 5031}
     protocols: ClassVar = {
-        **of_lmms_eval(PROMPT, score),
-        **in_versions("lmms_eval_aria", ARIA, score),
+        **protocol.of_lmms_eval(PROMPT, score),
+        **protocol.in_versions("lmms_eval_aria", ARIA, score),
     }
     lmms_eval_samples = annotated.LmmsEvalSamples(
         lambda record: "egoschema_subset" if annotated.right_letter(record) else "egoschema",

@@ -47,7 +47,7 @@ def interrupted(monkeypatch, root: Path, archive: Archive, after: int) -> None:
         move(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("jobs.fetch.unpack.move", move_some)
+        patch.setattr("jobs.fetch.hub.move", move_some)
         with pytest.raises(KeyboardInterrupt):
             unpack(root, archive, keep=False)
     assert not Unpacked(root, archive).is_complete
