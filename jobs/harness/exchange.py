@@ -20,12 +20,13 @@ from jobs.results.answer_columns import AnswerColumns
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
+from jobs.run.build import benchmark_of
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
 from pipeline.storage import Storage
 from pipeline.storage.seal import write_sealed
-from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+from tango_core.benchmarks import BENCHMARKS, benchmark_class
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
@@ -269,14 +270,7 @@ def _opened(section: sections.BenchmarkSection, harness: Harness) -> AnnotatedBe
     """The benchmark's annotations; `None` if the harness does not have it."""
     if not _is_in(section.name, harness):
         return None
-    benchmark = build_benchmark(
-        section.name,
-        root=section.root,
-        split=section.split,
-        seed=section.seed,
-        protocol=section.protocol,
-        subtitles=section.subtitles,
-    )
+    benchmark = benchmark_of(section)
     assert isinstance(benchmark, AnnotatedBenchmark)
     return benchmark
 
