@@ -26,14 +26,7 @@ from jobs.units import human_bytes
 from tango_core.errors import InputError
 from tango_core.hub_errors import page_of
 from tango_core.models import MODELS, model_entry
-from tango_core.models.checkpoints.directory import (
-    HUB_ID,
-    SMALL_FILES,
-    ArchitectureError,
-    Checkpoint,
-    is_here,
-    raise_if_damaged,
-)
+from tango_core.models.checkpoints import directory
 from tango_core.models.family import Half
 
 
@@ -68,7 +61,7 @@ def model_get(
     leaves_behind("nothing was fetched")
     disable_progress_bars()
     source = _source_of(name)
-    if constants.HF_HUB_OFFLINE and not (folder or half) and is_here(source, revision):
+    if constants.HF_HUB_OFFLINE and not (folder or half) and directory.is_here(source, revision):
         show(console, f"{source}: all of it is in the hub's cache")
         return exit_codes.OK
     hub = Repository(source, "model", revision)
@@ -109,19 +102,19 @@ def model_get(
         snapshot: Any = fetch()  # also links the snapshot to equal files of other commits
     disable_progress_bars()
     if half is None:
-        raise_if_damaged(str(snapshot))
+        directory.raise_if_damaged(str(snapshot))
     show(console, f"model.path: {root if folder else source}")
     return exit_codes.OK
 
 
 def _source_of(name: str) -> str:
     """The hub id of a model's name; an id is returned as it is."""
-    if HUB_ID.fullmatch(name):
+    if directory.HUB_ID.fullmatch(name):
         return name
     entry = model_entry(name)
     if entry.embedded:
         raise InputError(f"model {name} comes with this package; there is nothing to fetch")
-    if entry.path is None or not HUB_ID.fullmatch(entry.path):
+    if entry.path is None or not directory.HUB_ID.fullmatch(entry.path):
         raise InputError(f"model {name} has no checkpoint of its own; give the id of one")
     return entry.path
 
@@ -138,7 +131,7 @@ def _files_of(hub: Repository, name: str, half: Half | None) -> list[RemoteFile]
         small = ["config.json", "model.safetensors.index.json"]
         hub.raise_if_closed("config.json")
         snapshot_download(hub.name, revision=hub.sha, allow_patterns=small, local_dir=folder)
-        checkpoint = Checkpoint(hub.name, Path(folder), hub.sha, "model")
+        checkpoint = directory.Checkpoint(hub.name, Path(folder), hub.sha, "model")
         checkpoint.config()
         names = checkpoint.weight_files() if half is None else _half_files(checkpoint, name, half)
     absent = [one for one in names if one not in listed]
@@ -148,19 +141,19 @@ def _files_of(hub: Repository, name: str, half: Half | None) -> list[RemoteFile]
             "read, choose another checkpoint or --revision"
         )
     # What loading it asks for; `*` stands for folders, too, as it does there.
-    ends = tuple(pattern.removeprefix("*") for pattern in SMALL_FILES)
+    ends = tuple(pattern.removeprefix("*") for pattern in directory.SMALL_FILES)
     wanted = {path: file for path, file in listed.items() if path.endswith(ends) or path in names}
     return sorted(wanted.values(), key=lambda file: (file.size, file.path))
 
 
-def _half_files(checkpoint: Checkpoint, name: str, half: Half) -> tuple[str, ...]:
+def _half_files(checkpoint: directory.Checkpoint, name: str, half: Half) -> tuple[str, ...]:
     """Weight files of one half, by the family that reads the checkpoint."""
-    if not HUB_ID.fullmatch(name):
+    if not directory.HUB_ID.fullmatch(name):
         return model_entry(name).load_family().half_files(checkpoint, half)
     reason = ""
     for entry in MODELS.values():
         try:
             return entry.load_family().half_files(checkpoint, half)
-        except ArchitectureError as error:
+        except directory.ArchitectureError as error:
             reason = str(error)
     raise InputError(f"--half {half}: {reason}")

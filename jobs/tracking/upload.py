@@ -27,9 +27,7 @@ from jobs.tracking.runs import (
     tracking_errors,
 )
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.storage import Storage
-from pipeline.storage.copies import home_of
-from pipeline.storage.leases import Lease
+from pipeline.storage import Storage, copies, leases
 from tango_core.errors import MissingFileError
 from tango_core.local_files import parse_json
 
@@ -62,7 +60,7 @@ def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SY
     """
     uri = tracking_uri or default_tracking_uri(run_dir.parent)
     raise_if_wrong(uri)
-    home = home_of(run_dir.absolute())
+    home = copies.home_of(run_dir.absolute())
     unfinished = (run_dir / JOB_FILE).is_file() and not (run_dir / FACTS_FILE).is_file()
     results = None if unfinished else Results(run_dir)
     with tracking_errors():
@@ -70,7 +68,7 @@ def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SY
         if results is not None:
             return results.upload(runs)
         if run := runs.find({}):
-            dead = Lease(Storage.at(home), clock).living() is None
+            dead = leases.Lease(Storage.at(home), clock).living() is None
             if run.info.status == "RUNNING" and dead:
                 runs.end(run.info.run_id, "KILLED", None, DIED)
             return str(run.info.run_id)

@@ -21,10 +21,6 @@ from jobs.estimate.work import (
 from pipeline.clips import Pools
 from pipeline.resources.pools import ActorPool
 from tango_core.models import describe_model, load_encoder, load_language_model
-from tango_core.models.base import ClipPrompts
-from tango_core.models.language import batching
-from tango_core.models.language.batching import bytes_per_token
-from tango_core.types import CompressedVideo, Prompt
 
 ONE = {"longest": 100, "reply": 1, "batch_tokens": 1}
 
@@ -72,36 +68,6 @@ def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
     # Of nine questions about a clip eight are answered at once, beside what they share.
     asked = {**asked, "together": 9, "prompts": 9}
     assert language_memory(None, tiny, "cpu", **asked).kv == (8 + 1) * held
-
-
-@pytest.mark.parametrize(("together", "batch_tokens"), [(1, None), (1, 300), (3, 300), (3, 1)])
-def test_keys_and_values_are_those_that_a_session_holds(
-    tiny, language, monkeypatch, together, batch_tokens
-):
-    held, run_segments = [], batching.run_segments
-
-    def noted(loop, segments, **options):
-        output = run_segments(loop, segments, **options)
-        caches = {id(one.cache): one.cache for one in segments}
-        held.append(sum(one.lengths[0] for one in caches.values()))
-        return output
-
-    monkeypatch.setattr(batching, "run_segments", noted)
-    session = language.session(batch_tokens)
-    video = CompressedVideo(
-        torch.zeros(60, 128), torch.arange(60), (4, 4, 4), torch.arange(4, dtype=torch.float64)
-    )
-    prompts = [Prompt("", "which color?"), Prompt("", "which shape?"), Prompt("", "what moves?")]
-    for _ in range(12):
-        session.add(ClipPrompts(video, prompts[:together], max_new_tokens=4))
-    length = len(language.layout.lay_out(video, prompts[0]))
-    while session.busy:
-        session.step()
-    asked = {"longest": length, "reply": 4, "together": together, "prompts": 12 * together}
-    asked["batch_tokens"] = batch_tokens
-    promised = language_memory(None, tiny, "cpu", **asked).kv
-    most = max(held) * bytes_per_token(language.engine.layers)
-    assert 0.6 * promised <= most <= promised
 
 
 COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})

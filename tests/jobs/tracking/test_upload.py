@@ -14,7 +14,7 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
-from jobs.tracking.contents import MAX_TAG, cell_metrics, flatten, with_plots
+from jobs.tracking.contents import MAX_TAG, cell_metrics, with_plots
 from jobs.tracking.runs import TrackingError, default_tracking_uri, raise_if_unreachable
 from jobs.tracking.upload import log_run
 
@@ -272,11 +272,6 @@ def test_a_lost_answer_makes_no_run_twice(tmp_path, store, monkeypatch):
     experiment = client.get_experiment_by_name("tango").experiment_id
     (found,) = client.search_runs([experiment], "tags.`tango.run_id` = 'run'")
     assert (found.info.run_id, found.info.status) == (logged, "FINISHED")
-
-
-def test_flatten_keeps_every_leaf():
-    tree = {"a": {"b": 1, "c": []}, "d": [{"e": None}, "text"]}
-    assert flatten(tree) == {"a.b": "1", "a.c": "[]", "d.0.e": "None", "d.1": "text"}
 
 
 def test_group_values_become_names_that_mlflow_takes_and_stay_apart(one_cell):

@@ -153,24 +153,12 @@ def test_videos_are_found_where_releases_harnesses_and_people_put_them(write, fi
     assert str(expected.parent if expected.suffix == ".jpg" else expected) in paths
 
 
-@pytest.mark.parametrize(
-    ("name", "repository", "write", "video"),
-    [
-        ("videomme", "lmms-lab--Video-MME", first.videomme_release, "data/aAaAaAaAaA0.mp4"),
-        (
-            "tempcompass",
-            "lmms-lab--TempCompass",
-            first.tempcompass_release,
-            "videos/101.mp4",
-        ),
-    ],
-)
-def test_below_hf_home_as_lmms_eval_leaves_it(name, repository, write, video, tmp_path):
-    write(tmp_path / "hub" / f"datasets--{repository}" / "snapshots" / "abc")
-    touch(tmp_path, f"{name}/{video}")
-    expected = str(tmp_path / name / video)
-    assert next(load(name, tmp_path).items()).path == expected
-    assert next(load(name, tmp_path / name).items()).path == expected
+def test_below_hf_home_as_lmms_eval_leaves_it(tmp_path):
+    first.videomme_release(tmp_path / "hub" / "datasets--lmms-lab--Video-MME" / "snapshots" / "abc")
+    touch(tmp_path, "videomme/data/aAaAaAaAaA0.mp4")
+    expected = str(tmp_path / "videomme" / "data" / "aAaAaAaAaA0.mp4")
+    assert next(load("videomme", tmp_path).items()).path == expected
+    assert next(load("videomme", tmp_path / "videomme").items()).path == expected
 
 
 def test_a_repository_folder_of_the_hub_cache_stands_for_its_snapshot(tmp_path):

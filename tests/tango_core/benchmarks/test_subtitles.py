@@ -250,25 +250,6 @@ class TestBenchmarks:
         dated = load("videomme", root, subtitles=True, protocol="lmms_eval@0.7.3")
         assert dated.protocol.name == "lmms_eval@0.7.3+subtitles"
 
-    @pytest.mark.parametrize(
-        ("name", "write", "file"),
-        [
-            *(
-                ("videomme", videomme_release, f"{folder}/-b_B-b_B-b1.srt")
-                for folder in ("subtitle", "subtitles", "videomme/subtitle")
-            ),
-            *(
-                ("videomme_v2", videomme_v2_release, f"{folder}/001.jsonl")
-                for folder in ("subtitle", "subtitle/subtitle", "videomme_v2/subtitle")
-            ),
-        ],
-    )
-    def test_they_are_found_where_the_harnesses_put_them(self, name, write, file, tmp_path):
-        touch(write(tmp_path), file)
-        (tmp_path / file).write_text("words")
-        found = [item.subtitles for item in load(name, tmp_path, subtitles=True).items()]
-        assert Subtitles("words") in found
-
     def test_a_release_without_any_is_refused_with_the_command_that_fetches_them(self, tmp_path):
         root = videomme_release(tmp_path)
         with pytest.raises(FileNotFoundError, match="true: no subtitles of") as error:

@@ -1,11 +1,10 @@
 """Annotation files of every kind, and what is said about those that cannot be read."""
 
-import json
 import sys
 
 import pytest
 from fresh_python import printed_by
-from releases import write_parquet, write_tsv
+from releases import write_parquet
 
 from tango_core.benchmarks.tables import (
     list_of,
@@ -15,23 +14,6 @@ from tango_core.benchmarks.tables import (
 )
 
 ROW = {"question": 'What\tis "it"?\nSay.', "candidates": ["It's a", 'b "c"', "d\te"], "start": 1.5}
-
-
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".tsv", ".parquet"])
-def test_every_kind_of_table_holds_the_same_row(suffix, tmp_path):
-    path = tmp_path / f"table{suffix}"
-    if suffix == ".json":
-        path.write_text(json.dumps([ROW]))
-    elif suffix == ".jsonl":
-        path.write_text("\ufeff" + json.dumps(ROW) + "\n\n", encoding="utf-8")
-    elif suffix == ".tsv":
-        write_tsv(path, [ROW])
-    else:
-        write_parquet(path, [ROW])
-    (row,) = read_rows(path)
-    assert text_of(row, "question") == ROW["question"]
-    assert list_of(row, "candidates") == tuple(ROW["candidates"])
-    assert number_of(row, "start") == 1.5
 
 
 @pytest.mark.parametrize(
