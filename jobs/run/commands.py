@@ -233,7 +233,7 @@ def counted(job_result: JobResult) -> str:
         f"{job_result.num_clips} ({job_result.num_decoded} decoded, "
         f"{job_result.num_encoded} encoded, "
         f"{failed}); token sets: {job_result.num_computed} computed, "
-        f"{job_result.num_hits} from cache"
+        f"{job_result.num_hits} from cache or stored features"
     )
 
 

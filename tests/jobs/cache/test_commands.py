@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 from stored_features import clip, features, filled, token_cache
 
 from jobs.units import human_bytes
-from pipeline.cache.directory import TokenCache
 from pipeline.storage import Storage
 from tango_core import build_method
 
@@ -231,17 +230,6 @@ def test_gc_keeps_files_that_no_cache_wrote(tango, tmp_path, caches):
     assert len(list(foreign.iterdir())) == 2
     assert doubtful.keys() == {key_of(0)}
     assert f"skipped: {doubtful.name}: manifest.json holds other settings" in out
-
-
-def test_gc_needs_times_for_ages_and_none_for_names(tango):
-    identity = {"model": {"name": "m"}, "compressor": {"name": "tango"}}
-    cache = TokenCache("memory://caches", identity, "m-tango")
-    cache.prepare()
-    code, _, err = tango("cache", "gc", "--cache", "memory://caches", "--older-than", "1h")
-    assert code == 2
-    assert "has no modification times" in err
-    assert tango("cache", "gc", "--cache", "memory://caches", "--name", "m-*", "--yes")[0] == 0
-    assert cache.storage.files() == []
 
 
 @pytest.mark.parametrize("form", ["safetensors", "parquet"])
