@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 
 from jobs.results import quantities
-from jobs.results.answer_columns import FAILED_BIT, UNPARSED, AnswerColumns
+from jobs.results.answer_columns import FAILED_BIT, UNPARSED, AnswerColumns, Values
 from jobs.results.facts import CellFacts
 from tango_core.flops import lengths_per_layer, prefill_flops
 from tango_core.models.base import LLMShape
@@ -79,8 +80,8 @@ class Measurements:
         # (Name of a quantity, number of a cell) -> its sum, and the number of its values.
         self._sums: Counter[tuple[str, int]] = Counter()
         self._counts: Counter[tuple[str, int]] = Counter()
-        # Stage -> part by part a table of cell and ms.
-        self._times: defaultdict[str, list[pd.DataFrame]] = defaultdict(list)
+        # Stage and cell -> the milliseconds, part by part.
+        self._times: defaultdict[tuple[str, int], list[Values]] = defaultdict(list)
         self._num_rows = 0
         self._peaks: dict[int, tuple[float, str | None]] = {}
         # (Cell, length of the prompt, visual tokens in it) -> number of answers.
@@ -114,9 +115,10 @@ class Measurements:
         for name in _TOKENS:
             self._sum(name, counted.drop_duplicates(["clip", "cell"]), name)
         once = rows.drop_duplicates(["clip", "cell"])
-        for cell, outcome in zip(once["cell"], once["cache"], strict=True):
+        outcomes = once.groupby(["cell", "cache"], observed=True).size()
+        for (cell, outcome), count in cast("dict[tuple[int, str], int]", outcomes).items():
             # Token sets that are pruned from stored features count as hits.
-            self._sums["hit" if outcome == "derived" else str(outcome), cell] += 1
+            self._sums["hit" if outcome == "derived" else outcome, cell] += count
 
     def _sum(self, name: str, rows: pd.DataFrame, column: str) -> None:
         """Add to the sum of a quantity by cell, and to the number of its values."""
@@ -128,8 +130,8 @@ class Measurements:
         """Add measurements of a stage."""
         self._sum(stage, rows, column)
         if self._num_rows < _MOST_TIMED:
-            times = rows[["cell", column]].dropna()
-            self._times[stage].append(times.set_axis(["cell", "ms"], axis=1))
+            for cell, ms in rows.groupby("cell")[column]:
+                self._times[stage, cast("int", cell)].append(ms.dropna().to_numpy())
 
     def _add_times(self, rows: pd.DataFrame) -> None:
         pair = ["clip", "cell"]
@@ -164,7 +166,8 @@ class Measurements:
         self._sum("later_tokens", later.assign(later=later["new_tokens"] - 1), "later")
         asked = rows[(rows["prompt_tokens"] > 0) & (rows["tokens_kept"] <= rows["prompt_tokens"])]
         lengths = asked[["cell", "prompt_tokens", "tokens_kept"]].astype(int)
-        self._lengths.update(lengths.itertuples(index=False, name=None))
+        for row, count in lengths.value_counts(sort=False).items():
+            self._lengths[cast("tuple[int, int, int]", row)] += count
         peaks = rows.dropna(subset=["peak_gib"]).groupby("cell")
         for cell, peak, owner in peaks.agg({"peak_gib": "max", "peak_of": "first"}).itertuples():
             before, first_owner = self._peaks.get(cell, (0.0, owner))
@@ -260,12 +263,11 @@ class Measurements:
         for stage in _STAGES:
             own = [_RUN] if shared and stage in self._shared else cells
             names = [stage, _LATER] if reads_question and stage == "compress" else [stage]
-            parts = [part for name in names for part in self._times[name]]
             count = sum(self._count(name, own) for name in names)
-            ms = [part["ms"][part["cell"].isin(own)] for part in parts]
-            if count and any(map(len, ms)):
+            parts = [part for n in names for cell in own for part in self._times[n, cell]]
+            if count and any(map(len, parts)):
                 mean = sum(self._total(name, own) for name in names) / count
-                p50, p90, p95 = pd.concat(ms).quantile([0.5, 0.9, 0.95]).tolist()
+                p50, p90, p95 = np.quantile(np.concatenate(parts), [0.5, 0.9, 0.95]).tolist()
                 found[stage] = quantities.LatencyStats(p50, p90, p95, mean, count)
         return found
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import product
-from typing import Any, TypeVar, cast
+from itertools import pairwise, product
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -76,6 +76,7 @@ class Outcomes:
             )
         self._group_codes: dict[str, int] = {}
         self._questions: list[pd.DataFrame] = []
+        self._pairs: dict[tuple[str, ...], tuple[Codes, Codes, dict[_Value, slice]]] = {}
         # Cell -> part by part the kept values, with the questions' numbers as index.
         self._answers: defaultdict[str, list[pd.DataFrame]] = defaultdict(list)
 
@@ -224,7 +225,7 @@ class Outcomes:
     def _estimates(self, metric: Metric, counted: Counted, *names: str) -> dict[_Value, Estimate]:
         """The metric for every value of some groups."""
 
-        def estimate(clips: pd.DataFrame) -> Estimate | None:
+        def estimate(clips: Mapping[str, Values]) -> Estimate | None:
             return metric.estimate(clips["sum"], clips["asked"])
 
         return self._by_value(names, counted.counts, {"sum": counted.values}, estimate)
@@ -234,7 +235,7 @@ class Outcomes:
     ) -> dict[_Value, ScoreDifference]:
         """The paired difference for every value of some groups."""
 
-        def difference(clips: pd.DataFrame) -> ScoreDifference | None:
+        def difference(clips: Mapping[str, Values]) -> ScoreDifference | None:
             changed = int(clips["rose"].sum()), int(clips["fell"].sum())
             return compare_clips(clips["gained"], clips["lost"], clips["asked"], changed=changed)
 
@@ -247,7 +248,7 @@ class Outcomes:
         names: Sequence[str],
         counts: Mask,
         columns: Mapping[str, npt.NDArray[Any]],
-        compute: Callable[[pd.DataFrame], _Found | None],
+        compute: Callable[[Mapping[str, Values]], _Found | None],
     ) -> dict[_Value, _Found]:
         """What a function makes of sums per clip, for every value of some groups, in order.
 
@@ -259,19 +260,38 @@ class Outcomes:
             columns: (q,) values that are summed per clip, and beside them `asked`, their number.
             compute: The function.
         """
-        values = [self._values_of(mapping, names) for mapping in self.groups]
-        sets = [(group, value) for group, own in enumerate(values) for value in own]
-        known = sorted({value for _, value in sets})
-        numbered = [(group, known.index(value)) for group, value in sets]
-        of_set = pd.DataFrame(numbered, columns=["group", "value"], dtype=np.int32)
-        questions = self.asked[["clip", "group"]].assign(**columns, asked=1.0)[counts]
-        sums = questions.merge(of_set, on="group").groupby(["value", "clip"]).sum()
+        questions, pairs, slices = self._pairs_of(tuple(names))
+        rows = counts[questions].nonzero()[0]
+        size = int(pairs.max(initial=-1)) + 1
+        sums = {"asked": np.bincount(pairs[rows], minlength=size).astype(np.float64)}
+        for name, values in columns.items():
+            sums[name] = np.bincount(pairs[rows], values[questions[rows]], size).astype(np.float64)
         found = {}
-        for code, clips in sums.groupby(level="value"):
-            computed = compute(clips)
+        for value, own in slices.items():
+            computed = compute({name: column[own] for name, column in sums.items()})
             if computed is not None:
-                found[known[cast("int", code)]] = computed
+                found[value] = computed
         return found
+
+    def _pairs_of(self, names: tuple[str, ...]) -> tuple[Codes, Codes, dict[_Value, slice]]:
+        """Questions by the values of some groups and by clip.
+
+        Returns:
+            The question and the pair of value and clip of every row, and the pairs of every value.
+        """
+        if names not in self._pairs:
+            values = [self._values_of(mapping, names) for mapping in self.groups]
+            known = sorted({value for own in values for value in own})
+            sets = [(at, known.index(value)) for at, own in enumerate(values) for value in own]
+            of_set = pd.DataFrame(sets, columns=["group", "value"], dtype=np.int32)
+            rows = self.asked[["clip", "group"]].reset_index(names="row").merge(of_set, on="group")
+            pairs = rows.groupby(["value", "clip"])
+            value_of_pair = pairs.size().index.get_level_values("value")
+            starts = np.searchsorted(value_of_pair, np.arange(len(known) + 1)).tolist()
+            slices = dict(zip(known, (slice(*ends) for ends in pairwise(starts)), strict=True))
+            questions, numbers = (np.asarray(o, np.int64) for o in (rows["row"], pairs.ngroup()))
+            self._pairs[names] = questions, numbers, slices
+        return self._pairs[names]
 
     def _values_of(self, mapping: Mapping[str, str], names: Sequence[str]) -> list[_Value]:
         """Values that a set of groups has of some groups; none if it lacks one of them."""

@@ -7,7 +7,7 @@ import pytest
 from fake_answers import cell, facts_of, fake_answers
 from summaries import summarize
 
-from jobs.report.tables.breakdowns import breakdown_files
+from jobs.report.tables.breakdowns import breakdown_files, differences
 from jobs.results.comparisons import differences_by_group
 from tango_core.metrics import compare_paired
 from tango_core.metrics.comparison import holm_adjusted
@@ -67,3 +67,13 @@ def test_the_file_has_a_row_each(cells):
     assert (first["cell"], first["group"], first["value"]) == ("tango r=0.1", "duration", "long")
     assert float(first["p_value_holm"]) == expected["p_value_holm"]
     assert first["num_comparisons"] == "12"
+
+
+def test_the_page_has_a_table_per_group_with_what_is_significant(cells):
+    (title, table), _ = differences(cells)
+    own = differences_by_group(cells).query("group == 'duration'")
+    number = (own["p_value_holm"] < 0.05).sum()
+    assert title == (
+        f"shapes, accuracy, duration: 12 comparisons, {number} significant after Holm's correction"
+    )
+    assert [row[:2] for row in table.rows] == own[["cell", "value"]].to_numpy().tolist()
