@@ -67,7 +67,7 @@ def data_get(
     dry_run: DryRun = False,
     quiet: Quiet = False,
 ) -> int:
-    """Download a benchmark from the hub, unpack and check it; continues if interrupted.
+    """Download a benchmark from the hub, unpack and check it.
 
     Args:
         root: Target directory, to be used as benchmark.root.

@@ -9,22 +9,8 @@ from typing import Annotated, Literal
 
 from rich.console import Console
 
-from jobs.cli.options import (
-    CACHE,
-    RUNS,
-    Address,
-    Cache,
-    Details,
-    Limit,
-    OptionalLocation,
-    OptionalPositive,
-    Output,
-    Set,
-    Tracking,
-    app,
-    command,
-    expanded,
-)
+from jobs.cli import options as shared
+from jobs.cli.options import Details, app, command
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
 
@@ -42,7 +28,7 @@ _OF_RUNS = ("resume", "steal", "continue_", "mode")
     app,
     "sweep",
     kind="sweep",
-    help="Measure several methods, retentions and benchmarks in one pass over the clips.",
+    help="Measure several methods and benchmarks in one pass of clips.",
     without=("features",),
 )
 @command(
@@ -56,15 +42,15 @@ def measure(
     recipe: Path,
     *,
     kind: Literal["evaluate", "sweep", "precompute"],
-    set_: Set = [],
-    limit: Limit = None,
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    resume: Annotated[OptionalLocation, Details(metavar="RUN")] = None,
+    set_: shared.Set = [],
+    limit: shared.Limit = None,
+    output: shared.Output = shared.RUNS,
+    cache: shared.Cache = None,
+    tracking_uri: shared.Tracking = None,
+    resume: Annotated[shared.OptionalLocation, Details(metavar="RUN")] = None,
     steal: bool = False,
     continue_: bool = False,
-    address: Address = None,
+    address: shared.Address = None,
     shard: Annotated[str | None, Details(metavar="I/N")] = None,
     mode: str | None = None,
     hash_content: bool = False,
@@ -126,13 +112,19 @@ def measure(
     if dry_run:
         if resume or continue_:
             raise InputError("--dry-run estimates a whole job; leave out --resume and --continue")
-        from jobs.run.dry_run import DryRun
         from jobs.run.dry_run import dry_run as estimate
 
-        return estimate(jobs, kind, locations, Console(), DryRun(probe, price_per_hour, json))
-    options = {"--probe": probe, "--price-per-hour": price_per_hour is not None}
-    if unused := ", ".join(name for name, is_given in options.items() if is_given):
-        raise InputError(f"{unused} has no effect without --dry-run; add it")
+        return estimate(
+            jobs,
+            kind,
+            locations,
+            Console(),
+            probe=probe,
+            price_per_hour=price_per_hour,
+            as_json=json,
+        )
+    if probe or price_per_hour is not None:
+        raise InputError("--probe and --price-per-hour have no effect without --dry-run; add it")
     from jobs.run.commands import run_jobs
     from jobs.run.progress import Display
 
@@ -140,25 +132,25 @@ def measure(
         logging.getLogger().setLevel(logging.WARNING)
     # With --json, standard output is reserved for the events.
     console = Console(stderr=json)
-    display = Display.on(console, quiet=quiet, events=sys.stdout if json else None)
-    return run_jobs(jobs, locations, console, display, kind)
+    display = Display(console, quiet=quiet, events=sys.stdout if json else None)
+    return run_jobs(jobs, locations, display, kind)
 
 
 @command(app)
 def measure_load(
     recipe: Path,
     *,
-    set_: Set = [],
-    limit: Limit = None,
-    cache: Annotated[str, Details(callback=expanded)] = CACHE,
+    set_: shared.Set = [],
+    limit: shared.Limit = None,
+    cache: Annotated[str, Details(callback=shared.expanded)] = shared.CACHE,
     output: Path = Path("load"),
     concurrency: list[int] = [1, 4, 16, 64],
     rate: list[float] = [],
-    requests: OptionalPositive = None,
-    reply_tokens: OptionalPositive = None,
+    requests: shared.OptionalPositive = None,
+    reply_tokens: shared.OptionalPositive = None,
     shared_prefixes: bool = False,
 ) -> int:
-    """Measure throughput and latency of answering under load, beside accuracy.
+    """Measure throughput and latency of answering under load.
 
     Every clip must be in the caches. Run it again with --set engine=vllm and the same --output to
     have both engines in one table and plot.
@@ -175,15 +167,12 @@ def measure_load(
     """
     from jobs.config.recipe import load_job
     from jobs.load import Load, measure_load
-    from pipeline.cache.folders import find_caches
 
     if any(one < 1 for one in concurrency) or any(one <= 0 for one in rate):
         raise InputError("--concurrency must be 1 or larger and --rate above 0")
     changes = [*set_, *([f"limit={limit}"] if limit else [])]
-    job = load_job(recipe, changes)
-    find_caches(cache)  # refuses a directory that is not there, before clips are generated
     return measure_load(
-        job,
+        load_job(recipe, changes),
         cache,
         output,
         [Load("closed", one) for one in concurrency] + [Load("open", one) for one in rate],
@@ -198,13 +187,13 @@ def measure_load(
 def doctor(
     recipe: Path | None = None,
     *,
-    set_: Set = [],
-    output: Output = RUNS,
-    cache: Cache = None,
-    tracking_uri: Tracking = None,
-    address: Address = None,
+    set_: shared.Set = [],
+    output: shared.Output = shared.RUNS,
+    cache: shared.Cache = None,
+    tracking_uri: shared.Tracking = None,
+    address: shared.Address = None,
 ) -> int:
-    """Check whether this machine, and optionally a recipe, is ready for a job.
+    """Check whether this machine and a recipe are ready for a job.
 
     Args:
         recipe: Also check what this recipe needs.

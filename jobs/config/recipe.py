@@ -22,7 +22,7 @@ from pydantic.dataclasses import dataclass
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
 from jobs.config.methods import cell_name, control_methods, expand_method
-from jobs.config.overrides import raise_if_not_for_a_file, read_recipe, with_overrides
+from jobs.config.overrides import dotted, raise_if_secret_in, read_recipe, with_overrides
 from jobs.config.sections import (
     ELSEWHERE,
     STRICT,
@@ -97,25 +97,26 @@ class Job:
     mode: Literal["throughput", "profile"] = "throughput"
     max_failures: Annotated[int, Field(ge=0)] = 0
     limit: Annotated[int | float | None, BeforeValidator(clip_limit)] = None
-    shard: Annotated[str, Field(pattern=r"^\d+/[1-9]\d*$")] | None = None
+    shard: str | None = None
     hash_content: bool = False
     infeasible: Literal["error", "skip"] = "error"
     controls: bool = False
 
     def __post_init__(self) -> None:
-        """Check that exactly one key of each pair is given, and that the shard is valid."""
+        """Check rules about several keys, and the shard."""
         for one, many in (("benchmark", "benchmarks"), ("method", "methods")):
             if (getattr(self, one) is None) == (not getattr(self, many)):
                 raise InputError(f"give either {one!r} or {many!r}")
+        if len({section.name for section in self.benchmarks}) < len(self.benchmarks):
+            raise InputError("benchmarks: a name is listed twice; remove one")
         if self.mode == "profile" and self.cache.features != "none":
             raise InputError(
                 f"cache.features {self.cache.features} cannot be used with mode profile, which "
                 "encodes every clip for every method; set cache.features to none"
             )
-        if self.shard is not None:
-            index, _, number = self.shard.partition("/")
-            if int(index) >= int(number):
-                raise InputError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
+        index, _, number = (self.shard or "0/1").partition("/")
+        if not (index.isdecimal() and number.isdecimal() and int(index) < int(number)):
+            raise InputError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
 
     @property
     def all_benchmarks(self) -> tuple[BenchmarkSection, ...]:
@@ -161,16 +162,12 @@ class Job:
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
         plain["model"] = flat_model(plain["model"])
         # Omit defaults of keys that older runs, which may be resumed, do not have.
-        if self.engine == "native":
-            del plain["engine"]
+        newer = {"engine": "native", "controls": False, "answer": AnswerSection()}
+        for key, default in {**newer, "cache": CacheSection()}.items():
+            if getattr(self, key) == default:
+                del plain[key]
         if not self.model.compile:
             del plain["model"]["compile"]
-        if not self.controls:
-            del plain["controls"]
-        if self.answer == AnswerSection():
-            del plain["answer"]
-        if self.cache == CacheSection():
-            del plain["cache"]
         for section in (plain.get("benchmark"), *plain.get("benchmarks", ())):
             if section is not None and not section["subtitles"]:
                 del section["subtitles"]
@@ -216,20 +213,18 @@ def load_jobs(
             f"{path}: model is missing; name one, such as model: {{name: llava-onevision-7b}}, or "
             "{name: tiny} for the built-in one"
         )
-    model = content.get("model")
-    if not isinstance(model, dict):
-        return (parse_job(content, str(path), elsewhere=elsewhere),)
-    listed = {key: model.get(key) for key in _INPUTS}
-    lists = {key: values for key, values in listed.items() if isinstance(values, list) and values}
-    if not lists:
-        return (parse_job(content, str(path), elsewhere=elsewhere),)
+    model = content["model"]
+    settings = model if isinstance(model, dict) else {}
+    listed = {key: settings[key] for key in _INPUTS if isinstance(settings.get(key), list)}
+    lists = {key: values for key, values in listed.items() if values}
+    variants = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
     return tuple(
         parse_job(
-            {**content, "model": {**model, **dict(zip(lists, values, strict=True))}},
+            {**content, "model": {**model, **variant}} if variant else content,
             str(path),
             elsewhere=elsewhere,
         )
-        for values in product(*lists.values())
+        for variant in variants
     )
 
 
@@ -254,16 +249,9 @@ def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:
     """Model settings in which the jobs of one recipe differ, with the listed values."""
-    found = {}
-    for key in _INPUTS:
-        values = [
-            job.model.num_frames if key == "num_frames" else job.model.options.get(key)
-            for job in jobs
-        ]
-        distinct = list(dict.fromkeys(values))
-        if len(distinct) > 1:
-            found[key] = distinct
-    return found
+    settings = [{"num_frames": job.model.num_frames, **job.model.options} for job in jobs]
+    found = {key: list(dict.fromkeys(one.get(key) for one in settings)) for key in _INPUTS}
+    return {key: values for key, values in found.items() if len(values) > 1}
 
 
 def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = False) -> Job:
@@ -272,26 +260,23 @@ def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = Fals
     Raises:
         RecipeError: If it is not a valid recipe; the one-line message names `source`.
     """
-    raise_if_not_for_a_file(content, source)
-    pools = content.get("pools")
-    if isinstance(pools, str) and pools != "auto":
-        raise RecipeError(
-            f"{source}: pools must be auto, or a section such as {{answer: {{num_actors: 2}}}}, "
-            f"got {pools!r}"
-        )
+    raise_if_secret_in(content, source)
+    context = ELSEWHERE if elsewhere else None
     try:
-        job = TypeAdapter(Job).validate_python(
-            with_model_options(content, _COMMON_KEYS), context=ELSEWHERE if elsewhere else None
-        )
+        plain = with_model_options(content, _COMMON_KEYS)
+        job = TypeAdapter(Job).validate_python(plain, context=context)
+        job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     except ValidationError as error:
-        raise RecipeError(f"{source}: {explain(error, Job)}") from error
+        raise RecipeError(f"{source}: {explain(error, _known_keys())}") from error
     except UserError as error:
         raise RecipeError(f"{source}: {error}") from error
-    try:
-        job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
-    except RecipeError as error:
-        raise RecipeError(f"{source}: {error}") from error
     return job
+
+
+def _known_keys() -> list[str]:
+    """All dotted keys of a recipe."""
+    example = asdict(Job(benchmark=BenchmarkSection("shapes"), method={"name": "full"}))
+    return [key for key, _ in dotted({**example, "model": flat_model(example["model"])})]
 
 
 def single_job(job: Job) -> Job:

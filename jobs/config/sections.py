@@ -31,21 +31,14 @@ Place = Annotated[str, AfterValidator(_expanded)]
 """A URL, or a path in which a leading `~` is expanded."""
 
 
-def _number_of(what: str) -> BeforeValidator:
-    """Accept "auto" or a positive number, with a clearer error than that of the union type."""
-
-    def checked(value: object) -> object:
-        if value == "auto" or (type(value) is int and value >= 1):
-            return value
-        raise InputError(f"must be auto, or a number of {what} of at least 1")
-
-    return BeforeValidator(checked)
+def _at_least_one(value: object) -> object:
+    """Accept "auto" or a positive number; the errors of a union type name no limits."""
+    if value == "auto" or (type(value) is int and value >= 1):
+        return value
+    raise InputError("must be auto, or a number of at least 1")
 
 
-EncodeBatch = Annotated[int | Literal["auto"], _number_of("frames")]
-"""Number of frames per batch of the vision tower."""
-BatchTokens = Annotated[int | Literal["auto"], _number_of("tokens")]
-"""Number of tokens per batch of the language model."""
+AutoOrNumber = Annotated[int | Literal["auto"], BeforeValidator(_at_least_one)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -111,7 +104,7 @@ class ModelSection:
     options: dict[str, Any] = field(default_factory=dict)
     sinks: Place | None = None
     sampling: Sampling | None = None
-    encode_batch: EncodeBatch = "auto"
+    encode_batch: AutoOrNumber = "auto"
     compile: bool = False
 
 
@@ -149,7 +142,7 @@ class AnswerSection:
             the other.
     """
 
-    batch_tokens: BatchTokens = "auto"
+    batch_tokens: AutoOrNumber = "auto"
 
 
 @dataclass(frozen=True, config=STRICT)

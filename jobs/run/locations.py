@@ -68,11 +68,10 @@ def raise_if_unusable(output: Place, option: str = "--output") -> None:
     """
     if isinstance(output, Url):  # checking a store needs a connection
         return
-    existing = output.absolute()
-    while not os.path.lexists(existing):
-        existing = existing.parent
+    path = output.absolute()
+    existing = next(one for one in (path, *path.parents) if os.path.lexists(one))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        what = "is a directory without write access" if existing.is_dir() else "is not a directory"
         raise InputError(
-            f"{option} {output} cannot be written to: {existing} {what}; choose another one"
+            f"{option} {output} cannot be written to: {existing} is not a writable directory; "
+            "choose another one"
         )

@@ -47,7 +47,8 @@ for line in json.loads(sys.argv[2]):
             main()
         except SystemExit as stop:
             code = stop.code
-    ends[line] = code, text.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})
+    imported = {name.partition(".")[0] for name in list(sys.modules)}
+    ends[line] = code, text.getvalue(), sorted(imported)
 print(json.dumps(ends))
 """
 QUICK = ("--help", "--version", "evaluate --help", "evaluate missing.yaml")
@@ -182,11 +183,13 @@ def test_a_command_leaves_with_its_own_code(tango, monkeypatch, how, code):
 
 
 def _commands(command, path=("tango",)):
-    """Path and parameters of every command."""
-    if not hasattr(command, "commands"):
-        yield " ".join(path), command.params
-    for name, inner in getattr(command, "commands", {}).items():
+    """Path and parameters of every command; the lists of commands fit in 80 columns."""
+    inside = getattr(command, "commands", {})
+    for name, inner in inside.items():
+        assert "..." not in inner.get_short_help_str(74 - max(map(len, inside))), name
         yield from _commands(inner, (*path, name))
+    if not inside:
+        yield " ".join(path), command.params
 
 
 def test_every_parameter_has_help():

@@ -10,18 +10,8 @@ import pytest
 from pipeline.runtime.child import Child
 
 MACHINE = (
-    "packages",
-    "accelerators",
-    "CPUs",
-    "memory",
-    "output",
-    "cache",
-    "temporary",
-    "MLflow",
-    "decord",
-    "pyav",
-    "torchcodec",
-    "embedded model",
+    *("packages", "accelerators", "machine", "output", "cache", "temporary", "MLflow", "decoder"),
+    "built-in model",
 )
 
 
@@ -100,7 +90,7 @@ def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
     assert code == 1
     problems = {subject: text for subject, (mark, text) in found.items() if mark == "problem"}
     expected = {
-        "output": "another --output",
+        "output": "--output recipe.yaml/runs cannot be written to",
         "cache": "nonsense://bucket",
         "MLflow": "no server listens at 127.0.0.1:1",
         "model": "model.path /no/such",

@@ -104,13 +104,6 @@ def test_answers_failures_and_facts_are_in_the_directory(run, recipe, tmp_path):
     assert (tmp_path / "run" / "job.yaml").read_text() == recipe.to_yaml()
 
 
-def test_a_terminal_shows_a_line_per_stage(run):
-    clock, screen = FakeClock(), io.StringIO()
-    run(Executor(clock), clock, console=Console(file=screen, force_terminal=True, width=120))
-    for stage in ("decode", "compress", "answer", "clips"):
-        assert f"{stage} " in screen.getvalue()
-
-
 def test_a_continued_run_asks_only_for_what_is_missing_and_has_no_wall_time(run, tmp_path):
     clock = FakeClock()
     run(Executor(clock, failing=[0, 2]), clock)

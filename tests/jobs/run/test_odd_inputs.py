@@ -141,11 +141,6 @@ def test_a_recipe_may_not_hold_credentials(tmp_path):
     assert SECRET not in str(found.value)
 
 
-def test_a_recipe_must_be_utf8(tmp_path):
-    with pytest.raises(RecipeError, match="not valid UTF-8"):
-        job_of("/data/vid\udce9os")
-
-
 def test_a_tilde_is_the_home_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     job = job_of("~/videos", model={"name": "tiny", "sinks": "~/sinks.json", "path": "~/tiny"})

@@ -32,7 +32,7 @@ def test_runs_with_other_frames_are_set_side_by_side(shapes, tmp_path):
     ]
     run_dirs = [run(one, tmp_path)[1] for one in jobs]
     said = io.StringIO()
-    compare(jobs, run_dirs, Locations(tmp_path), Display.on(Console(file=said, width=200)))
+    compare(jobs, run_dirs, Locations(tmp_path), Display(Console(file=said, width=200)))
     (folder,) = tmp_path.glob("*-shapes-tiny-comparison")
     assert (folder / "report.html").is_file()
     summary = json.loads((folder / "summary.json").read_text())
@@ -52,7 +52,7 @@ def test_a_model_that_cannot_serve_a_method_is_refused_before_the_first_run(shap
     jobs = [job(shapes, executor="local", limit=2, model=one, methods=methods) for one in models]
     runs = tmp_path / "runs"
     with pytest.raises(RecipeError, match="no pooling head to compute saliency"):
-        run_jobs(jobs, Locations(runs), Console(file=io.StringIO()))
+        run_jobs(jobs, Locations(runs), Display(Console(file=io.StringIO())))
     assert not runs.exists()
 
 
@@ -64,7 +64,7 @@ def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):
 
     def swept():
         where = Locations(tmp_path, tracking_uri=NO_SERVER, continues=True)
-        assert run_jobs(several, where, Console(file=io.StringIO(), width=200)) == 0
+        assert run_jobs(several, where, Display(Console(file=io.StringIO(), width=200))) == 0
         return sorted(path.name for path in tmp_path.glob("*-shapes-tiny-*f-*"))
 
     first = swept()
