@@ -11,6 +11,7 @@ import traceback
 from typing import Any
 
 import typer
+from pydantic import ValidationError
 from typer.main import get_command
 
 from jobs import exit_codes
@@ -123,6 +124,9 @@ def _report_usage(error: Any) -> int:
             print(text, file=sys.stderr)
         return exit_codes.MISTAKE
     text = " ".join(str(error.format_message()).split()).rstrip(".")
+    if isinstance(error.__cause__, ValidationError):
+        given = repr(error.__cause__.errors()[0]["input"])
+        text = text.replace("Value error, ", "") + ("" if given in text else f", got {given}")
     context = getattr(error, "ctx", None)
     where = f"; see `{context.command_path} --help`" if context else ""
     print(f"tango: {redacted(text[:1].lower() + text[1:] + where)}", file=sys.stderr)

@@ -39,7 +39,6 @@ from jobs.config.sections import (
 from jobs.units import clip_limit
 from pipeline.clips import Pools
 from tango_core.errors import InputError, UserError
-from tango_core.extensions import short_name
 from tango_core.models.options import EngineName
 
 if TYPE_CHECKING:
@@ -134,27 +133,17 @@ class Job:
         """Pairs (cell name, options with `name`) of all methods, with lists of values expanded.
 
         Raises:
-            RecipeError: If a method has no name, or if two methods are equal or would have the
-                same display name.
+            RecipeError: If a method has no name, or two methods would have the same display name.
         """
-        cells: dict[str, dict[str, Any]] = {}
-        shown: dict[str, str] = {}
         entries = self.methods or ((self.method,) if self.method else ())
         methods = [options for entry in entries for options in expand_method(entry)]
         if self.controls:
             methods += control_methods(methods)
-        for options in methods:
-            name = cell_name(options)
-            method = options["name"]
-            other = shown.setdefault(short_name(method), method)
-            if other != method:
-                raise RecipeError(
-                    f"methods: {other} and {method} would both be shown as {short_name(method)!r}; "
-                    "rename one of the classes, or measure them in two runs"
-                )
-            if name in cells:
-                raise RecipeError(f"methods: {name!r} is listed twice; remove one")
-            cells[name] = options
+        cells = {cell_name(options): options for options in methods}
+        if len(cells) < len(methods):
+            names = [cell_name(options) for options in methods]
+            twice = next(name for name in cells if names.count(name) > 1)
+            raise RecipeError(f"methods: {twice!r} is listed twice; remove or rename one")
         return tuple(cells.items())
 
     def to_yaml(self) -> str:

@@ -58,29 +58,23 @@ def doctor(recipe: Path | None, changes: Sequence[str], where: Locations, consol
     """
     if changes and recipe is None:
         raise RecipeError(f"--set {changes[0]} changes a recipe; name one: tango doctor RECIPE")
-    number: Counter[str] = Counter()
-    for subject, result in _results(recipe, changes, where):
-        print_result(subject, result, console)
+    job, number = None, Counter[str]()
+
+    def show(subject: str, result: CheckResult) -> None:
         number[result.status] += 1
-    counts = [f"{number[name]} {name}{'s' * (number[name] != 1)}" for name in ("problem", "note")]
-    console.print(", ".join(counts), highlight=False)
-    return exit_codes.of(not number["problem"])
+        line = Text.assemble((f"{result.status:<8}", _STYLES[result.status]), f"{subject:<15}")
+        console.print(line + " ".join(result.text.split()), highlight=False, soft_wrap=True)
 
-
-def _results(
-    recipe: Path | None, changes: Sequence[str], where: Locations
-) -> Generator[tuple[str, CheckResult]]:
-    """Subjects and results; without a valid recipe only the machine is checked."""
-    job: Job | None = None
     if recipe is not None:
         try:
             job = load_jobs(recipe, changes)[0]
-            names = ", ".join(section.name for section in job.all_benchmarks)
-            methods = f"{len(job.all_methods)} method(s) with {job.model.name} on {names}"
-            yield "recipe", ok(f"{recipe}: {methods}, {job.mode} mode")
-        except (ValueError, OSError) as error:
-            yield "recipe", CheckResult("problem", str(error))
-    yield from run_checks(checks_for(job, where))
+            show("recipe", ok(f"{recipe}: {len(job.all_methods)} method(s), {job.mode} mode"))
+        except (ValueError, OSError) as error:  # only the machine is checked
+            show("recipe", CheckResult("problem", str(error)))
+    for subject, result in run_checks(checks_for(job, where)):
+        show(subject, result)
+    console.print(f"{number['problem']} problem(s), {number['note']} note(s)", highlight=False)
+    return exit_codes.of(not number["problem"])
 
 
 def checks_for(job: Job | None, where: Locations) -> list[Check]:
@@ -139,9 +133,3 @@ def _without_log(function: Callable[..., CheckResult], args: tuple[Any, ...]) ->
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     return function(*args)
-
-
-def print_result(subject: str, result: CheckResult, console: Console) -> None:
-    """Print one result as a line."""
-    line = Text.assemble((f"{result.status:<8}", _STYLES[result.status]), f"{subject:<15}")
-    console.print(line + " ".join(result.text.split()), highlight=False, soft_wrap=True)

@@ -168,16 +168,11 @@ def methods_of(
     """
     built: list[tuple[str, Method]] = []
     skipped: list[SkippedMethod] = []
-    num_layers = model.llm.num_layers
+    llm = model.llm
+    fixed: dict[str, Any] = {"num_layers": llm.num_layers, "full_layers": llm.full_layers}
     for name, options in job.all_methods:
         try:
-            method = build_method(
-                num_layers=num_layers,
-                model=model.name,
-                full_layers=model.llm.full_layers,
-                **options,
-            )
-            built.append((name, method))
+            built.append((name, build_method(model=model.name, **fixed, **options)))
         except InputError as error:
             if job.infeasible == "error":
                 raise InputError(
@@ -185,19 +180,10 @@ def methods_of(
                 ) from error
             retention = options.get("retention", 1.0)
             skipped.append(SkippedMethod(name, short_name(options["name"]), retention, str(error)))
+            what = f"method {name!r} at retention {retention:g}"
+            logger.warning("%s is skipped on model %s: %s", what, model.name, error)
     if not built:
-        raise InputError(
-            f"model {model.name} can run no method of the recipe; {skipped[0].name!r}: "
-            f"{skipped[0].reason}"
-        )
-    for entry in skipped:
-        logger.warning(
-            "method %s at retention %g is skipped on model %s: %s",
-            repr(entry.name),
-            entry.retention,
-            model.name,
-            entry.reason,
-        )
+        raise InputError(f"model {model.name} can run no method of the recipe")
     return tuple(built), tuple(skipped)
 
 

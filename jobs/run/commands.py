@@ -140,7 +140,7 @@ def _finish_answers(
     """Write summary and report of a run; returns the summary and the lines to show."""
     # Imported here so that the job does not wait for the imports of plots and tables.
     from jobs.report.compare import REPORT_FILE, write_report
-    from jobs.report.tables.cells import render_profile, render_table
+    from jobs.report.tables.cells import render_profile, render_table, table_width
     from jobs.results.quantities import unread_notes
 
     summary = write_report(folder)
@@ -149,7 +149,7 @@ def _finish_answers(
     benchmarks = ", ".join(dict.fromkeys(cell.benchmark for cell in facts.cells))
     return summary, [
         f"\n{facts.model}{note} on {benchmarks}, {facts.mode} mode",
-        render_table(cells, display.table_width),
+        render_table(cells, table_width(display.console.is_terminal, display.console.width)),
         *([f"\n{render_profile(cells)}\n"] if facts.mode == "profile" else []),
         *(f"warning: {text}" for text in unread_notes(cells)),
         *(f"skipped: {entry.name} ({entry.reason})" for entry in facts.skipped),

@@ -23,6 +23,7 @@ from jobs.run.progress import JobProgress
 from jobs.run.run_dirs import claim, claim_caches
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.folders import find_caches
+from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
 from pipeline.progress.answers import AnswerWriter
@@ -75,6 +76,8 @@ def execute(
     Raises:
         LeaseError: If another driver works on the run, or takes it over with `--steal`.
     """
+    if locations.address is not None and job.executor != "local":
+        raise_if_unreachable(locations.address)
     storage = locations.open_storage(run_dir)
     caches = locations.open_storage(locations.cache_root)
     board = board or JobBoard()

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from jobs.results.cell_summary import RunSummary
 from pipeline.metrics import JobBoard
@@ -44,7 +44,6 @@ class JobProgress:
         self._num_clips, self._first, self._last_line = 0, 0.0, 0.0
         self._line = Progress(
             TextColumn("[bold]clips"),
-            BarColumn(bar_width=12),
             MofNCompleteColumn(),
             TimeRemainingColumn(compact=True),
             TextColumn("{task.fields[counts]}"),
@@ -122,13 +121,6 @@ class Display:
     ) -> None:
         self.console, self.events = console, events
         self.progress = Console(quiet=True) if quiet or events is not None else console
-
-    @property
-    def table_width(self) -> int | None:
-        """Maximum width of a table in characters; `None` for no limit."""
-        from jobs.report.tables.cells import table_width
-
-        return table_width(self.console.is_terminal, self.console.width)
 
     def say(self, text: str) -> None:
         """Print text without markup, highlighting or wrapping."""

@@ -2,13 +2,12 @@
 
 import json
 
-import numpy as np
 import pytest
 from jobs_for_tests import job, run
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.load import Load, LoadRow, load_plot
+from jobs.load import LoadRow, load_plot
 from jobs.report.theme import LIGHT
 
 METHODS = [
@@ -88,11 +87,3 @@ def test_a_clip_that_is_not_cached_is_named(recipe, tmp_path):
     done, _ = measured((path, tmp_path / "empty"), tmp_path)
     assert "3 of 3 clips are not in the caches" in str(done.exception)
     assert "tango precompute" in str(done.exception)
-
-
-def test_requests_of_an_open_loop_arrive_at_the_given_mean_rate():
-    arrivals = np.array(Load("open", 5.0).arrivals(4000))
-    pauses = np.diff(arrivals)
-    assert (pauses > 0).all()
-    assert pauses.mean() == pytest.approx(0.2, rel=0.1)
-    assert pauses.std() == pytest.approx(0.2, rel=0.1)

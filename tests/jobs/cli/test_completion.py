@@ -59,13 +59,6 @@ def test_a_line_is_completed(completed, line):
     assert completed[line] == LINES[line]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_has_a_script(tango, shell):
-    code, out, _ = tango("completion", shell)
-    assert code == 0
-    assert "_TANGO_COMPLETE=complete_" + shell in out
-
-
 def test_bash_itself_completes_a_command(tmp_path):
     """The script in a real bash, as it is when a user presses the key."""
     root = Path(__file__).parents[3]

@@ -35,27 +35,6 @@ def test_every_recipe_is_a_job_of_things_that_exist_at_their_retentions(name):
         assert equivalent_retention(method) == pytest.approx(listed), cell
 
 
-def test_table_1_is_seven_methods_at_three_retentions_and_all_tokens():
-    job = load_job(RECIPES / "table1_llava_onevision.yaml")
-    assert [section.name for section in job.all_benchmarks] == [
-        "videomme",
-        "mvbench",
-        "longvideobench",
-        "mlvu",
-    ]
-    assert {section.protocol for section in job.all_benchmarks} == {"vlmevalkit@2026-05"}
-    assert (job.model.name, job.model.num_frames) == ("llava-onevision-7b", 32)
-    shares = {}
-    for method in cells("table1_llava_onevision").values():
-        shares.setdefault(method.name, []).append(method.options.get("retention"))
-    three = [0.1, 0.15, 0.2]
-    assert shares.pop("full") == [None]
-    assert shares.pop("dart") == [0.1]
-    assert shares == dict.fromkeys(
-        ("tango", "fastv", "visionzip", "vidcom2", "fastvid", "holitom"), three
-    )
-
-
 def test_the_table_of_the_embedded_world_has_every_compressor_at_six_retentions():
     built = cells("shapes_table")
     shares = {}

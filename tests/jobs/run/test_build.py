@@ -106,23 +106,6 @@ def test_a_job_asks_a_model_in_the_words_of_its_wrapper(checkpoints, releases, n
     assert benchmark.protocol.name == "vlmevalkit@2026-05"
 
 
-def test_what_the_recipe_says_counts_more_than_the_harness(checkpoints, releases):
-    model = described(
-        checkpoints,
-        releases,
-        "llava-video-7b",
-        ["lmms_eval"],
-        sampling="middles",
-        time_instruction="lmms_eval",
-    )
-    assert (model.frames.sampling, model.options.time_instruction) == ("middles", "lmms_eval")
-
-
-def test_two_versions_of_a_harness_are_one_job(checkpoints, releases):
-    both = ["lmms_eval", "lmms_eval@2024-10"]
-    assert described(checkpoints, releases, "qwen2.5-vl-7b", both).frames.sampling == "thinned"
-
-
 def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases):
     both = ["vlmevalkit", "lmms_eval"]
     message = (
@@ -298,17 +281,6 @@ def test_pools_auto_ask_the_cluster(checkpoint, host, nodes, gpus_here, gpus_the
     nodes({"CPU": 8.0}, {"CPU": 8.0, "GPU": gpus_there})
     job = recipe(checkpoint, pools="auto")
     assert build(job, "head:6379").model.dtype == dtype
-
-
-def test_what_the_recipe_says_is_not_questioned(checkpoint, host):
-    host(False)
-    model = {"name": "llava-onevision-7b", "path": str(checkpoint)}
-    job = recipe(checkpoint, executor="ray", pools=BOTH, model={**model, "device": "cpu"})
-    assert devices(job) == ("float32", "cpu", "cpu")
-    job = recipe(checkpoint, executor="ray", model={**model, "device": "cuda"})
-    assert devices(job) == ("bfloat16", "cuda", "cuda")
-    job = recipe(checkpoint, executor="ray", pools=BOTH, model={**model, "dtype": "float16"})
-    assert devices(job) == ("float16", "cuda", "cuda")
 
 
 def test_an_open_executor_becomes_the_loop_where_only_the_loop_would_use_the_gpu(checkpoint, host):

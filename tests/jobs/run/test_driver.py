@@ -13,7 +13,6 @@ from jobs_for_tests import answers_of, job
 from rich.console import Console
 from summaries import write_summary
 
-from jobs.config.recipe import RecipeError
 from jobs.results.facts import JobFacts
 from jobs.run.build import build
 from jobs.run.commands import counted, exit_code
@@ -162,14 +161,6 @@ def test_a_job_that_only_fills_caches_writes_no_answers(run, tmp_path):
     run(executor, clock, kind="precompute")
     assert not executor.plans[0].answer
     assert not (tmp_path / "run" / "answers").exists()
-
-
-def test_another_recipe_does_not_continue_a_run(run, recipe):
-    clock = FakeClock()
-    run(Executor(clock), clock)
-    other = replace(recipe, methods=({"name": "uniform", "retention": 0.5},))
-    with pytest.raises(RecipeError, match="the recipe's methods differs from that run"):
-        run(Executor(clock), clock, job=other)
 
 
 def test_a_profile_computes_what_the_cache_holds(built, recipe, tmp_path):
