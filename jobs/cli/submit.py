@@ -73,6 +73,9 @@ def submit(
         new: Start a new job even if the same job runs or is unfinished.
         no_wait: Print the id and exit.
     """
+    from yaml import safe_dump
+
+    from jobs.config.overrides import read_recipe
     from jobs.config.recipe import load_jobs
     from jobs.submit.request import Request, package_files, read_runtime_env, size_line
     from tango_core import __version__
@@ -87,6 +90,7 @@ def submit(
     request = Request(
         jobs=loaded,
         command=wanted,
+        recipe=safe_dump(read_recipe(recipe), allow_unicode=True),
         recipe_name=recipe.name,
         options=tuple(options),
         directory=directory,

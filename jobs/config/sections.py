@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.dataclasses import dataclass
 
-from pipeline.storage.urls import raise_if_secret
 from tango_core.errors import InputError
 from tango_core.models import MODELS, model_options, names_of_options
 from tango_core.video.frame_spec import DecoderName
@@ -63,10 +62,6 @@ class BenchmarkSection:
     seed: int = 0
     protocol: str = "vlmevalkit"
     subtitles: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse a URL with a password, because recipes are copied and logged."""
-        raise_if_secret(self.root or "")
 
 
 @dataclass(frozen=True, config=STRICT)

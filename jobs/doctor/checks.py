@@ -223,11 +223,9 @@ def model(job: Job) -> CheckResult:
 
 def methods(job: Job, cache: str) -> CheckResult:
     """Build every method for the model; this checks its options, layers and signals."""
-    from jobs.config.methods import raise_if_wrong_methods
     from jobs.run.build import methods_of, model_of
     from pipeline.plan import plan_methods
 
-    raise_if_wrong_methods(job.all_methods)
     try:
         spec = None if _missing_checkpoints(job) else model_of(job)
     except (ValueError, OSError):  # the check of the model reports it

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from jobs.config.methods import raise_if_wrong_methods
 from jobs.config.recipe import Job, RecipeError
 from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import ShardSize, SkippedMethod
@@ -83,7 +82,6 @@ def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
             the setting.
     """
     try:
-        raise_if_wrong_methods(job.all_methods)
         opened = {
             section.name: open_benchmark(section, job.decode.video_cache)
             for section in job.all_benchmarks
@@ -161,16 +159,21 @@ def methods_of(
 ) -> tuple[tuple[tuple[str, Method], ...], tuple[SkippedMethod, ...]]:
     """Build the methods for the model's number of layers; warn about those that are skipped.
 
-    Options and retentions have been checked before, so only the number of layers can be wrong here.
-
     Raises:
-        InputError: If a method cannot run on the model and may not be skipped, or if none can.
+        InputError: If an option is wrong, if a method cannot run on the model and may not be
+            skipped, or if none can.
     """
     built: list[tuple[str, Method]] = []
     skipped: list[SkippedMethod] = []
     llm = model.llm
     fixed: dict[str, Any] = {"num_layers": llm.num_layers, "full_layers": llm.full_layers}
     for name, options in job.all_methods:
+        if fixed.keys() & options.keys():
+            raise InputError(f"method {name!r} has no options {', '.join(fixed)}; the model has")
+        try:
+            build_method(**options)
+        except UserError as error:  # a mistake is no reason to skip the method
+            raise InputError(f"method {name!r}: {error}") from error
         try:
             built.append((name, build_method(model=model.name, **fixed, **options)))
         except InputError as error:

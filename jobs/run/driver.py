@@ -201,15 +201,10 @@ def _settings(job: Job, locations: Locations, plan: Plan) -> Settings:
 
     counts = count(plan, questions=False)
     logger.info(
-        "%d clips, %d method(s), %d token cache(s): %d clips to decode and encode, %d from cache"
-        "%s%s",
-        counts.clips,
-        len(plan.methods) if plan.answer else 0,
-        len(plan.caches),
-        counts.to_encode,
-        counts.cached,
-        f", {counts.from_features} of these from stored features" if counts.from_features else "",
-        f", {counts.without_file} missing" if counts.without_file else "",
+        "%d clips for %d token cache(s): %d clips to decode and encode, %d from cache, %d of these "
+        "from stored features, %d missing",
+        *(counts.clips, len(plan.caches), counts.to_encode, counts.cached),
+        *(counts.from_features, counts.without_file),
     )
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted

@@ -134,13 +134,10 @@ class JsonEvents:
         stream: Receives the lines.
         run_dir: Run directory.
         board: Board on which the stages report their progress.
-        clock: Clock for the dates of the events.
     """
 
-    def __init__(
-        self, stream: TextIO, run_dir: Place, board: JobBoard, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
-        self._stream, self._run_dir, self._board, self._clock = stream, run_dir, board, clock
+    def __init__(self, stream: TextIO, run_dir: Place, board: JobBoard) -> None:
+        self._stream, self._run_dir, self._board = stream, run_dir, board
         self._lock = threading.Lock()
         self._counts = {"clips": 0, "of": 0, "failed": 0, "answers": 0}
         self._ticker = Ticker(self._progress, _EVENT_EVERY_S, "tango-json")
@@ -197,7 +194,7 @@ class JsonEvents:
 
     def _write(self, event: str, **values: object) -> None:
         """Write one line; the lock keeps lines of several threads apart."""
-        time = self._clock.now().isoformat(timespec="milliseconds")
+        time = SYSTEM_CLOCK.now().isoformat(timespec="milliseconds")
         about = {"event": event, "time": time, "run": str(self._run_dir)}
         with self._lock:
             self._stream.write(json.dumps({**about, **values}, default=str) + "\n")

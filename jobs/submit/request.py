@@ -16,11 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-import yaml
-
 from jobs.config.bounded_yaml import YamlError, load_yaml
 from jobs.config.identity import jobs_digest
-from jobs.config.recipe import Job, listed_inputs
+from jobs.config.recipe import Job
 from jobs.submit import on_cluster
 from jobs.units import human_bytes
 from pipeline.redaction import holds_credentials, is_secret, redacted
@@ -52,8 +50,9 @@ class Request:
     """A job to run on a cluster.
 
     Attributes:
-        jobs: The resolved jobs of the recipe.
+        jobs: The jobs of the recipe.
         command: Command that runs them.
+        recipe: The recipe, YAML; `options` may change it.
         recipe_name: File name of the recipe, for display.
         options: Options of the command, as written on the command line.
         directory: Directory on the cluster in which the command runs; `~` and `$NAME` are expanded
@@ -68,6 +67,7 @@ class Request:
 
     jobs: tuple[Job, ...]
     command: Command
+    recipe: str
     recipe_name: str
     options: tuple[str, ...] = ()
     directory: str = "~/tango"
@@ -90,14 +90,6 @@ class Request:
     def digest(self) -> str:
         """Digest of the jobs; see `config.identity`."""
         return jobs_digest(self.jobs)
-
-    @property
-    def recipe(self) -> str:
-        """The resolved recipe as YAML; several jobs differ only in the list options of `model`."""
-        content = yaml.safe_load(self.jobs[0].to_yaml())
-        if len(self.jobs) > 1:
-            content["model"] |= listed_inputs(self.jobs)
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
     @property
     def entrypoint(self) -> str:

@@ -124,7 +124,6 @@ def test_an_error_of_the_package_shows_its_traceback(tango, monkeypatch, tmp_pat
     ("arguments", "option"),
     [
         (["report", "run", "--output", ""], "--output"),
-        (["evaluate", "recipe.yaml", "--output", ""], "--output"),
         (["cache", "ls", "--cache", ""], "--cache"),
         (["ask", "", "Why?"], "video"),
     ],
@@ -139,9 +138,7 @@ def test_a_place_is_not_empty_as_of_a_variable_that_is_not_set(tango, arguments,
     ("arguments", "rich", "code"),
     [
         ([], "1", 2),
-        ([], "0", 2),
         (["data"], "0", 2),
-        (["--help"], "1", 0),
         (["evaluate", "--help"], "0", 0),
     ],
 )

@@ -186,28 +186,3 @@ def test_a_method_that_keeps_the_contract_and_one_that_breaks_it(tango, own_meth
     assert code == 1
     failed = [line for line in out.splitlines() if line.startswith("FAILED  ")]
     assert any(": clip one-frame, float32, retention 0.9: " in line for line in failed)
-
-
-@pytest.mark.slow
-def test_a_recipe_names_a_method_of_ones_own(tango, own_method, tmp_path):
-    recipe = {
-        "benchmark": {"name": "shapes"},
-        "model": {"name": "tiny"},
-        "methods": [
-            {"name": "full"},
-            {"name": own_method, "retention": 0.2, "skip": [0, 1]},
-        ],
-        "executor": "local",
-        "limit": 1,
-    }
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    code, out, _ = tango("sweep", "recipe.yaml")
-    assert code == 0
-    assert "First r=0.2 skip=0" in out
-    assert "First r=0.2 skip=1" in out
-    caches = sorted(path.name for path in (tmp_path / "runs" / "cache").iterdir())
-    assert [name.rpartition("-")[0] for name in caches] == [
-        "tiny-8f-first-r0.2",
-        "tiny-8f-first-r0.2",
-        "tiny-8f-full",
-    ]

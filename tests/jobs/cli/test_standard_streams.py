@@ -85,16 +85,6 @@ def test_a_closed_pipe_changes_nothing_and_a_full_disk_is_one_line(tmp_path, is_
         assert len(lost) == (is_full and line not in SILENT), (line, errors)
 
 
-def test_the_own_code_of_a_command_counts_more_than_its_output(monkeypatch):
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        with lasting_streams():
-            print("a table")
-            assert code_of_output(1) == 1
-            assert code_of_output(0) == 2
-        assert sys.stdout is full
-
-
 def test_what_only_prints_can_tell_that_nobody_reads(monkeypatch):
     with open(closed_pipe(), "w") as broken:
         monkeypatch.setattr(sys, "stdout", broken)

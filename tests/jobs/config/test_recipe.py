@@ -86,7 +86,7 @@ def test_overrides_use_the_recipe_s_dotted_keys(recipe):
 
 def test_two_methods_that_would_be_shown_as_one_are_an_error():
     methods = [{"name": f"{module}.methods:Mine", "retention": 0.1} for module in ("one", "other")]
-    message = r"one\.methods:Mine and other\.methods:Mine would both be shown as 'Mine'; rename"
+    message = r"'Mine r=0\.1' is listed twice; remove or rename one"
     with pytest.raises(RecipeError, match=message):
         parse_job({"benchmark": {"name": "shapes"}, "methods": methods}, "test")
 
@@ -216,16 +216,6 @@ def test_equal_keys_of_different_mappings_and_merged_ones_are_read():
     assert load_yaml(text)["c"] == {"x": 3, "y": "x"}
 
 
-def test_it_is_kept_for_each_of_several_benchmarks():
-    sections = [
-        {"name": "videomme", "root": "/a", "subtitles": True},
-        {"name": "mlvu", "root": "/b"},
-    ]
-    built = parse_job({"benchmarks": sections, "method": {"name": "full"}}, "test")
-    written = yaml.safe_load(built.to_yaml())["benchmarks"]
-    assert [section.get("subtitles") for section in written] == [True, None]
-
-
 SWEEP = {
     "benchmark": {"name": "shapes"},
     "methods": [{"name": "full"}, {"name": "tango", "retention": [0.1, 0.25]}],
@@ -248,12 +238,6 @@ def test_controls_stand_at_every_retention_of_the_recipe():
     assert "pool_space r=0.1 budget=exact" in names
     # Blocks of 2 x 2 tokens keep a quarter; no blocks keep a tenth.
     assert [name for name in names if "block" in name] == ["block factor=2"]
-
-
-def test_a_control_of_the_recipe_is_not_added_again():
-    methods = [*SWEEP["methods"], {"name": "random", "retention": 0.1}]
-    names = _names({**SWEEP, "methods": methods, "controls": True})
-    assert names.count("random r=0.1") == 1
 
 
 @pytest.mark.parametrize(

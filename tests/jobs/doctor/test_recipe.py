@@ -71,29 +71,6 @@ def test_a_directory_is_left_unchanged(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# A machine without one of our packages: Python runs this before anything else.
-_WITHOUT_S3FS = """
-import sys
-
-class Without:
-    def find_spec(self, name, path=None, target=None):
-        if name == "s3fs":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Without())
-"""
-
-
-def test_a_package_that_is_missing_names_its_extra(tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text(_WITHOUT_S3FS)
-    monkeypatch.syspath_prepend(tmp_path)
-    result = result_in_a_new_process(checks.writable, "s3://bucket/cache", "--cache")
-    assert result == CheckResult(
-        "problem",
-        "s3fs is not installed; it comes with the extra 's3': pip install 'tango-video[s3]'",
-    )
-
-
 def test_a_store_is_asked_and_not_created(tmp_path):
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     created = CheckResult("ok", f"{uri} will be created by the first run")

@@ -17,10 +17,8 @@ from releases import mlvu_release, videomme_release
 
 from jobs.config.recipe import Job, RecipeError, parse_job
 from jobs.run.build import build, executor_of, make_settings
-from pipeline.cache.directory import open_cache
 from pipeline.executors import cluster
 from pipeline.resources.devices import placed
-from tango_core.compressors import build_method
 from tango_core.video import FrameSpec
 
 
@@ -118,17 +116,6 @@ def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases
         described(checkpoints, releases, "llava-video-7b", both)
     model = described(checkpoints, releases, "qwen2.5-vl-7b", both, sampling="round")
     assert model.frames.sampling == "round"
-
-
-def test_the_same_frames_are_the_same_cache_under_both_protocols(checkpoints, releases, tmp_path):
-    def cache(name, protocol):
-        model = described(checkpoints, releases, name, [protocol])
-        return open_cache(str(tmp_path), model, build_method("full").compressor).name
-
-    one = "llava-onevision-7b"
-    assert cache(one, "vlmevalkit") == cache(one, "lmms_eval")
-    for name in ("llava-video-7b", "qwen2.5-vl-7b"):
-        assert cache(name, "vlmevalkit") != cache(name, "lmms_eval")
 
 
 def test_nothing_else_enters_the_identity_of_frames():

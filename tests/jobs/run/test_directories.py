@@ -68,12 +68,6 @@ def test_a_run_goes_on_with_other_workers_but_not_with_other_methods(tmp_path):
         claim(tmp_path, job(tmp_path, limit=7))
 
 
-def test_a_damaged_recipe_is_named(tmp_path):
-    (tmp_path / "job.yaml").write_text("{")
-    with pytest.raises(RecipeError, match=r"job\.yaml is not YAML.*; restore the file, or start"):
-        claim(tmp_path, job(tmp_path))
-
-
 @pytest.fixture
 def started(tmp_path):
     """`started(**changes)` leaves a run that has begun, each a second after the last one."""
@@ -176,10 +170,3 @@ def test_an_option_that_an_older_run_does_not_know_is_not_set(tmp_path):
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(older))
     claim(tmp_path, job)
     assert (tmp_path / "job.yaml").read_text() == job.to_yaml()
-
-
-def test_another_value_of_an_option_is_another_job(tmp_path):
-    claim(tmp_path, parse_job(RECIPE, "recipe"))
-    other = parse_job({**RECIPE, "model": {"name": "llava-video-7b"}}, "recipe")
-    with pytest.raises(RecipeError, match="the recipe's model differs from that run"):
-        claim(tmp_path, other)

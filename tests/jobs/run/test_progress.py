@@ -131,10 +131,8 @@ SCORES = "#/experiments/7/runs?viewStateShareKey=scores"
 @pytest.mark.parametrize(
     ("uri", "run", "scores"),
     [
-        ("http://host:5000", "http://host:5000/#/runs/12ab", f"http://host:5000/{SCORES}"),
         (
-            "https://me:word@host/mlflow/",
-            "https://***@host/mlflow/#/runs/12ab",
+            *("https://me:word@host/mlflow/", "https://***@host/mlflow/#/runs/12ab"),
             f"https://***@host/mlflow/{SCORES}",
         ),
         (

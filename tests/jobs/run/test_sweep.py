@@ -7,10 +7,8 @@ import json
 
 import pytest
 from jobs_for_tests import job, run
-from llava_checkpoints import build_llava, save_llava
 from rich.console import Console
 
-from jobs.config.recipe import RecipeError
 from jobs.run.commands import compare, run_jobs
 from jobs.run.locations import Locations
 from jobs.run.progress import Display
@@ -41,17 +39,6 @@ def test_runs_with_other_frames_are_set_side_by_side(shapes, tmp_path):
         assert "| tiny, 4 frames | full | 100 |" in text
         assert f"were asked with other frames than in {run_dirs[0].name}" in text
         assert "other prompts" not in text
-
-
-def test_a_model_that_cannot_serve_a_method_is_refused_before_the_first_run(shapes, tmp_path):
-    headless = save_llava(build_llava(head=False), tmp_path / "headless")
-    models = {"name": "tiny"}, {"name": "llava-onevision-7b", "path": str(headless)}
-    methods = [{"name": "tango", "retention": 0.1}]
-    jobs = [job(shapes, executor="local", limit=2, model=one, methods=methods) for one in models]
-    runs = tmp_path / "runs"
-    with pytest.raises(RecipeError, match="no pooling head to compute saliency"):
-        run_jobs(jobs, Locations(runs), Display(Console(file=io.StringIO())))
-    assert not runs.exists()
 
 
 def test_an_interrupted_sweep_repeats_no_finished_run(shapes, tmp_path):

@@ -10,11 +10,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from fake_clock import FakeClock
 from fake_head import fake_head
 
-from jobs.config.recipe import load_jobs
 from jobs.submit import request
 from jobs.submit.head import Head, HeadLostError
 from jobs.submit.request import RECIPE_FILE, START_FILE, kept_files, package_files, write_package
@@ -30,15 +28,6 @@ def test_the_entry_point_checks_the_version_and_continues(request_for):
     assert request.entrypoint == before + after
     for changes in ({"new": True}, {"command": "precompute"}, {"options": ("--resume=runs/x",)}):
         assert "--continue" not in request_for(**changes).entrypoint
-
-
-def test_a_recipe_of_several_jobs_is_sent_whole(request_for, tmp_path):
-    request = request_for(counts=[4, 8])
-    path = tmp_path / "sent.yaml"
-    path.write_text(request.recipe)
-    assert load_jobs(path) == request.jobs
-    assert yaml.safe_load(request.recipe)["model"]["num_frames"] == [4, 8]
-    assert request.digest != request_for(counts=[4]).digest
 
 
 def test_a_job_is_recognized_by_recipe_command_options_and_directory(request_for):
