@@ -45,7 +45,7 @@ def verify(names: Names = [], *, root: Root = CACHE, delete: bool = False) -> in
     from pipeline.cache.directory import MANIFEST
     from pipeline.cache.folders import check_entries, find_caches
 
-    folders = find_caches(root, names, by_footers=True)
+    folders = find_caches(root, names)
     num_clips = sum(folder.num_clips for folder in folders)
     num_bad = 0
     for folder in folders:
@@ -90,8 +90,7 @@ def gc(
     """
     age = parse_age(older_than, "--older-than") if older_than is not None else None
     size = parse_bytes(max_size, "--max-size") if max_size is not None else None
-    from pipeline.cache.folders import find_caches
-    from pipeline.cache.removal import plan_removals
+    from pipeline.cache.folders import find_caches, plan_removals
     from pipeline.runtime.clock import SYSTEM_CLOCK
 
     folders = find_caches(root, name)

@@ -111,9 +111,12 @@ class Measurements:
         for name in _TOKENS:
             self._sum(name, cells[first], answers.numbers(name)[first])
         first = _first(clips)
-        for outcome in ("hit", "miss"):
-            is_it = answers.equals("cache", outcome)[first]
-            self._sum(outcome, cells[first], np.where(is_it, 1.0, np.nan))
+        derived = answers.equals("cache", "derived")
+        for outcome, is_it in (
+            ("hit", answers.equals("cache", "hit") | derived),
+            ("miss", answers.equals("cache", "miss")),
+        ):
+            self._sum(outcome, cells[first], np.where(is_it[first], 1.0, np.nan))
         self._add_times(answers, cells, clips)
         self._add_generation(answers, cells)
         self._add_replies(answers, cells, groups)
@@ -145,15 +148,17 @@ class Measurements:
 
     def _add_times(self, answers: AnswerColumns, cells: Codes, clips: Codes) -> None:
         reached, missed = (answers.bits & FAILED_BIT) == 0, answers.equals("cache", "miss")
-        computed, paying = _first(clips, missed), _first(clips, reached)
+        pruned = missed | answers.equals("cache", "derived")
+        encoded, computed, paying = (_first(clips, one) for one in (missed, pruned, reached))
         for stage, column in CLIP_STAGES.items():
-            self._measure(stage, cells[computed], answers.numbers(column)[computed])
+            rows = encoded if stage in ("decode_video", "vision") else computed
+            self._measure(stage, cells[rows], answers.numbers(column)[rows])
         # Methods that read the question prune a clip once per text; equal texts have one time.
         ms = answers.numbers(CLIP_STAGES["compress"])
         _, values = np.unique(ms, return_inverse=True)
-        later = np.setdiff1d(_first(clips * (len(values) + 1) + values, missed), computed)
+        later = np.setdiff1d(_first(clips * (len(values) + 1) + values, pruned), computed)
         self._measure(_LATER, cells[later], ms[later])
-        self._sum("encode_tflops", cells[computed], answers.numbers("encode_tflops")[computed])
+        self._sum("encode_tflops", cells[encoded], answers.numbers("encode_tflops")[encoded])
         once = _first(answers.clips, missed)
         for stage in self._shared:
             ms = answers.numbers(CLIP_STAGES[stage])[once]

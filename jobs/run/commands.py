@@ -207,7 +207,7 @@ def counted(result: JobResult) -> str:
     return (
         f"{result.num_clips} ({result.num_decoded} decoded, {result.num_encoded} encoded, "
         f"{result.num_failed_clips} failed{missing}); token sets: {result.num_computed} computed, "
-        f"{result.num_hits} from cache"
+        f"{result.num_hits} from cache or stored features"
     )
 
 

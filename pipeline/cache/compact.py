@@ -8,9 +8,8 @@ that planned with a clip's own file looks for the clip in the shards when the fi
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -21,11 +20,9 @@ import pyarrow.parquet as pq
 from pipeline.cache.folders import CacheFolder, brief, written_at
 from pipeline.cache.names import entry_of, file_of
 from pipeline.cache.rows import CacheError
-from pipeline.cache.shards import KEYS, hash_of, shard_name, write_index
+from pipeline.cache.shards import KEYS, shard_name
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.storage import Storage
 from pipeline.storage.objects import PARALLEL, Stored
-from tango_core.errors import InputError
 
 R = TypeVar("R")
 
@@ -49,30 +46,26 @@ def compact_cache(
         kept because of a problem.
 
     Raises:
-        ValueError: If the cache's manifest cannot be trusted.
+        InputError: If the cache's manifest cannot be trusted.
     """
-    if folder.cache is None:
-        raise InputError(f"{folder.name} cannot be compacted: {folder.problem}")
-    shards = folder.cache.shards
+    shards = folder.opened.shards
     shards.refresh()
     in_shards = shards.by_key()
     entries = {entry_of(file.name): file for file in folder.singles}
     # Shard by shard, so that only a few footers stay in memory.
     doubles = sorted(entries.keys() & in_shards.keys(), key=lambda entry: in_shards[entry])
-    finish = partial(_read_back_and_remove, folder)
-    for entry, problem in zip(doubles, _ahead(finish, doubles, folder.storage), strict=True):
+    for entry, problem in _for_each(_read_back_and_remove, folder, doubles):
         if problem is None:
             del entries[entry]
             yield file_of(entry), None
         else:
-            folder.cache.shards.discard(entry)
+            shards.discard(entry)
     for batch in _batches(list(entries.values())):
         yield from _write_shard(folder, batch, clock)
-    if folder.storage.is_local:  # its footers cost nothing to read, and a disk may truncate files
-        return
-    shards.refresh()
-    if names := sorted(set(shards.by_key().values())):
-        write_index(folder.storage, shards.keys_by_shard(names), hash_of(folder.storage))
+    if not folder.storage.is_local:  # a disk's footers cost nothing to read
+        shards.refresh()
+        if shards.by_key():
+            shards.write_index()
 
 
 def _batches(files: list[Stored]) -> Iterator[list[Stored]]:
@@ -93,8 +86,7 @@ def _write_shard(
     folder: CacheFolder, batch: list[Stored], clock: Clock
 ) -> Iterator[tuple[str, str | None]]:
     """Write one shard, read it back, and remove its source files."""
-    assert folder.cache is not None
-    cache, storage = folder.cache, folder.storage
+    cache, storage = folder.opened, folder.storage
     times = [time for file in batch if (time := written_at(file)) is not None]
     name = shard_name(max(times, default=clock.now()))
     entries = [entry_of(file.name) for file in batch]
@@ -103,8 +95,7 @@ def _write_shard(
         storage.writing(name) as sink,
         pq.ParquetWriter(sink, cache.schema, **cache.write_options) as writer,
     ):
-        read = partial(_read, folder)
-        for entry, table in zip(entries, _ahead(read, entries, storage), strict=True):
+        for entry, table in _for_each(_read, folder, entries):
             if isinstance(table, CacheError):
                 yield file_of(entry), brief(table, folder)
             elif table is not None and set(table.schema.names) > set(cache.schema.names):
@@ -118,15 +109,14 @@ def _write_shard(
     if not moved:
         folder.remove(name)
     cache.shards.refresh([name])
-    finish = partial(_read_back_and_remove, folder)
-    for entry, problem in zip(moved, _ahead(finish, moved, storage), strict=True):
+    for entry, problem in _for_each(_read_back_and_remove, folder, moved):
         yield file_of(entry), problem
 
 
 def _read(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
     """The row in an entry's own file, `None` if another call has moved it, or the error."""
     try:
-        return folder.row(entry, in_shard=False).table
+        return folder.opened.row(entry, in_shard=False).table
     except FileNotFoundError:
         return None
     except CacheError as error:
@@ -136,26 +126,24 @@ def _read(folder: CacheFolder, entry: str) -> pa.Table | CacheError | None:
 def _read_back_and_remove(folder: CacheFolder, entry: str) -> str | None:
     """Remove an entry's own file if its copy in a shard is valid, else return the problem."""
     try:
-        folder.row(entry, in_shard=True)
+        folder.opened.row(entry, in_shard=True)
     except (CacheError, FileNotFoundError) as error:
         return f"its copy does not read back: {error}"
     folder.remove(file_of(entry))
     return None
 
 
-def _ahead(function: Callable[[str], R], items: Sequence[str], storage: Storage) -> Iterator[R]:
-    """Apply a function to items in order, in an object store to several in parallel.
+def _for_each(
+    function: Callable[[CacheFolder, str], R], folder: CacheFolder, entries: Sequence[str]
+) -> Iterator[tuple[str, R]]:
+    """Yield entries with the results of a function, in a store of several at the same time.
 
-    The number of pending results is limited, because each may be as large as a clip's tokens.
+    Few results are pending, because each may be as large as a clip's tokens.
     """
-    if storage.is_local:
-        yield from map(function, items)
+    if folder.storage.is_local:
+        yield from ((entry, function(folder, entry)) for entry in entries)
         return
     with ThreadPoolExecutor(PARALLEL) as workers:
-        waiting: deque[Future[R]] = deque()
-        for item in items:
-            waiting.append(workers.submit(function, item))
-            if len(waiting) == PARALLEL:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        for start in range(0, len(entries), PARALLEL):
+            some = entries[start : start + PARALLEL]
+            yield from zip(some, workers.map(partial(function, folder), some), strict=True)

@@ -30,7 +30,7 @@ from pipeline.cache.rows import (
     damage_named,
     to_table,
 )
-from pipeline.cache.shards import Shards, hash_of, is_shard
+from pipeline.cache.shards import Shards, is_shard
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from tango_core.errors import InputError
@@ -103,7 +103,7 @@ class CacheDirectory:
     @property
     def hash(self) -> str:
         """The end of the directory's name."""
-        return hash_of(self.storage)
+        return self.name.rpartition("-")[2]
 
     def prepare(self) -> None:
         """Write the manifest, or check an existing one.
@@ -116,9 +116,8 @@ class CacheDirectory:
             try:
                 self.storage.write(MANIFEST, self.manifest.encode())
             except OSError as error:
-                root = self.storage.location.removesuffix(f"/{self.name}")
                 raise OSError(
-                    f"--cache {root} cannot be written "
+                    f"--cache {self.root.location} cannot be written "
                     f"to ({error}); choose a directory that can, or free some space"
                 ) from error
         elif canonical_json(read_manifest(self.storage)) != self.manifest:
@@ -141,9 +140,41 @@ class CacheDirectory:
         pq.write_table(table, sink, **self.write_options)
         self.storage.write(file_of(entry), memoryview(sink.getvalue()))
 
-    def row(self, entry: str) -> Any:
-        """Read an entry and check it; for the errors see `read_row`."""
-        return read_row(type(self), self.shards, entry)
+    def row(self, entry: str, *, in_shard: bool | None = None) -> Any:
+        """Read an entry and check it.
+
+        Args:
+            entry: Name of the entry.
+            in_shard: Whether it is in a shard; `None` to look for a single file first and then in
+                the shards, to which it may have been moved meanwhile.
+
+        Raises:
+            FileNotFoundError: If it does not exist.
+            CacheError: If it is damaged.
+        """
+        where, data = self.storage.path(file_of(entry)), None
+        if not in_shard:
+            try:
+                data = self.storage.read(file_of(entry))
+            except FileNotFoundError:
+                if in_shard is False:
+                    raise
+        if data is None:
+            table, shard = self.shards.read(entry)
+            where = f"{self.storage.path(shard)}, clip {entry},"
+        with damage_named(where):
+            table = table if data is None else _parsed(pa.BufferReader(data))
+            return self.checked(table, split(entry)[0], self.hash)
+
+    def columns(self, entry: str, names: Sequence[str]) -> dict[str, Any]:
+        """Some columns of an entry, not checked; for the errors see `row`."""
+        file = file_of(entry)
+        if self.storage.exists(file):
+            with damage_named(self.storage.path(file)), self.storage.opened(file) as opened:
+                table = _parsed(opened, names)
+        else:
+            table, _ = self.shards.read(entry, names)
+        return dict(table.to_pylist()[0])
 
     def discard(self, entry: str) -> None:
         """Remove one entry, so that the next job computes it again; no error if it is missing."""
@@ -158,11 +189,7 @@ class TokenCache(CacheDirectory):
 
     schema = SCHEMA
     write_options = WRITE_OPTIONS
-
-    @staticmethod
-    def checked(table: pa.Table, key: str, cache: str) -> StoredClip:
-        """See `CacheDirectory`."""
-        return checked_tokens(table, key, cache)
+    checked = staticmethod(checked_tokens)
 
     def keys(self) -> set[str]:
         """Keys of the clips whose token sets are stored here."""
@@ -207,48 +234,6 @@ def open_cache(
     if from_int8:
         identity[KIND] = INT8
     return TokenCache(root, identity, label, clock)
-
-
-def read_row(
-    kind: type[CacheDirectory], shards: Shards, entry: str, *, in_shard: bool | None = None
-) -> Any:
-    """Read an entry of a cache and check it.
-
-    Args:
-        kind: Kind of the cache.
-        shards: Shards of the cache.
-        entry: Name of the entry.
-        in_shard: Whether it is in a shard; `None` to look for a single file first and then in the
-            shards, to which it may have been moved meanwhile.
-
-    Raises:
-        FileNotFoundError: If it does not exist.
-        CacheError: If it is damaged.
-    """
-    storage, data = shards.storage, None
-    if not in_shard:
-        try:
-            data = storage.read(file_of(entry))
-        except FileNotFoundError:
-            if in_shard is False:
-                raise
-    if data is None:
-        table, shard = shards.read(entry)
-        where = f"{storage.path(shard)}, clip {entry},"
-    else:
-        where = storage.path(file_of(entry))
-    with damage_named(where):
-        table = table if data is None else _parsed(pa.BufferReader(data))
-        return kind.checked(table, split(entry)[0], hash_of(storage))
-
-
-def read_columns(shards: Shards, entry: str, names: Sequence[str]) -> pa.Table:
-    """Some columns of an entry, not checked; for the errors see `read_row`."""
-    storage, file = shards.storage, file_of(entry)
-    if not storage.exists(file):
-        return shards.read(entry, names)[0]
-    with damage_named(storage.path(file)), storage.opened(file) as opened:
-        return _parsed(opened, names)
 
 
 def read_manifest(storage: Storage) -> dict[str, Any]:

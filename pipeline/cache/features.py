@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
 from pipeline.cache.directory import KIND, MANIFEST, CacheDirectory
 from pipeline.cache.names import (
+    FRAME_MAP,
     LARGE_SIGNALS,
     SIGNALS,
     TOKENS,
@@ -36,8 +35,8 @@ from pipeline.cache.rows import (
     FeatureRow,
     Levels,
     checked_features,
-    signals_table,
-    tokens_table,
+    features_table,
+    levels_of,
 )
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
@@ -49,10 +48,6 @@ if TYPE_CHECKING:
 
 Stored = Literal["none", "tokens", "all"]
 """What a job stores of every clip that it encodes: nothing, its tokens, or also its signals."""
-
-
-class FeaturesDamagedError(CacheError):
-    """The stored features of a clip are damaged."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +72,7 @@ class FeatureCache(CacheDirectory):
 
     schema = FEATURES_SCHEMA
     write_options = FEATURE_WRITE_OPTIONS
-
-    @staticmethod
-    def checked(table: pa.Table, key: str, cache: str) -> FeatureRow:
-        """See `CacheDirectory`."""
-        return checked_features(table, key, cache)
+    checked = staticmethod(checked_features)
 
     @property
     def dtype(self) -> FeatureDtype:
@@ -115,14 +106,14 @@ class FeatureCache(CacheDirectory):
             rounded: The tokens in 8 bits, if they have been rounded already; see `rows.rounded`.
             signals_alone: Whether the tokens are stored already.
         """
-        made: dict[str, Any] = {"created_at": self._clock.now(), "cache": self.hash}
+        made = self._clock.now(), self.hash
         entries = []
         if not signals_alone:
-            table = tokens_table(clip, features, ms, stored_as=self.dtype, rounded=rounded, **made)
-            entries.append((clip.key, table))
+            merged = [name for name in FRAME_MAP if getattr(features, name) is not None]
+            levels = rounded or levels_of(features, self.dtype)
+            entries.append((clip.key, features_table(clip, features, merged, ms, *made, levels)))
         for part in signals_parts(signals):
-            found = {name: getattr(features, name) for name in held_by([part])}
-            table = signals_table(clip, features, found, ms, **made)
+            table = features_table(clip, features, part.split("-"), ms, *made)
             entries.append((entry_name(clip.key, part), table))
 
         def put() -> None:
@@ -149,17 +140,14 @@ class FeatureCache(CacheDirectory):
 
         Raises:
             FileNotFoundError: If an entry does not exist.
-            FeaturesDamagedError: If one is damaged.
-            CacheError: If a signal is in none of the parts.
+            CacheError: If one is damaged, or a signal is in none of the parts.
         """
         row = self._row(key, remove_damaged)
         content = dict(row.content)
-        if TOKENS not in content:
-            raise FeaturesDamagedError(f"{self.storage.path(file_of(key))} holds no tokens")
         for part in parts:
             if part != TOKENS and held_by([part]) & needs - content.keys():
                 content = {**self._row(entry_name(key, part), remove_damaged).content, **content}
-        if absent := sorted(needs - content.keys()):
+        if absent := sorted({TOKENS, *needs} - content.keys()):
             raise CacheError(f"{self.storage.path(file_of(key))} has no {', '.join(absent)}")
         unread = {*SIGNALS, *LARGE_SIGNALS} - needs
         content = {name: one for name, one in content.items() if name not in unread}
@@ -172,11 +160,10 @@ class FeatureCache(CacheDirectory):
         try:
             row: FeatureRow = self.row(entry)
             return row
-        except CacheError as error:
+        except CacheError:
             if remove_damaged:
                 self.discard(entry)
-            what = "; it was removed" if remove_damaged else ""
-            raise FeaturesDamagedError(f"{error}{what}") from error
+            raise
 
 
 @dataclass(frozen=True)

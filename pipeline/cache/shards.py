@@ -15,8 +15,9 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import chain, groupby
 
 import numpy as np
 import pyarrow as pa
@@ -64,11 +65,6 @@ def shard_time(name: str) -> datetime:
     return datetime.strptime(name.split("-")[1], _TIME).replace(tzinfo=UTC)
 
 
-def hash_of(storage: Storage) -> str:
-    """The hash at the end of the name of a cache's directory."""
-    return storage.root.rstrip("/").rpartition("-")[2]
-
-
 class Shards:
     """The shards of one cache; keeps the keys of all shards and the last few footers in memory.
 
@@ -107,9 +103,13 @@ class Shards:
                     groups[key] = (name, group)
         self._groups = groups
 
-    def keys_by_shard(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Shard -> keys, for readable shards; includes keys with a tombstone."""
-        return {name: self._keys[name] for name in names if name in self._keys}
+    def write_index(self) -> None:
+        """Write the index of the shards that hold entries."""
+        names = sorted(set(self.by_key().values()))
+        keys = [self._keys[name] for name in names]
+        shards = pa.array(np.repeat(names, list(map(len, keys))), pa.string())
+        table = pa.table({"shard": shards, "key": pa.array(chain(*keys), pa.string())})
+        write_sealed(table, self.storage, INDEX, self.storage.root.rpartition("-")[2])
 
     def by_key(self) -> dict[str, str]:
         """Name of the shard of every key."""
@@ -171,21 +171,6 @@ class Shards:
         return footer
 
 
-def write_index(storage: Storage, shards: Mapping[str, Sequence[str]], cache: str) -> None:
-    """Write the index of a cache.
-
-    Args:
-        storage: The cache's directory.
-        shards: Name of a shard -> the entries in it.
-        cache: Hash of the cache.
-    """
-    names = pa.array(list(shards), pa.string())
-    which = np.repeat(np.arange(len(shards)), [len(keys) for keys in shards.values()])
-    keys = pa.array([key for keys in shards.values() for key in keys], pa.string())
-    table = pa.table({"shard": names.take(pa.array(which, pa.int64())), "key": keys})
-    write_sealed(table, storage, INDEX, cache)
-
-
 def read_index(storage: Storage) -> dict[str, tuple[str, ...]]:
     """Shard -> keys from the index; empty if there is no valid index."""
     try:
@@ -195,13 +180,7 @@ def read_index(storage: Storage) -> dict[str, tuple[str, ...]]:
     except DamagedFileError as error:
         logger.warning("%s; the shards are read one by one", error)
         return {}
-    if table.num_rows == 0:
-        return {}
-    encoded = table["shard"].combine_chunks().dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    names, keys = encoded.dictionary.to_pylist(), table["key"].to_pylist()
+    pairs = zip(table["shard"].to_pylist(), table["key"].to_pylist(), strict=True)
     return {
-        names[codes[start]]: tuple(keys[start:stop])
-        for start, stop in zip(starts, [*starts[1:], len(keys)], strict=True)
+        name: tuple(key for _, key in group) for name, group in groupby(pairs, lambda pair: pair[0])
     }

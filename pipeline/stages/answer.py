@@ -262,6 +262,7 @@ class AnswerQuestions:
         entry = work.entries[name]
         if group.text is not None:
             del work.entries[name]  # there is one per question
+        if group.text is not None or request.facts.cache != "hit":
             request.facts = replace(request.facts, compress_ms=entry.compress_ms)
         video, bounds = entry.video, work.clip.bounds
         request.prompts += self._prompts(request, entry)
@@ -309,7 +310,6 @@ class AnswerQuestions:
             make = partial(derived_for, compressor, work.features, asked, started)
             entries = with_second_try(make)
             request.failure = ANSWER_QUESTIONS.failure
-            request.facts = replace(request.facts, compress_ms=entries[0].compress_ms)
             for group, entry in zip(groups, entries, strict=True):
                 work.entries[planned.cache, group.key] = entry
         except (CacheError, FileNotFoundError) as error:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from pipeline.cache.derived import serves
 from pipeline.cache.fingerprint import canonical_json, digest
+from pipeline.cache.names import held_by
 from pipeline.cache.rows import Entry
 from pipeline.clips import ANSWER_QUESTIONS, DAMAGED, Clip
 from pipeline.plan import PlannedMethod
@@ -80,7 +82,11 @@ def of_damaged(answer: AnswerRow, damage: Sequence[str]) -> AnswerRow:
 
 def facts_of(clip: Clip, planned: PlannedMethod, compress_ms: float | None) -> AnswerRow:
     """The columns that are equal in all answers of one clip and method."""
-    cache = "miss" if planned.cache in clip.missing else "hit"
+    if planned.cache in clip.missing:
+        cache = "miss"
+    else:  # token sets that can be computed from stored features are never read from a cache
+        stored = held_by(clip.stored or ())
+        cache = "derived" if serves(planned.method.compressor, stored) else "hit"
     return AnswerRow(
         benchmark=clip.benchmark,
         video_id=clip.video_id,

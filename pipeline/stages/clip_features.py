@@ -131,7 +131,7 @@ class FeatureSource:
             writing = self.writers.begin(write)
             return ClipFeatures(features, ms, (TOKENS, *parts), writing)
         started = time.perf_counter()
-        found = with_second_try(partial(self.encoder.encode_signals, frames, signals))
+        found = with_second_try(partial(self.encoder.encode, frames, signals))
         synchronize(found.timestamps)
         ms = _ms_since(started)
         raise_for_values(found, sorted(signals))

@@ -48,6 +48,10 @@ def test_stored_features_give_the_same_answers_without_encoding(shapes, tmp_path
     answers = len(answers_of(on))
     assert work_of(on) == {"decoded": 0, "encoded": 0, "compressed": 0, "answered": answers}
     assert work_of(first_dir)["decoded"] == 1
+    assert set(answers_of(on)["cache"]) == {"derived"}
+    cells = json.loads((on / "summary.json").read_text())["cells"]
+    measured = [{"compress", "vision"} & set(cell["latency_ms"]) for cell in cells]
+    assert measured == [{"compress"}] * len(METHODS)
     stored = [one for one in find_caches(tmp_path / "on" / "cache") if one.num_clips]
     assert [one.holds_features for one in stored] == [True], "features, and no token set"
     _, off = run(job(shapes, **recipe, methods=METHODS), tmp_path / "off")

@@ -148,8 +148,8 @@ def test_the_viewer_draws_the_tokens_of_each_question(shapes, tmp_path, stored):
     with opened([run_dir]) as pages:
         ids = [one["id"] for one in pages.clip(0)["questions"]]
         found = pages.tokens(0, 1)
-        assert pages.tokens(0, 0).of == []
-    plans = [found.tokens.sets[at].plan for at in found.of]
+        assert pages.tokens(0, 0).of == {}
+    plans = [found.sets[found.of[one]].plan for one in ids]
     digests = answered.loc[ids, "kept_digest"].tolist()
     assert [kept_digest(SimpleNamespace(video=one)) for one in plans] == digests
     assert len(set(digests)) > 1

@@ -70,9 +70,9 @@ def test_tokens_are_drawn_over_the_frames_of_the_model(name, tmp_path):
         times = found[0].view.times
         picture = Image.open(io.BytesIO(decoder.sprites(found[0].view)[0]))
     for one, cell in zip(found, ("full", "tango r=0.25"), strict=True):
-        time, height, width = one.drawing.plan.grid
-        assert one.drawing.missing == ()
-        assert one.drawing.plan.num_kept == kept[cell]["tokens_kept"]
+        time, height, width = one.sets[0].plan.grid
+        assert one.sets[0].missing == ()
+        assert one.sets[0].plan.num_kept == kept[cell]["tokens_kept"]
         assert time * height * width == kept[cell]["tokens_total"]
         assert len(times) == time == SMALL["num_frames"] // FAMILIES[name][2]
         assert name == INTERNVL or width > height, "one square tile, or as wide as the clip"

@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from jobs_for_tests import job, run
 from typer.testing import CliRunner
 
 from jobs.cli.main import app
-from jobs.load import LoadRow, load_plot
+from jobs.load import Load, load_plot
 from jobs.report.theme import LIGHT
 
 METHODS = [
@@ -59,7 +60,7 @@ def test_every_cell_is_measured_under_every_load(recipe, tmp_path):
     assert all(row["speedup"] == 1 for row in rows if row["cell"] == "full")
     assert "requests/s at equal accuracy" in (tmp_path / "load.md").read_text()
     assert (tmp_path / "load.png").stat().st_size > 10_000
-    figure = load_plot([LoadRow(**row) for row in rows], LIGHT)
+    figure = load_plot(rows, LIGHT)
     figure.draw_without_rendering()
     (panel,) = figure.axes
     assert all(float(label.get_text()) > 0 for label in panel.get_yticklabels())
@@ -87,3 +88,11 @@ def test_a_clip_that_is_not_cached_is_named(recipe, tmp_path):
     done, _ = measured((path, tmp_path / "empty"), tmp_path)
     assert "3 of 3 clips are not in the caches" in str(done.exception)
     assert "tango precompute" in str(done.exception)
+
+
+def test_requests_of_an_open_loop_arrive_at_the_given_mean_rate():
+    arrivals = np.array(Load("open", 5.0).arrivals(4000))
+    pauses = np.diff(arrivals)
+    assert (pauses > 0).all()
+    assert pauses.mean() == pytest.approx(0.2, rel=0.1)
+    assert pauses.std() == pytest.approx(0.2, rel=0.1)

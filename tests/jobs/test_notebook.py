@@ -57,21 +57,24 @@ def test_columns_cells_benchmarks_and_groups_are_chosen(run, answers):
     assert list(run.answers(["cell"], cells=[]).columns) == ["cell"]
 
 
-def test_failures_and_tokens_are_those_of_the_answers(run, answers):
-    failures = run.failures()
-    assert len(failures) == (answers["status"] == "decode_failed").sum() > 0
-    assert failures["error"].str.contains("0 of 32 frames").all()
-    tokens = run.token_counts()
-    known = answers[answers["tokens_kept"].notna()]
-    keys = ["benchmark", "video_id", "cell"]
-    expected = known.groupby(keys)[["tokens_kept", "tokens_total"]].first()
-    found = tokens.set_index(keys)
-    assert len(found) == len(expected)
-    for name in ("tokens_kept", "tokens_total"):
-        assert (found[name].astype(int) == expected[name].astype(int).reindex(found.index)).all()
-    full = tokens[tokens["method"] == "full"]
-    assert (full["kept"] == 1).all()
-    assert 0.05 < tokens[tokens["cell"] == "tango r=0.1"]["kept"].mean() < 0.2
+def test_parts_hold_whole_clips_and_add_up(run):
+    parts = list(run.answers_in_parts(["benchmark", "video_id", "question_id", "cell"], rows=1))
+    assert len(parts) > 1
+    together = pd.concat(parts)
+    assert len(together) == len(run.answers(["cell"]))
+    clips = [set(zip(part["benchmark"], part["video_id"], strict=True)) for part in parts]
+    assert sum(map(len, clips)) == len(set().union(*clips))
+
+
+def test_a_summary_that_is_missing_is_computed(run, tmp_path):
+    folder = tmp_path / FACTS.run_id
+    write_run(folder, fake_answers(FACTS, num_clips=12, failed_clips=(2,)), FACTS)
+    (folder / "summary.json").unlink(missing_ok=True)
+    again = load_run(folder)
+    assert again.cells["accuracy"].tolist() == pytest.approx(run.cells["accuracy"].tolist())
+    (folder / "summary.json").write_text('{"run_id": 1}')
+    with pytest.raises(ValueError, match=r"summary\.json is damaged .*tango report"):
+        load_run(folder).cells  # noqa: B018
 
 
 def test_mistakes_say_what_there_is(run, tmp_path):

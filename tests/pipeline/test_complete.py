@@ -13,7 +13,7 @@ from pipeline.errors import ClusterError, StoreError
 from pipeline.rows import Result
 from pipeline.run import IN_A_ROW, complete
 from pipeline.storage.faults import PAUSES_S, insist, store_fault
-from pipeline.storage.objects import NoAnswerError, NoConnectionError
+from pipeline.storage.objects import UnavailableError
 
 
 def caused_by(cause):
@@ -32,8 +32,7 @@ OF_THE_STORE = [
     OSError(errno.ESTALE, "Stale file handle"),
     ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
     TimeoutError(errno.ETIMEDOUT, "Connection timed out"),
-    NoConnectionError("read s3://bucket/x: tried 6 times without success"),
-    NoAnswerError("read s3://bucket/x: tried 6 times, no answer in time"),
+    UnavailableError("read s3://bucket/x: tried 6 times without success"),
     StoreError("it did not come back"),
     caused_by(OSError(errno.ENOSPC, "No space left on device")),
 ]
@@ -155,7 +154,7 @@ def test_a_store_that_is_dead_before_the_later_attempts_begin_fails_no_clip():
 
     def run_plan(plan, settings):
         if first.attempts:
-            raise NoConnectionError("Could not connect to the endpoint URL")
+            raise UnavailableError("Could not connect to the endpoint URL")
         for row in first(plan, settings):
             yield row
             if row.store_fault:

@@ -15,7 +15,7 @@ import torch
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.folders import check_entries, find_caches
-from pipeline.cache.shards import read_index, write_index
+from pipeline.cache.shards import Shards, read_index
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import AnswerRow
@@ -113,10 +113,9 @@ def _original(kind: str) -> Path:
     if kind == "shards":
         (found,) = find_caches(str(folder))
         list(compact_cache(found))
-        storage = Storage.at(folder / found.name)
-        (shard,) = storage.names(".parquet")
-        keys = [key_of(number) for number in _CLIPS]
-        write_index(storage, {shard: keys}, found.name.rpartition("-")[2])
+        shards = Shards(Storage.at(folder / found.name))
+        shards.refresh()
+        shards.write_index()
     return folder
 
 

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from jobs.run import driver
 from pipeline import run
 from pipeline.cache import compact
-from pipeline.cache.directory import TokenCache, read_row
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.names import file_of
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, Entry, StoredClip, checked_tokens
 from pipeline.cache.shards import KEYS, Shards, shard_name
@@ -195,7 +195,7 @@ def _refresh_without_tombstones(self: Shards, names: Iterable[str] | None = None
 
 
 def _read_own_file_only(self: TokenCache, key: str) -> Entry:
-    found: StoredClip = read_row(TokenCache, self.shards, key, in_shard=False)
+    found: StoredClip = self.row(key, in_shard=False)
     return found.entry
 
 

@@ -116,6 +116,13 @@ class TestLatencies:
         latency = summary_json(answers, facts_of(TANGO))["latency_ms"]
         assert set(latency) == {"cache_read", "prefill", "ttft", "decode"}
 
+    def test_pruning_of_stored_features_is_measured(self):
+        answers = fake_answers(facts_of(TANGO)).assign(cache="derived")
+        summary = summary_json(answers, facts_of(TANGO))
+        assert summary["latency_ms"]["compress"]["n"] == 40
+        assert not {"decode_video", "vision"} & set(summary["latency_ms"])
+        assert summary["cache"] == {"hits": 40, "misses": 0}
+
     def test_prefill_is_that_of_the_question_which_pays_for_the_shared_prefix(self):
         latency = summary_of(TANGO)["latency_ms"]
         assert latency["prefill"]["n"] == 40

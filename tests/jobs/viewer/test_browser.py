@@ -278,7 +278,7 @@ def test_one_slider_changes_the_retention_of_all_methods(browser, tmp_path):
     run = write_viewed_run(tmp_path, clips=1, cells=cells, video=clip_file("closed_gop.mp4"))
     with opened([run]) as pages, served(pages) as address:
         page = browser.new_page()
-        page.goto(address + deep_link("run", ("shapes", video_id(0)), "full"))
+        page.goto(address + deep_link("run", ("shapes", video_id(0)), ["full"]))
         page.select_option("select[name=add]", "tango r=0.1")
         page.select_option("select[name=add]", "uniform r=0.1")
         page.locator("input[name=retention]").press("ArrowRight")
@@ -404,7 +404,9 @@ def look_at_export(tab, base):
     page = tab(deep_link("run", ("shapes", video_id(0)), CELLS), base=base)
     page.wait_for_selector(".picture canvas")
     expect(page.locator(".panel")).to_have_count(4)
-    expect(page.locator(".panel .note")).to_have_count(1)  # of the old cache, and none about frames
+    expect(page.locator(".note.lacks")).to_have_count(1)  # of the old cache, and none about frames
+    expect(page.locator(".note.lacks")).to_contain_text(f"{OLD}: Only the kept positions")
+    expect(page.locator(".panel .note")).to_have_count(0)
     plan = tango_plan()
     expect(page.locator(".panel").nth(1)).to_contain_text(
         f"{plan.num_kept} of {plan.num_total} kept"

@@ -13,6 +13,8 @@ from jobs.viewer.command import opened
 from jobs.viewer.export import export_site
 from jobs.viewer.frames import FrameDecoder
 
+NO_FRAMES = FrameDecoder(pixels=0)
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -73,12 +75,12 @@ def test_only_an_earlier_export_is_replaced(run, folder, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with opened([run]) as pages:
         with pytest.raises(ValueError, match="holds other files"):
-            export_site(pages, None, tmp_path)
+            export_site(pages, NO_FRAMES, tmp_path)
         with pytest.raises(ValueError, match="is a file"):
-            export_site(pages, None, tmp_path / "mine.txt")
-        export_site(pages, None, tmp_path / "new")
+            export_site(pages, NO_FRAMES, tmp_path / "mine.txt")
+        export_site(pages, NO_FRAMES, tmp_path / "new")
         (tmp_path / "new/data/clips/99.js").write_text("of an earlier run")
-        export_site(pages, None, tmp_path / "new")
+        export_site(pages, NO_FRAMES, tmp_path / "new")
     assert not (tmp_path / "new/data/clips/99.js").exists()
     assert not (tmp_path / "new/frames").exists()
     view = piece(tmp_path / "new", "tokens/0")["0"]["view"]
@@ -88,7 +90,7 @@ def test_only_an_earlier_export_is_replaced(run, folder, tmp_path):
 
 def test_an_interrupted_export_has_no_page(run, tmp_path, monkeypatch):
     with opened([run]) as pages:
-        export_site(pages, None, tmp_path / "cut")
+        export_site(pages, NO_FRAMES, tmp_path / "cut")
         tokens = pages.tokens
 
         def cut(clip, column):
@@ -98,5 +100,5 @@ def test_an_interrupted_export_has_no_page(run, tmp_path, monkeypatch):
 
         monkeypatch.setattr(pages, "tokens", cut)
         with pytest.raises(KeyboardInterrupt):
-            export_site(pages, None, tmp_path / "cut")
+            export_site(pages, NO_FRAMES, tmp_path / "cut")
     assert not (tmp_path / "cut/index.html").exists()

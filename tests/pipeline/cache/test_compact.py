@@ -135,13 +135,14 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from pipeline.cache.compact import compact_cache
+from pipeline.cache.directory import CacheDirectory
 from pipeline.cache.folders import CacheFolder, find_caches
 when, root = sys.argv[1:]
 die = lambda *_: os.kill(os.getpid(), 9)
 if when == "writing":
-    read = CacheFolder.row
+    read = CacheDirectory.row
     left = iter(range(3))
-    CacheFolder.row = lambda *a, **k: read(*a, **k) if next(left, None) is not None else die()
+    CacheDirectory.row = lambda *a, **k: read(*a, **k) if next(left, None) is not None else die()
 if when == "placed":
     CacheFolder.remove = die
 if when == "removing":

@@ -15,7 +15,7 @@ from stored_features import FRAMES, GRID, MODEL, WIDTH, clip, features
 
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.derived import derived, on_cpu
-from pipeline.cache.directory import TokenCache, read_columns
+from pipeline.cache.directory import TokenCache
 from pipeline.cache.export import export_cache
 from pipeline.cache.features import open_features
 from pipeline.cache.folders import check_entries, find_caches
@@ -71,7 +71,7 @@ def test_four_rows_take_four_times_the_bytes(tmp_path):
     assert row["shape"] == [video.num_kept, 1 + EXTRA, WIDTH]
     assert len(row["tokens"]) == video.num_kept * (1 + EXTRA) * WIDTH * 4
     stored.prepared(clip(), deep(), (), (1.0, 2.0))()
-    row = read_columns(stored.shards, clip().key, ["tokens", "shape"]).to_pylist()[0]
+    row = stored.columns(clip().key, ["tokens", "shape"])
     assert row["shape"] == [FRAMES, GRID[0] * GRID[1], 1 + EXTRA, WIDTH]
     assert len(row["tokens"]) == FRAMES * GRID[0] * GRID[1] * (1 + EXTRA) * WIDTH * 4
 

@@ -10,8 +10,7 @@ import torch
 from pipeline.cache.compact import compact_cache
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.fingerprint import digest
-from pipeline.cache.folders import find_caches
-from pipeline.cache.removal import plan_removals
+from pipeline.cache.folders import find_caches, plan_removals
 from pipeline.cache.rows import ClipIdentity, Entry
 from pipeline.cache.shards import INDEX, Shards, read_index
 from pipeline.runtime.clock import SYSTEM_CLOCK

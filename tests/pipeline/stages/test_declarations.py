@@ -97,7 +97,7 @@ def test_a_clip_failed_if_it_or_an_answer_did(status, answers, expected):
         ("load_encoder", ("tango_core.models.language.engine", "modeling_qwen2")),
         (
             "load_language_model",
-            ("tango_core.models.towers.encoder", "modeling_siglip", "llava.siglip"),
+            ("tango_core.models.towers.encoder", "modeling_siglip", "llava.encoder"),
         ),
     ],
     ids=["compress", "answer"],

@@ -15,7 +15,7 @@ import pytest
 from pipeline.clips import COMPRESS_VIDEO
 from pipeline.errors import DeviceError
 from pipeline.stages.threads import Writers, done_ahead
-from pipeline.storage.objects import NoConnectionError
+from pipeline.storage.objects import UnavailableError
 
 LONG_S = 60.0
 
@@ -117,7 +117,7 @@ def test_a_token_set_that_cannot_be_written_is_an_error_of_its_method(one_clip, 
 
 def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
     def unreachable(self, *_):
-        raise NoConnectionError("the store does not answer")
+        raise UnavailableError("the store does not answer")
 
     (cache, *_) = one_clip.plan.caches.values()
     cache.write = MethodType(unreachable, cache)

@@ -125,14 +125,6 @@ def test_in_a_store_the_clock_of_the_store_counts_and_no_other(in_store, monkeyp
     Lease(in_store).take()
 
 
-def test_a_living_driver_of_an_earlier_version_has_the_run(in_store):
-    holder = {"owner": "x", **ELSEWHERE, "taken_at": "", "renewed_at": "", "write": "y"}
-    in_store.write(".lease.json", json.dumps(holder).encode())
-    with pytest.raises(LeaseError, match="node7"):
-        Lease(in_store).take()
-    Lease(in_store).take(steal=True)
-
-
 def test_a_dead_driver_of_this_machine_is_no_driver(lease_of, run):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()

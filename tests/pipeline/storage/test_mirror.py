@@ -64,7 +64,7 @@ def test_markers_of_folders_and_objects_named_like_folders_are_left_out(bucket, 
     """What a console's "Create folder" writes, and `sub` beside `sub/two.mp4`."""
     store = ObjectStore("s3")
     for marker in ("mine/", "mine/sub/", "mine/empty/", "mine/sub/deep/"):
-        store._fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
+        store.fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
     store.write(f"{bucket}/mine/sub", b"an object")
     mirror = mirrored(release, tmp_path)
     items = list(build_benchmark("custom", root=str(mirror.root)).items())
@@ -78,7 +78,7 @@ def test_markers_change_nothing_in_caches_and_runs(bucket):
     storage = Storage.at(f"s3://{bucket}/runs")
     storage.child("run").write("job.yaml", b"x")
     for marker in ("runs/", "runs/run/", "runs/run/answers/"):
-        storage.store._fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
+        storage.store.fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
     assert storage.folders() == ["run"]
     assert storage.child("run").names() == ["job.yaml"]
     assert storage.child("run").child("answers").names() == []
