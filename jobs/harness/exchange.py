@@ -270,7 +270,7 @@ def _opened(section: sections.BenchmarkSection, harness: Harness) -> AnnotatedBe
     """The benchmark's annotations; `None` if the harness does not have it."""
     if not _is_in(section.name, harness):
         return None
-    benchmark, _ = open_benchmark(section, DecodeSection().video_cache)
+    benchmark, _ = open_benchmark(section, sections.DecodeSection().video_cache)
     assert isinstance(benchmark, AnnotatedBenchmark)
     return benchmark
 
