@@ -82,7 +82,7 @@ def submit(
 
     files = package_files(working_dir, with_code=with_code, include=include)
     changes = changes_in(context, command_ or "sweep", [str(recipe), *options])
-    loaded = load_jobs(recipe, changes, elsewhere=True)
+    loaded = load_jobs(recipe, changes)
     first = loaded[0]
     is_single = len(loaded) == len(first.all_methods) == len(first.all_benchmarks) == 1
     wanted = command_ or ("evaluate" if is_single else "sweep")

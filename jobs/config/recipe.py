@@ -24,7 +24,6 @@ from jobs.config.errors import explain
 from jobs.config.methods import cell_name, control_methods, expand_method
 from jobs.config.overrides import dotted, raise_if_secret_in, read_recipe, with_overrides
 from jobs.config.sections import (
-    ELSEWHERE,
     STRICT,
     AnswerSection,
     BenchmarkSection,
@@ -180,9 +179,7 @@ def load_job(path: Path, overrides: Sequence[str] = ()) -> Job:
     return jobs[0]
 
 
-def load_jobs(
-    path: Path, overrides: Sequence[str] = (), *, elsewhere: bool = False
-) -> tuple[Job, ...]:
+def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
     """Read a recipe, apply `--set` overrides, and validate it.
 
     A list in `model.num_frames`, `model.max_pixels` or `model.pooling_step` expands to one job per
@@ -191,7 +188,6 @@ def load_jobs(
     Args:
         path: The recipe.
         overrides: The values of `--set`.
-        elsewhere: Whether the jobs run on another machine, so that `~` is not expanded here.
 
     Raises:
         RecipeError: If the file is missing or is not a recipe.
@@ -208,11 +204,7 @@ def load_jobs(
     lists = {key: values for key, values in listed.items() if values}
     variants = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
     return tuple(
-        parse_job(
-            {**content, "model": {**model, **variant}} if variant else content,
-            str(path),
-            elsewhere=elsewhere,
-        )
+        parse_job({**content, "model": {**model, **variant}} if variant else content, str(path))
         for variant in variants
     )
 
@@ -243,17 +235,15 @@ def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:
     return {key: values for key, values in found.items() if len(values) > 1}
 
 
-def parse_job(content: Mapping[str, Any], source: str, *, elsewhere: bool = False) -> Job:
+def parse_job(content: Mapping[str, Any], source: str) -> Job:
     """Validate the parsed content of a recipe.
 
     Raises:
         RecipeError: If it is not a valid recipe; the one-line message names `source`.
     """
     raise_if_secret_in(content, source)
-    context = ELSEWHERE if elsewhere else None
     try:
-        plain = with_model_options(content, _COMMON_KEYS)
-        job = TypeAdapter(Job).validate_python(plain, context=context)
+        job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
         job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     except ValidationError as error:
         raise RecipeError(f"{source}: {explain(error, _known_keys())}") from error

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from tango_core.errors import InputError
@@ -17,13 +17,10 @@ from tango_core.video.sampling import Sampling
 
 STRICT = ConfigDict(extra="forbid")
 """Unknown keys are errors."""
-ELSEWHERE = "elsewhere"
-"""Validation context of a recipe for another machine, whose paths are not expanded here."""
 
 
-def _expanded(place: str, info: ValidationInfo) -> str:
-    """Expand a leading `~` if the job runs on this machine; URLs are unchanged."""
-    return place if "://" in place or info.context == ELSEWHERE else os.path.expanduser(place)
+def _expanded(place: str) -> str:
+    return place if "://" in place else os.path.expanduser(place)
 
 
 Place = Annotated[str, AfterValidator(_expanded)]

@@ -69,35 +69,29 @@ class BuiltJob:
     mirrors: Mapping[str, Mirror] = field(default_factory=dict)
 
 
-def build(job: Job, address: str | None = None, source: str = "") -> BuiltJob:
+def build(job: Job, address: str | None = None) -> BuiltJob:
     """Build the benchmarks, model description and methods of a recipe.
 
     Args:
         job: The recipe.
         address: Ray cluster that will run it; queried only if the model's dtype depends on it.
-        source: The recipe's file, for messages.
 
     Raises:
-        RecipeError: If a name does not exist or a setting is invalid; the one-line message names
-            the setting.
+        UserError: If a name does not exist or a setting is invalid; the message names the setting.
     """
-    try:
-        opened = {
-            section.name: open_benchmark(section, job.decode.video_cache)
-            for section in job.all_benchmarks
-        }
-        wording = model_entry(job.model.name).load_family().wording
-        for benchmark, _ in opened.values():
-            benchmark.ask_family(wording)
-        model = model_of(job, address)
-        raise_if_damaged(model.path)
-        methods, skipped = methods_of(job, model)
-        for name, method in methods:
-            raise_if_not_served(name, method, model)
-            raise_if_not_on_engine(name, method, job.engine)
-    except (UserError, OSError) as error:
-        prefix = f"{source}: " if source else ""
-        raise RecipeError(f"{prefix}{' '.join(str(error).split())}") from error
+    opened = {
+        section.name: open_benchmark(section, job.decode.video_cache)
+        for section in job.all_benchmarks
+    }
+    wording = model_entry(job.model.name).load_family().wording
+    for benchmark, _ in opened.values():
+        benchmark.ask_family(wording)
+    model = model_of(job, address)
+    raise_if_damaged(model.path)
+    methods, skipped = methods_of(job, model)
+    for name, method in methods:
+        raise_if_not_served(name, method, model)
+        raise_if_not_on_engine(name, method, job.engine)
     benchmarks = {name: benchmark for name, (benchmark, _) in opened.items()}
     mirrors = {name: mirror for name, (_, mirror) in opened.items() if mirror is not None}
     return BuiltJob(model, benchmarks, methods, skipped, mirrors)
@@ -365,8 +359,7 @@ def make_plan(
             videos are planned as clips that are in no cache.
 
     Raises:
-        RecipeError: If the benchmark's files are missing, its annotations are malformed, or the
-            model does not support a method.
+        UserError: If the benchmark's files are missing or its annotations are malformed.
     """
     profile = job.mode == "profile"
     sources = Sources(tuple(built.mirrors.values()), videos_of(job))
@@ -409,12 +402,12 @@ def make_plan(
         raise RecipeError(" ".join(str(error).split())) from error
     named = f"benchmark.name {', '.join(built.benchmarks)}"
     if answer and clips.num_rows and pc.all(pc.equal(clips["questions"], "[]")).as_py():
-        raise RecipeError(
+        raise InputError(
             f"{named}: no clip has a question; add a questions.csv or questions.jsonl, or only "
             "fill the cache with `tango precompute`"
         )
     if clips.num_rows == 0 and not continued and job.shard is None:
-        raise RecipeError(f"{named}: no clips found; check benchmark.root")
+        raise InputError(f"{named}: no clips found; check benchmark.root")
     return Plan(
         model=built.model,
         methods=methods,

@@ -64,7 +64,7 @@ def run_jobs(
     if fills:  # profile mode would recompute cached clips
         jobs = [replace(job, mode="throughput") for job in jobs]
     # Build all jobs before the first one starts, to find errors in any of them at once.
-    built = [build(job, locations.address, locations.recipe) for job in jobs]
+    built = [build(job, locations.address) for job in jobs]
     run_dirs: dict[int, Place] = {}
     if several and locations.continues:
         run_dirs |= finished_of_round(jobs, locations.output, open_storage=locations.open_storage)

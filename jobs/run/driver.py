@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
@@ -125,14 +125,14 @@ def execute(
         if writer:
             retried(lambda: write_asked(plan.clips, storage))
         # Signals are handled between two clips, so that no clip's answers are written partially.
-        with (
-            stopping.deferred(),
-            observed(observers, plan, len(finished)) as notify,
-            _flushed(writer, clock),
-        ):
+        with stopping.deferred(), ExitStack() as watched, _flushed(writer, clock):
+            for observer in observers:
+                observer.started(plan, len(finished))
+                watched.callback(observer.stopped)
             for clip in iterate(lambda: complete(run_plan, plan, settings, clock)):
                 kept.raise_if_lost()
-                notify(clip)
+                for observer in observers:
+                    observer.result(clip)
                 if writer:
                     _add(writer, clip.answers, clock)
                 result.add(clip)
@@ -282,22 +282,3 @@ class Observer(Protocol):
     def stopped(self) -> None:
         """Called when the job has ended, also on an error."""
         ...
-
-
-@contextmanager
-def observed(
-    observers: Sequence[Observer], plan: Plan, finished: int
-) -> Iterator[Callable[[Result], None]]:
-    """Notify observers of start and end; yields the function that passes a result on."""
-
-    def notify(row: Result) -> None:
-        for observer in observers:
-            observer.result(row)
-
-    for observer in observers:
-        observer.started(plan, finished)
-    try:
-        yield notify
-    finally:
-        for observer in observers:
-            observer.stopped()

@@ -31,7 +31,6 @@ from jobs.estimate.work import (
     total_bytes,
     work_of,
 )
-from jobs.report.formatting import Table
 from jobs.run.build import GENERATED, build, earlier_rates, executor_of, make_plan, make_settings
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
@@ -101,7 +100,7 @@ def estimate_job(
 
     Times are in seconds, sizes in bytes; `None` stands for what is not known.
     """
-    built = build(job, locations.address, locations.recipe)
+    built = build(job, locations.address)
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute", generate=False)
     counts = count(plan)
@@ -229,20 +228,6 @@ def _lines(estimate: Mapping[str, Any]) -> Iterator[str]:
     for name, parts in estimate["actor_bytes"].items():
         sizes = [f"{_PARTS[part]} {human_bytes(parts[part])}" for part in _PARTS if parts[part]]
         yield f"memory:   {human_bytes(parts['total'])} per {name} actor ({', '.join(sizes)})"
-    yield ""
-    head = ("method", "tokens kept", "of", "prompt", "longest", "a clip", "to write")
-    rows = [
-        (
-            cell["name"],
-            f"{cell['kept']:.1f}",
-            *(f"{cell[name]:.0f}" for name in ("total", "prompt", "longest")),
-            human_bytes(cell["clip_bytes"]),
-            human_bytes(cell["clip_bytes"] * counts["missing"][cell["cache"]]),
-        )
-        for cell in estimate["methods"]
-    ]
-    yield from Table(head, rows).plain(right=set(head[1:]))
-    yield ""
     timing = estimate["time"]
     if timing["unknown"]:
         unknown = ", ".join(timing["unknown"])
@@ -252,11 +237,10 @@ def _lines(estimate: Mapping[str, Any]) -> Iterator[str]:
         )
     else:
         for stage in timing["stages"]:
-            mark = "  <- the slowest" if stage["name"] == timing["bottleneck"] else ""
             time = f"{human_age(stage['wall_s'])} in {stage['workers']:g} worker(s)"
-            yield f"{stage['name'] + ':':<9} {time}{mark}"
-        runs = ", ".join(estimate["measured_in"])
-        yield f"time:     {human_age(timing['wall_s'])} ({estimate['executor']}), from {runs}"
+            yield f"{stage['name'] + ':':<9} {time}"
+        how = f"{estimate['executor']}, from {', '.join(estimate['measured_in'])}"
+        yield f"time:     {human_age(timing['wall_s'])} ({how}); slowest: {timing['bottleneck']}"
         if timing["cost"] is not None:
             yield f"cost:     {timing['cost']:.2f}"
     if estimate["executor"] == "ray":

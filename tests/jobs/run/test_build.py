@@ -15,10 +15,11 @@ from qwen3_checkpoints import build_qwen3, save_qwen3
 from qwen_checkpoints import build_qwen, save_qwen
 from releases import mlvu_release, videomme_release
 
-from jobs.config.recipe import Job, RecipeError, parse_job
+from jobs.config.recipe import Job, parse_job
 from jobs.run.build import build, executor_of, make_settings
 from pipeline.executors import cluster
 from pipeline.resources.devices import placed
+from tango_core.errors import InputError
 from tango_core.video import FrameSpec
 
 
@@ -110,9 +111,9 @@ def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases
         r"protocols vlmevalkit and lmms_eval use different frames with model qwen2\.5-vl-7b; run "
         r"their benchmarks separately, or set model\.sampling for all of them"
     )
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(InputError, match=message):
         described(checkpoints, releases, "qwen2.5-vl-7b", both)
-    with pytest.raises(RecipeError, match=r"set model\.sampling and model\.time_instruction"):
+    with pytest.raises(InputError, match=r"set model\.sampling and model\.time_instruction"):
         described(checkpoints, releases, "llava-video-7b", both)
     model = described(checkpoints, releases, "qwen2.5-vl-7b", both, sampling="round")
     assert model.frames.sampling == "round"
@@ -145,7 +146,7 @@ def on_four_layers(*methods, **changes):
 
 def test_a_method_that_does_not_fit_the_model_ends_the_job():
     message = rf"method 'fastv r=0\.2 layer=2': {re.escape(REASON)}.*set infeasible to skip"
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(InputError, match=message):
         on_four_layers(FITS, TOO_DEEP)
 
 
@@ -162,9 +163,9 @@ def test_a_method_that_does_not_fit_the_model_is_skipped_with_a_warning(caplog):
 
 
 def test_a_mistake_is_no_method_that_does_not_fit():
-    with pytest.raises(RecipeError, match=r"retention must be in \(0, 1\], got 2"):
+    with pytest.raises(InputError, match=r"retention must be in \(0, 1\], got 2"):
         on_four_layers(FITS, {"name": "fastv", "retention": 2}, infeasible="skip")
-    with pytest.raises(RecipeError, match="did you mean 'layer'"):
+    with pytest.raises(InputError, match="did you mean 'layer'"):
         on_four_layers(FITS, {"name": "fastv", "retention": 0.2, "leyer": 2}, infeasible="skip")
 
 
@@ -172,7 +173,7 @@ def test_a_mistake_is_no_method_that_does_not_fit():
 def test_a_method_that_only_the_native_engine_runs_is_refused_on_vllm(name, options):
     method = {"name": name, "retention": 0.6, **options}
     on_four_layers(FITS, method)
-    with pytest.raises(RecipeError, match=rf"method '{name}.*set engine to native"):
+    with pytest.raises(InputError, match=rf"method '{name}.*set engine to native"):
         on_four_layers(FITS, method, engine="vllm")
 
 
