@@ -225,7 +225,10 @@ def methods(job: Job, cache: str) -> CheckResult:
     """Build every method for the model; this checks its options, layers and signals."""
     from jobs.run.build import methods_of, model_of
     from pipeline.plan import plan_methods
+    from tango_core.compressors import build_method
 
+    for _, options in job.all_methods:
+        build_method(**options)
     try:
         spec = None if _missing_checkpoints(job) else model_of(job)
     except (ValueError, OSError):  # the check of the model reports it

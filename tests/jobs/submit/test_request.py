@@ -152,7 +152,7 @@ def test_a_directory_that_is_too_large_is_refused(tree, monkeypatch):
 def start(tmp_path):
     """`start(*arguments)` runs the script of a package; `python` are options of the interpreter."""
     target, unpacked = tmp_path / "package.zip", tmp_path / "unpacked"
-    recipe = "benchmark: {name: shapes}\nmethod: {name: full}\nlimit: 1\nexecutor: local\n"
+    recipe = "benchmark: {name: shapes}\nmodel: {name: tiny}\nmethod: {name: full}\n"
     write_package(target, recipe, {})
     zipfile.ZipFile(target).extractall(unpacked)
 
