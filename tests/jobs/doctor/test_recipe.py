@@ -10,9 +10,8 @@ from operator import getitem
 
 import pytest
 import torch
-from doctor_results import job, result_in_a_new_process, result_of
+from doctor_results import job, result_of
 from fresh_python import printed_by
-from hub_server import hub_server
 from releases import videomme_release
 
 from jobs.doctor import checks
@@ -93,27 +92,6 @@ def test_pools_are_compared_with_a_cluster(local_ray):
     result = result_of(checks.ray_pools, job(executor="ray", pools=pools), address)
     assert result.status == "problem"
     assert "lower pools.compress.num_actors" in result.text
-
-
-@pytest.mark.slow
-def test_a_hub_checkpoint_is_to_be_downloaded(monkeypatch, tmp_path):
-    siglip, llava = "google/none", "llava-hf/llava-onevision-qwen2-7b-ov-hf"
-    remote = job(model={"name": "llava-onevision-7b", "saliency_from": siglip})
-    with hub_server() as hub:
-        monkeypatch.setenv("HF_HOME", str(tmp_path))
-        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        monkeypatch.delenv("HF_TOKEN", raising=False)
-        for name in (llava, siglip):
-            hub.publish(f"models/{name}", {"config.json": b"{}"})
-        result = result_in_a_new_process(checks.model, remote, timeout_s=120)
-        assert result.status == "note"
-        assert f"`tango model get {llava}` and `tango model get {siglip}`" in result.text
-        hub.repositories[f"models/{siglip}"].gated = True
-        result = result_in_a_new_process(checks.model, remote, timeout_s=120)
-        assert result.status == "problem"
-        assert f"{siglip}: it is gated: ask for access on {hub.url}/{siglip}" in result.text
 
 
 def test_annotations_and_places_of_generated_clips_are_found_or_missed(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import pandas as pd
 import pytest
 import yaml
 from jobs_for_tests import run as run_job
@@ -92,6 +93,21 @@ class TestEverythingStated:
         page = (tmp_path / "compared" / "report.html").read_text()
         assert "mean over kind %" in page
         assert "M-Avg" not in page + (tmp_path / "compared" / "breakdowns.md").read_text()
+
+    @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
+    def test_answers_travel_to_a_harness_and_back(self, tango, folder, run, tmp_path, harness):
+        code, out, err = tango("export", run, "--format", harness, "--output", "out")
+        assert code == 0, err
+        (file,) = out.splitlines()
+        assert ("Whole_MCQ.tsv" if harness == "vlmevalkit" else "samples_whole_test") in file
+        options = ["--format", harness, "--benchmark", WHOLE, "--root", folder]
+        code, out, err = tango("import", file, *options)
+        assert code == 0, err
+        back = read_answers(tmp_path / out.strip().splitlines()[-1].removeprefix("run: "))
+        sent = read_answers(run).set_index("question_id").sort_index()
+        compared = ["benchmark", "video_id", "text", "choice", "correct", "harness_score"]
+        back = back.set_index("question_id").sort_index()
+        pd.testing.assert_frame_equal(back[compared], sent[compared], check_dtype=False)
 
 
 MODULE = """

@@ -94,7 +94,6 @@ RESUME = "--resume 'runs/my run'"
         *(
             (given, lambda: works_on(RUN), f"{CONTINUE}recipe.yaml --limit 4 {RESUME}")
             for given in (
-                "sweep recipe.yaml --limit 4",
                 "sweep recipe.yaml --resume other --limit 4",
                 "sweep --resume=other recipe.yaml --steal --limit 4",
             )

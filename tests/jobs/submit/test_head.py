@@ -41,14 +41,10 @@ def test_a_password_in_the_address_is_not_shown(tango):
     assert "topsecret9" not in out + err
 
 
-def test_the_address_that_is_given_wins_over_rays_variables(monkeypatch):
+def test_something_else_at_the_address_is_one_line(monkeypatch):
     with fake_head() as head:
-        monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")
+        monkeypatch.setenv("RAY_ADDRESS", "http://127.0.0.1:9")  # less than what is given
         assert [job.submission_id for job in Head(head.url).jobs()] == [JOB]
-
-
-def test_something_else_at_the_address_is_one_line():
-    with fake_head() as head:
         head.broken = 1
         with pytest.raises(HeadError, match="does not answer"):
             Head(head.url)
