@@ -14,30 +14,17 @@ from jobs.cli.options import Details, app, command
 from pipeline.redaction import redacted
 from tango_core.errors import InputError
 
-_OF_RUNS = ("resume", "steal", "continue_", "mode")
+# Name -> help, and options of `measure` that the command does not have.
+_COMMANDS = {
+    "evaluate": ("Measure one method on one benchmark.", ("features", "controls")),
+    "sweep": ("Measure several methods and benchmarks in one pass of clips.", ("features",)),
+    "precompute": (
+        "Fill the token caches without answering questions.",
+        ("resume", "steal", "continue_", "mode", "controls"),
+    ),
+}
 
 
-@command(
-    app,
-    "precompute",
-    kind="precompute",
-    help="Fill the token caches without answering questions.",
-    without=(*_OF_RUNS, "controls"),
-)
-@command(
-    app,
-    "sweep",
-    kind="sweep",
-    help="Measure several methods and benchmarks in one pass of clips.",
-    without=("features",),
-)
-@command(
-    app,
-    "evaluate",
-    kind="evaluate",
-    help="Measure one method on one benchmark.",
-    without=("features", "controls"),
-)
 def measure(
     recipe: Path,
     *,
@@ -134,6 +121,10 @@ def measure(
     console = Console(stderr=json)
     display = Display(console, quiet=quiet, events=sys.stdout if json else None)
     return run_jobs(jobs, locations, display, kind)
+
+
+for _name, (_help, _without) in _COMMANDS.items():
+    command(app, _name, kind=_name, help=_help, without=_without)(measure)
 
 
 @command(app)

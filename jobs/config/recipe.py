@@ -19,22 +19,11 @@ import yaml
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from jobs.config import sections
 from jobs.config.errors import RecipeError as RecipeError
 from jobs.config.errors import explain
 from jobs.config.methods import cell_name, control_methods, expand_method
 from jobs.config.overrides import dotted, raise_if_secret_in, read_recipe, with_overrides
-from jobs.config.sections import (
-    STRICT,
-    AnswerSection,
-    BenchmarkSection,
-    CacheSection,
-    ClusterSection,
-    DecodeSection,
-    ModelSection,
-    TrackingSection,
-    flat_model,
-    with_model_options,
-)
 from jobs.units import clip_limit
 from pipeline.clips import Pools
 from tango_core.errors import InputError, UserError
@@ -44,7 +33,7 @@ if TYPE_CHECKING:
     from tango_core.benchmarks import Benchmark
 
 
-@dataclass(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=sections.STRICT)
 class Job:
     """A whole recipe.
 
@@ -79,17 +68,17 @@ class Job:
         controls: Add the controls at every retention of the methods (`tango sweep --controls`).
     """
 
-    benchmark: BenchmarkSection | None = None
-    benchmarks: tuple[BenchmarkSection, ...] = ()
-    model: ModelSection = field(default_factory=ModelSection)
+    benchmark: sections.BenchmarkSection | None = None
+    benchmarks: tuple[sections.BenchmarkSection, ...] = ()
+    model: sections.ModelSection = field(default_factory=sections.ModelSection)
     method: dict[str, Any] | None = None
     methods: tuple[dict[str, Any], ...] = ()
-    decode: DecodeSection = field(default_factory=DecodeSection)
-    answer: AnswerSection = field(default_factory=AnswerSection)
-    cache: CacheSection = field(default_factory=CacheSection)
+    decode: sections.DecodeSection = field(default_factory=sections.DecodeSection)
+    answer: sections.AnswerSection = field(default_factory=sections.AnswerSection)
+    cache: sections.CacheSection = field(default_factory=sections.CacheSection)
     pools: Pools | Literal["auto"] = field(default_factory=Pools)
-    cluster: ClusterSection = field(default_factory=ClusterSection)
-    tracking: TrackingSection = field(default_factory=TrackingSection)
+    cluster: sections.ClusterSection = field(default_factory=sections.ClusterSection)
+    tracking: sections.TrackingSection = field(default_factory=sections.TrackingSection)
     executor: Literal["auto", "ray", "local"] = "auto"
     engine: EngineName = "native"
     mode: Literal["throughput", "profile"] = "throughput"
@@ -117,7 +106,7 @@ class Job:
             raise InputError(f"shard must be i/n with 0 <= i < n, got {self.shard!r}")
 
     @property
-    def all_benchmarks(self) -> tuple[BenchmarkSection, ...]:
+    def all_benchmarks(self) -> tuple[sections.BenchmarkSection, ...]:
         """The benchmarks of `benchmark` or `benchmarks`."""
         return self.benchmarks or ((self.benchmark,) if self.benchmark else ())
 
@@ -148,10 +137,10 @@ class Job:
     def to_yaml(self) -> str:
         """The resolved recipe as YAML that `load_job` can read."""
         plain = {key: value for key, value in asdict(self).items() if value not in (None, (), [])}
-        plain["model"] = flat_model(plain["model"])
+        plain["model"] = sections.flat_model(plain["model"])
         # Omit defaults of keys that older runs, which may be resumed, do not have.
-        newer = {"engine": "native", "controls": False, "answer": AnswerSection()}
-        for key, default in {**newer, "cache": CacheSection()}.items():
+        newer = {"engine": "native", "controls": False, "answer": sections.AnswerSection()}
+        for key, default in {**newer, "cache": sections.CacheSection()}.items():
             if getattr(self, key) == default:
                 del plain[key]
         if not self.model.compile:
@@ -243,7 +232,7 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
     """
     raise_if_secret_in(content, source)
     try:
-        job = TypeAdapter(Job).validate_python(with_model_options(content, _COMMON_KEYS))
+        job = TypeAdapter(Job).validate_python(sections.with_model_options(content, _COMMON_KEYS))
         job.all_methods  # noqa: B018  (raises if a method has no name or is listed twice)
     except ValidationError as error:
         raise RecipeError(f"{source}: {explain(error, _known_keys())}") from error
@@ -254,8 +243,8 @@ def parse_job(content: Mapping[str, Any], source: str) -> Job:
 
 def _known_keys() -> list[str]:
     """All dotted keys of a recipe."""
-    example = asdict(Job(benchmark=BenchmarkSection("shapes"), method={"name": "full"}))
-    return [key for key, _ in dotted({**example, "model": flat_model(example["model"])})]
+    example = asdict(Job(benchmark=sections.BenchmarkSection("shapes"), method={"name": "full"}))
+    return [key for key, _ in dotted({**example, "model": sections.flat_model(example["model"])})]
 
 
 def single_job(job: Job) -> Job:
@@ -283,4 +272,4 @@ _BASELINE = "full"
 # Keys under `model` that may be lists: the amount of visual input per clip.
 _INPUTS = ("num_frames", "max_pixels", "pooling_step")
 # Keys under `model` that every model accepts.
-_COMMON_KEYS = tuple(f.name for f in fields(ModelSection) if f.name != "options")
+_COMMON_KEYS = tuple(f.name for f in fields(sections.ModelSection) if f.name != "options")

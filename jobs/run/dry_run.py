@@ -16,21 +16,8 @@ import yaml
 from rich.console import Console
 
 from jobs.config.recipe import Job
+from jobs.estimate import work
 from jobs.estimate.memory import ActorMemory, encoder_memory, language_memory
-from jobs.estimate.work import (
-    CellTokens,
-    Counts,
-    Rates,
-    count,
-    expect_tokens,
-    feature_bytes,
-    first_answers,
-    rates_of,
-    stage_seconds,
-    time_job,
-    total_bytes,
-    work_of,
-)
 from jobs.run.build import GENERATED, build, earlier_rates, executor_of, make_plan, make_settings
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
@@ -103,11 +90,11 @@ def estimate_job(
     built = build(job, locations.address)
     storage = locations.open_storage(locations.cache_root)
     plan = make_plan(job, built, storage, answer=kind != "precompute", generate=False)
-    counts = count(plan)
+    counts = work.count(plan)
     rates = _probe(job, locations) if probe else earlier_rates(plan, locations.output)
     encoder, language = _halves(plan.model)
-    cells = expect_tokens(plan, language)
-    seconds = stage_seconds(counts, cells, rates, answers=counts.answers > 0)
+    cells = work.expect_tokens(plan, language)
+    seconds = work.stage_seconds(counts, cells, rates, answers=counts.answers > 0)
     choice = executor_of(job, locations.address, counts.clips)
     assert choice is not None  # the clips have been counted
     on_ray = choice.executor == "ray"
@@ -116,10 +103,10 @@ def estimate_job(
     gpus = job.model.device != "cpu"
 
     def suggest(memory: Mapping[str, ActorMemory]) -> Pools:
-        return suggest_pools(nodes, work_of(plan, counts, seconds, memory, gpus=gpus))
+        return suggest_pools(nodes, work.work_of(plan, counts, seconds, memory, gpus=gpus))
 
     def time(pools: Pools | None) -> dict[str, Any]:
-        return time_job(seconds, pools, cpus, price_per_hour=price_per_hour)
+        return work.time_job(seconds, pools, cpus, price_per_hour=price_per_hour)
 
     # The GPUs of a suggested pool do not depend on the memory of its actors.
     pools = suggest({}) if isinstance(job.pools, str) else job.pools
@@ -141,8 +128,8 @@ def estimate_job(
         "advice": advice(plan.model),
         "counts": asdict(counts),
         "prompt_tokens": round(sum(one.prompt * counts.questions for one in cells)),
-        "cache_bytes": round(total_bytes(cells, counts.missing)),
-        "feature_bytes": round(feature_bytes(plan, encoder)),
+        "cache_bytes": round(work.total_bytes(cells, counts.missing)),
+        "feature_bytes": round(work.feature_bytes(plan, encoder)),
         "methods": [asdict(one) for one in cells],
         "actor_bytes": {name: {**asdict(one), "total": one.total} for name, one in memory.items()},
         "measured_in": list(rates.runs),
@@ -153,7 +140,7 @@ def estimate_job(
     }
 
 
-def _probe(job: Job, locations: Locations) -> Rates:
+def _probe(job: Job, locations: Locations) -> work.Rates:
     """Measure the first clips now, in a temporary directory."""
     limit = min(PROBE_CLIPS, job.limit) if isinstance(job.limit, int) else PROBE_CLIPS
     small = replace(
@@ -169,7 +156,7 @@ def _probe(job: Job, locations: Locations) -> Rates:
         built = build(small)
         run_dir = new_run_dir(small, where.output)
         done = execute(small, built, "sweep", where, run_dir, Console(quiet=True))
-        found = rates_of("", first_answers(locations.open_storage(run_dir)))
+        found = work.rates_of("", work.first_answers(locations.open_storage(run_dir)))
     return replace(found, runs=(f"a probe of {done.num_clips} clips",))
 
 
@@ -186,7 +173,9 @@ def _halves(spec: ModelSpec) -> tuple[VisionEncoder | None, LayoutAndEngine | No
     return encoder, language
 
 
-def _questions(job: Job, plan: Plan, cells: Sequence[CellTokens], counts: Counts) -> dict[str, Any]:
+def _questions(
+    job: Job, plan: Plan, cells: Sequence[work.CellTokens], counts: work.Counts
+) -> dict[str, Any]:
     """Describe the questions of an answer actor as arguments of `language_memory`."""
     alone = job.mode == "profile"
     shares = not alone and any(one.method.pruner is None for one in plan.methods)

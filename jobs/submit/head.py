@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import requests
 from ray.exceptions import AuthenticationError
@@ -76,21 +76,14 @@ def dashboard_url(address: str | None) -> str:
     given = address or os.environ.get("RAY_ADDRESS")
     if not given:
         raise HeadError(f"--address is missing; {_DASHBOARD}")
-    url = given.rstrip("/") if "://" in given else f"http://{given.rstrip('/')}"
-    try:
-        parts = urlsplit(url)
-        has_port = parts.port is not None
-        is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:  # invalid port or IPv6 address
-        is_http = False
-    if not is_http:
+    url = (given if "://" in given else f"http://{given}").rstrip("/")
+    if not url.startswith(("http://", "https://")):
         raise HeadError(
             f"--address {redacted(given)} is not the address of a dashboard; jobs are submitted "
             f"over HTTP: http://head:{_PORT}"
         )
-    if parts.scheme == "http" and not (has_port or parts.path or parts.query):
-        return f"{url}:{_PORT}"
-    return url
+    is_host = re.fullmatch(r"http://([^/@]*@)?(\[[^/]*\]|[^:/?]+)", url)
+    return f"{url}:{_PORT}" if is_host else url
 
 
 class Head:

@@ -174,12 +174,12 @@ def start(tmp_path):
 @pytest.mark.parametrize(
     ("options", "python", "parts"),
     [
-        (["--version", "0.0.1", "--directory", "."], [], ["and the client 0.0.1", "--with-code"]),
+        (["--version", "0.0.1", "--directory", "."], [], ["0.0.1 on the client", "--with-code"]),
         # Without its site-packages an interpreter has no distributions.
         (
             ["--version", __version__, "--directory", "."],
             ["-S", "-I"],
-            ["tango-video is not installed for", f"tango-video[all]=={__version__}"],
+            ["tango-video is missing for", f"tango-video[all]=={__version__}"],
         ),
         (["--directory", "/dev/null/x"], [], ["--directory /dev/null/x cannot be used on the cl"]),
     ],
