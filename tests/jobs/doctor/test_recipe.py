@@ -32,7 +32,7 @@ GPU = {"executor": "ray", "pools": {"answer": {"num_actors": 1, "num_gpus": 1}}}
         (checks.writable, ("memory://bucket/cache", "--cache"), "ok", "can be written to"),
         (checks.writable, ("nonsense://bucket", "--cache"), "problem", "nonsense://bucket"),
         (checks.writable, (f"{__file__}/runs", "--output"), "problem", "--output"),
-        (checks.tracking, ("http://127.0.0.1:1",), "problem", "no server listens"),
+        (checks.tracking, ("http://127.0.0.1:1",), "problem", "http://127.0.0.1:1"),
         (checks.ray_pools, (job(), None), "ok", "not used"),
         (checks.ray_pools, (job(executor="ray"), None), "ok", "pools fit"),
         pytest.param(
