@@ -11,7 +11,6 @@ from rich.console import Console
 from jobs.cli import options as shared
 from jobs.cli.options import Details, app, command
 from jobs.run.interrupt_message import leaves_behind
-from jobs.run.locations import raise_if_unusable
 from pipeline.redaction import redacted
 from pipeline.storage.copies import local_copy
 from pipeline.storage.urls import place
@@ -46,8 +45,6 @@ def report(
     """
     places = [place(run) for run in runs]
     target = None if output is None else place(output)
-    if target is not None:
-        raise_if_unusable(target)
     from jobs.report.compare import report_runs
 
     with ExitStack() as copies:
@@ -83,10 +80,6 @@ def export(
         output: Directory to write to.  [default: RUN/export/FORMAT]
         repository: With --format hub: id that the data set will have, which the scores name.
     """
-    if output is not None:
-        raise_if_unusable(output)
-    if repository is not None and format_ != "hub":
-        raise InputError("--repository has no effect without --format hub; leave it out")
     where = place(run)
     with local_copy(where) as folder:
         if format_ == "hub":

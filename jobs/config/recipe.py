@@ -181,7 +181,7 @@ def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
     Raises:
         RecipeError: If the file is missing or is not a recipe.
     """
-    content = _with_entry(with_overrides(read_recipe(path), overrides), path)
+    content = with_overrides(read_recipe(path), overrides)
     if "model" not in content:
         raise RecipeError(
             f"{path}: model is missing; name one, such as model: {{name: llava-onevision-7b}}, or "
@@ -196,25 +196,6 @@ def load_jobs(path: Path, overrides: Sequence[str] = ()) -> tuple[Job, ...]:
         parse_job({**content, "model": {**model, **variant}} if variant else content, str(path))
         for variant in variants
     )
-
-
-def _with_entry(content: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """If `model.name` is a checkpoint, set `name` to its model entry and `path` to it."""
-    model = content.get("model")
-    if not isinstance(model, dict):
-        return content
-    name = model.get("name")
-    if not isinstance(name, str) or "/" not in name or ":" in name or model.get("path"):
-        return content
-    from tango_core.ask import describe_checkpoint
-
-    try:
-        entry = describe_checkpoint(name, revision=model.get("revision")).name
-    except (UserError, OSError) as error:
-        raise RecipeError(
-            f"{path}: model.name {name!r} is neither a known model nor a checkpoint: {error}"
-        ) from error
-    return {**content, "model": {**model, "name": entry, "path": name}}
 
 
 def listed_inputs(jobs: Sequence[Job]) -> dict[str, list[Any]]:

@@ -68,25 +68,21 @@ def packages() -> CheckResult:
 
 
 def accelerators() -> CheckResult:
-    """List the GPUs that torch can use, and compute on each of them."""
+    """List the GPUs that torch can use, and compute on the first one."""
     import torch
 
     build = f"torch {torch.__version__}"
-    if not torch.cuda.is_available():
-        if shutil.which("nvidia-smi") is None:
-            return ok(f"{build}; no GPU: models run on the CPU")
-        return note(
-            f"{build}: there is an NVIDIA driver but torch sees no GPU; compare `nvidia-smi` with "
-            "the builds on pytorch.org"
-        )
-    devices = []
-    for index in range(torch.cuda.device_count()):
-        torch.ones(64, 64, device=f"cuda:{index}").sum().item()  # raises if it cannot compute
-        free, total = torch.cuda.mem_get_info(index)
-        name = torch.cuda.get_device_name(index)
-        devices.append(f"{name} ({human_bytes(free)} of {human_bytes(total)} free)")
-    half = "bfloat16" if torch.cuda.is_bf16_supported() else "no bfloat16: set model.dtype"
-    return ok(f"{build}; {len(devices)} GPU(s): {', '.join(devices)}; {half}")
+    if torch.cuda.is_available():
+        torch.ones(64, device="cuda").sum().item()
+        names = [torch.cuda.get_device_name(one) for one in range(torch.cuda.device_count())]
+        half = "bfloat16" if torch.cuda.is_bf16_supported() else "no bfloat16: set model.dtype"
+        return ok(f"{build}; {', '.join(names)}; {half}")
+    if shutil.which("nvidia-smi") is None:
+        return ok(f"{build}; no GPU: models run on the CPU")
+    return note(
+        f"{build}: there is an NVIDIA driver but torch sees no GPU; compare `nvidia-smi` with the "
+        "builds on pytorch.org"
+    )
 
 
 def machine(cgroups: Path = CGROUPS) -> CheckResult:

@@ -209,22 +209,14 @@ def open_benchmark(section: BenchmarkSection, folder: str) -> tuple[Benchmark, M
         folder: Directory for downloaded files.
 
     Raises:
-        InputError: If files are missing or invalid, or the benchmark, which generates its files,
-            has a root in an object store.
+        InputError: If files are missing or invalid.
     """
-    mirror = None
     root = place(section.root) if section.root else None
-    if isinstance(root, Url):
-        if section.name == GENERATED:
-            raise InputError(
-                f"benchmark.root {root}: {section.name} generates its videos, which needs a "
-                "directory on a disk; name one, or leave benchmark.root out"
-            )
-        mirror = mirrored(root, Path(folder))
-        root = mirror.root
+    mirror = mirrored(root, Path(folder)) if isinstance(root, Url) else None
+    where = mirror.root if mirror else root
     benchmark = build_benchmark(
         section.name,
-        root=str(root) if root else None,
+        root=str(where) if where else None,
         split=section.split,
         seed=section.seed,
         protocol=section.protocol,

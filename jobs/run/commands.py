@@ -191,13 +191,12 @@ def run_dir_of(job: Job, locations: Locations) -> Place:
 def where(tracking_uri: str, run_id: str, experiment: str) -> list[str]:
     """How to view a run and the scores of all runs in MLflow, in lines."""
     uri = redacted(tracking_uri).rstrip("/")
-    # Links, because MLflow opens an experiment with traces, and its list without metrics.
-    scores = f"#/experiments/{experiment}/runs?viewStateShareKey={VIEW}"
-    if is_remote(uri):
-        return [f"MLflow:  {uri}/#/runs/{run_id}", f"scores:  {uri}/{scores}"]
+    page = uri if is_remote(uri) else "http://127.0.0.1:5000"
     return [
-        f"MLflow:  mlflow ui --backend-store-uri {uri}",
-        f"scores:  http://127.0.0.1:5000/{scores}",
+        *([] if is_remote(uri) else [f"MLflow:  mlflow ui --backend-store-uri {uri}"]),
+        f"run:     {page}/#/runs/{run_id}",
+        # A link, because MLflow opens an experiment with traces, and its list without metrics.
+        f"scores:  {page}/#/experiments/{experiment}/runs?viewStateShareKey={VIEW}",
     ]
 
 

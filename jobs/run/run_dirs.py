@@ -137,9 +137,7 @@ def claim(
         old = storage.read(JOB_FILE)
         _raise_if_other_job(job, old, run_dir)
         recipe = recipe_name(old)
-    # YAML allows no control characters, and a line break would end the comment.
-    name = "".join(one if one.isprintable() else "?" for one in recipe)
-    first = f"{_RECIPE_MARK}{name}\n" if name else ""
+    first = f"{_RECIPE_MARK}{recipe}\n" if recipe else ""
     storage.write(JOB_FILE, (first + job.to_yaml()).encode())
     if answers:
         storage.write(DIGEST_FILE, f"{job_digest(job)}\n".encode())

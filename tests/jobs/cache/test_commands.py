@@ -216,19 +216,6 @@ def test_export_skips_bad_clips_and_names_them(tango, tmp_path, damaged, form):
     assert "out is not empty; name a new directory" in err
 
 
-def test_compact_names_the_clips_that_it_does_not_move(tango, tmp_path, damaged):
-    code, out, _ = tango("cache", "compact", "--cache", "caches", damaged.name)
-    assert code == 1
-    assert out.count(f"not moved: {damaged.name}/") == 4
-    assert out.splitlines()[-1] == f"{damaged.name}: 2 clips moved into shards"
-    assert {key_of(4), key_of(5)} < damaged.keys()
-    assert " 6 " in tango("cache", "ls", "--cache", "caches")[1]
-    assert tango("cache", "verify", "--cache", "caches", "--delete")[0] == 1
-    assert damaged.keys() == {key_of(4), key_of(5)}
-    code, out, _ = tango("cache", "compact", "--cache", "caches")
-    assert (code, out) == (0, f"{damaged.name}: 0 clips moved into shards\n")
-
-
 def test_verify_and_gc_know_shards(tango, tmp_path):
     cache = fill(tmp_path / "caches", range(4), days_old=40)
     assert tango("cache", "compact", "--cache", "caches")[0] == 0

@@ -6,7 +6,6 @@ from copy import deepcopy
 
 import pytest
 import yaml
-from llava_checkpoints import build_llava, save_llava
 
 from jobs.config.bounded_yaml import MAX_BYTES, YamlError, load_yaml
 from jobs.config.methods import AT_A_RETENTION, control_methods
@@ -89,16 +88,6 @@ def test_two_methods_that_would_be_shown_as_one_are_an_error():
     message = r"'Mine r=0\.1' is listed twice; remove or rename one"
     with pytest.raises(RecipeError, match=message):
         parse_job({"benchmark": {"name": "shapes"}, "methods": methods}, "test")
-
-
-def test_a_checkpoint_is_a_name_of_a_model(recipe, tmp_path):
-    path = str(save_llava(build_llava(), tmp_path / "org" / "name"))
-    recipe.write_text(yaml.safe_dump({**RECIPE, "model": {"name": path, "num_frames": 4}}))
-    model = load_job(recipe).model
-    assert (model.name, model.path, model.num_frames) == ("llava-onevision-7b", path, 4)
-    recipe.write_text(yaml.safe_dump({**RECIPE, "model": {"name": f"{path}/nothing"}}))
-    with pytest.raises(RecipeError, match="is neither a known model nor a checkpoint"):
-        load_job(recipe)
 
 
 TABLE = {

@@ -88,23 +88,6 @@ def test_a_protocol_shows_a_model_the_frames_of_its_harness(
     assert (model.frames.sampling, told) == (sampling, wording)
 
 
-@pytest.mark.parametrize(
-    ("name", "ending"),
-    [("internvl3.5-8b", " \nAnswer with the option's letter"), ("qwen2.5-vl-7b", "\nAnswer: ")],
-)
-def test_a_job_asks_a_model_in_the_words_of_its_wrapper(checkpoints, releases, name, ending):
-    recipe = {
-        "benchmark": {"name": "videomme", "root": releases, "protocol": "vlmevalkit@2026-05"},
-        "model": {"name": name, "path": checkpoints[name]},
-        "methods": [{"name": "full"}],
-    }
-    job = parse_job(recipe, "test")
-    (benchmark,) = build(job).benchmarks.values()
-    item = next(iter(benchmark.items(1)))
-    assert ending in benchmark.protocol.render(item.questions[0]).after
-    assert benchmark.protocol.name == "vlmevalkit@2026-05"
-
-
 def test_two_protocols_that_need_other_frames_are_two_jobs(checkpoints, releases):
     both = ["vlmevalkit", "lmms_eval"]
     message = (

@@ -18,7 +18,6 @@ from jobs.run.build import build
 from jobs.run.commands import counted, exit_code
 from jobs.run.driver import execute
 from jobs.run.locations import Locations
-from jobs.run.run_dirs import new_run_dir
 from pipeline.clips import questions_of
 from pipeline.rows import AnswerRow, clips_in
 from pipeline.rows import result_of as result_row
@@ -161,24 +160,6 @@ def test_a_job_that_only_fills_caches_writes_no_answers(run, tmp_path):
     run(executor, clock, kind="precompute")
     assert not executor.plans[0].answer
     assert not (tmp_path / "run" / "answers").exists()
-
-
-def test_a_profile_computes_what_the_cache_holds(built, recipe, tmp_path):
-    clock, executor = FakeClock(), None
-    locations = Locations(tmp_path)
-    for mode in ("throughput", "profile"):
-        changed = replace(recipe, mode=mode)
-        executor = Executor(clock)
-        run_dir = new_run_dir(changed, tmp_path, clock=clock)
-        execute(
-            changed, built, "sweep", locations, run_dir, Console(file=io.StringIO()),
-            run_plan=executor, clock=clock,
-        )  # fmt: skip
-        (plan,) = executor.plans
-        (cache,) = plan.caches.values()
-        for key in plan.clips["clip_key"].to_pylist():
-            cache.storage.write(f"{key}.parquet", b"an entry")
-    assert all(plan.clips["missing"].to_pylist())
 
 
 def test_an_answer_that_is_not_in_the_files_is_named_and_fails(run, recipe, tmp_path, caplog):

@@ -124,22 +124,17 @@ def test_the_command_that_goes_on_is_ready_to_be_pasted(monkeypatch, arguments, 
     assert interrupt_message(Stopped(signal.SIGTERM)) == f"tango: stopped by SIGTERM; {said}"
 
 
-SCORES = "#/experiments/7/runs?viewStateShareKey=scores"
-
-
 @pytest.mark.parametrize(
-    ("uri", "run", "scores"),
+    ("uri", "first", "page"),
     [
-        (
-            *("https://me:word@host/mlflow/", "https://***@host/mlflow/#/runs/12ab"),
-            f"https://***@host/mlflow/{SCORES}",
-        ),
+        ("https://me:word@host/mlflow/", [], "https://***@host/mlflow"),
         (
             "sqlite:///runs/mlflow.db",
-            "mlflow ui --backend-store-uri sqlite:///runs/mlflow.db",
-            f"http://127.0.0.1:5000/{SCORES}",
+            ["MLflow:  mlflow ui --backend-store-uri sqlite:///runs/mlflow.db"],
+            "http://127.0.0.1:5000",
         ),
     ],
 )
-def test_a_run_on_a_server_has_a_page_and_a_store_a_command(uri, run, scores):
-    assert where(uri, "12ab", "7") == [f"MLflow:  {run}", f"scores:  {scores}"]
+def test_a_run_on_a_server_has_a_page_and_a_store_a_command(uri, first, page):
+    scores = f"scores:  {page}/#/experiments/7/runs?viewStateShareKey=scores"
+    assert where(uri, "12ab", "7") == [*first, f"run:     {page}/#/runs/12ab", scores]
