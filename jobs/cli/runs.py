@@ -9,7 +9,6 @@ from rich.console import Console
 
 from jobs.cli.completion import run_names
 from jobs.cli.options import RUNS, Baselines, Details, Json, Location, On, command, expanded, width
-from pipeline.storage.urls import raise_if_secret
 
 app = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs.")
 
@@ -34,8 +33,6 @@ def ls(
     Args:
         roots: Directories or URLs of runs.
     """
-    for root in roots:
-        raise_if_secret(root)
     from jobs.runs.show import runs_in, runs_json, runs_table
 
     found = runs_in(roots)
@@ -93,7 +90,6 @@ def replicates(names: Several, *, output: Location, root: Root = RUNS) -> None:
     Args:
         output: Directory or URL to write to.
     """
-    raise_if_secret(output)
     from jobs.runs.show import replicated
 
     print(replicated(names, root, output, max_width=width()))
