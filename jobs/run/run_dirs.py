@@ -26,7 +26,6 @@ from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, read_sealed
 from pipeline.storage.urls import Place, is_url, place
 from tango_core.code_identity import pruner_identity
-from tango_core.errors import UserError
 from tango_core.local_files import parse_json
 from tango_core.models.checkpoints.directory import words_digest
 
@@ -152,10 +151,7 @@ def recipe_name(job_file: bytes) -> str:
 def _raise_if_other_job(job: Job, old_recipe: bytes, run_dir: Place) -> None:
     """Refuse to continue a run with a recipe that computes something else."""
     job_file = run_dir / JOB_FILE
-    try:
-        old = computed_part(recipe_of(old_recipe, str(job_file)))
-    except RecipeError as error:
-        raise RecipeError(f"{error}; restore the file, or {_START_ANEW}") from error
+    old = computed_part(recipe_of(old_recipe, str(job_file)))
     new = computed_part(load_yaml(job.to_yaml()))
     changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
     if changed:
@@ -263,11 +259,7 @@ def claim_caches(storage: Storage, run_dir: Place, plan: Plan, *, continued: boo
         "words": words_digest(plan.model.path, plan.model.revision),
     }
     if continued and storage.exists(CACHES_FILE):
-        where = run_dir / CACHES_FILE
-        try:
-            before = parse_json(storage.read(CACHES_FILE).decode(), str(where))
-        except UserError as error:
-            raise RecipeError(f"{error}; {_START_ANEW}") from error
+        before = parse_json(storage.read(CACHES_FILE).decode(), str(run_dir / CACHES_FILE))
         # Earlier releases recorded only the caches.
         before = before if isinstance(before.get("caches"), dict) else {"caches": before}
         for changed in _changes(before, record):
