@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -97,19 +98,17 @@ def measure(
     is_single = kind == "evaluate"
     jobs = [single_job(load_job(recipe, changes))] if is_single else load_jobs(recipe, changes)
     if dry_run:
-        if resume or continue_:
-            raise InputError("--dry-run estimates a whole job; leave out --resume and --continue")
-        from jobs.run.dry_run import dry_run as estimate
+        from json import dumps
 
-        return estimate(
-            jobs,
-            kind,
-            locations,
-            Console(),
-            probe=probe,
-            price_per_hour=price_per_hour,
-            as_json=json,
-        )
+        from jobs.run.dry_run import estimate_job, lines
+
+        how = partial(estimate_job, probe=probe, price_per_hour=price_per_hour)
+        estimates = [how(job, kind, locations) for job in jobs]
+        if json:
+            print(dumps(estimates[0] if len(estimates) == 1 else estimates, indent=2))
+        else:
+            print("\n\n".join("\n".join(lines(one)) for one in estimates))
+        return 0
     if probe or price_per_hour is not None:
         raise InputError("--probe and --price-per-hour have no effect without --dry-run; add it")
     from jobs.run.commands import run_jobs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,40 +40,6 @@ logger = logging.getLogger(__name__)
 PROBE_CLIPS = 10
 
 
-def dry_run(
-    jobs: Sequence[Job],
-    kind: Kind,
-    locations: Locations,
-    console: Console,
-    *,
-    probe: bool,
-    price_per_hour: float | None,
-    as_json: bool,
-) -> int:
-    """Print the estimate of each job; returns exit code 0.
-
-    Args:
-        jobs: The jobs of the recipe.
-        kind: The command.
-        locations: Where they would read and write, and where earlier runs are.
-        console: Where tables are printed.
-        probe: Whether to measure ten clips now, in this process.
-        price_per_hour: Price of all nodes together, in any currency.
-        as_json: Whether to print only JSON, on standard output.
-    """
-    estimates = [
-        estimate_job(job, kind, locations, probe=probe, price_per_hour=price_per_hour)
-        for job in jobs
-    ]
-    if as_json:
-        print(json.dumps(estimates[0] if len(estimates) == 1 else estimates, indent=2))
-    else:
-        for one in estimates:
-            text = "\n".join(["", *_lines(one)])
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return 0
-
-
 def estimate_job(
     job: Job,
     kind: Kind,
@@ -83,9 +48,16 @@ def estimate_job(
     probe: bool = False,
     price_per_hour: float | None = None,
 ) -> dict[str, Any]:
-    """Estimate the time and memory that a job needs, as plain data; see `dry_run`.
+    """Estimate the time and memory that a job needs, as plain data.
 
     Times are in seconds, sizes in bytes; `None` stands for what is not known.
+
+    Args:
+        job: The recipe.
+        kind: The command.
+        locations: Where it would read and write, and where earlier runs are.
+        probe: Whether to measure ten clips now, in this process.
+        price_per_hour: Price of all nodes together, in any currency.
     """
     built = build(job, locations.address)
     storage = locations.open_storage(locations.cache_root)
@@ -202,8 +174,8 @@ def _nodes(address: str | None) -> list[dict[str, float]]:
 _PARTS = {"weights": "weights", "activations": "activations", "kv": "keys and values"}
 
 
-def _lines(estimate: Mapping[str, Any]) -> Iterator[str]:
-    """Format an estimate for a terminal."""
+def lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    """Format an estimate for a terminal, in lines."""
     yield from filter(None, (estimate["model"], estimate["advice"]))
     counts, features = estimate["counts"], estimate["feature_bytes"]
     yield (
