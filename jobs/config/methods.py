@@ -78,11 +78,7 @@ def control_methods(methods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
     }
     added: list[dict[str, Any]] = []
     for retention in sorted(retentions):
-        added += [
-            {"name": control["name"], "retention": retention}
-            | {key: value for key, value in control.items() if key != "name"}
-            for control in AT_A_RETENTION
-        ]
+        added += [{**control, "retention": retention} for control in AT_A_RETENTION]
         added += [
             {"name": "block", "factor": factor}
             for factor in _FACTORS

@@ -126,15 +126,13 @@ def _with_value(node: Any, keys: Sequence[str], value: Any, override: str) -> An
                 f"--set {override!r}: {key!r} is not an index of a list of {len(node)}; "
                 f"use 0 to {len(node) - 1}"
             )
-        changed = list(node)
-        changed[int(key)] = _with_value(node[int(key)], rest, value, override)
-        return changed
+        changed = _with_value(node[int(key)], rest, value, override)
+        return [*node[: int(key)], changed, *node[int(key) + 1 :]]
     if node is not None and not isinstance(node, dict):
         where = override.partition("=")[0].removesuffix("." + ".".join(keys))
         raise RecipeError(f"--set {override!r}: {where} is not a section of the recipe")
-    section = dict(node or {})
-    section[key] = _with_value(section.get(key), rest, value, override)
-    return section
+    section = node or {}
+    return {**section, key: _with_value(section.get(key), rest, value, override)}
 
 
 def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

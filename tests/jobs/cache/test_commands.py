@@ -266,16 +266,6 @@ def test_materialized_token_sets_outlive_their_features(tango, features_and_toke
     assert tokens.keys() == {clip(n).key for n in range(3)}
 
 
-def test_a_token_set_that_cannot_be_computed_is_named(tango, features_and_tokens):
-    stored, tokens = features_and_tokens
-    path = Path(stored.storage.path(f"{clip(1).key}.parquet"))
-    path.write_bytes(path.read_bytes()[:-9])
-    code, out, _ = tango("cache", "materialize", "--cache", "caches")
-    assert code == 1
-    assert f"no token set: {tokens.name}/{clip(1).key}: " in out
-    assert f"{tokens.name}: 2 token sets computed from features" in out
-
-
 def test_gc_removes_the_plans_of_earlier_releases(tango, features_and_tokens):
     _, tokens = features_and_tokens
     tokens.storage.write(f"{clip(1).key}-plan.parquet", b"of an earlier release")

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 from filled_caches import fill
 from fresh_python import printed_by
 from typer.main import get_command
@@ -153,30 +152,6 @@ def test_help_is_shown_when_asked_for_and_where_nothing_is(arguments, rich, code
     assert done.returncode == code
     assert (done.stdout + done.stderr).count("Usage:") == 1
     assert "Traceback" not in done.stderr
-
-
-def _raising(error):
-    def how():
-        raise error
-
-    return how
-
-
-@pytest.mark.parametrize(
-    ("how", "code"),
-    [
-        (lambda: None, 0),
-        (lambda: 1, 1),
-        (_raising(typer.Exit(1)), 1),
-        (_raising(typer.Abort()), 1),
-        (_raising(KeyboardInterrupt()), 130),
-    ],
-)
-def test_a_command_leaves_with_its_own_code(tango, monkeypatch, how, code):
-    app = typer.Typer()
-    app.command()(how)
-    monkeypatch.setattr("jobs.cli.main.app", app)
-    assert tango()[0] == code
 
 
 def _commands(command, path=("tango",)):
