@@ -28,7 +28,8 @@ from jobs.fetch.hub import (
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
-from tango_core.benchmarks import BENCHMARKS, benchmark_class, build_benchmark
+from tango_core.benchmarks import benchmark_class, build_benchmark
+from tango_core.benchmarks.base import check_name
 from tango_core.benchmarks.releases import Release, ReleasePart, archive_of
 from tango_core.errors import InputError
 from tango_core.hub_errors import page_of
@@ -125,9 +126,7 @@ def data_get(
     leaves_behind("nothing was fetched")
     release = _release(benchmark, repository)
     for name in only:
-        if release.part(name) is None:
-            known = ", ".join(part.name for part in release.parts)
-            raise InputError(f"--only {name!r} is no part of {release.repository}: {known}")
+        check_name("--only", name, [part.name for part in release.parts])
     hub = Repository(release.repository, "dataset", revision or release.revision)
     root = root.expanduser().absolute()
     plan = make_plan(hub, release, root, only, keep=keep, jobs=options.get("jobs", 4))
@@ -243,14 +242,8 @@ def _release(benchmark: str, repository: str | None) -> Release:
     """The release of a benchmark in a repository."""
     releases = benchmark_class(benchmark).releases
     if not releases:
-        having = [name for name in BENCHMARKS if benchmark_class(name).releases]
-        raise InputError(
-            f"benchmark {benchmark!r} has no release on the hub that is known here; "
-            f"these are: {', '.join(having)}"
-        )
+        raise InputError(f"benchmark {benchmark!r} has no release on the hub that is known here")
     known = {release.repository: release for release in releases}
-    if repository is not None and repository not in known:
-        raise InputError(
-            f"--repository {repository!r} is none of {benchmark}'s: {', '.join(known)}"
-        )
+    if repository is not None:
+        check_name("--repository", repository, known)
     return known[repository] if repository else releases[0]

@@ -82,10 +82,6 @@ class Release:
         every = (*named, ("subtitles", self.subtitles))
         return tuple(ReleasePart(name, files, self.into) for name, files in every if files)
 
-    def part(self, name: str) -> ReleasePart | None:
-        """The part of that name."""
-        return next((part for part in self.parts if part.name == name), None)
-
 
 def archive_of(path: str) -> str | None:
     """The archive that a file is, or is a piece of; `None` for any other file.

@@ -5,7 +5,6 @@ import re
 import socket
 import subprocess
 import sys
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -219,38 +218,6 @@ class TestTrouble:
 def test_importing_tracking_does_not_import_mlflow():
     code = "import sys, jobs.tracking.live; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.slow
-def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
-    server = f"http://127.0.0.1:{mlflow_server}"
-    run = finished_run(tmp_path / "served", cell("full"), TANGO)
-    parent = log_run(run, server)
-
-    def ask(path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{server}{path}", data)
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            return reply.read()
-
-    api = "/api/2.0/mlflow"
-    found = json.loads(ask(f"{api}/experiments/get-by-name?experiment_name=tango"))
-    query = {"experiment_ids": [found["experiment"]["experiment_id"]],
-             "filter": f"tags.mlflow.parentRunId = '{parent}'"}  # fmt: skip
-    runs = json.loads(ask(f"{api}/runs/search", query))["runs"]
-    accuracy = {
-        tag["value"]: metric["value"]
-        for child in runs
-        for tag in child["data"]["tags"] if tag["key"] == "tango.cell"
-        for metric in child["data"]["metrics"] if metric["key"] == "accuracy"
-    }  # fmt: skip
-    summary = json.loads((run / "summary.json").read_text())
-    assert accuracy == {
-        f"shapes: {entry['cell']}": round(entry["accuracy"], 4) for entry in summary["cells"]
-    }
-    page = ask(f"/get-artifact?run_id={parent}&path=report.html")
-    assert page == (run / "report.html").read_bytes()
 
 
 def test_a_lost_answer_makes_no_run_twice(tmp_path, store, monkeypatch):
