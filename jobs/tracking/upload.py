@@ -94,7 +94,12 @@ class Results:
         content = (run_dir / SUMMARY_FILE).read_bytes()
         self.summary: RunSummary | None = None
         if self.facts.kind == "precompute":  # it has counts instead of cells
-            self.metrics = contents.precompute_metrics(parse_json(content.decode(), SUMMARY_FILE))
+            counts = parse_json(content.decode(), SUMMARY_FILE)
+            self.metrics = {
+                name.removeprefix("num_"): float(value)
+                for name, value in counts.items()
+                if name.startswith("num_") and isinstance(value, (int, float))
+            }
         else:
             self.summary = parse_summary(content, run_dir)
             self.metrics = contents.parent_metrics(self.summary)
@@ -112,14 +117,12 @@ class Results:
         tags, params = contents.tags_of(facts, only), contents.flatten(self.recipe)
         params |= {f"version.{name}": version for name, version in facts.versions.items()}
         params |= {f"float32.{name}": value for name, value in facts.float32_products.items()}
-        if summary is not None and (not self.recipe or only is not None):
-            params = {**contents.cell_params(summary.cells[0], facts), **params}
+        if summary is not None:
+            tags[NOTE_TAG] = contents.describe(facts, summary.cells)
+            if not self.recipe or only is not None:
+                params = {**contents.cell_params(summary.cells[0], facts), **params}
         run = runs.start(tags, self._started_ms)
         parent = str(run.info.run_id)
-        if summary is not None:
-            plots = sorted(path.name for path in (self.run_dir / "plots").glob("*.svg"))
-            text = contents.with_plots(contents.describe(facts, summary.cells), parent, plots)
-            runs.log(parent, tags={NOTE_TAG: text})
         # At the last live step, because the UI shows the value with the largest step.
         step = int(run.data.tags.get("num_clips") or 0)
         points = [(name, value, self._now_ms, step) for name, value in self.metrics.items()]

@@ -1,7 +1,6 @@
 """What MLflow holds after a run was logged, read back through its own client and over HTTP."""
 
 import json
-import re
 import socket
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
-from jobs.tracking.contents import MAX_TAG, cell_metrics, with_plots
+from jobs.tracking.contents import cell_metrics
 from jobs.tracking.runs import TrackingError, default_tracking_uri, raise_if_unreachable
 from jobs.tracking.upload import log_run
 
@@ -137,18 +136,6 @@ class TestSweep:
         assert table.keys() == {"columns", "data"}
         assert len(table["data"]) == 36
         assert {"video_id", "question_id", "text", "correct"} <= set(table["columns"])
-
-    def test_plots_stand_below_the_table_as_far_as_they_fit(self, logged_sweep, client):
-        run, parent = logged_sweep
-        plots = sorted((run / "plots").glob("*.svg"))
-        shown = client.get_run(parent).data.tags["mlflow.note.content"]
-        links = [f"path=plots/{plot.name}&run_id={parent})" for plot in plots]
-        assert links == re.findall(r"!\[\]\(get-artifact\?(.*\))", shown)
-        assert len(plots) > 2
-        text = "x" * (MAX_TAG - 100)
-        shown = with_plots(text, "12ab", ["one.svg", "by (a) type.svg"])
-        assert shown == f"{text}\n\n![](get-artifact?path=plots/one.svg&run_id=12ab)"
-        assert "by%20%28a%29%20type.svg&" in with_plots("", "12ab", ["by (a) type.svg"])
 
     def test_files_are_stored_beside_the_database(self, logged_sweep, client, tmp_path):
         run, parent = logged_sweep
