@@ -37,14 +37,13 @@ import pyarrow as pa
 
 from pipeline.clips import ANSWER_QUESTIONS
 from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
-from pipeline.stages.answer_rows import prompt_digest
+from pipeline.stages.answer_rows import answer_row, failure, prompt_digest
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
     Record,
     plain,
 )
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
-from tango_core.benchmarks.scoring.judge import judge
 from tango_core.benchmarks.tables import is_missing, number_of, read_rows
 from tango_core.errors import InputError
 from tango_core.types import Prompt
@@ -210,27 +209,13 @@ def _answer_row(
     failed |= score is not None and reply == protocol.failed_reply
     # The harness may count its own failure messages like replies.
     counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
-    text = "" if failed or reply is None else reply
-    read = judge(None if failed else text, question, protocol.read_choice)
-    return AnswerRow(
-        benchmark=benchmark.name,
-        video_id=record.video_id,
-        question_id=question.id,
-        cell=cell,
-        method=cell,
-        status=ANSWER_QUESTIONS.failure if failed else "ok" if read.readable else "unparsed",
-        error=f"no reply in {source}" if failed else None,
-        text=text,
-        choice=read.choice,
-        answer=question.answer,
-        correct=read.correct,
-        score=read.score,
-        answer_text=read.answer_text,
-        choice_text=read.choice_text,
-        reading_rule=read.rule,
-        harness_score=score(counted, question) if score else None,
-        groups=json.dumps(dict(question.groups), ensure_ascii=False),
+    facts = AnswerRow(benchmark=benchmark.name, video_id=record.video_id, cell=cell, method=cell)
+    answer = (
+        failure(ANSWER_QUESTIONS.failure) if failed else replace(failure("ok"), text=str(reply))
     )
+    error = f"no reply in {source}" if failed else None
+    row = answer_row(facts, question, answer, protocol, error)
+    return replace(row, harness_score=score(counted, question) if score else None)
 
 
 def _prompt_digest(record: Record, prompt: str | None, benchmark: AnnotatedBenchmark) -> str | None:
