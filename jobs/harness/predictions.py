@@ -3,9 +3,9 @@
 VLMEvalKit: a prediction file is the data set's table with a column `prediction`. VLMEvalKit names
 it `<model>_<dataset>` and writes `.xlsx` unless PRED_FORMAT is `tsv` or `json`
 (`get_pred_file_format` in `vlmeval/smp/file.py`); we read all three and write `.tsv`, so that no
-spreadsheet package is needed. Put a file into its work directory under that name and `run.py --mode eval` rates
-it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` of its module in
-`vlmeval/dataset` makes them. Lists are written as Python text, which it reads with `eval`.
+spreadsheet package is needed. Put a file into its work directory under that name and `run.py --mode
+eval` rates it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` of its
+module in `vlmeval/dataset` makes them. Lists are written as Python text.
 
 lmms-eval: logged samples (`--log_samples`) are files `<date>_samples_<task>.jsonl` with one object
 per question: `doc_id`, `target`, `filtered_resps` (the reply; `resps` only if a filter changed it),
