@@ -15,6 +15,7 @@ from jobs.config.recipe import single_job
 from jobs.results.facts import JobFacts
 from jobs.run.commands import run_jobs
 from jobs.run.locations import Locations
+from jobs.run.progress import Display
 
 METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.1}]
 NUM_CLIPS = 3
@@ -116,7 +117,7 @@ def test_evaluate_also_measures_the_unpruned_baseline(shapes, tmp_path):
         shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"
     )
     console = Console(file=io.StringIO(), width=200)
-    assert run_jobs([single_job(recipe)], Locations(tmp_path), console, kind="evaluate") == 0
+    assert run_jobs([single_job(recipe)], Locations(tmp_path), Display(console), "evaluate") == 0
     (file,) = tmp_path.glob("*/summary.json")
     summary = json.loads(file.read_text())
     assert [cell["method"] for cell in summary["cells"]] == ["full", "tango"]
