@@ -244,6 +244,7 @@ def _raise_if_several(what: str, values: Sequence[object]) -> None:
             first.setdefault(value, number)
     if len(first) > 1:
         listed = ", ".join(
-            f"{'as published' if value == '' else value} in run {number}" for value, number in first.items()
+            f"{'as published' if value == '' else value} in run {number}"
+            for value, number in first.items()
         )
         raise InputError(f"{what} differs: {listed}; {_MEANT}")
