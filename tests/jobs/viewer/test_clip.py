@@ -15,7 +15,7 @@ from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id
 
 from jobs.viewer.command import opened
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder, NotShownError, View, nearest_to
-from jobs.viewer.panels import ClipPanels, merged_into
+from jobs.viewer.panels import ClipPanels
 from jobs.viewer.tokens import ONLY_POSITIONS
 from tango_core.compressors import build_method
 
@@ -137,7 +137,7 @@ def test_many_frames_are_split_into_pictures(decoder, video):
     assert heights[1] * PER_SPRITE == heights[0] * 3
 
 
-def test_the_nearest_frame_is_chosen_for_every_time():
+def test_repeated_frames_belong_to_their_own_times():
     assert nearest_to(np.arange(8.0), np.array([0.2, 2.6, 6.9])).tolist() == [0, 3, 7]
     repeated = np.array([0.0, 0.0, 1.0])
     assert nearest_to(repeated, repeated).tolist() == [0, 1, 2]
@@ -167,13 +167,3 @@ def test_figures_are_self_contained_and_escape_names(run):
     assert again.count("<img ") == 4
     assert failed.startswith("<p>full: The token cache")
     assert unknown.startswith("<p>The run has no record of the file")
-
-
-def test_positions_are_assigned_to_the_token_with_the_largest_weight(pages):
-    plan = pages.tokens(0, 1).sets[0].plan
-    sizes = (plan.offsets[1:] - plan.offsets[:-1]).tolist()
-    tokens = [token for token, size in enumerate(sizes) for _ in range(size)]
-    merged = zip(plan.weights.abs().tolist(), plan.sources.tolist(), tokens, strict=True)
-    expected = {source: token for _, source, token in sorted(merged)}
-    found = merged_into(plan).tolist()
-    assert found == [expected.get(position, -1) for position in range(plan.num_total)]
