@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from jobs.analysis.clips import JobClips
-from jobs.analysis.figures import SIGNAL_NAMES, dashed, heat_map, label, legend, mark, plain_log
+from jobs.analysis.figures import SIGNAL_NAMES, Map, dashed, label, legend, map_figure, plain_log
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
@@ -135,26 +135,30 @@ def _sorted_signals(reports: Mapping[str, SignalReport], theme: Theme) -> Figure
 
 def _mean_maps(reports: Mapping[str, SignalReport], theme: Theme) -> Figure:
     """Map of every signal's mean, with the highest positions numbered."""
-    figure, panels = new_figure((5.0 * len(reports) + 0.4, 4.4), theme, columns=len(reports))
-    for (name, report), panel in zip(reports.items(), panels, strict=True):
-        values, grid = report.mean_map, report.ranks.grid
-        title, scale = f"{name}: mean over frames", "signal, 1 = mean of the frame"
-        heat_map(figure, panel, values.view(grid).numpy(), theme, title=title, scale=scale)
-        mark(panel, values.sort(descending=True, stable=True).indices.tolist()[:_NUMBERED], grid[1])
-    return figure
+    maps = []
+    for name, report in reports.items():
+        order = report.mean_map.sort(descending=True, stable=True).indices.tolist()
+        values = report.mean_map.view(report.ranks.grid).numpy()
+        maps.append(Map(f"{name}: mean over frames", values, order[:_NUMBERED]))
+    return map_figure([maps], "signal, 1 = mean of the frame", theme)
 
 
 def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
     """Per signal: maps of the mean rank and of its spread, with the sinks numbered."""
-    figure, panels = new_figure((9.4, 4.1 * len(reports)), theme, rows=len(reports), columns=2)
-    for at, report in enumerate(reports):
+    rows = []
+    for report in reports:
         parts = {"mean rank": report.rank_mean, "spread of it": report.rank_spread}
-        for panel, (what, values) in zip(panels[2 * at :], parts.items(), strict=False):
-            shares = 100 * np.reshape(values, report.grid) / len(values)
-            title, scale = f"{SIGNAL_NAMES[report.score]}: {what}", "% of all positions"
-            heat_map(figure, panel, shares, theme, title=title, scale=scale, cmap="viridis_r")
-            mark(panel, report.sinks, report.grid[1])
-    return figure
+        shares = {
+            name: 100 * np.reshape(own, report.grid) / len(own) for name, own in parts.items()
+        }
+        name = SIGNAL_NAMES[report.score]
+        rows.append(
+            [
+                Map(f"{name}: {what}", values, report.sinks, colours="viridis_r")
+                for what, values in shares.items()
+            ]
+        )
+    return map_figure(rows, "% of all positions", theme)
 
 
 def analyze_sinks(

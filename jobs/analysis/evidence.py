@@ -12,10 +12,10 @@ import torch
 from matplotlib.figure import Figure
 
 from jobs.analysis.clips import JobCells, JobClips, Plans, common_retention, scored_answers
-from jobs.analysis.figures import draw_bars, draw_series, label, label_bars, legend_below
+from jobs.analysis.figures import bar_figure, curve_figure, draw_series, label, legend_below
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
-from jobs.report.theme import Theme, handles_of, legend, new_figure
+from jobs.report.theme import Theme, new_figure
 from jobs.results.cell_summary import BASELINE
 from jobs.run.build import GENERATED
 from pipeline.clips import Clip, questions_of
@@ -43,6 +43,8 @@ _SHARES = {
     "best": "best known %",
     "gone": "gone %",
 }
+# Reference lines of the figure of survival -> their styles.
+_BOUNDS = {"best set for the clip": "-", "best set for the question": ":", "random set": "--"}
 _ANSWER_SHARES = {
     "accuracy": "accuracy %",
     "lost": "lost %",
@@ -204,14 +206,21 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
             f"({most:.0f} %), fewest with {least} ({few:.0f} %); the best set for all questions of "
             f"a clip would keep {ideal:.0f} %"
         )
-    figures = {"survival": partial(_survival_curves, pruned)}
+    curves = {
+        "share": ("", "tokens of the object that survive (%)"),
+        "gone": ("", "questions whose evidence is gone (%)"),
+    }
+    x = ("kept", "tokens kept (%)")
+    figures = {"survival": partial(curve_figure, _survival(pruned), x, curves, _BOUNDS)}
     known = pruned[pruned["known"]]
     if len(known):
         findings += _errors_in_words(known)
-        bars = table.loc[at_share["cell"].unique()][:_MOST_BARS]
+        bars = _lost(table.loc[at_share["cell"].unique()][:_MOST_BARS])
+        texts = pd.DataFrame({bars.columns[-1]: bars.sum(axis=1).map("{:.1f}".format)})
+        x_label = "answers lost, in % of those right with all tokens"
         figures |= {
             "accuracy_by_evidence": partial(_by_bin, known),
-            "lost": partial(_lost_bars, bars),
+            "lost": partial(bar_figure, bars, texts, x_label, stacked=True, width=0.7),
         }
     notes = [
         f"a token shows an object that covers at least {100 * LEAST_COVER:g} % of it; "
@@ -247,27 +256,17 @@ def _errors_in_words(known: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _survival_curves(rows: pd.DataFrame, theme: Theme) -> Figure:
-    """Surviving share, and share of questions without evidence, over the share of kept tokens."""
-    figure, (left, right) = new_figure((11.6, 5.6), theme, columns=2)
+def _survival(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means per cell in percent, with those of the best and of a random set as further series."""
     columns = ["kept", "share", "gone", "best", "best_for_clip"]
     means = 100 * rows.groupby(["series", "cell"], sort=False)[columns].mean().sort_values("kept")
-    for panel, measure, y in (
-        (left, "share", "tokens of the object that survive (%)"),
-        (right, "gone", "questions whose evidence is gone (%)"),
-    ):
-        draw_series(panel, means, "kept", measure, theme)
-        panel.set_ylim(bottom=0)
-        label(panel, theme, x="tokens kept (%)", y=y)
-    for name, style, text in (
-        ("best_for_clip", "-", "best set for the clip"),
-        ("best", ":", "best set for the question"),
-        ("kept", "--", "random set"),
-    ):
-        left.plot(means["kept"], means[name], style, color=theme.foreground, label=text, alpha=0.7)
-    left.set_ylim(0, 103)
-    legend_below(figure, left, theme)
-    return figure
+    means = means.reset_index()
+    bounds = dict(zip(_BOUNDS, ("best_for_clip", "best", "kept"), strict=True))
+    further = [
+        means.assign(series=name, share=means[column], gone=np.nan)
+        for name, column in bounds.items()
+    ]
+    return pd.concat([means, *further])
 
 
 def _by_bin(known: pd.DataFrame, theme: Theme) -> Figure:
@@ -288,21 +287,13 @@ def _by_bin(known: pd.DataFrame, theme: Theme) -> Figure:
     return figure
 
 
-def _lost_bars(table: pd.DataFrame, theme: Theme) -> Figure:
-    """Bars of every cell's lost answers by the state of their evidence."""
-    figure, (panel,) = new_figure((10.4, 1.5 + 0.31 * len(table)), theme)
+def _lost(table: pd.DataFrame) -> pd.DataFrame:
+    """Lost answers of every cell in percent, by the state of their evidence."""
     percent = 100 * table.div(table["known"].clip(lower=1), axis=0)
-    parts = pd.DataFrame(
+    return pd.DataFrame(
         {
+            "still there": percent["lost_kept"],
             "gone, the best set keeps it": percent["lost_avoidable"],
             "gone, the best set loses it too": percent["lost_gone"] - percent["lost_avoidable"],
-            "still there": percent["lost_kept"],
         }
     )
-    colours = [theme.series[at] for at in (1, 4, 0)]
-    draw_bars(panel, parts, theme, stacked=True, width=0.7, color=colours)
-    label_bars(panel.containers[-1], [f"{end:.1f}" for end in parts.sum(axis=1)], theme)
-    panel.set_xlim(0, max(1.0, 1.08 * parts.sum(axis=1).max()))
-    label(panel, theme, x="answers lost, in % of those right with all tokens", grid="x")
-    legend(figure, handles_of([panel]), theme)
-    return figure
