@@ -151,9 +151,8 @@ def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
         texts = table.map(_rho)
         x_label = f"rank correlation with {score}"
         figures["correlation"] = partial(bar_figure, table, texts, x_label, width=0.8)
-        texts = texts.copy()
-        texts.insert(0, "cells", found["cells"].astype(int).astype(str))
-        tables["correlation"] = texts.rename_axis("among").reset_index()
+        shown = pd.concat([found["cells"].map("{:.0f}".format), texts], axis=1)
+        tables["correlation"] = shown.rename_axis("among").reset_index()
     table = every[["cell", "retention", "kept", "mean", "tail", "worst", "score"]].copy()
     table[["retention", "kept", "score"]] *= 100
     table.columns = ["cell", "asked %", "kept %", "mean", _TAIL, "worst", f"{score} %"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
@@ -175,15 +176,14 @@ def bar_figure(
     """
     stacked = style.get("stacked", False)
     figure, (panel,) = new_figure((10.4, 1.5 + (0.31 if stacked else 0.78) * len(table)), theme)
-    table.plot.barh(ax=panel, legend=False, color=theme.series, **style)
-    bars = dict(zip(table.columns, panel.containers, strict=True))
-    for name, own in texts.items():
-        drawn: Any = bars[name]
-        panel.bar_label(drawn, own.tolist(), padding=3, fontsize=8.5, color=theme.foreground)
-    ends = table.sum(axis=1) if stacked else table
-    panel.set_xlim(
-        min(0, 1.1 * float(table.min(axis=None))), 1.1 * max(1e-3, ends.to_numpy().max())
-    )
+    plot: Any = table.plot
+    plot.barh(ax=panel, legend=False, color=list(theme.series), **style)
+    for name, bars in zip(table, panel.containers, strict=True):
+        if name in texts:
+            behind: dict[str, Any] = {"padding": 3, "fontsize": 8.5, "color": theme.foreground}
+            panel.bar_label(cast(BarContainer, bars), texts[name].tolist(), **behind)
+    ends = (table.sum(axis=1) if stacked else table).to_numpy()
+    panel.set_xlim(min(0, 1.1 * table.to_numpy().min()), 1.1 * max(1e-3, ends.max()))
     panel.invert_yaxis()
     panel.set_yticks(range(len(table)), [shortened(str(one), LONGEST_NAME) for one in table.index])
     panel.set_ylabel("")
