@@ -40,9 +40,7 @@ def runs_in(roots: Sequence[str]) -> list[Row]:
     found = [run for root in roots for run in find_runs(root)]
     with ThreadPoolExecutor(_AT_ONCE) as workers:
         states = list(workers.map(state_of, found))
-    return sorted(
-        states, key=lambda row: (_age_s(row) is not None, -(_age_s(row) or 0), row["run"])
-    )
+    return sorted(states, key=lambda row: (row["started_at"] or "", row["run"]))
 
 
 def _age_s(row: Row) -> float | None:

@@ -132,7 +132,7 @@ def test_rm_asks_and_takes_nothing_that_is_no_run(root, tango):
         (["2025", "--yes"], "3 runs of"),
         ([str(root), "--yes"], "is not a run"),
         ([str(root / "notes.txt"), "--yes"], "is not a run: it holds none of job.yaml"),
-        (["shortcut", "--yes"], "is a link to"),
+        (["shortcut", "--yes"], "is a link; name the directory"),
         ([FINISHED, "missing", "--yes"], "missing: no run in"),
     ):
         code, _, err = tango("runs", "rm", *arguments, "--root", root)
