@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import shutil
 
 import numpy as np
@@ -14,20 +13,15 @@ from PIL import Image
 from viewed_runs import CELLS, FRAMES, GRID, HOSTILE, OLD, features_of, video_id, write_viewed_run
 
 from jobs.viewer.command import opened
-from jobs.viewer.frames import PER_SPRITE, FrameDecoder, NotShownError, View, nearest_to
+from jobs.viewer.frames import FrameDecoder, NotShownError, View, nearest_to
 from jobs.viewer.panels import ClipPanels
 from jobs.viewer.tokens import ONLY_POSITIONS
 from tango_core.compressors import build_method
 
 
 @pytest.fixture(scope="module")
-def video():
-    return clip_file("closed_gop.mp4")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, video):
-    return write_viewed_run(tmp_path_factory.mktemp("run"), video=video)
+def run(tmp_path_factory):
+    return write_viewed_run(tmp_path_factory.mktemp("run"), video=clip_file("closed_gop.mp4"))
 
 
 @pytest.fixture(scope="module")
@@ -90,17 +84,6 @@ def test_missing_clips_and_missing_caches_have_different_reasons(run, tmp_path):
         pages.tokens(0, 0)
 
 
-def test_caches_are_found_next_to_a_moved_run(run, tmp_path):
-    moved = tmp_path / "moved"
-    shutil.copytree(run.parent, moved)
-    shutil.move(run.parent / "cache", tmp_path / "away")
-    try:
-        with opened([moved / "run"]) as pages:
-            assert pages.tokens(0, 1).sets
-    finally:
-        shutil.move(tmp_path / "away", run.parent / "cache")
-
-
 def test_a_damaged_cache_entry_is_reported_and_kept(run, tmp_path):
     shutil.copytree(run.parent, tmp_path / "copy")
     (cache,) = (tmp_path / "copy/cache").glob("*features*")
@@ -126,15 +109,6 @@ def test_pictures_show_the_frames_of_the_video(pages, decoder):
     assert image.width * image.height / FRAMES <= 4_000
     # The video counts its frames, so no two of them are alike.
     assert all(abs(frames[at] - frames[at + 1]).mean() > 1 for at in range(FRAMES - 1))
-
-
-def test_many_frames_are_split_into_pictures(decoder, video):
-    times = [at / 10 for at in range(PER_SPRITE + 3)]
-    sampling = json.dumps({"num_frames": len(times)})
-    made = decoder.sprites(View(str(video), None, "", sampling, tuple(times)))
-    heights = [Image.open(io.BytesIO(one)).height for one in made]
-    assert len(heights) == 2
-    assert heights[1] * PER_SPRITE == heights[0] * 3
 
 
 def test_repeated_frames_belong_to_their_own_times():
