@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import pandas as pd
@@ -20,12 +19,9 @@ from jobs.report.theme import Theme, new_figure
 from pipeline.clips import Clip
 from pipeline.storage import Storage
 from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
-from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
 from tango_core.types import VisualFeatures
 
-# The axis is logarithmic if the first rank is at least this many times the last.
-_STEEP = 5
 _NUMBERED = 10
 _BAND = " to ".join(f"{100 * end:g}" for end in BAND)
 _FORMATS = {"mean signal": ".3f", "mean rank": ".2f", "spread": ".2f"}
@@ -42,15 +38,10 @@ def analyze_attention(clips: JobClips) -> Page:
             their grid.
     """
     profiles = {name: SignalProfile(name) for name in _signals_of(clips)}
-    agreements: list[float] = []
 
     def add(clip: Clip, features: VisualFeatures) -> None:
-        signals = [getattr(features, name) for name in profiles]
-        for profile, signal in zip(profiles.values(), signals, strict=True):
-            profile.add(signal, features.grid)
-        if len(signals) == 2:
-            frames = zip(*(signal.cpu().tolist() for signal in signals), strict=True)
-            agreements.extend(x for pair in frames if (x := rank_correlation(*pair)) is not None)
+        for name, profile in profiles.items():
+            profile.add(getattr(features, name), features.grid)
 
     clips.with_features(frozenset(profiles), add)
     reports = {SIGNAL_NAMES[name]: profile.report() for name, profile in profiles.items()}
@@ -59,17 +50,11 @@ def analyze_attention(clips: JobClips) -> Page:
         curve = report.by_rank
         held = curve[: max(1, round(len(curve) / 10))].sum() / len(curve)
         findings.append(
-            f"{name}: the highest tenth of a frame's {len(curve)} tokens holds {100 * held:.0f} % "
-            f"of it; as spread out as {report.effective_tokens:.0f} equally attended tokens"
+            f"{name}: the highest tenth of a frame's {len(curve)} tokens holds {100 * held:.0f} %"
         )
         own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.numpy()})
         own.insert(0, "signal", name)
         positions.append(own.sort_values("mean signal", ascending=False, kind="stable"))
-    if agreements:
-        findings.append(
-            "rank correlation of the two within a frame: "
-            f"{fmean(agreements):.2f} on average over {len(agreements)} frames"
-        )
     return Page(
         "attention",
         findings,
@@ -119,10 +104,8 @@ def _sorted_signals(reports: Mapping[str, SignalReport], theme: Theme) -> Figure
         shares = np.arange(total + 1) / total
         parts.plot(100 * shares, 100 * held, color=colour, linewidth=1.8, label=name)
     curves.axhline(1, **dashed(theme))
-    if any(float(one.by_rank[0]) > _STEEP * float(one.by_rank[-1]) for one in reports.values()):
-        plain_log(curves)
-    has_band = any(bool((one.high > one.low).any()) for one in reports.values())  # no: one clip
-    title = "Sorted" + f"; band: {_BAND} % of the clips" * has_band
+    plain_log(curves)
+    title = f"Sorted; band: {_BAND} % of the clips"
     label(curves, theme, title, "rank within the frame", "signal, 1 = mean of the frame")
     parts.plot([0, 100], [0, 100], **dashed(theme))
     parts.set_xlim(0, 100)

@@ -118,13 +118,6 @@ def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
     at_share = pruned[pruned["retention"] == share]
     findings, figures, tables = [], {}, {}
     if len(at_share):
-        ordered = at_share.sort_values("mean")
-        least, best = ordered.iloc[0], ordered.iloc[-1]
-        findings.append(
-            f"at retention {share:g}: highest mean cosine {best['series']} ({best['mean']:.3f} "
-            f"with {100 * best['kept']:.1f} % kept), lowest {least['series']} "
-            f"({least['mean']:.3f} with {100 * least['kept']:.1f} %)"
-        )
         names = at_share[["series", "cache"]]
         along = names.merge(coverage.by_time(names["cache"]), on="cache")
         first = names[:_MOST_MAPS].itertuples(index=False, name=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +26,8 @@ from tango_core.types import VisualFeatures
 
 # Maximum number of bars in the figure of lost answers; minimum questions per point of a curve.
 _MOST_BARS, _FEWEST = 28, 10
-# Bins of surviving shares with their upper ends; the first bin is a share of exactly 0.
-BINS = {
-    "0": 0.0,
-    "0 to 10 %": 0.1,
-    "10 to 25 %": 0.25,
-    "25 to 50 %": 0.5,
-    "50 to 75 %": 0.75,
-    "75 to 100 %": 1.0,
-}
+# Upper ends of the bins of surviving shares in percent; the first bin is a share of exactly 0.
+ENDS = (0, 10, 25, 50, 75, 100)
 _QUESTION = ["video_id", "question_id"]
 # Columns of the table of cells that are shares -> their names on the page.
 _SHARES = {
@@ -185,8 +179,9 @@ def cell_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 def bins_of(known: pd.DataFrame) -> pd.DataFrame:
     """`number` of answers and `accuracy` in percent per bin of surviving shares."""
-    ends = [-np.inf, *(end + 1e-9 * bool(end) for end in BINS.values())]
-    bins = pd.cut(known["share"], ends, labels=list(BINS))
+    names = ["0", *(f"{low} to {high} %" for low, high in pairwise(ENDS))]
+    ends = [-np.inf, *(end / 100 + 1e-9 * bool(end) for end in ENDS)]
+    bins = pd.cut(known["share"], ends, labels=names)
     groups = known["right"].astype(float).groupby(bins, observed=False)
     return pd.DataFrame({"number": groups.size(), "accuracy": 100 * groups.mean()})
 
@@ -196,25 +191,16 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
     table = cell_table(rows)
     pruned = rows[rows["pruned"]]
     at_share = pruned[pruned["retention"] == share]
-    findings = []
-    if len(at_share):
-        means = 100 * at_share.groupby("series")[["share", "best_for_clip"]].mean()
-        means = means.sort_values("share")
-        (least, few, _), *_, (best, most, ideal) = [*means.itertuples(name=None)] * 2
-        findings.append(
-            f"at retention {share:g}: most of the object's tokens survive with {best} "
-            f"({most:.0f} %), fewest with {least} ({few:.0f} %); the best set for all questions of "
-            f"a clip would keep {ideal:.0f} %"
-        )
     curves = {
         "share": ("", "tokens of the object that survive (%)"),
         "gone": ("", "questions whose evidence is gone (%)"),
     }
     x = ("kept", "tokens kept (%)")
     figures = {"survival": partial(curve_figure, _survival(pruned), x, curves, _BOUNDS)}
+    findings: list[str] = []
     known = pruned[pruned["known"]]
     if len(known):
-        findings += _errors_in_words(known)
+        findings = _errors_in_words(known)
         bars = _lost(table.loc[at_share["cell"].unique()][:_MOST_BARS])
         texts = pd.DataFrame({bars.columns[-1]: bars.sum(axis=1).map("{:.1f}".format)})
         x_label = "answers lost, in % of those right with all tokens"
@@ -241,19 +227,12 @@ def _errors_in_words(known: pd.DataFrame) -> list[str]:
     lost = known[known["lost"]]
     if lost.empty:
         return ["no answer is lost to any method"]
-    sentences = [
+    return [
         f"of {len(lost)} answers that are right with all tokens and wrong with a method, "
         f"{100 * lost['lost_gone'].mean():.0f} % have their evidence gone (no kept token is at "
         f"least {100 * LEAST_PURITY:g} % the object); the best set of as many tokens would have "
         f"kept it in {100 * lost['lost_avoidable'].mean():.0f} %"
     ]
-    if known["gone"].nunique() == 2:
-        accuracy = known["right"].astype(float).groupby(known["gone"]).mean()
-        sentences.append(
-            f"accuracy on what all tokens answer: {100 * accuracy[False]:.1f} % where "
-            f"evidence is left, {100 * accuracy[True]:.1f} % where it is gone"
-        )
-    return sentences
 
 
 def _survival(rows: pd.DataFrame) -> pd.DataFrame:
@@ -280,7 +259,7 @@ def _by_bin(known: pd.DataFrame, theme: Theme) -> Figure:
     panel.plot(pooled, "o-", color=theme.foreground, linewidth=2.6, zorder=5, label="all cells")
     panel.set_ylim(0, 103)
     numbers = [f"{name}\n{number:,}" for name, number in total["number"].items()]
-    panel.set_xticks(np.arange(len(BINS)), numbers, fontsize=8.5)
+    panel.set_xticks(np.arange(len(ENDS)), numbers, fontsize=8.5)
     x = "object's tokens that survive, and number of questions"
     label(panel, theme, x=x, y="accuracy (%) on what all tokens answer", grid="y")
     legend_below(figure, panel, theme)

@@ -12,17 +12,17 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder, NotShownError, View, jpeg
+from jobs.viewer.index import QuestionIndex
 from jobs.viewer.links import deep_link
+from jobs.viewer.pages import Pages
 from jobs.viewer.runs import Runs
-from jobs.viewer.tokens import TokenSets
-from pipeline.progress.resume import read_asked
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.combination import Combination
 from tango_core.printable import printable
@@ -49,8 +49,7 @@ class ClipPanels:
     """
 
     def __init__(self, run: Path, pixels: int = 24_000) -> None:
-        (self._group,) = Runs.open([run], [run]).groups
-        self._sets = TokenSets(self._group.cache_roots(None), self._group.recipe)
+        self._pages = Pages(QuestionIndex(Runs.open([run], [run])))
         self._decoder = FrameDecoder(pixels)
 
     def __enter__(self) -> Self:
@@ -83,17 +82,17 @@ class ClipPanels:
         Returns:
             Self-contained, escaped HTML; a `<p>` with the reason if nothing can be drawn.
         """
-        asked = self._asked(clip)
-        if asked is None:
+        index, clips = self._pages.index, self._pages.index.clips
+        number = clips.index(clip) if clip in clips else -1
+        if number < 0 or not index.asked[number]:
             return _sentence(f"The run has no record of the file of {clip[1]}.")
-        facts = self._group.facts[0]
-        caches = {cell.name: cell.cache for cell in facts.cells if cell.benchmark == clip[0]}
-        one = json.loads(asked["questions"])[question or 0]
+        columns = {column.name: at for at, column in enumerate(index.runs.columns)}
+        one = json.loads(index.asked[number][0]["questions"])[question or 0]
         drawn: dict[str, tuple[Combination, View]] = {}
         missing: list[str] = []
         for name in cells:
             try:
-                found = self._sets.tokens(caches.get(name, ""), asked)
+                found = self._pages.tokens(number, columns[name])
                 drawn[name] = found.sets[found.of.get(one["id"], 0)].plan, found.view
             except NotShownError as error:
                 missing.append(f"{name}: {error}")
@@ -116,21 +115,13 @@ class ClipPanels:
             return notes
         title = html.escape(printable(clip[1]))
         if viewer:
-            link = deep_link(facts.run_id, clip, cells, base=viewer)
+            link = deep_link(index.runs.groups[0].facts[0].run_id, clip, cells, base=viewer)
             title = f'<a href="{html.escape(link)}">{title}</a>'
         options = zip(LETTERS, one["choices"], strict=False)
         asking = " ".join([one["text"], *(f"{letter}. {text}" for letter, text in options)])
         asking = "" if question is None else _sentence(asking)
         inside = f"<figcaption>{title}</figcaption>{asking}{''.join(parts)}{notes}"
         return f'<figure class="tango-clip">{inside}</figure>'
-
-    def _asked(self, clip: tuple[str, str]) -> dict[str, Any] | None:
-        """Recorded questions about the clip."""
-        for table in read_asked(self._group.folders[0]):
-            names = zip(table["benchmark"].to_pylist(), table["video_id"].to_pylist(), strict=True)
-            if clip in (listed := list(names)):
-                return dict(table.slice(listed.index(clip), 1).to_pylist()[0])
-        return None
 
 
 def _frame(sprites: Sequence[bytes], position: int, num_frames: int) -> Pixels:
