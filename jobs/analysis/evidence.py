@@ -251,12 +251,11 @@ def _survival(rows: pd.DataFrame) -> pd.DataFrame:
 def _by_bin(known: pd.DataFrame, theme: Theme) -> Figure:
     """Accuracy per bin of surviving shares."""
     figure, (panel,) = new_figure((7.6, 5.4), theme)
-    bins = {str(name): bins_of(own) for name, own in known.groupby("series")}
     total = bins_of(known)
-    rows = pd.concat(bins, names=["series"]).reset_index()
-    draw_series(panel, rows[rows["number"] >= _FEWEST], "share", "accuracy", theme)
-    pooled = total["accuracy"].where(total["number"] >= _FEWEST)
-    panel.plot(pooled, "o-", color=theme.foreground, linewidth=2.6, zorder=5, label="all cells")
+    every = {"all cells": total, **{str(one): bins_of(own) for one, own in known.groupby("series")}}
+    rows = pd.concat({name: own.reset_index(drop=True) for name, own in every.items()})
+    rows = rows[rows["number"] >= _FEWEST].rename_axis(["series", "bin"]).reset_index()
+    draw_series(panel, rows, "bin", "accuracy", theme, {"all cells": "-"})
     panel.set_ylim(0, 103)
     numbers = [f"{name}\n{number:,}" for name, number in total["number"].items()]
     panel.set_xticks(np.arange(len(ENDS)), numbers, fontsize=8.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,7 +22,7 @@ from jobs.report.theme import title as panel_title
 SIGNAL_NAMES = {"saliency": "p-attn", "attention": "attn"}
 # Number of series with a colour and a legend entry, fewest options first; others are thin and grey.
 MOST_NAMED = 16
-LONGEST_NAME = 44
+LONGEST_NAME = 50
 _MARKERS = "osD^vP*Xph<>"
 
 
@@ -183,7 +184,7 @@ def bar_figure(
             behind: dict[str, Any] = {"padding": 3, "fontsize": 8.5, "color": theme.foreground}
             panel.bar_label(cast(BarContainer, bars), texts[name].tolist(), **behind)
     ends = (table.sum(axis=1) if stacked else table).to_numpy()
-    panel.set_xlim(min(0, 1.1 * table.to_numpy().min()), 1.1 * max(1e-3, ends.max()))
+    panel.set_xlim(min(0, 1.1 * np.nanmin(ends)), 1.1 * max(1e-3, np.nanmax(ends)))
     panel.invert_yaxis()
     panel.set_yticks(range(len(table)), [shortened(str(one), LONGEST_NAME) for one in table.index])
     panel.set_ylabel("")
