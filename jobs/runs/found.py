@@ -22,7 +22,6 @@ from jobs.results.facts import FACTS_FILE, JOB_FILE
 from jobs.results.summary import SUMMARY_FILE
 from jobs.run.run_dirs import recipe_name
 from jobs.units import human_bytes
-from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease, LeaseError
 from pipeline.storage.urls import Place, is_url, place
@@ -130,7 +129,7 @@ be read), `recipe` (the file that it was made of), `command`, `model`, `benchmar
 """
 
 
-def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> Row:
+def state_of(run: FoundRun) -> Row:
     """Determine the state of a run, without writing anything or reading answers."""
     facts, summary = run.json(FACTS_FILE), run.json(SUMMARY_FILE)
     recipe, job, is_damaged = None, None, facts is None or summary is None
@@ -151,7 +150,7 @@ def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> Row:
         state = "comparison"
     elif facts.get("kind") == "import":
         state = "imported"
-    elif is_running(run, clock):
+    elif is_running(run):
         state = "running"
     cells = summary.get("cells") or facts.get("cells") or []
     benchmarks = list(dict.fromkeys(str(one["benchmark"]) for one in cells))
@@ -179,13 +178,13 @@ def state_of(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> Row:
     }
 
 
-def is_running(run: FoundRun, clock: Clock = SYSTEM_CLOCK) -> bool:
+def is_running(run: FoundRun) -> bool:
     """Whether a driver may be working on a run."""
     store = run.storage.store
     if store is not None and not store.has_conditions:
         return False  # no job can run there
     has_lease = any(name.startswith(".lease") for name in run.files)
-    return has_lease and Lease(run.storage, clock).living() is not None
+    return has_lease and Lease(run.storage).living() is not None
 
 
 def size_of(run: FoundRun) -> int:
@@ -215,7 +214,6 @@ def remove(
     console: Console,
     *,
     yes: bool = False,
-    clock: Clock = SYSTEM_CLOCK,
 ) -> int:
     """Remove runs after asking for confirmation.
 
@@ -224,7 +222,6 @@ def remove(
         root: Directory or URL of runs that are named without one.
         console: Where the runs are listed and the question is asked.
         yes: Whether to remove without asking.
-        clock: For leases.
 
     Returns:
         Exit code: 1 if the answer is no.
@@ -237,7 +234,7 @@ def remove(
     """
     runs = {run.name: run for run in (find_run(text, root) for text in texts)}
     for run in runs.values():
-        _raise_if_kept(run, clock)
+        _raise_if_kept(run)
     for run in runs.values():
         console.print(f"{run.place}  {human_bytes(size_of(run))}", markup=False, soft_wrap=True)
     if not yes:
@@ -248,12 +245,12 @@ def remove(
             console.print("nothing was removed")
             return exit_codes.FAILED
     for run in runs.values():
-        _remove(run, clock)
+        _remove(run)
         console.print(f"removed {run.place}", markup=False, highlight=False, soft_wrap=True)
     return exit_codes.OK
 
 
-def _raise_if_kept(run: FoundRun, clock: Clock) -> None:
+def _raise_if_kept(run: FoundRun) -> None:
     """Refuse to remove a link, the working directory, or a directory that holds other runs.
 
     Raises:
@@ -272,11 +269,11 @@ def _raise_if_kept(run: FoundRun, clock: Clock) -> None:
             f"{run.place} holds other runs ({named(inside)}), nothing was removed; remove those "
             "by their names, and what a report wrote beside them with rm"
         )
-    if is_running(run, clock):
+    if is_running(run):
         raise LeaseError(_refusal(run))
 
 
-def _remove(run: FoundRun, clock: Clock) -> None:
+def _remove(run: FoundRun) -> None:
     """Remove one run while holding its lease; no link in it is followed.
 
     Raises:
@@ -285,7 +282,7 @@ def _remove(run: FoundRun, clock: Clock) -> None:
     store = run.storage.store
     if store is None or store.has_conditions:
         try:
-            Lease(run.storage, clock).take()
+            Lease(run.storage).take()
         except LeaseError as error:
             raise LeaseError(_refusal(run)) from error
     if store is None:

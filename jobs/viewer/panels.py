@@ -27,6 +27,8 @@ from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.combination import Combination
 from tango_core.printable import printable
 
+# Evenly spaced frames of a clip; area in which they are decoded, and width in the figure.
+_FRAMES, _PIXELS = 4, 24_000
 _WIDTH, _GAP = 132, 6
 # The same colours as in `site/draw.js`.
 _GROUPS = np.frombuffer(
@@ -42,15 +44,14 @@ class ClipPanels:
 
     Args:
         run: The run directory.
-        pixels: Area of a frame in pixels.
 
     Raises:
         FileNotFoundError: If the directory is not a finished run.
     """
 
-    def __init__(self, run: Path, pixels: int = 24_000) -> None:
+    def __init__(self, run: Path) -> None:
         self._pages = Pages(QuestionIndex(Runs.open([run], [run])))
-        self._decoder = FrameDecoder(pixels)
+        self._decoder = FrameDecoder(_PIXELS)
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +65,6 @@ class ClipPanels:
         cells: Sequence[str],
         captions: Mapping[str, str] | None = None,
         *,
-        positions: int = 4,
         question: int | None = None,
         viewer: str = "",
     ) -> str:
@@ -74,7 +74,6 @@ class ClipPanels:
             clip: Benchmark and video id.
             cells: Names of the cells, one row each.
             captions: Text to print after a cell's name, e.g. its reply.
-            positions: Number of evenly spaced frames.
             question: Index of the question to print above the frames, whose tokens are drawn for a
                 method that reads it; `None` for none.
             viewer: URL of the viewer or its export, to which the figure links.
@@ -101,7 +100,7 @@ class ClipPanels:
             text = f"{name}: {plan.num_kept} of {plan.num_total} tokens"
             text += f", {captions[name]}" if captions and name in captions else ""
             label = html.escape(printable(text))
-            shown = np.unique(np.linspace(0, plan.grid[0] - 1, positions).round().astype(int))
+            shown = np.unique(np.linspace(0, plan.grid[0] - 1, _FRAMES).round().astype(int))
             try:
                 frames = [_frame(self._decoder.sprites(view), at, plan.grid[0]) for at in shown]
             except NotShownError as error:

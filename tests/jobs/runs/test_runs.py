@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,6 @@ from jobs.results.facts import JobFacts
 from jobs.run.run_dirs import claim
 from jobs.runs.found import find_run, find_runs, remove, state_of
 from jobs.runs.show import runs_in, runs_table
-from pipeline.runtime.clock import SYSTEM_CLOCK
 from pipeline.storage import Storage
 from pipeline.storage.leases import Lease, LeaseError
 
@@ -81,30 +78,6 @@ def test_a_run_with_a_living_driver_is_running_and_stays(root):
     assert (root / FINISHED / "facts.json").is_file()
     lease.release()
     assert state_of(find_run(STOPPED, str(root)))["state"] == "stopped"
-
-
-class Later:
-    """A clock that is ahead."""
-
-    def __init__(self, seconds: float) -> None:
-        self._ahead = timedelta(seconds=seconds)
-
-    def __getattr__(self, name: str):
-        return getattr(SYSTEM_CLOCK, name)
-
-    def now(self):
-        return SYSTEM_CLOCK.now() + self._ahead
-
-
-def test_a_lease_that_has_expired_keeps_nothing(root):
-    Lease(Storage.at(root / STOPPED)).take()
-    name = next(one for one in os.listdir(root / STOPPED) if one.startswith(".lease"))
-    path = root / STOPPED / name
-    path.write_text(json.dumps({**json.loads(path.read_text()), "machine": "another"}))
-    assert state_of(find_run(STOPPED, str(root)))["state"] == "running"
-    assert state_of(find_run(STOPPED, str(root)), Later(3600))["state"] == "stopped"
-    assert remove([STOPPED], str(root), Console(quiet=True), yes=True, clock=Later(3600)) == 0
-    assert not (root / STOPPED).exists()
 
 
 def test_rm_removes_a_run_and_follows_no_link(root, tmp_path, tango):
