@@ -9,13 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from fake_answers import cell, facts_of, fake_answers, write_run
 from jobs_for_tests import job
 from rich.console import Console
 from summaries import write_summary
 
-from jobs.results.facts import JobFacts
 from jobs.run.run_dirs import claim
 from jobs.runs.found import find_run, find_runs, remove, state_of
 from jobs.runs.show import runs_in, runs_table
@@ -222,36 +220,6 @@ def test_one_run_is_no_replicate(root, tango, tmp_path, runs, words):
     code, _, err = tango("runs", "replicates", *runs, *where)
     assert code == 2
     assert words in err
-
-
-@pytest.mark.parametrize(
-    ("section", "key", "value", "words"),
-    [
-        ("model", "sampling", "uniform", "model.sampling differs: not set in run 1, uniform in"),
-        ("benchmark", "seed", 1, "benchmark.seed differs: 0 in run 1, 1 in run 2"),
-        ("model", "path", "other", ""),
-    ],
-)
-def test_runs_of_other_recipes_are_no_replicates(root, tango, tmp_path, section, key, value, words):
-    path = root / OTHER / "job.yaml"
-    recipe = yaml.safe_load(path.read_text())
-    recipe[section][key] = value
-    path.write_text(yaml.safe_dump(recipe))
-    where = ("--root", root, "--output", tmp_path / "out")
-    code, _, err = tango("runs", "replicates", FINISHED, OTHER, *where)
-    assert code == (2 if words else 0)
-    assert words in err
-    assert len(err.splitlines()) == bool(words)
-
-
-@pytest.mark.parametrize(("first", "second", "code"), [("a1", "b2", 0), ("a1", "a1", 2)])
-def test_runs_of_one_checkpoint_are_no_replicates(root, tango, tmp_path, first, second, code):
-    for name, checkpoint in ((FINISHED, first), (OTHER, second)):
-        replace(JobFacts.load(root / name), checkpoint=checkpoint * 20).save(root / name)
-    where = ("--root", root, "--output", tmp_path / "out")
-    found, _, err = tango("runs", "replicates", FINISHED, OTHER, *where)
-    assert found == code
-    assert ("run 1 and run 2 are of one checkpoint (a1a1a1a1a1a1)" in err) == bool(code)
 
 
 def test_runs_of_a_store_are_listed_shown_and_removed(root, tango):
