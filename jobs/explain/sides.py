@@ -201,7 +201,13 @@ def source_of(path: Path, benchmark: Mapping[str, str | None], results: Collecti
     files = harness_files(path)
     if not files:
         return Source(JobFacts.load(path), recipe_in(path), path)
-    harness: Harness = "lmms_eval" if files[0].suffix == ".jsonl" else "vlmevalkit"
+    suffix = files[0].suffix.lower()
+    if suffix not in (".tsv", ".xlsx", ".json", ".jsonl"):
+        raise InputError(
+            f"{path}: not a result file of a harness; VLMEvalKit writes .tsv, .json or .xlsx, "
+            "lmms-eval .jsonl"
+        )
+    harness: Harness = "lmms_eval" if suffix == ".jsonl" else "vlmevalkit"
     sections = [
         one
         for recipe in (recipe_in(run) for run in results if not harness_files(run))
