@@ -31,11 +31,11 @@ from jobs.training.data import (
     PROMPT_START,
     SIDE,
     TARGET_WORDS,
+    TOKEN_IDS,
     Batch,
     Sample,
     questions_of,
     training_clip,
-    word_id,
 )
 from tango_core.benchmarks.shapes.render import render
 from tango_core.ops.saliency import pool_grid
@@ -190,7 +190,7 @@ class LanguageTrainer(nn.Module):
         self.register_buffer("meaning", torch.empty(len(TARGET_WORDS), text.hidden_size))
         initialise_language_model(self.language_model)
         with torch.no_grad():
-            rows = [word_id(word) for word in TARGET_WORDS]
+            rows = [TOKEN_IDS[word] for word in TARGET_WORDS]
             self.meaning.copy_(self.language_model.embed_tokens.weight[rows])
 
     def forward(self, visual: Tensor, packed: Packed) -> Tensor:

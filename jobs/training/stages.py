@@ -281,8 +281,14 @@ class Training:
         """Fit the projector, then train projector and language model on rendered frames."""
         vision.requires_grad_(False)
         torch.manual_seed(self.seed)
-        states, targets = self._fitting_frames(vision, language)
-        projector = fit_projector(architecture(), vision, states, targets)
+        states, targets = [], []
+        with torch.no_grad():
+            for index in range(self.recipe.fit_frames):
+                clip, moments = training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
+                states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
+                targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
+        parts = torch.cat(states), torch.stack(targets)
+        projector = fit_projector(architecture(), vision, *parts)
         trainer = JointTrainer(projector, language)
 
         def loss_of(batch: StepSamples, packed: Packed, step: int) -> tuple[Tensor, Hits]:
@@ -321,15 +327,3 @@ class Training:
 
         batches = CurriculumDataset(phases, make_sample, seed, stage.steps)
         run_stage(stage, trainer, batches, step_loss, self.directory, state)
-
-    @torch.no_grad()
-    def _fitting_frames(
-        self, vision: VisionTrainer, language: LanguageTrainer
-    ) -> tuple[Tensor, Tensor]:
-        """States of frames, and the target tokens of the projector."""
-        states, targets = [], []
-        for index in range(self.recipe.fit_frames):
-            clip, moments = training_clip(self.seed + 3 * SEED_OFFSET, index, 1)
-            states.append(patch_states(vision, torch.from_numpy(render(clip, moments))))
-            targets.append(torch.from_numpy(token_targets(clip, moments)) @ language.meaning)
-        return torch.cat(states), torch.stack(targets)
