@@ -166,7 +166,6 @@ def explained(first: Side, second: Side, num_examples: int = 10) -> Explanation:
         num_examples: Maximum number of examples per cause.
     """
     a, b = (side.answers[side.answers["score"].notna()] for side in (first, second))
-    parts: dict[str, tuple[pd.DataFrame, Fraction | None]]
     merged = a.merge(b, on=KEY, how="outer", suffixes=("_a", "_b"), indicator="where", sort=False)
     only_a, common, only_b = (
         merged[merged["where"] == where].reset_index(drop=True)
@@ -182,18 +181,16 @@ def explained(first: Side, second: Side, num_examples: int = 10) -> Explanation:
     ruled = [_by_rule(a, printed[0], -1), _by_rule(b, printed[1], 1)]
     fixed = (FAILED, SCORED, SAME_INPUT, *TITLES.values())
     combined = sorted({*causes} - {*fixed, LEFT, NOTHING})
-    parts = {
-        ONLY_A: (only_a, alike[0] - means[0]),
-        ONLY_B: (only_b, means[1] - alike[1]),
-    }
-    for title in (*fixed, *combined):
-        parts[title] = common[causes == title], None
-    parts[RULE] = pd.concat(ruled, ignore_index=True), shown[1] - means[1] - (shown[0] - means[0])
-    parts[LEFT] = common[causes == LEFT], None
-    shares = [
-        _share(title, rows, len(common), points, num_examples)
-        for title, (rows, points) in parts.items()
-    ]
+    by_rule = shown[1] - means[1] - (shown[0] - means[0])
+    points = {ONLY_A: alike[0] - means[0], ONLY_B: means[1] - alike[1], RULE: by_rule}
+    parts = {ONLY_A: only_a, ONLY_B: only_b, RULE: pd.concat(ruled, ignore_index=True)}
+    shares = []
+    for title in (ONLY_A, ONLY_B, *fixed, *combined, RULE, LEFT):
+        rows = parts[title] if title in parts else common[causes == title]
+        if title not in points:
+            moved = _sum(rows["score_b"]) - _sum(rows["score_a"])
+            points[title] = moved / max(1, len(common))
+        shares.append(_share(title, rows, points[title], num_examples))
     return Explanation(
         first.cell.benchmark,
         Result(first.facts.run_id, first.cell.name, shown[0], len(a)),
@@ -251,26 +248,13 @@ def _sum(scores: pd.Series) -> Fraction:
     return sum((Fraction(value) * count for value, count in counts.items()), Fraction(0))
 
 
-def _share(
-    cause: str, rows: pd.DataFrame, common: int, points: Fraction | None, num_examples: int
-) -> Share:
-    """The share of one cause.
-
-    Args:
-        cause: Title of the cause.
-        rows: Its questions.
-        common: Number of common questions.
-        points: Its points; `None` for the sum of the questions' differences over `common`.
-        num_examples: Maximum number of examples.
-    """
-    if points is None:
-        points = (_sum(rows["score_b"]) - _sum(rows["score_a"])) / max(1, common)
+def _share(cause: str, rows: pd.DataFrame, points: Fraction, num_examples: int) -> Share:
+    """The share of one cause, with some of its questions as examples."""
     change = rows["score_b"] - rows["score_a"]
     order = change.eq(0).sort_values(kind="stable").index[:num_examples]
     examples = tuple(_example(row) for row in rows.loc[order].to_dict("records"))
-    return Share(
-        cause, points, len(rows), int((change > 0).sum()), int((change < 0).sum()), examples
-    )
+    better, worse = int((change > 0).sum()), int((change < 0).sum())
+    return Share(cause, points, len(rows), better, worse, examples)
 
 
 def _example(row: dict[Any, Any]) -> dict[str, Any]:
@@ -360,7 +344,7 @@ def against_published(
         second,
         len(rows),
         (
-            _share(RULE, other, len(rows), sign * (by_harness - ours), num_examples),
+            _share(RULE, other, sign * (by_harness - ours), num_examples),
             Share(LEFT, sign * (theirs - by_harness), len(rows)),
         ),
         ("prompts, frames, kept tokens, weights and replies of the printed number",),
