@@ -45,6 +45,7 @@ from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import CellSummary
 from jobs.results.published import caveats, published_scores, source
 from tango_core.benchmarks import facts_of
+from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.errors import InputError
 
 PUBLISHED = "published"
@@ -261,7 +262,10 @@ def _example(row: dict[Any, Any]) -> dict[str, Any]:
     """One question of a cause; see `Share`."""
     details = []
     for column, title in _DETAILS.items():
-        texts = [_text(row[f"{column}_{x}"])[:60] for x in "ab"]
+        values = [row[f"{column}_{x}"] for x in "ab"]
+        if "option" in title:
+            values = [None if pd.isna(one) else LETTERS[int(one)] for one in values]
+        texts = [_text(one)[:60] for one in values]
         if texts[0] != texts[1]:
             details.append(f"{title} {' and '.join(one or '?' for one in texts)}")
     scores = {f"score_{x}": row[f"score_{x}"] for x in "ab"}
