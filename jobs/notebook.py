@@ -33,7 +33,6 @@ from jobs.run.build import build
 from jobs.run.commands import run_dir_of, run_job
 from jobs.run.locations import Locations
 from jobs.run.progress import Display
-from pipeline.clips import FAILED
 from pipeline.progress.parts import last_of_each
 from pipeline.rows import ANSWER
 from pipeline.storage.urls import place
@@ -47,8 +46,6 @@ _TYPES = {
     pa.string(): pd.StringDtype(),
     pa.float64(): pd.Float64Dtype(),
 }
-_PER_CLIP = ("benchmark", "video_id", "cell")
-_COUNTS = ("method", "retention", "tokens_total", "tokens_kept", "tokens_with_newlines")
 
 
 def load_run(path: str | Path) -> LoadedRun:
@@ -93,9 +90,9 @@ def run_recipe(
         place(output), cache, tracking_uri, address=address, continues=True, recipe=str(recipe)
     )
     locations.raise_if_unusable()
-    built = build(job, address, str(recipe))
-    run_dir = run_dir_of(job, built, locations)
-    run_job(job, built, "sweep", locations, run_dir, Display.on(Console()))
+    built = build(job, address)
+    run_dir = run_dir_of(job, locations)
+    run_job(job, built, "sweep", locations, run_dir, Display(Console()))
     return load_run(str(run_dir))
 
 
@@ -210,24 +207,6 @@ class LoadedRun:
                 own = pd.DataFrame(parsed, dtype=pd.StringDtype()).sort_index(axis="columns")
                 frame = frame.join(own.add_prefix("group."))
             yield frame
-
-    def failures(self) -> pd.DataFrame:
-        """The questions whose clip or answer failed, with `status` and `error`."""
-        parts = [part[part["status"].isin(FAILED)] for part in self.answers_in_parts()]
-        return pd.concat([_frame(_EMPTY), *parts], ignore_index=True)
-
-    def token_counts(self) -> pd.DataFrame:
-        """One row per clip and cell: all visual tokens, kept tokens, and `kept`, the kept share.
-
-        Failed clips have no row.
-        """
-        names = [*_PER_CLIP, *_COUNTS]
-        parts = [
-            part.dropna(subset=["tokens_kept"]).drop_duplicates(list(_PER_CLIP))
-            for part in self.answers_in_parts(names)
-        ]
-        frame = pd.concat([_frame(_EMPTY.select(names)), *parts], ignore_index=True)
-        return frame.assign(kept=frame["tokens_kept"] / frame["tokens_total"])
 
 
 _EMPTY = ANSWER.empty_table()

@@ -12,9 +12,9 @@ from jobs_for_tests import answers_of, job, run
 from numbered_videos import write_clip
 from summaries import write_summary
 
-from jobs.config.recipe import RecipeError
 from jobs.report.compare import write_report
 from jobs.run.run_dirs import find_run
+from tango_core.errors import InputError
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_a_question_added_later_is_asked_on_resume(folder, tmp_path):
 
 def test_videos_without_questions_are_refused_before_anything_is_encoded(folder, tmp_path):
     (folder / "questions.csv").unlink()
-    with pytest.raises(RecipeError, match=r"no clip has a question.*tango precompute"):
+    with pytest.raises(InputError, match=r"no clip has a question.*tango precompute"):
         run(recipe(folder, executor="local"), tmp_path / "runs")
     outcome, _ = run(recipe(folder, executor="local"), tmp_path / "runs", kind="precompute")
     assert outcome.num_encoded == 1

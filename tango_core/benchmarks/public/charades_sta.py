@@ -10,7 +10,6 @@ the same words, and there is no harness's score.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -181,7 +180,6 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
             licence="research only, by the terms of Charades",
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*"),
-            into="",  # as lmms-eval unpacks archives
         ),
     )
 
@@ -199,12 +197,10 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
         """Rows with the columns `video`, `caption` and `timestamp`."""
         return _lines(path) if path.suffix == ".txt" else tables.read_rows(path)
 
-    def _record(
-        self, index: int, number: int, row: tables.Row, table: annotated.Table
-    ) -> annotated.Record:
+    def _file(self, row: tables.Row) -> str:
         if "line" in row:
             raise InputError(f"must be 'VIDEO start end##sentence', got {row['line'][:60]!r}")
-        return super()._record(index, number, row, table)
+        return super()._file(row)
 
     def _id(self, row: tables.Row, video: str, number: int) -> str:
         return self._numbered(f"{video}-")
@@ -252,16 +248,11 @@ def _times(row: tables.Row) -> Span:
     Raises:
         ValueError: If they are not two numbers of at least 0.
     """
-    value: Any = row.get("timestamp")
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            value = None
-    if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise InputError(f"timestamp must be [start, end], got {row.get('timestamp')!r}")
-    times = dict(zip(("start", "end"), value, strict=True))
-    start, end = (tables.number_of(times, name) for name in times)
+    times = tables.list_of(row, "timestamp")
+    if len(times) != 2:
+        raise InputError(f"timestamp must be [start, end], got {row['timestamp']!r}")
+    named = dict(zip(("start", "end"), times, strict=True))
+    start, end = (tables.number_of(named, name) for name in named)
     if min(start, end) < 0:
-        raise InputError(f"timestamp must not be negative, got {row.get('timestamp')!r}")
+        raise InputError(f"timestamp must not be negative, got {row['timestamp']!r}")
     return start, end

@@ -14,19 +14,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.harnesses import guess_score, mmmu_letter
-from tango_core.benchmarks.protocols.protocol import (
-    LETTER_PLEASE,
-    PromptTemplate,
-    in_versions,
-    of_lmms_eval,
-)
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS, lettered
-from tango_core.errors import InputError
 from tango_core.types import Question
 
-PROMPT = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}")
+PROMPT = protocol.PromptTemplate(f"{{question}}\n{{options}}\n{protocol.LETTER_PLEASE}")
 ARIA = replace(PROMPT, after=f"Please answer the question about the video:\n{PROMPT.after}")
 _FORMS = {form: form for form in ("({})", "{} ", "{}.")}
 
@@ -60,7 +54,6 @@ _RELEASE = Release(
     licence="research only, by the terms of Ego4D",
     annotations=("Subset/test-*.parquet", "GENERATION/test-*.parquet"),
     videos=("videos_chunked_*.zip",),
-    into="",  # as lmms-eval unpacks archives
 )
 
 
@@ -85,8 +78,8 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "index"
     splits: ClassVar = {"test": 500, "subset": 500, "full": 5031}
     protocols: ClassVar = {
-        **of_lmms_eval(PROMPT, score),
-        **in_versions("lmms_eval_aria", ARIA, score),
+        **protocol.of_lmms_eval(PROMPT, score),
+        **protocol.in_versions("lmms_eval_aria", ARIA, score),
     }
     lmms_eval_samples = annotated.LmmsEvalSamples(
         lambda record: "egoschema_subset" if annotated.right_letter(record) else "egoschema",
@@ -101,8 +94,6 @@ class EgoSchemaBenchmark(annotated.AnnotatedBenchmark):
         if path.name != _AUTHORS or self.split in self.hidden_splits:
             return rows
         answers = tables.read_json(self._find_annotations((_ANSWERS,)))
-        if not isinstance(answers, dict):
-            raise InputError(f"{path.with_name(_ANSWERS)}: must be an object: question to answer")
         known = [row for row in rows if row.get("q_uid") in answers]
         return [{**row, "answer": answers[row["q_uid"]]} for row in known]
 

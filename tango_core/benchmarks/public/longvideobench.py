@@ -19,12 +19,7 @@ from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.base import CrossTable, PaperColumn
-from tango_core.benchmarks.protocols.harnesses import (
-    OPTION_PHRASES,
-    first_capital,
-    guess_score,
-    letter_score,
-)
+from tango_core.benchmarks.protocols import harnesses
 from tango_core.benchmarks.protocols.protocol import LETTER_PLEASE, PromptTemplate, in_versions
 from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release
@@ -53,7 +48,9 @@ LMMS_EVAL = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}\n")
 
 def lmms_eval_letter(reply: str) -> str:
     """Return the first capital from A to E after known phrases are deleted, or ""."""
-    return first_capital(reply, "ABCDE", (*OPTION_PHRASES, "Best answer:", "Best option:"))
+    return harnesses.first_capital(
+        reply, "ABCDE", (*harnesses.OPTION_PHRASES, "Best answer:", "Best option:")
+    )
 
 
 def score_lmms_eval(reply: str, question: Question) -> float | None:
@@ -62,7 +59,7 @@ def score_lmms_eval(reply: str, question: Question) -> float | None:
     A reply without one is answered at random there, from an unseeded generator; the score is then
     what that is worth on average, one over the number of options.
     """
-    return guess_score(lmms_eval_letter(reply), question)
+    return harnesses.guess_score(lmms_eval_letter(reply), question)
 
 
 def sample_metrics(record: annotated.Record, reply: str) -> dict[str, Any]:
@@ -199,7 +196,7 @@ class LongVideoBenchBenchmark(annotated.AnnotatedBenchmark):
         **in_versions(
             "vlmevalkit",
             VLMEVALKIT,
-            partial(letter_score, partial(first_capital, letters="ABCDE")),
+            partial(harnesses.letter_score, partial(harnesses.first_capital, letters="ABCDE")),
             subtitles=SubtitleRule(between_frames, VLMEVALKIT, ("internvl",), INVERTED),
         ),
         **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval, max_new_tokens=32),

@@ -21,9 +21,7 @@ from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
 from tango_core.benchmarks.base import PaperColumn
-from tango_core.benchmarks.protocols import protocol
-from tango_core.benchmarks.protocols.harnesses import infers
-from tango_core.benchmarks.protocols.protocol import PromptTemplate, in_versions
+from tango_core.benchmarks.protocols import harnesses, protocol
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import BRACKETED, letter_of
 from tango_core.errors import InputError
@@ -88,7 +86,7 @@ ALL_TASKS = (
 TASK_OF = {key: task for task in ALL_TASKS for key in (task.name, task.stem)}
 
 # It ends with the beginning of a reply, which most wrappers of models put into the user's turn.
-VLMEVALKIT = PromptTemplate(
+VLMEVALKIT = protocol.PromptTemplate(
     "Question: {question}\nOptions:\n{options}\nOnly give the best option.Best option:(",
     before="Carefully watch the video and pay attention to the cause and sequence of events, the "
     "detail and movement of objects, and the action and pose of persons. Based on your "
@@ -97,7 +95,7 @@ VLMEVALKIT = PromptTemplate(
     strip=True,
 )
 # Without a space after the colon.
-LMMS_EVAL = PromptTemplate(
+LMMS_EVAL = protocol.PromptTemplate(
     "Question:{question}\nOption:\n{options}\nOnly give the best option.\n", option=BRACKETED
 )
 # Not a look-behind: the original says "(?!<=", which never fails on a full stop.
@@ -124,7 +122,7 @@ def score_vlmevalkit(reply: str, question: Question, stated: bool = True) -> flo
     first = reply.lower().strip().split(" ")[0]
     if first.replace(".", "") in right or right in first:
         return 1.0
-    return float(infers(reply, question, stated=stated))
+    return float(harnesses.infers(reply, question, stated=stated))
 
 
 def score_lmms_eval(reply: str, question: Question) -> float | None:
@@ -217,7 +215,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "text"
     splits: ClassVar = {"test": 4000}
     protocols: ClassVar = {
-        **in_versions(
+        **protocol.in_versions(
             "vlmevalkit",
             VLMEVALKIT,
             score_vlmevalkit,
@@ -225,7 +223,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
             # Its wrapper of InternVL drops the beginning of a reply.
             wordings=(("internvl", protocol.Rewording("Best option:(")),),
         ),
-        **in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval),
+        **protocol.in_versions("lmms_eval", LMMS_EVAL, score_lmms_eval),
     }
     paper_column = PaperColumn(2)
     vlmevalkit_table = annotated.VLMEvalKitTable(
@@ -249,6 +247,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
             "sets",
             annotations=("json/*.json", "test.json"),
             videos=("*.zip",),
+            into=None,
             gated="who accepts its terms on the hub",
             notes=(f"200 clips of {WITHHELD_TASK} are not in it: {WITHHELD}",),
         ),

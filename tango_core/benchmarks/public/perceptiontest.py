@@ -15,17 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tango_core.benchmarks import annotated, tables
+from tango_core.benchmarks.protocols import protocol
 from tango_core.benchmarks.protocols.harnesses import letter_score
-from tango_core.benchmarks.protocols.protocol import (
-    LETTER_PLEASE,
-    PLAIN,
-    PromptTemplate,
-    of_lmms_eval,
-)
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 
-PROMPT = PromptTemplate(f"{{question}}\n{{options}}\n{LETTER_PLEASE}")
+PROMPT = protocol.PromptTemplate(f"{{question}}\n{{options}}\n{protocol.LETTER_PLEASE}")
 
 
 def letter(reply: str) -> str:
@@ -65,8 +60,8 @@ class PerceptionTestBenchmark(annotated.AnnotatedBenchmark):
     answer_form = "index"
     several_valued: ClassVar = ("tag",)
     splits: ClassVar = {"test": 19140, "validation": 19140}
-    protocols: ClassVar = of_lmms_eval(
-        PROMPT, partial(letter_score, letter), max_new_tokens=PLAIN.max_new_tokens
+    protocols: ClassVar = protocol.of_lmms_eval(
+        PROMPT, partial(letter_score, letter), max_new_tokens=protocol.PLAIN.max_new_tokens
     )
     lmms_eval_samples = annotated.LmmsEvalSamples(
         "perceptiontest_val_mc",
@@ -80,7 +75,6 @@ class PerceptionTestBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY 4.0",
             annotations=("mc_question_val/validation-*.parquet",),
             videos=("*.zip",),
-            into="",  # as lmms-eval unpacks archives
         )
         for repository in ("lmms-lab/PerceptionTest_Val", "lmms-eval/PerceptionTest_Val")
     )

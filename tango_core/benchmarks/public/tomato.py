@@ -16,7 +16,6 @@ from tango_core.benchmarks.protocols.harnesses import letter_score, mmmu_letter
 from tango_core.benchmarks.protocols.protocol import of_lmms_eval
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
-from tango_core.errors import InputError
 from tango_core.types import Prompt, Question
 
 _AROUND = (
@@ -105,7 +104,6 @@ class TOMATOBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY-SA 4.0 for the questions; research only for the videos",
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*", "*.mp4"),
-            into="",  # as lmms-eval unpacks archives
         ),
     )
 
@@ -126,12 +124,5 @@ class TOMATOBenchmark(annotated.AnnotatedBenchmark):
             "{id: question}",
         )
 
-    def _record(
-        self, index: int, number: int, row: tables.Row, table: annotated.Table
-    ) -> annotated.Record:
-        if tables.is_missing(row.get("id")):
-            raise InputError("no id")
-        return super()._record(index, number, row, table)
-
     def _id(self, row: tables.Row, video: str, number: int) -> str:
-        return f"{row['reason_type']}-{row['id']}"
+        return f"{row['reason_type']}-{tables.text_of(row, 'id')}"

@@ -24,17 +24,7 @@ from tango_core.benchmarks.protocols.subtitles import SubtitleRule, Watched
 from tango_core.benchmarks.releases import Release
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.errors import InputError
-from tango_core.metrics import ACCURACY, GROUP_SCORE
-from tango_core.metrics.metric import (
-    GROUP_SIZE,
-    LOGIC,
-    POSITION,
-    RELEVANCE,
-    STRUCTURE,
-    STRUCTURES,
-    TYPE,
-    structure_of,
-)
+from tango_core.metrics import ACCURACY, GROUP_SCORE, metric
 from tango_core.types import Subtitles
 
 # The instruction comes last.
@@ -127,7 +117,7 @@ class VideoMMEV2Benchmark(annotated.AnnotatedBenchmark):
         **_protocols("lmms_eval_reasoning", lmms_eval(REASON_FIRST), subtitled=False, **_REASONING),
     }
     metrics = (GROUP_SCORE, ACCURACY)
-    unlisted_groups = (POSITION,)
+    unlisted_groups = (metric.POSITION,)
     vlmevalkit_table = annotated.VLMEvalKitTable(
         "Video-MME-v2",
         annotated.table_columns(
@@ -157,7 +147,6 @@ class VideoMMEV2Benchmark(annotated.AnnotatedBenchmark):
             annotations=("test.parquet",),
             videos=("videos/*.zip",),
             subtitles=("subtitle/*.jsonl", "*subtitle*.zip"),
-            into="",
         ),
     )
 
@@ -188,33 +177,35 @@ class VideoMMEV2Benchmark(annotated.AnnotatedBenchmark):
         rows = self._group[self._file(row)]
         positions = [_position(one, number) for number, one in enumerate(rows, start=1)]
         position = next(at for at, one in zip(positions, rows, strict=True) if one is row)
-        if not 1 <= position <= GROUP_SIZE:
-            raise InputError(f"question_id must end in 1 to {GROUP_SIZE}, got {position}")
+        if not 1 <= position <= metric.GROUP_SIZE:
+            raise InputError(f"question_id must end in 1 to {metric.GROUP_SIZE}, got {position}")
         if positions.count(position) > 1:
             raise InputError(f"question {position} of the video occurs twice")
         if len(kinds := set(map(_kind, rows))) > 1:
             raise InputError("the questions of the video differ in group_type or group_structure")
         ((kind, structure),) = kinds
-        if kind not in (RELEVANCE, LOGIC):
-            raise InputError(f"group_type must be {RELEVANCE} or {LOGIC}, got {kind!r}")
-        if kind == LOGIC and structure not in STRUCTURES:
+        if kind not in (metric.RELEVANCE, metric.LOGIC):
             raise InputError(
-                f"group_structure must be one of {', '.join(STRUCTURES)}, got {structure!r}"
+                f"group_type must be {metric.RELEVANCE} or {metric.LOGIC}, got {kind!r}"
             )
-        groups = {TYPE: kind, **({STRUCTURE: structure} if structure else {})}
-        groups[POSITION] = str(position)
+        if kind == metric.LOGIC and structure not in metric.STRUCTURES:
+            raise InputError(
+                f"group_structure must be one of {', '.join(metric.STRUCTURES)}, got {structure!r}"
+            )
+        groups = {metric.TYPE: kind, **({metric.STRUCTURE: structure} if structure else {})}
+        groups[metric.POSITION] = str(position)
         for name in HEADS:
             stated = zip(positions, (one.get(name) for one in rows), strict=True)
             values = {at: str(value) for at, value in stated if not tables.is_missing(value)}
             if values:
-                groups[name] = values.get(GROUP_SIZE, next(iter(values.values())))
+                groups[name] = values.get(metric.GROUP_SIZE, next(iter(values.values())))
         return groups
 
 
 def _kind(row: tables.Row) -> tuple[str, str]:
     """Type and structure of a row's group; "" for no structure."""
-    kind = tables.text_of(row, TYPE).strip().lower()
-    return kind, structure_of(str(row.get(STRUCTURE))) if kind == LOGIC else ""
+    kind = tables.text_of(row, metric.TYPE).strip().lower()
+    return kind, metric.structure_of(str(row.get(metric.STRUCTURE))) if kind == metric.LOGIC else ""
 
 
 def _position(row: tables.Row, otherwise: int) -> int:

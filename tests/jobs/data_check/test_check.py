@@ -15,7 +15,6 @@ from releases import (
     LONGVIDEOBENCH_ROWS,
     mvbench_main,
     mvbench_rows,
-    videomme_release,
     write_json,
 )
 from rich.console import Console
@@ -221,11 +220,3 @@ def test_people_s_own_videos_are_checked_too(tmp_path):
     result = check(build_benchmark("custom", root=str(tmp_path)))
     assert [(Path(f.path).name, f.kind) for f in result.findings] == [("bad.mp4", "unreadable")]
     assert (result.num_clips, result.num_questions) == (2, 0)
-
-
-def test_the_command_says_what_is_missing(tango, tmp_path):
-    root = videomme_release(tmp_path / "release")
-    code, out, _ = tango("data", "check", "videomme", root, "--output", "findings.csv")
-    assert code == 1
-    assert "error: missing: 2" in out
-    assert list(pd.read_csv(tmp_path / "findings.csv")["kind"]) == ["missing", "missing"]

@@ -16,7 +16,6 @@ import pytest
 from hub_releases import (
     cut,
     longvideobench_on_the_hub,
-    mlvu_on_the_hub,
     tarred,
     videomme_on_the_hub,
     zipped,
@@ -195,26 +194,6 @@ def test_no_room_to_unpack_ends_in_one_line(server, run, tmp_path):
     go_on(root, "longvideobench")
     assert (root / "videos/a").read_bytes() == LARGE
     assert not [each for each in server.requests if each.server == "store"]
-
-
-def test_a_terminal_is_asked(server, run, tmp_path):
-    server.publish("datasets/MLVU/MVLU", mlvu_on_the_hub(tmp_path / "made"))
-    ours, theirs = os.openpty()
-    root = tmp_path / "out"
-    command = ("data", "get", "mlvu", "--root", root, "--only", "annotations")
-    process = run(*command, stdin=theirs, stdout=theirs)
-    os.close(theirs)
-    said = b""
-    with suppress(OSError):  # the other end was closed
-        while b"[y/N]" not in said:
-            said += os.read(ours, 4096)
-        os.write(ours, b"n\n")
-        while more := os.read(ours, 4096):
-            said += more
-    os.close(ours)
-    assert process.wait(PATIENCE_S) == 0
-    assert b"nothing was fetched" in said
-    assert not (root / "MLVU").exists()
 
 
 def test_a_gated_benchmark(server, run, tmp_path):

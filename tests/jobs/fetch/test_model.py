@@ -98,16 +98,6 @@ def test_into_a_folder(published, tmp_path):
     assert not list(Path(constants.HF_HUB_CACHE).rglob("*.safetensors"))
 
 
-def test_a_new_commit_fetches_what_changed(published, files):
-    get()
-    published.requests.clear()
-    published.publish(NAME, {**files, "extra.json": b"{}"})
-    get()
-    assert fetched(published) <= {"config.json", "model.safetensors.index.json", "extra.json"}
-    refs = Path(constants.HF_HUB_CACHE) / "models--owner--small-llava" / "refs" / "main"
-    assert refs.read_text() == published.repositories[NAME].refs["main"]
-
-
 def test_a_dry_run_writes_nothing(published):
     console = Console(record=True, width=200, force_terminal=False)
     assert model_get(ID, console, dry_run=True) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
 import socket
 from dataclasses import replace
 
@@ -89,19 +88,6 @@ def test_a_job_that_breaks_off_says_how(run_dir, store, client, monkeypatch, err
     run = run_of(client)
     assert run.info.status == status
     assert run.data.tags["ended"] == (str(error) or type(error).__name__)
-
-
-def test_the_command_that_uploads_later_can_be_pasted_into_a_shell(tmp_path, caplog):
-    run_dir = new_run(tmp_path / "it's a run")
-    (tmp_path / "a file").touch()
-    uri = f"sqlite:///{tmp_path}/a file/mlflow.db"
-    with LiveRun(run_dir, RECIPE, uri, "evaluate", every_s=60) as live:
-        live.started(plan(), finished=0)
-        finish(run_dir)
-        with caplog.at_level(logging.WARNING):
-            assert live.finish(run_dir) is None
-    command = caplog.records[-1].getMessage().split("`")[1]
-    assert shlex.split(command) == ["tango", "log-run", str(run_dir), "--tracking-uri", uri]
 
 
 def test_a_hanging_server_costs_one_line_and_is_made_up_for(

@@ -1,6 +1,5 @@
 """What rows of one release mean: ids, options, groups and bounds, and what is odd about them."""
 
-import shutil
 from collections import Counter
 
 import pytest
@@ -14,12 +13,10 @@ from releases import (
     asked,
     is_captioning,
     load,
-    mlvu_lmms_eval,
     mlvu_release,
     mvbench_cut,
     mvbench_main,
     mvbench_vlmevalkit,
-    tempcompass_release,
     touch,
     videomme_v2_release,
     videomme_vlmevalkit,
@@ -135,13 +132,6 @@ def test_mlvu_oddities_of_the_release_are_kept(tmp_path, caplog):
     assert records["topic_reasoning-1"].index == 8
 
 
-def test_mlvu_in_one_folder_groups_by_file_across_tasks(tmp_path):
-    touch(tmp_path, "movie_1.mp4")
-    items = {item.video_id: item for item in load("mlvu", mlvu_lmms_eval(tmp_path)).items()}
-    tasks = [question.groups["task"] for question in items["movie_1"].questions]
-    assert tasks == ["plotQA", "plotQA", "topic_reasoning"]
-
-
 @pytest.mark.parametrize(("name", "write"), [p for p in EVERY if p.values[0] == "tempcompass"])
 def test_tempcompass_forms_options_and_numbers(name, write, tmp_path):
     benchmark = load(name, write(tmp_path))
@@ -154,12 +144,6 @@ def test_tempcompass_forms_options_and_numbers(name, write, tmp_path):
     # Rows are numbered as each harness counts them.
     assert [record.index for record in benchmark.records()] == list(range(9))
     assert [record.number for record in benchmark.records()] == [0, 1, 2, 0, 1, 0, 0, 1, 2]
-
-
-def test_a_form_of_tempcompass_whose_file_is_absent_is_not_asked(tmp_path):
-    tempcompass_release(tmp_path)
-    shutil.rmtree(tmp_path / "captioning")
-    assert len(asked(load("tempcompass", tmp_path))) == 8
 
 
 @pytest.mark.parametrize(("name", "write"), [p for p in EVERY if p.values[0] == "videomme_v2"])
@@ -176,12 +160,6 @@ def test_videomme_v2_level_and_heads_are_those_of_the_last_question(name, write,
             "second_head": "Order",
             "third_head": "Order of things",
         }
-
-
-def test_videomme_v2_takes_heads_of_the_last_question_also_where_others_have_some(tmp_path):
-    rows = [{**row, "level": row["level"] or 9} for row in VIDEOMME_V2_ROWS]
-    (item, *_) = load("videomme_v2", videomme_v2_release(tmp_path, rows)).items()
-    assert {float(question.groups["level"]) for question in item.questions} == {3}
 
 
 def test_videomme_v2_options_may_hold_lines_that_begin_like_options(tmp_path):

@@ -155,16 +155,6 @@ class TestVideoMMEV2:
         assert prompt.before == ""
         assert prompt.after.startswith(before + asked + after)
 
-    @pytest.mark.parametrize(
-        "text", [None, "", "\n", '{"text": "a"}\n{"text', '["a"]', '{"word": "a"}']
-    )
-    def test_without_words_lmms_eval_says_nothing_and_vlmevalkit_lists_none(self, text):
-        plain = V2["lmms_eval"].render(QUESTION)
-        watched = Watched(4, 5.0)
-        assert V2["lmms_eval"].prompt(QUESTION, Subtitles(text), watched) == plain
-        listed = V2["vlmevalkit"].prompt(QUESTION, Subtitles(text), watched).after
-        assert "listed below:\n\nQuestion: " in listed
-
 
 ABOUT = "starting_timestamp_for_subtitles"
 ASKED = Question("q", LONG["question"], tuple(LONG["candidates"]), 0)
@@ -249,25 +239,6 @@ class TestBenchmarks:
         assert benchmark.protocol.name == "vlmevalkit+subtitles"
         dated = load("videomme", root, subtitles=True, protocol="lmms_eval@0.7.3")
         assert dated.protocol.name == "lmms_eval@0.7.3+subtitles"
-
-    @pytest.mark.parametrize(
-        ("name", "write", "file"),
-        [
-            *(
-                ("videomme", videomme_release, f"{folder}/-b_B-b_B-b1.srt")
-                for folder in ("subtitle", "subtitles", "videomme/subtitle")
-            ),
-            *(
-                ("videomme_v2", videomme_v2_release, f"{folder}/001.jsonl")
-                for folder in ("subtitle", "subtitle/subtitle", "videomme_v2/subtitle")
-            ),
-        ],
-    )
-    def test_they_are_found_where_the_harnesses_put_them(self, name, write, file, tmp_path):
-        touch(write(tmp_path), file)
-        (tmp_path / file).write_text("words")
-        found = [item.subtitles for item in load(name, tmp_path, subtitles=True).items()]
-        assert Subtitles("words") in found
 
     def test_a_release_without_any_is_refused_with_the_command_that_fetches_them(self, tmp_path):
         root = videomme_release(tmp_path)

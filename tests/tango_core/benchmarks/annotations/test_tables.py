@@ -1,45 +1,22 @@
 """Annotation files of every kind, and what is said about those that cannot be read."""
 
-import json
 import sys
 
 import pytest
 from fresh_python import printed_by
-from releases import write_parquet, write_tsv
+from releases import write_parquet
 
-from tango_core.benchmarks.tables import (
-    list_of,
-    number_of,
-    read_rows,
-    text_of,
-)
+from tango_core.benchmarks import tables
 
 ROW = {"question": 'What\tis "it"?\nSay.', "candidates": ["It's a", 'b "c"', "d\te"], "start": 1.5}
-
-
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".tsv", ".parquet"])
-def test_every_kind_of_table_holds_the_same_row(suffix, tmp_path):
-    path = tmp_path / f"table{suffix}"
-    if suffix == ".json":
-        path.write_text(json.dumps([ROW]))
-    elif suffix == ".jsonl":
-        path.write_text("\ufeff" + json.dumps(ROW) + "\n\n", encoding="utf-8")
-    elif suffix == ".tsv":
-        write_tsv(path, [ROW])
-    else:
-        write_parquet(path, [ROW])
-    (row,) = read_rows(path)
-    assert text_of(row, "question") == ROW["question"]
-    assert list_of(row, "candidates") == tuple(ROW["candidates"])
-    assert number_of(row, "start") == 1.5
 
 
 @pytest.mark.parametrize(
     ("read", "values", "message"),
     [
-        (text_of, (None, "", float("nan")), "no field"),
-        (number_of, ("nan", "inf", "x", None, True, ""), "field must be a number, got"),
-        (list_of, ("__import__('os')", "[1, [2]]", "7", "[", [None], []), "field"),
+        (tables.text_of, (None, "", float("nan")), "no field"),
+        (tables.number_of, ("nan", "inf", "x", None, True, ""), "field must be a number, got"),
+        (tables.list_of, ("__import__('os')", "[1, [2]]", "7", "[", [None], []), "field"),
     ],
 )
 def test_fields_of_another_kind_are_refused(read, values, message):
@@ -64,14 +41,14 @@ def test_fields_of_another_kind_are_refused(read, values, message):
 def test_files_that_are_no_tables(name, content, message, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
-        read_rows(tmp_path / name)
+        tables.read_rows(tmp_path / name)
 
 
 def test_parquet_without_pandas_says_what_to_install(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "a.parquet", [ROW])
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ModuleNotFoundError, match=r"needs pandas and pyarrow; pip install"):
-        read_rows(path)
+        tables.read_rows(path)
 
 
 def test_benchmarks_are_opened_without_pandas_pyarrow_or_torch():

@@ -122,17 +122,3 @@ def test_a_root_that_is_a_file_is_refused_in_one_line(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"benchmark\.root: cannot write to .*taken") as error:
         list(benchmark.items(1))
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split": "tests"}, "unknown benchmark.split 'tests'; did you mean 'test'"),
-        ({"protocol": "vlmeval"}, "did you mean 'vlmevalkit'"),
-        ({"seed": -1}, "benchmark.seed must be 0 or more, got -1"),
-        ({"root": "s3://bucket/shapes"}, "must be a local directory"),
-    ],
-)
-def test_wrong_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        build_benchmark("shapes", **options)
