@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,9 +26,6 @@ from tango_core.models.language.packed_pass import Segment, SequenceState, run_s
 from tango_core.models.language.prompt import LaidOutPrompt, LaidOutRequest, Span, TextTokens
 from tango_core.models.memory_faults import free_memory, is_out_of_memory
 from tango_core.types import Answer
-
-if TYPE_CHECKING:
-    from tango_core.models.language.engine import NativeEngine
 
 # Questions that continue one prefix in the same batch. Each has a copy of the prefix's state: keys
 # and values of 6,273 tokens of a 7B model are 0.36 GB.
@@ -187,7 +184,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
     """Answers requests together, within a budget of tokens.
 
     Args:
-        engine: Engine whose layers are used.
+        engine: `NativeEngine` whose layers are used.
         batch_tokens: Maximum number of tokens of a batch, replies included; a larger part of a
             request is answered alone.
         guard: Called with every error first; raises if no other request can be answered after it.
@@ -195,7 +192,7 @@ class BatchSession(AnswerSession[LaidOutRequest]):
 
     def __init__(
         self,
-        engine: NativeEngine,
+        engine: Any,
         batch_tokens: int,
         guard: Callable[[Exception], None] = lambda error: None,
     ) -> None:
