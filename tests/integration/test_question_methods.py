@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -16,13 +15,10 @@ from summaries import summarize
 from jobs.config.errors import RecipeError
 from jobs.report.tables.cells import cells_csv, cells_table
 from jobs.results.facts import JobFacts
-from jobs.viewer.command import opened
-from jobs.viewer.panels import ClipPanels
 from pipeline.cache.folders import find_caches
 from pipeline.clips import questions_of
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
-from pipeline.stages.answer_rows import kept_digest
 from tango_core.models import load_encoder, load_question_embedder
 from tango_core.video.decode import decode_frames
 
@@ -133,25 +129,6 @@ def test_the_control_reads_what_another_clip_is_asked(shapes, tmp_path):
             assert torch.equal(found.tokens, expected.tokens)
     with pytest.raises(RecipeError, match="question=other_clip: no other clip"):
         plan_of(job(shapes, executor="local", limit=1, methods=methods), tmp_path / "cache")
-
-
-@pytest.mark.parametrize("stored", ["all", "none"])
-def test_the_viewer_draws_the_tokens_of_each_question(shapes, tmp_path, stored):
-    recipe = {"executor": "local", "limit": 1, "cache": {"features": stored}}
-    _, run_dir = run(job(shapes, **recipe, methods=[METHODS[0], METHODS[2]]), tmp_path)
-    answered = answers_of(run_dir).query("cell == 'cdpruner r=0.1'").set_index("question_id")
-    with opened([run_dir]) as pages:
-        ids = [one["id"] for one in pages.clip(0)["questions"]]
-        found = pages.tokens(0, 1)
-        assert pages.tokens(0, 0).of == {}
-    plans = [found.sets[found.of[one]].plan for one in ids]
-    digests = answered.loc[ids, "kept_digest"].tolist()
-    assert [kept_digest(SimpleNamespace(video=one)) for one in plans] == digests
-    assert len(set(digests)) > 1
-    with ClipPanels(run_dir) as panels:
-        clip = ("shapes", answered["video_id"].iloc[0])
-        figures = [panels.figure(clip, ["cdpruner r=0.1"], question=at) for at in (0, 1)]
-    assert figures[0].split("</figcaption>")[1] != figures[1].split("</figcaption>")[1]
 
 
 @pytest.mark.slow
