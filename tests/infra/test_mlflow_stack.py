@@ -142,28 +142,6 @@ def test_a_run_is_logged_and_read_back_over_rest(stack, logged):
 
 
 @pytest.mark.system
-def test_runs_and_users_are_in_postgresql(stack, logged):
-    import psycopg2
-
-    with psycopg2.connect(
-        host=str(stack.folder / "socket"),
-        user="mlflow",
-        dbname="mlflow",
-        password=stack.secrets["POSTGRES_PASSWORD"],
-    ) as connection:
-        cursor = connection.cursor()
-        cursor.execute("select count(*) from runs")
-        assert cursor.fetchone()[0] == 3
-        cursor.execute("select username, is_admin from users")
-        assert cursor.fetchall() == [("admin", True)]
-    connection.close()
-    with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
-        psycopg2.connect(
-            host=str(stack.folder / "socket"), user="mlflow", dbname="mlflow", password="wrong"
-        )
-
-
-@pytest.mark.system
 def test_no_secret_is_in_an_argument_or_in_a_file_that_others_can_read(stack):
     secrets = [value for name, value in stack.secrets.items() if name != "S3_ACCESS_KEY"]
     arguments = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
