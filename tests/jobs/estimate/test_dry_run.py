@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+import releases
 from jobs_for_tests import job, run
 from numbered_videos import write_clip
-from releases import (
-    load,
-    videomme_release,
-)
 from summaries import read_answers
 
 from jobs.config.recipe import parse_job
@@ -165,7 +162,7 @@ TAG = '<font color="white" size=".72c">{}</font>'
 
 def promised(name, root, tmp_path, **options):
     """Tokens of the mean prompt and number of answers that a job with one method would give."""
-    for item in load(name, root).items():
+    for item in releases.load(name, root).items():
         (root / item.path).parent.mkdir(parents=True, exist_ok=True)
         if not (root / item.path).exists():
             write_clip(root / item.path, 12)
@@ -181,7 +178,7 @@ def promised(name, root, tmp_path, **options):
 
 
 def test_subtitles_are_counted(tmp_path):
-    root = videomme_release(tmp_path / "root")
+    root = releases.videomme_release(tmp_path / "root")
     (root / "subtitle").mkdir()
     words = TAG.format("one two three four five six seven eight nine ten")
     cue = f"1\n00:00:00,000 --> 00:00:09,000\n{words}\n\n"
