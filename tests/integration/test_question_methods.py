@@ -12,13 +12,13 @@ import torch
 from jobs_for_tests import answers_of, job, plan_of, run, what_was_said
 from summaries import summarize
 
-from jobs.config.errors import RecipeError
 from jobs.report.tables.cells import cells_csv, cells_table
 from jobs.results.facts import JobFacts
 from pipeline.cache.folders import find_caches
 from pipeline.clips import questions_of
 from pipeline.question_groups import groups_of
 from pipeline.rows import clips_in
+from tango_core.errors import InputError
 from tango_core.models import load_encoder, load_question_embedder
 from tango_core.video.decode import decode_frames
 
@@ -127,7 +127,7 @@ def test_the_control_reads_what_another_clip_is_asked(shapes, tmp_path):
             found = plan.caches[plan.methods[1].cache].read(group.key).video
             expected = own.compress(replace(features, question=embed(text)))
             assert torch.equal(found.tokens, expected.tokens)
-    with pytest.raises(RecipeError, match="question=other_clip: no other clip"):
+    with pytest.raises(InputError, match="question=other_clip: no other clip"):
         plan_of(job(shapes, executor="local", limit=1, methods=methods), tmp_path / "cache")
 
 
