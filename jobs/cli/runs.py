@@ -33,11 +33,13 @@ def ls(
     Args:
         roots: Directories or URLs of runs.
     """
-    from jobs.runs.show import runs_in, runs_json, runs_table
+    from json import dumps
+
+    from jobs.runs.show import runs_in, runs_table
 
     found = runs_in(roots)
     if json:
-        print(runs_json(found))
+        print(dumps(found, indent=2))
     else:
         print(runs_table(found, width()) if found else f"no runs in {', '.join(roots)}")
 
