@@ -20,7 +20,7 @@ from jobs.results.answer_columns import AnswerColumns
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
-from jobs.run.build import benchmark_of
+from jobs.run.build import open_benchmark
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
@@ -254,7 +254,7 @@ def _opened(section: sections.BenchmarkSection, harness: Harness) -> AnnotatedBe
     facts = "vlmevalkit_table" if harness == "vlmevalkit" else "lmms_eval_samples"
     if getattr(benchmark_class(section.name), facts, None) is None:
         return None
-    benchmark = benchmark_of(section)
+    benchmark, _ = open_benchmark(section, sections.DecodeSection().video_cache)
     assert isinstance(benchmark, AnnotatedBenchmark)
     return benchmark
 

@@ -11,7 +11,7 @@ from numbered_videos import write_clip
 from summaries import read_answers
 
 from jobs.config.recipe import parse_job
-from jobs.run.dry_run import DryRun, estimate_job
+from jobs.run.dry_run import estimate_job
 from jobs.run.locations import Locations
 
 METHODS = [
@@ -40,7 +40,7 @@ def recipe(shapes):
 
 def estimate(one, output, *, kind="sweep", cache=None, **how):
     """The JSON of a dry run."""
-    found = estimate_job(one, kind, Locations(output, cache), DryRun(**how))
+    found = estimate_job(one, kind, Locations(output, cache), **how)
     return json.loads(json.dumps(found))
 
 
@@ -173,7 +173,7 @@ def promised(name, root, tmp_path, **options):
         "executor": "local",
     }
     job = parse_job(recipe, "test")
-    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"), DryRun())
+    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"))
     return found["methods"][0]["prompt"], found["counts"]["answers"]
 
 
