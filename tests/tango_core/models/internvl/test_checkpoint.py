@@ -78,7 +78,5 @@ class TestRefusals:
 
 
 def test_frames_and_labels_of_lmms_eval():
-    assert harness_settings(NAME, "lmms_eval") == {
-        "sampling": "middles",
-        "frame_label": "lmms_eval",
-    }
+    expected = {"sampling": "middles", "frame_label": "lmms_eval"}
+    assert harness_settings(NAME, "lmms_eval") == expected
