@@ -183,32 +183,29 @@ def questions_of(clip: Clip) -> tuple[Question, ...]:
 
 
 def _packed(question: Question) -> dict[str, Any]:
-    return {
+    packed: dict[str, Any] = {
         "id": question.id,
         "text": question.text,
         "choices": list(question.choices),
         "answer": question.answer,
         "groups": dict(question.groups),
-        **(
-            {"accepted": list(question.accepted), "match": question.match}
-            if question.accepted
-            else {}
-        ),
-        **({"span": list(question.span)} if question.span is not None else {}),
-        **({"other": _packed(question.other)} if question.other is not None else {}),
     }
+    if question.accepted:
+        packed |= {"accepted": list(question.accepted), "match": question.match}
+    if question.span is not None:
+        packed["span"] = list(question.span)
+    if question.other is not None:
+        packed["other"] = _packed(question.other)
+    return packed
 
 
 def _unpacked(packed: Mapping[str, Any]) -> Question:
-    return Question(
-        **{
-            **packed,
-            "choices": tuple(packed["choices"]),
-            "accepted": tuple(packed.get("accepted", ())),
-            "span": tuple(packed["span"]) if "span" in packed else None,
-            "other": _unpacked(packed["other"]) if "other" in packed else None,
-        }
-    )
+    fields = dict(packed)
+    for name in fields.keys() & {"choices", "accepted", "span"}:
+        fields[name] = tuple(fields[name])
+    if "other" in fields:
+        fields["other"] = _unpacked(fields["other"])
+    return Question(**fields)
 
 
 def subtitles_of(clip: Clip) -> Subtitles | None:

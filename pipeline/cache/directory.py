@@ -195,10 +195,6 @@ class TokenCache(CacheDirectory):
         """Keys of the clips whose token sets are stored here."""
         return {key for key, part in map(split, self.entries()) if part == TOKENS}
 
-    def holds_file(self, key: str) -> bool:
-        """Whether the token set of a clip has a file of its own here."""
-        return self.storage.exists(file_of(key))
-
     def write(self, clip: ClipIdentity, entry: Entry) -> None:
         """Write the tokens of one clip, replacing an entry with the same key."""
         self.put(clip.key, to_table(clip, entry, self._clock.now(), self.hash))

@@ -5,6 +5,7 @@ Every worker imports this module, so it must not import torch.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from pipeline.metrics import (
     JobBoard,
     Metric,
     StageBoard,
+    StageCount,
 )
 from pipeline.resources.node_usage import UsageReader
 from pipeline.resources.pools import ActorPool
@@ -37,6 +39,8 @@ from pipeline.runtime.clock import Ticker
 
 if TYPE_CHECKING:
     from pipeline.plan import Plan
+
+logger = logging.getLogger(__name__)
 
 _COPY_EVERY_S = 1.0
 # The last reports are sent before the results, but may arrive later.
@@ -61,7 +65,7 @@ def usage_reader() -> UsageReader:
     return UsageReader([str(gpu) for gpu in ray.get_gpu_ids()])
 
 
-class WorkerReport:
+class WorkerReport(StageBoard):
     """Report of a stage in a worker: to Prometheus at once, to the driver every second.
 
     Args:
@@ -70,39 +74,39 @@ class WorkerReport:
     """
 
     def __init__(self, board: Any, usage: UsageReader) -> None:
+        super().__init__()
         self._board, self._usage = board, usage
-        self._pending = StageBoard()
         self._sent = 0.0
 
     def started(self, stage: str) -> None:
-        """See `pipeline.metrics.StageReport`."""
+        """See `StageBoard`."""
         instrument(STARTED).inc(1, {"stage": stage})
-        self._pending.started(stage)
-        self._send_now_and_then()
+        super().started(stage)
 
     def finished(self, stage: str, seconds: float, status: str) -> None:
-        """See `pipeline.metrics.StageReport`."""
+        """See `StageBoard`."""
         instrument(FINISHED).inc(1, {"stage": stage, "status": status})
         instrument(SECONDS).observe(seconds, {"stage": stage})
         if seconds > 0:  # Ray refuses a counter's step of 0
             instrument(BUSY).inc(seconds, {"stage": stage})
-        self._pending.finished(stage, seconds, status)
-        self._send_now_and_then()
+        super().finished(stage, seconds, status)
+
+    def add(self, counts: Mapping[str, StageCount]) -> None:
+        """Add counts, and send them every second."""
+        super().add(counts)
+        if time.monotonic() - self._sent > _REPORT_EVERY_S:
+            self.flush()
 
     def flush(self) -> None:
         """Send the pending counts without waiting for the reply."""
         self._sent = time.monotonic()
-        if (counts := self._pending.take()) and self._board is not None:
+        if (counts := self.show({})) and self._board is not None:
             self._board.add.remote(counts)
 
     def usage(self) -> None:
         """Send the resource usage of this node if it is due, without waiting for the reply."""
         if self._board is not None and (readings := self._usage.due()):
             self._board.add_readings.remote(readings)
-
-    def _send_now_and_then(self) -> None:
-        if time.monotonic() - self._sent > _REPORT_EVERY_S:
-            self.flush()
 
 
 class DriverReport:
@@ -142,10 +146,9 @@ def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None
 def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
     """Number of clips that each stage can process at once on the connected cluster."""
     wanted = {name: getattr(pools, name) for name in stages}
-    actors = {name: pool for name, pool in wanted.items() if isinstance(pool, ActorPool)}
-    free = ray.cluster_resources().get("CPU", 1.0) - sum(
-        pool.most * pool.num_cpus for pool in actors.values()
-    )
+    free = ray.cluster_resources().get("CPU", 1.0)
+    for pool in wanted.values():
+        free -= pool.most * pool.num_cpus if isinstance(pool, ActorPool) else 0
     return {
         name: float(pool.most) if isinstance(pool, ActorPool) else max(1.0, free // pool.num_cpus)
         for name, pool in wanted.items()
@@ -160,7 +163,12 @@ def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None
     """
 
     def copy() -> None:
-        _copy(actor, board)
+        try:
+            replies = [actor.counts.remote(), actor.readings.remote()]
+            counts, board.readings = ray.get(replies, timeout=5)
+            board.show(counts)
+        except RayError as error:  # the last counts stay
+            logger.debug("no reports: %s", error)
         report.sizes()
 
     copies = Ticker(copy, _COPY_EVERY_S, "tango-board")
@@ -168,19 +176,9 @@ def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None
     try:
         yield
         for _ in range(_LAST_LOOKS):
-            _copy(actor, board)
+            copy()
             if all(one.count.finished >= one.expected for one in board.states().values()):
                 break
             time.sleep(_LAST_LOOK_EVERY_S)
     finally:
         copies.stop()
-
-
-def _copy(actor: Any, board: JobBoard) -> None:
-    """Copy the counts once; if the cluster does not respond, the last ones stay."""
-    try:
-        counts, readings = ray.get([actor.counts.remote(), actor.readings.remote()], timeout=5)
-    except RayError:
-        return
-    board.show(counts)
-    board.readings = readings

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from pipeline.cache.fingerprint import digest
 from pipeline.clips import DAMAGED, DECODE_VIDEO, Clip, one_line
@@ -74,53 +73,44 @@ def decode_video(
     if clip.status != "ok":
         return clip
     path, start = clip.path, time.perf_counter()
-    out = replace(clip, **_NO_FRAMES)
-    is_local, is_fetched = not is_url(path), False
+    out = replace(clip.without_frames(), warnings=[], damage=[])
+    is_fetched = False
     try:
         with _local(clip, videos) as local:
             is_fetched = True
-            try:
-                # CUDA reserves far more addresses than it uses memory.
-                on_gpu = spec.decoder == "torchcodec_cuda"
-                frames: VideoFrames = _child(None if on_gpu else memory_gib).call(
-                    decode_frames,
-                    local,
-                    spec,
-                    clip.bounds,
-                    None if videos is None else os.path.expanduser(videos.root),
-                    timeout_s=timeout_s,
-                    about=path,
-                    what="decoder",
-                )
-            except Exception as error:
-                if path != local:  # name the URL in the message instead of the local copy
-                    error.args = tuple(
-                        one.replace(local, path) if isinstance(one, str) else one
-                        for one in error.args
-                    )
-                raise
-        out = replace(out, **_columns_of(frames))
-        if frames.damage and keep_damaged:
-            # A key that is unique to this clip of this benchmark.
-            parts = (clip.clip_key, "damaged", *clip.name)
-            notes = [f"damaged, but answered: {d}" for d in frames.damage]
-            out = replace(
-                out, clip_key=digest("|".join(parts), 20), warnings=[*frames.warnings, *notes]
-            )
-        elif frames.damage:
+            frames = _decoded(clip, local, spec, timeout_s, memory_gib, videos)
+        out = replace(
+            out,
+            decoder=frames.decoder,
+            warnings=list(frames.warnings),
+            damage=list(frames.damage),
+        )
+        reasons = "; ".join(frames.damage)
+        if reasons and not keep_damaged:
             out = replace(
                 out,
-                **_NO_FRAMES | {"warnings": out.warnings, "damage": out.damage},
-                decoder=out.decoder,
                 status=DAMAGED,
                 error=f"decode: {path}: the file is damaged where the clip is "
-                f"({'; '.join(frames.damage)}); replace it, or set decode.damaged: keep",
+                f"({reasons}); replace it, or set decode.damaged: keep",
             )
+        else:
+            out = replace(
+                out,
+                pixels=frames.pixels.tobytes(),
+                pixels_shape=list(frames.pixels.shape),
+                frame_times=frames.timestamps.tolist(),
+                **source_columns(frames.source),
+            )
+        if reasons and keep_damaged:
+            # A key that is unique to this clip of this benchmark.
+            key = digest("|".join((clip.clip_key, "damaged", *clip.name)), 20)
+            notes = [f"damaged, but answered: {one}" for one in frames.damage]
+            out = replace(out, clip_key=key, warnings=[*frames.warnings, *notes])
     except (DecoderUnavailableError, ChildStartError):
         raise
     except Exception as error:
         reason, fault = f"decode: {_one_line(error, path)}", None
-        if is_local:
+        if not is_url(path):
             reason += _since_planned(error, clip)
             fault = _store_fault(path, memory_gib)
         elif not is_fetched:
@@ -131,28 +121,26 @@ def decode_video(
     return replace(out, decode_video_ms=(time.perf_counter() - start) * 1000)
 
 
-_NO_FRAMES: dict[str, Any] = {
-    "pixels": None,
-    "pixels_shape": [0, 0, 0, 3],
-    "frame_times": [],
-    "duration_s": None,
-    "frame_height": None,
-    "warnings": [],
-    "damage": [],
-}
-
-
-def _columns_of(frames: VideoFrames) -> dict[str, Any]:
-    """Columns of a clip for its frames."""
-    return {
-        "pixels": frames.pixels.tobytes(),
-        "pixels_shape": list(frames.pixels.shape),
-        "frame_times": frames.timestamps.tolist(),
-        **source_columns(frames.source),
-        "decoder": frames.decoder,
-        "warnings": list(frames.warnings),
-        "damage": list(frames.damage),
-    }
+def _decoded(
+    clip: Clip,
+    local: str,
+    spec: FrameSpec,
+    timeout_s: float,
+    memory_gib: float,
+    videos: VideoCache | None,
+) -> VideoFrames:
+    """Decode a local file in the child; messages name the URL instead of the local copy."""
+    # CUDA reserves far more addresses than it uses memory.
+    child = _child(None if spec.decoder == "torchcodec_cuda" else memory_gib)
+    indices = None if videos is None else os.path.expanduser(videos.root)
+    arguments = (decode_frames, local, spec, clip.bounds, indices)
+    try:
+        return child.call(*arguments, timeout_s=timeout_s, about=clip.path, what="decoder")
+    except Exception as error:
+        error.args = tuple(
+            one.replace(local, clip.path) if isinstance(one, str) else one for one in error.args
+        )
+        raise
 
 
 def _store_fault(path: str, memory_gib: float) -> str | None:

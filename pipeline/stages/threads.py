@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 JobT = TypeVar("JobT")
@@ -28,12 +29,7 @@ def done_ahead(
     """
     if most == 0:
         for job in jobs:
-            done: Future[DoneT] = Future()
-            try:
-                done.set_result(work(job))
-            except Exception as error:
-                done.set_exception(error)
-            yield job, done
+            yield job, _now(partial(work, job))
         return
     ahead: deque[tuple[JobT, Future[DoneT]]] = deque()
     thread = ThreadPoolExecutor(1, "tango-ahead")
@@ -59,17 +55,15 @@ class Writers:
         self._threads = ThreadPoolExecutor(most, "tango-writer") if most else None
 
     def begin(self, work: Callable[[], None]) -> Future[None]:
-        """Submit a write.
+        """Submit a write; its data must not change until it has finished."""
+        return _now(work) if self._threads is None else self._threads.submit(work)
 
-        Args:
-            work: Function that writes a file; its data must not change until it has finished.
 
-        Raises:
-            Exception: Errors of `work`, if it is called in this thread.
-        """
-        if self._threads is not None:
-            return self._threads.submit(work)
-        work()
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
+def _now(work: Callable[[], DoneT]) -> Future[DoneT]:
+    """Call a function in this thread; its result or error is in the future."""
+    done: Future[DoneT] = Future()
+    try:
+        done.set_result(work())
+    except Exception as error:
+        done.set_exception(error)
+    return done

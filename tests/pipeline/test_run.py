@@ -15,10 +15,6 @@ from pipeline.clips import Clip, Pools
 from pipeline.errors import WorkerError
 from pipeline.executors import ray_data
 from pipeline.metrics import (
-    FINISHED,
-    METRICS,
-    SECONDS,
-    SLOTS,
     JobBoard,
     Metered,
     StageCount,
@@ -33,12 +29,6 @@ from tango_core import tiny
 @pytest.fixture
 def plan(tmp_path):
     return plan_of(job(tmp_path / "shapes", limit=1), tmp_path / "cache", answer=False)
-
-
-def test_a_plan_without_clips_touches_nothing(plan, tmp_path):
-    empty = replace(plan, clips=plan.clips.slice(0, 0))
-    assert list(run(empty, Settings("ray", "127.0.0.1:1"))) == []
-    assert not (tmp_path / "cache").exists()
 
 
 def test_on_ray_a_user_is_told_of_gpus_that_no_pool_reserves(plan, monkeypatch, caplog):
@@ -147,13 +137,6 @@ def test_clips_that_are_worked_on_together_are_counted_one_by_one():
     assert [said for _, said in report.said] == ["started"] * 3 + ["ok"]
     assert len(list(done)) == 2
     assert [said for _, said in report.said] == ["started"] * 3 + ["ok"] * 3
-
-
-def test_prometheus_names_are_those_that_ray_exports():
-    assert FINISHED.exported == ("ray_tango_stage_clips_finished_total",)
-    assert SLOTS.exported == ("ray_tango_stage_slots",)
-    assert SECONDS.exported[0] == "ray_tango_stage_seconds_bucket"
-    assert len({name for metric in METRICS for name in metric.exported}) == len(METRICS) + 2
 
 
 def test_a_board_knows_what_waits_for_each_stage():

@@ -142,13 +142,6 @@ def test_a_file_that_was_cut_short_is_damage_or_a_miss(tmp_path, length):
     assert KEY not in cache.parts().get("tokens", ())
 
 
-def test_an_entry_of_another_cache_is_refused(tmp_path):
-    cache, other = filled(tmp_path), filled(tmp_path, (), "int8")
-    other.storage.write(file_of(KEY), path_of(cache).read_bytes())
-    with pytest.raises(CacheError, match=f"belongs to the cache with the hash {cache.hash}"):
-        other.row(KEY)
-
-
 def test_shards_hold_features_and_give_them_back(tmp_path):
     cache = filled(tmp_path, range(5))
     (folder,) = find_caches(tmp_path)
@@ -201,29 +194,6 @@ def test_eight_bits_are_close_and_read_back_as_they_were_rounded(tmp_path):
     assert ((rounded - flat).abs() <= steps / 2 * 1.001).all()
     assert torch.equal(read.saliency, given.saliency)
     assert path_of(cache).stat().st_size < path_of(filled(tmp_path)).stat().st_size
-
-
-def test_a_token_of_zeros_stays_one():
-    levels, scales = quantise(torch.zeros(2, 8))
-    assert torch.equal(restore(levels, scales, "bfloat16"), torch.zeros(2, 8, dtype=torch.bfloat16))
-
-
-@pytest.mark.parametrize("in_shard", [False, True])
-@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
-def test_a_damaged_footer_is_damage_and_no_error_of_the_disk(tmp_path, in_shard, byte):
-    cache = filled(tmp_path, (0, 1))
-    if in_shard:
-        (folder,) = find_caches(str(tmp_path))
-        assert not [problem for _, problem in compact_cache(folder) if problem]
-    cache.shards.refresh()
-    cache.shards._footers.clear()
-    pattern = "shard-*" if in_shard else KEY
-    for path in Path(cache.storage.root).glob(f"{pattern}.parquet"):
-        data = path.read_bytes()
-        length = int.from_bytes(data[-8:-4], "little")
-        path.write_bytes(data[: -8 - length] + byte * length + data[-8:])
-    with pytest.raises(CacheError, match="is damaged"):
-        cache.read(KEY, ALL, frozenset())
 
 
 @pytest.mark.parametrize("in_shard", [False, True])

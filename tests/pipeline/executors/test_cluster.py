@@ -142,11 +142,3 @@ def test_a_job_that_gets_results_from_what_is_left_goes_on(cluster):
         watch.progressed()
     with pytest.raises(ClusterError):
         pass_time(clock, watch, 100)
-
-
-def test_the_cluster_is_not_asked_all_the_time(cluster):
-    clock, _, looks, watch = cluster
-    for _ in range(1000):
-        clock.sleep(0.02)
-        watch()
-    assert len(looks) == 20 / LOOK_EVERY_S - 1 or len(looks) == 20 / LOOK_EVERY_S

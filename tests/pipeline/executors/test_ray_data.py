@@ -61,20 +61,6 @@ def test_pools_are_those_of_the_settings(plans, local_ray):
     }
 
 
-def test_a_pool_may_grow_between_two_bounds(plans, local_ray):
-    pools = Pools(compress=ActorPool((1, 2), num_cpus=0.25), answer=ActorPool(2))
-    operator, found = built(plans["cold"], pools)._logical_plan.dag, {}
-    while operator.input_dependencies:
-        compute = operator.compute
-        found[operator.name] = (
-            getattr(compute, "min_size", None),
-            getattr(compute, "max_size", None),
-        )
-        (operator,) = operator.input_dependencies
-    assert found["MapBatches(CompressVideo)"] == (1, 2)
-    assert found["MapBatches(AnswerQuestions)"] == (2, 2)
-
-
 def batch_sizes(dataset):
     """Rows that the workers of every stage get at once."""
     operator, found = dataset._logical_plan.dag, {}

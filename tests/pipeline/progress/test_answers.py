@@ -21,23 +21,6 @@ def clips(folder):
     return read_answers(folder)["video_id"].to_pylist()
 
 
-def test_nothing_is_visible_before_a_flush_and_everything_after(folder):
-    writer = AnswerWriter(folder, FakeClock())
-    writer.add([answer("v1")])
-    assert clips(folder) == []
-    writer.flush()
-    assert clips(folder) == ["v1"]
-    assert read_answers(folder)["correct"].to_pylist() == [None], "absent columns are null"
-
-
-def test_a_second_writer_goes_on_counting(folder):
-    for video in ("v1", "v2"):
-        writer = AnswerWriter(folder)
-        writer.add([answer(video)])
-        writer.flush()
-    assert clips(folder) == ["v1", "v2"]
-
-
 def test_resuming_keeps_finished_clips_and_drops_the_others_with_the_first_new_answer(folder):
     writer = AnswerWriter(folder)
     writer.add([answer("done", cell=cell) for cell in ("full", "tango")])
@@ -71,19 +54,6 @@ def test_of_a_part_with_many_clips_only_the_failed_one_is_dropped(folder, failed
     second.add([answer(names[failed])])
     second.flush()
     assert sorted(clips(folder)) == sorted(names)
-
-
-def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
-    writer = AnswerWriter(folder)
-    writer.add([answer("v1", text="old")])
-    writer.flush()
-    writer.add([answer("v1", text="new")])  # the kept rows were written, the old not yet deleted
-    writer.flush()
-    resumed = AnswerWriter(folder)
-    resumed.keep(resumed.finished(["full"]))
-    resumed.add([answer("v2")])
-    resumed.flush()
-    assert sorted(read_answers(folder)["text"].to_pylist()) == ["A", "new"]
 
 
 def test_answers_are_written_every_ten_seconds_of_the_clock(folder):

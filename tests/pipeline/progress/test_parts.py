@@ -59,12 +59,6 @@ def test_a_clip_of_several_parts_comes_once_and_the_later_row_counts(folder):
     assert read(folder, only_split=True) == [[("v1", "only here"), ("v1", "new")]]
 
 
-def test_parts_are_ordered_by_their_number(folder):
-    put(folder, [answer("v1", text="old")], first=99_999)
-    put(folder, [answer("v1", text="new")], first=100_000)
-    assert read(folder) == [[("v1", "new")]]
-
-
 def test_a_damaged_part_does_not_hold_a_clip_back(folder, caplog):
     put(folder, [answer("v1", "q1"), answer("v2")], [answer("v1", "q2")])
     last = sorted(folder.glob("*.parquet"))[-1]

@@ -55,12 +55,6 @@ def test_on_ray_every_stage_loads_its_half_where_its_pool_is():
     assert {model.identity()["dtype"] for model in found.values()} == {"bfloat16"}
 
 
-def test_a_loop_takes_the_device_of_the_plan():
-    model = describe_model("tiny", device="auto")
-    for stage in ("compress", "answer"):
-        assert placed(model, Settings("local", pools=ON_GPUS), stage) == model
-
-
 @pytest.mark.parametrize("executor", ["ray", "local"])
 def test_several_gpus_of_the_answer_pool_share_the_layers(executor):
     pools = Pools(compress=ActorPool(num_gpus=2), answer=ActorPool(num_gpus=2))
@@ -97,15 +91,6 @@ def test_gpus_that_nobody_reserves_are_named_with_the_setting():
     assert len(list(doubts("auto", Pools(), [GPU_NODE], STAGES[:2]))) == 1, "of its own stages"
 
 
-def test_copies_on_an_unreserved_gpu_are_named():
-    pools = Pools(compress=ActorPool(num_actors=(1, 4)), answer=ActorPool(num_gpus=1))
-    (line,) = doubts("cuda", pools, [GPU_NODE], STAGES)
-    assert line == (
-        "pools.compress.num_gpus is 0 and model.device is cuda: 4 copies of the vision encoder "
-        "will be on GPUs that Ray believes free; set pools.compress.num_gpus"
-    )
-
-
 @pytest.fixture
 def limits(monkeypatch):
     """Limits that were set on two GPUs of 20 GiB."""
@@ -125,14 +110,6 @@ def test_an_actor_keeps_to_the_share_that_it_reserves(limits, num_gpus, share):
     with room_for("compress", ActorPool(num_gpus=num_gpus), describe_model("tiny", device="cuda")):
         pass
     assert limits == ([] if share is None else [(pytest.approx(share), None)])
-
-
-def test_on_a_cpu_nothing_is_limited(limits):
-    with room_for("answer", ActorPool(num_gpus=0.5), describe_model("tiny", device="cpu")):
-        pass
-    with room_for("a stage of one's own", ActorPool(num_gpus=0.5), None):
-        pass
-    assert limits == []
 
 
 def test_weights_that_do_not_fit_are_one_line_with_the_setting(limits):

@@ -90,12 +90,6 @@ def test_readings_of_this_node():
     assert all(0 < one.percent <= 100 for one in found.values())
 
 
-def test_a_process_reads_every_few_seconds():
-    reader = UsageReader()
-    assert reader.due()
-    assert reader.due() == []
-
-
 def test_the_last_reading_counts_until_it_is_old(monkeypatch):
     board = UsageBoard()
     old, new = (Reading("far", "0", "gpu", percent) for percent in (10.0, 20.0))

@@ -8,7 +8,6 @@ import pytest
 import torch
 from jobs_for_tests import job, plan_of
 
-from pipeline.cache.derived import on_device
 from pipeline.cache.names import SIGNALS
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.question_groups import groups_of
@@ -19,7 +18,6 @@ from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest
 from pipeline.stages.answer_rows import facts_of
 from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.threads import Writers
-from tango_core.models import load_encoder
 from tango_core.models.llava.encoder import Encoder as LlavaEncoder
 
 UNIFORM = {"name": "uniform", "retention": 0.25}
@@ -81,10 +79,13 @@ def started(stage, plan, writers=2):
 def token_sets(plan, row):
     """Cache -> tokens, as the answer stage reads them."""
     asked = AnswerQuestions(plan.model, plan.methods, plan.caches, {}, plan.features)
-    requests = [(one, groups_of(row, one.method.compressor)[0]) for one in plan.methods]
-    clip = ClipState(row, (), None, {}, requests, [])
-    for index, (one, _) in enumerate(requests):
-        asked._read(MethodRequest(clip, index, facts_of(row, one, None)), one)
+    clip = ClipState(row, None)
+    for one in plan.methods:
+        facts = facts_of(row, one, None)
+        group = groups_of(row, one.method.compressor)[0]
+        clip.requests.append(MethodRequest(clip, one, group, [], facts, facts))
+    for request in clip.requests:
+        asked._read(request)
     return {cache: entry.video.tokens for (cache, _), entry in clip.entries.items()}
 
 
@@ -141,16 +142,6 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
     assert all(torch.equal(getattr(stored, name), getattr(expected, name)) for name in SIGNALS)
 
 
-def test_signals_alone_are_those_of_a_whole_pass(one_clip):
-    from pipeline.stages.compress import frames_of
-
-    encoder = load_encoder(one_clip.plan.model)
-    frames, needs = frames_of(one_clip.decoded), one_clip.plan.model.provides
-    whole, alone = encoder.encode(frames, needs), encoder.encode_signals(frames, needs)
-    for name in needs:
-        assert torch.equal(getattr(whole, name), getattr(alone, name))
-
-
 def test_a_job_that_fills_the_store_takes_clips_that_miss_no_token_set(shapes, tmp_path):
     without = plan_of(job(shapes, limit=1, methods=[UNIFORM]), tmp_path)
     compressed(without)
@@ -180,25 +171,6 @@ def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_f
     (whole,) = token_sets(exact, compressed(exact)).values()
     assert torch.equal(one, other)
     assert not torch.equal(one, whole)
-
-
-def test_features_that_do_not_fit_at_first_are_put_on_the_device_again(
-    shapes, tmp_path, monkeypatch
-):
-    compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
-    tries = []
-
-    def once_too_large(*arguments):
-        tries.append(arguments)
-        if len(tries) == 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return on_device(*arguments)
-
-    monkeypatch.setattr("pipeline.stages.answer.on_device", once_too_large)
-    plan = planned(shapes, tmp_path, TOPK, features="all")
-    (row,) = clips_in(plan.clips)
-    assert len(token_sets(plan, row)) == 1
-    assert len(tries) == 2
 
 
 @pytest.mark.parametrize("failures", [1, 2])

@@ -101,20 +101,6 @@ def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, cli
     assert [row.video_id for row in stage.stream(coming())] == ["a", "b", "c"]
 
 
-def test_a_token_set_that_cannot_be_written_is_an_error_of_its_method(one_clip, stage, clips):
-    first, second = one_clip.plan.caches
-
-    def broken(self, *_):
-        raise ValueError("no such\nthing")
-
-    cache = one_clip.plan.caches[second]
-    cache.write = MethodType(broken, cache)
-    for row in stage.stream(clips):
-        assert row.status == "ok"
-        assert json.loads(row.compress_errors) == {second: "ValueError: no such thing"}
-        assert set(json.loads(row.compress_ms)) == {first}, "the other is not counted as made"
-
-
 def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
     def unreachable(self, *_):
         raise UnavailableError("the store does not answer")
@@ -141,10 +127,6 @@ def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, cli
     assert next(rows).video_id == "a"
     with pytest.raises(DeviceError, match="the GPU is lost"):
         next(rows)
-
-
-def test_on_a_cpu_and_a_disk_no_other_thread_writes(one_clip):
-    assert one_clip.start(COMPRESS_VIDEO).writers.most == 0
 
 
 def wait_until(condition):
@@ -185,19 +167,6 @@ def test_so_many_are_done_ahead_and_not_more():
         next(coming)
         wait_until(lambda: len(done) == 5)
         assert taken == [0, 1, 2, 3, 4]
-
-
-def test_a_job_that_leaves_less_room_is_ahead_of_fewer():
-    taken, ahead = [], []
-
-    def jobs():
-        for number in range(8):
-            taken.append(number)
-            yield number
-
-    for job, _ in done_ahead(jobs(), lambda job: job, 4, lambda job: 1 if job > 3 else 4):
-        ahead.append(len(taken) - 1 - job)
-    assert ahead == [4, 3, 2, 1, 1, 1, 1, 0]
 
 
 @pytest.mark.parametrize("how", ["closed", "jobs fail", "never begun"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from pipeline.cache.fingerprint import SourceMissingError
@@ -53,13 +51,6 @@ def test_a_second_job_reads_no_table_again_until_it_changes(server, release, tmp
     assert "Why?" in (changed.root / "questions.csv").read_text()
 
 
-def test_a_table_stands_for_its_folder(release, tmp_path):
-    mirror = mirrored(release / "questions.csv", tmp_path)
-    assert mirror.root.name == "questions.csv"
-    items = list(build_benchmark("custom", root=str(mirror.root)).items())
-    assert mirror.url_of(items[0].path) == f"{release}/one.mp4"
-
-
 def test_markers_of_folders_and_objects_named_like_folders_are_left_out(bucket, release, tmp_path):
     """What a console's "Create folder" writes, and `sub` beside `sub/two.mp4`."""
     store = ObjectStore("s3")
@@ -86,11 +77,6 @@ def test_markers_change_nothing_in_caches_and_runs(bucket):
         assert [path.name for path in copy.rglob("*.yaml")] == ["job.yaml"]
 
 
-def test_nothing_at_a_url_is_one_line(release, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"benchmark\.root s3://.*/never: no files found"):
-        mirrored(release.parent / "never", tmp_path)
-
-
 def test_frames_and_single_urls_are_identified_by_listings(server, bucket, release, tmp_path):
     store = ObjectStore("s3")
     for number in range(12):
@@ -105,11 +91,3 @@ def test_frames_and_single_urls_are_identified_by_listings(server, bucket, relea
     assert server.counts() == {"HEAD": 8, "LIST": 1}
     with pytest.raises(SourceMissingError):
         sources(f"{release}/gone.mp4", False)
-
-
-def test_bytes_identify_a_video_where_they_are_asked_for(release, tmp_path):
-    sources = Sources((), VideoCache(str(tmp_path / "cache"), 1))
-    local = tmp_path / "copy.mp4"
-    local.write_bytes(b"one.mp4" * 100)
-    assert sources(f"{release}/one.mp4", True) == sources(str(local), True)
-    assert Path(tmp_path / "cache").exists()

@@ -85,17 +85,6 @@ def test_a_connection_cut_in_mid_put_leaves_the_old_object_or_the_new_one(store,
     assert store.read(f"{bucket}/a") == data
 
 
-def test_a_block_that_fails_while_it_writes_sends_nothing(store, bucket, server):
-    def write_half():
-        with store.writing(f"{bucket}/a") as file:
-            file.write(b"half")
-            raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        write_half()
-    assert server.counts()["PUT"] == 0
-
-
 def test_a_cut_answer_is_read_again(store, bucket, server, tmp_path):
     data = bytes(range(256)) * 4000
     store.write(f"{bucket}/a", data)

@@ -69,15 +69,6 @@ def test_a_replaced_video_is_not_decoded_under_the_key_of_the_old_one(put, tmp_p
     assert decode(again, videos=there).status == "ok"
 
 
-def test_one_that_is_replaced_while_it_is_planned_has_one_version(put, tmp_path):
-    videos, url = VideoCache(str(tmp_path), 1), put("closed_gop.mp4")
-    sources = Sources((), videos)
-    sources(url, False)
-    put("vp9.webm")
-    with pytest.raises(ChangedError, match=SAID):
-        sources(url, True)
-
-
 @pytest.mark.parametrize("name", ["closed_gop.mp4", "mirrored.mp4"])
 def test_bytes_alone_name_a_version_as_well(name, put, tmp_path):
     videos, url = VideoCache(str(tmp_path), 1), put(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 from pathlib import Path
 
 import pytest
@@ -36,15 +35,6 @@ def files(root: Path) -> list[Path]:
 def fetch(cache: VideoCache, url: str, fingerprint: str) -> bytes:
     with cache.fetched(url, fingerprint) as path:
         return Path(path).read_bytes()
-
-
-def test_a_video_is_fetched_once_and_keeps_its_suffix(server, put, tmp_path):
-    cache, (url, version) = VideoCache(str(tmp_path), 1), put("a.mp4")
-    server.requests.clear()
-    with cache.fetched(url, version) as path:
-        assert path.endswith(".mp4")
-    assert fetch(cache, url, version) == b"v" * 1000
-    assert server.counts()["GET"] == 1
 
 
 def test_a_replaced_video_is_another_one(put, tmp_path):
@@ -144,17 +134,6 @@ def test_several_processes_share_one_small_directory(put, tmp_path):
         worker.join(60)
     assert found == [None, None, None]
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 2.5 * MIB
-
-
-def test_threads_that_want_one_video_fetch_it_once(server, put, tmp_path):
-    cache, video = VideoCache(str(tmp_path), 1), put("a.mp4")
-    server.requests.clear()
-    threads = [threading.Thread(target=fetch, args=(cache, *video)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert server.counts()["GET"] == 1
 
 
 def test_a_directory_of_frames_is_one_video(bucket, tmp_path):
