@@ -10,12 +10,11 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.clips import Clip, stages_of
-from pipeline.resources.node_usage import Reading
 from pipeline.rows import Result
 
 if TYPE_CHECKING:
@@ -214,12 +213,10 @@ class JobBoard(StageBoard):
     Attributes:
         expected: Stage -> total number of clips; empty before the job starts.
         slots: Stage -> number of clips that it can process at once.
-        readings: Latest resource usage of the cluster's nodes.
     """
 
     expected: dict[str, int] = field(default_factory=dict)
     slots: dict[str, float] = field(default_factory=dict)
-    readings: Sequence[Reading] = ()
 
     def __post_init__(self) -> None:
         """Initialize the counters."""

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from pipeline.clips import Clip
 from pipeline.errors import DeviceError
 from pipeline.metrics import Record, StageBoard, Stream
-from pipeline.resources.node_usage import UsageBoard
 
 MAX_ATTEMPTS = 3
 
@@ -44,7 +43,7 @@ class AttemptLedger:
         return self._reasons.get(key)
 
 
-class JobLedger(AttemptLedger, StageBoard, UsageBoard):
+class JobLedger(AttemptLedger, StageBoard):
     """What the workers of a job report to their driver, in one actor, which starts in a second.
 
     Its process imports this module, so it imports little: neither torch nor Ray Data.
@@ -53,7 +52,6 @@ class JobLedger(AttemptLedger, StageBoard, UsageBoard):
     def __init__(self) -> None:
         AttemptLedger.__init__(self)
         StageBoard.__init__(self)
-        UsageBoard.__init__(self)
 
 
 class BoundedAttempts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.clips import Pools
@@ -57,13 +57,9 @@ def choose(
         return Choice(wanted, "as the recipe says")
     if address is not None:
         return Choice("ray", f"--address {address}")
-    several = [
-        field.name
-        for field in fields(pools or Pools())
-        if getattr(getattr(pools or Pools(), field.name), "most", 1) > 1
-    ]
-    if several:
-        return Choice("ray", f"pools.{several[0]} has several actors")
+    for name, pool in vars(pools or Pools()).items():
+        if getattr(pool, "most", 1) > 1:
+            return Choice("ray", f"pools.{name} has several actors")
     if num_clips is None:
         return None
     if num_clips <= LOOP_UP_TO:

@@ -32,7 +32,6 @@ from pipeline.metrics import (
     StageBoard,
     StageCount,
 )
-from pipeline.resources.node_usage import UsageReader
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import Result
 from pipeline.runtime.clock import Ticker
@@ -59,23 +58,16 @@ def instrument(metric: Metric) -> Any:
     return kind(metric.name, metric.description, metric.tags)
 
 
-@cache
-def usage_reader() -> UsageReader:
-    """The reader of this process; there is only one, because CPU usage is read as a difference."""
-    return UsageReader([str(gpu) for gpu in ray.get_gpu_ids()])
-
-
 class WorkerReport(StageBoard):
     """Report of a stage in a worker: to Prometheus at once, to the driver every second.
 
     Args:
-        board: Actor with the methods of `StageBoard` and `UsageBoard`; `None` for Prometheus only.
-        usage: Reads the resource usage of this node.
+        board: Actor with the methods of `StageBoard`; `None` for Prometheus only.
     """
 
-    def __init__(self, board: Any, usage: UsageReader) -> None:
+    def __init__(self, board: Any) -> None:
         super().__init__()
-        self._board, self._usage = board, usage
+        self._board = board
         self._sent = 0.0
 
     def started(self, stage: str) -> None:
@@ -102,11 +94,6 @@ class WorkerReport(StageBoard):
         self._sent = time.monotonic()
         if (counts := self.show({})) and self._board is not None:
             self._board.add.remote(counts)
-
-    def usage(self) -> None:
-        """Send the resource usage of this node if it is due, without waiting for the reply."""
-        if self._board is not None and (readings := self._usage.due()):
-            self._board.add_readings.remote(readings)
 
 
 class DriverReport:
@@ -164,9 +151,7 @@ def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None
 
     def copy() -> None:
         try:
-            replies = [actor.counts.remote(), actor.readings.remote()]
-            counts, board.readings = ray.get(replies, timeout=5)
-            board.show(counts)
+            board.show(ray.get(actor.counts.remote(), timeout=5))
         except RayError as error:  # the last counts stay
             logger.debug("no reports: %s", error)
         report.sizes()

@@ -16,14 +16,12 @@ import ray
 from pipeline.clips import Stage
 from pipeline.errors import DeviceError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
-from pipeline.executors.ray_reports import WorkerReport, usage_reader
+from pipeline.executors.ray_reports import WorkerReport
 from pipeline.metrics import Metered, stream_of
 from pipeline.resources.devices import room_for
-from pipeline.resources.node_usage import EVERY_S as USAGE_EVERY_S
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import clips_in, output_of, to_table
 from pipeline.runtime import stopping
-from pipeline.runtime.clock import Ticker
 
 LOST_GPU = 70
 """Exit code of a worker that can no longer use its GPU."""
@@ -39,11 +37,10 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
     function, output = stage.load(), output_of(stage)
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
-        report = WorkerReport(ledger, usage_reader())
+        report = WorkerReport(ledger)
         run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
         done = to_table(run(clips_in(block)), output)
         report.flush()
-        report.usage()
         return done
 
     on_block.__name__ = function.__name__  # shown in Ray's dashboard
@@ -70,9 +67,7 @@ class StageActor:
             run = stream_of(stage.load()(**arguments))
         attempts = cast("AttemptLedger", _RemoteLedger(ledger))
         bounded = BoundedAttempts(run, stage.failure, attempts, _where())
-        self._report = WorkerReport(ledger, usage_reader())
-        # In a thread, because one clip may take minutes.
-        Ticker(self._report.usage, USAGE_EVERY_S, "tango-usage").start()
+        self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
         self._schema = output_of(stage)
 

@@ -65,8 +65,7 @@ class Child:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
-        self._owner = 0
-        atexit.register(self._kill_own)
+        atexit.register(self._kill)
 
     @property
     def pid(self) -> int | None:
@@ -131,9 +130,7 @@ class Child:
             self._kill()
 
     def _ensure_running(self) -> None:
-        """Start a child unless this process, not the one it was forked from, has a running one."""
-        if self._owner != os.getpid():
-            self._process, self._connection = None, None
+        """Start a child unless one is running."""
         if self._process is not None and self._process.poll() is not None:
             self._kill()
         if self._process is None:
@@ -163,7 +160,7 @@ class Child:
             except OSError as error:
                 ours.close()
                 raise ChildStartError(f"cannot start {' '.join(program)}: {error}") from error
-            self._process, self._connection, self._owner = process, ours, os.getpid()
+            self._process, self._connection = process, ours
             try:
                 self._reply(STARTUP_LIMIT_S)
                 return
@@ -209,11 +206,6 @@ class Child:
         except ValueError:
             name = f"signal {-code}"
         return CrashError(f"{about}: the {what} crashed with {name}")
-
-    def _kill_own(self) -> None:
-        """At exit: end the child unless it belongs to the process we were forked from."""
-        if self._owner == os.getpid():
-            self._kill()
 
     def _kill(self) -> None:
         """Kill the child and reap it."""

@@ -29,15 +29,11 @@ from tango_core.errors import MissingFileError
 _HOME_FILE = ".home"
 
 
-def _everything(name: str) -> bool:
-    return True
-
-
 @contextmanager
 def local_copy(
     where: Place,
-    wanted: Callable[[str], bool] = _everything,
-    sent: Callable[[str], bool] = _everything,
+    wanted: Callable[[str], bool] = lambda name: True,
+    sent: Callable[[str], bool] = lambda name: True,
 ) -> Iterator[Path]:
     """Context manager with a local copy of a directory, which has the same name.
 
@@ -120,14 +116,12 @@ class Mirror:
 
     def url_of(self, path: str) -> str:
         """The URL for a local path in the mirror; other paths are returned unchanged."""
-        inside = self._inside(path)
-        return path if inside is None else str(self.url / inside)
+        inside = path.removeprefix(f"{self.folder}/")
+        return path if inside == path else str(self.url / inside)
 
     def fingerprint(self, url: str) -> str | None:
         """Fingerprint of a video or frame directory from the listing; `None` if not listed."""
-        if not url.startswith(f"{self.url}/"):
-            return None
-        inside = url[len(str(self.url)) + 1 :]
+        inside = url.removeprefix(f"{self.url}/")
         if inside in self.objects:
             return fingerprint_of(Url(url), [self.objects[inside]])
         start, end = (bisect_left(self._names, f"{inside}{mark}") for mark in ("/", "0"))
@@ -138,11 +132,6 @@ class Mirror:
     def _names(self) -> list[str]:
         """Sorted paths; those below a directory `d` lie between `d/` and `d0` (`0` follows `/`)."""
         return sorted(self.objects)
-
-    def _inside(self, path: str) -> str | None:
-        """Path relative to `folder`; `None` if it is outside."""
-        start = f"{self.folder}/"
-        return path[len(start) :] if path.startswith(start) else None
 
 
 def mirrored(url: Url, root: Path) -> Mirror:
@@ -170,7 +159,9 @@ def mirrored(url: Url, root: Path) -> Mirror:
     folder = version / (folder_url.name or "root")
     if not version.is_dir():
         _fill(store, version, folder.name, objects)
-        _forget_old(home, version)
+        for other in home.iterdir():  # running jobs may still read newer ones
+            if other != version and time.time() - other.stat().st_mtime > _STALE_S:
+                shutil.rmtree(other, ignore_errors=True)
     return Mirror(folder / url.name if table else folder, folder, folder_url, objects)
 
 
@@ -200,17 +191,9 @@ def _fill(store: ObjectStore, version: Path, name: str, objects: dict[str, Store
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _forget_old(home: Path, version: Path) -> None:
-    """Remove versions older than a week; running jobs may still read newer ones."""
-    for other in home.iterdir():
-        if other != version and time.time() - other.stat().st_mtime > _STALE_S:
-            shutil.rmtree(other, ignore_errors=True)
-
-
 def _is_safe(inside: str) -> bool:
     """Whether an object name is a valid relative path on a disk; stores allow any name."""
-    parts = inside.split("/")
-    return bool(inside) and not any(part in ("", ".", "..") for part in parts)
+    return not {"", ".", ".."} & set(inside.split("/"))
 
 
 def _digest(text: str) -> str:

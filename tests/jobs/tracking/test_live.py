@@ -18,11 +18,9 @@ from uuid import uuid4
 import pytest
 from live_jobs import RECIPE, finish, new_run, plan, result, until
 
-from jobs.tracking.live import _END_WITHIN_S, MAX_NODES, LiveRun, RunningNumbers
+from jobs.tracking.live import _END_WITHIN_S, LiveRun, RunningNumbers
 from jobs.tracking.upload import log_run
 from pipeline.metrics import JobBoard, StageCount
-from pipeline.resources.node_usage import Reading
-from pipeline.runtime import process
 from pipeline.storage.leases import LeaseError
 from tango_core.metrics import clustered_accuracy
 
@@ -361,38 +359,3 @@ def test_stages_have_queues_and_busy_shares():
 def test_many_workers_share_the_work():
     numbers = RunningNumbers(board_of(slots=4.0, decode=(6, 6, 0, 8.0)))
     assert numbers.metrics(4.0)["busy_share/decode"] == 0.5
-
-
-def node_metrics(numbers):
-    return {name: one for name, one in numbers.metrics(1.0).items() if name.startswith("system/")}
-
-
-def test_nodes_have_system_metrics_with_means_over_their_gpus():
-    board = JobBoard()
-    board.readings = [
-        Reading("far", "0", "gpu", 90.0),
-        Reading("far", "1", "gpu", 60.0),
-        Reading("near", "0", "gpu", 30.0),
-        Reading("near", "", "cpu", 5.0),
-    ]
-    assert node_metrics(RunningNumbers(board)) == {
-        "system/far/gpu_percent": 75,
-        "system/near/gpu_percent": 30,
-        "system/near/cpu_percent": 5,
-    }
-
-
-def test_names_of_nodes_do_not_grow_with_a_cluster():
-    board, seen = JobBoard(), set()
-    numbers = RunningNumbers(board)
-    for hour in range(10):
-        hosts = [f"node-{hour}-{number}" for number in range(5)]
-        board.readings = [Reading(host, "", "memory", 50.0) for host in hosts]
-        seen |= node_metrics(numbers).keys()
-    assert len(seen) == MAX_NODES
-
-
-def test_the_drivers_own_node_alone_is_left_to_the_system_metrics():
-    board = JobBoard()
-    board.readings = [Reading(process.host(), "", "cpu", 50.0)]
-    assert node_metrics(RunningNumbers(board)) == {}
