@@ -1,6 +1,6 @@
 """Clips, and the stages that they pass through.
 
-To add a stage, add its columns to `Clip`, its pool to `Pools` and its declaration to `STAGES`; its
+To add a stage, add its fields to `Clip`, its pool to `Pools` and its declaration to `STAGES`; its
 code is a module of `pipeline/stages`. This module imports neither pyarrow, torch nor Ray, so that
 commands that only need a recipe or a status start fast.
 """
@@ -244,8 +244,6 @@ class Stage:
         arguments: Computes the keyword arguments of `code`, besides the clip, from the plan and the
             settings.
         failure: Status of clips that failed in this stage.
-        adds: Fields of `Clip` that it fills.
-        drops: Fields of `Clip` that it empties.
         on_hits: Whether fully cached clips go through the stage as well. It returns results instead
             of clips; jobs that only fill caches skip it.
         profile_code: Replaces `code` in a job that measures latencies; `None` for `code`.
@@ -255,8 +253,6 @@ class Stage:
     code: str
     arguments: Callable[[Plan, Settings], dict[str, Any]]
     failure: str
-    adds: tuple[str, ...] = ()
-    drops: tuple[str, ...] = ()
     on_hits: bool = False
     profile_code: str | None = None
 
@@ -297,7 +293,6 @@ DECODE_VIDEO = Stage(
         "videos": settings.videos,
     },
     failure="decode_failed",
-    adds=("decode_video_ms", "decoder", "warnings", "damage", *FRAMES),
 )
 COMPRESS_VIDEO = Stage(
     name="compress",
@@ -310,8 +305,6 @@ COMPRESS_VIDEO = Stage(
         "num_threads": settings.pools.compress.num_threads,
     },
     failure="encode_failed",
-    adds=("encode_ms", "encode_tflops", "compress_ms", "compress_errors", "profile"),
-    drops=FRAMES,
     profile_code="pipeline.stages.profile:ProfileCompression",
 )
 ANSWER_QUESTIONS = Stage(

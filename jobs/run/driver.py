@@ -283,7 +283,7 @@ class Observer(Protocol):
         ...
 
     def result(self, row: Result) -> None:
-        """Called for every finished clip (`rows.RESULT`)."""
+        """Called for every finished clip (`rows.Result`)."""
         ...
 
     def stopped(self) -> None:

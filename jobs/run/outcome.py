@@ -66,7 +66,7 @@ class JobResult:
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
-        """Count a finished clip (`rows.RESULT`)."""
+        """Count a finished clip (`rows.Result`)."""
         self.failures += _failures(result)
         self.num_clips += 1
         self.num_failed_clips += result.has_failed

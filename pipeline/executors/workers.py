@@ -20,7 +20,7 @@ from pipeline.executors.ray_reports import WorkerReport
 from pipeline.metrics import Metered, stream_of
 from pipeline.resources.devices import room_for
 from pipeline.resources.pools import ActorPool
-from pipeline.rows import clips_in, output_of, to_table
+from pipeline.rows import packed, unpacked
 from pipeline.runtime import stopping
 
 LOST_GPU = 70
@@ -34,12 +34,12 @@ def task(stage: Stage, ledger: Any = None) -> Callable[..., pa.Table]:
         stage: The stage.
         ledger: Handle of the actor that counts clips; `None` for no reports.
     """
-    function, output = stage.load(), output_of(stage)
+    function = stage.load()
 
     def on_block(block: pa.Table, **arguments: Any) -> pa.Table:
         report = WorkerReport(ledger)
         run = Metered(stream_of(partial(function, **arguments)), stage.name, report)
-        done = to_table(run(clips_in(block)), output)
+        done = packed(run(unpacked(block)))
         report.flush()
         return done
 
@@ -69,7 +69,6 @@ class StageActor:
         bounded = BoundedAttempts(run, stage.failure, attempts, _where())
         self._report = WorkerReport(ledger)
         self._run = Metered(bounded, stage.name, self._report)
-        self._schema = output_of(stage)
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Run the stage on the clips of a block.
@@ -78,7 +77,7 @@ class StageActor:
         and the ledger limits how often. An exception would end the whole job instead.
         """
         try:
-            done = to_table(self._run(clips_in(block)), self._schema)
+            done = packed(self._run(unpacked(block)))
         except DeviceError:
             stopping.leave(LOST_GPU)  # a normal exit would wait for the GPU
         self._report.flush()

@@ -20,7 +20,7 @@ from pipeline.errors import WorkerError
 from pipeline.executors.attempts import AttemptLedger, BoundedAttempts
 from pipeline.metrics import Stream, stream_of
 from pipeline.plan import Plan
-from pipeline.rows import Result, clips_in, filled, output_of, results_in, to_table
+from pipeline.rows import Result, clips_in, filled, packed, unpacked
 from pipeline.settings import Settings
 from tests.chaos.simulator.world import Killed, Process
 
@@ -135,8 +135,7 @@ class Cluster:
                 return
             worker.row = queue.pop(self._draw.randrange(len(queue)))
             process.step(f"{stage.name} takes {worker.row.video_id}")
-            table = to_table(run([worker.row]), output_of(stage))
-            done: Clip | Result = next((results_in if stage.on_hits else clips_in)(table))
+            done: Clip | Result = next(unpacked(packed(run([worker.row]))))
             process.step(f"{stage.name} gives {worker.row.video_id}")
             worker.row = None
             if self._closed or self.driver.ended:
