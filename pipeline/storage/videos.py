@@ -14,7 +14,7 @@ import posixpath
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +23,8 @@ from pipeline.storage.urls import Url, place
 from tango_core.errors import MissingFileError
 from tango_core.local_files import has_identity
 
-# Locks are chosen by digest; two videos may share a lock and then wait for each other.
-_NUM_LOCKS = 4096
+# Locks are named by digests; two videos may share a lock and then wait for each other.
+_LOCK_DIGITS = 3
 # Suffixes of an incomplete download, and of a sparse file that reserves its size.
 _HALF, _ROOM = ".half", ".room"
 _WAITS_S = 600.0
@@ -51,10 +51,6 @@ class VideoCache:
     def _root(self) -> Path:
         return Path(os.path.expanduser(self.root))
 
-    @property
-    def _max_bytes(self) -> int:
-        return int(self.max_gib * _GIB)
-
     @contextmanager
     def fetched(self, url: str, fingerprint: str) -> Iterator[str]:
         """Context manager with the path of a local copy of a video or directory of frames.
@@ -72,10 +68,7 @@ class VideoCache:
         where = place(url)
         assert isinstance(where, Url)
         store = ObjectStore(where.scheme)
-        objects: list[Stored] | None = None
-        if not fingerprint:
-            objects = _objects(store, where)
-            fingerprint = fingerprint_of(where, objects)
+        fingerprint = fingerprint or fingerprint_of(where, _objects(store, where))
         name = hashlib.sha256(f"{where}|{fingerprint}".encode()).hexdigest()[:32]
         path = Path(self._root, name[:2], name + posixpath.splitext(where.name)[1].lower())
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,14 +80,12 @@ class VideoCache:
                     return
             with self._locked(name, fcntl.LOCK_EX):
                 if not path.exists():
-                    objects = objects or _objects(store, where)
-                    self._fetch(store, where, objects, fingerprint, path)
+                    self._fetch(store, where, fingerprint, path)
 
-    def _fetch(
-        self, store: ObjectStore, where: Url, objects: list[Stored], fingerprint: str, path: Path
-    ) -> None:
+    def _fetch(self, store: ObjectStore, where: Url, fingerprint: str, path: Path) -> None:
         """Download a video under a temporary name, check it, and rename it."""
-        if _is_of_listing(fingerprint) and fingerprint_of(where, objects) != fingerprint:
+        objects, is_of_listing = _objects(store, where), fingerprint.startswith("store")
+        if is_of_listing and fingerprint_of(where, objects) != fingerprint:
             raise ChangedError(changed(where))
         half, room = path.with_name(path.name + _HALF), path.with_name(path.name + _ROOM)
         _remove(half)
@@ -109,7 +100,7 @@ class VideoCache:
                 store.download_all(pairs)
             if fingerprint_of(where, _objects(store, where)) != fingerprint_of(where, objects):
                 raise ChangedError(changed(where))
-            if not _is_of_listing(fingerprint) and not has_identity(half, fingerprint, True):
+            if not is_of_listing and not has_identity(half, fingerprint, True):
                 raise ChangedError(changed(where))
             os.utime(half)
             half.rename(path)
@@ -119,7 +110,7 @@ class VideoCache:
 
     def _reserve(self, where: Url, room: Path, size: int) -> None:
         """Free disk space for a video and reserve it."""
-        if size > self._max_bytes:
+        if size > self.max_gib * _GIB:
             raise OSError(
                 f"{where} has {size / _GIB:.2f} GiB, more than the maximum size of a node's video "
                 f"cache ({self.max_gib:g} GiB); raise --video-cache-gib (decode.video_cache_gib)"
@@ -142,12 +133,10 @@ class VideoCache:
         """Remove unused videos, the least recently used first, until `size` bytes are free."""
         entries = []
         for path in self._root.glob("??/*"):
-            try:
+            with suppress(FileNotFoundError):  # another process has put it in place
                 bytes_ = 0 if path.suffix == _HALF else _size(path)
                 entries.append((path.stat().st_mtime_ns, bytes_, path))
-            except FileNotFoundError:  # another process has put it in place
-                continue
-        surplus = sum(entry[1] for entry in entries) + size - self._max_bytes
+        surplus = sum(entry[1] for entry in entries) + size - self.max_gib * _GIB
         for _, freed, path in sorted(entries):
             if surplus <= 0:
                 break
@@ -161,10 +150,9 @@ class VideoCache:
     @contextmanager
     def _locked(self, name: str, how: int) -> Iterator[bool]:
         """Hold a lock during the block; yields `False` if it is taken and must not be awaited."""
-        number = int(name[:8], 16) % _NUM_LOCKS if name != "room" else None
         folder = self._root / "locks"
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / (name if number is None else f"{number:04d}")).open("ab") as file:
+        with (folder / name[:_LOCK_DIGITS]).open("ab") as file:
             try:
                 fcntl.flock(file, how)
             except BlockingIOError:
@@ -205,11 +193,6 @@ def _objects(store: ObjectStore, where: Url) -> list[Stored]:
 def _is_file(where: Url, objects: list[Stored]) -> bool:
     """Whether a URL is a single object."""
     return len(objects) == 1 and objects[0].path == where.path
-
-
-def _is_of_listing(fingerprint: str) -> bool:
-    """Whether a fingerprint was computed from a listing, not from the bytes."""
-    return fingerprint.startswith("store")
 
 
 def changed(where: Url | str) -> str:

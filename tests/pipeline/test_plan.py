@@ -101,12 +101,6 @@ def test_one_gpu_is_shared_by_both_models():
     assert alone.compress.num_gpus == 1
 
 
-def test_a_model_that_runs_on_cpus_takes_no_gpu():
-    pools = suggest_pools([{"CPU": 16.0, "GPU": 1.0}], work(gpus=False))
-    assert pools.compress.num_gpus == pools.answer.num_gpus == 0
-    assert pools.answer.least > 1
-
-
 def test_cpus_go_where_the_work_is():
     pools = suggest_pools([{"CPU": 16.0}], work(decode=1, compress=1, answer=6))
     assert (pools.compress.least, pools.answer.least) == (2, 12)

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -77,13 +76,6 @@ def test_parquet_holds_tokens_as_lists_that_any_reader_understands(written, tmp_
         assert frame.indices[video_id].tolist() == video.indices.tolist()
     query = f"select video_id, len(tokens), clip_end from '{folder}/*.parquet' order by video_id"
     assert duckdb.sql(query).fetchall() == [("first", 3, 2.5), ("last", 2, None), ("none", 0, None)]
-
-
-def test_nothing_is_written_over(written, tmp_path):
-    Path(tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").touch()
-    with pytest.raises(ValueError, match="out is not empty"):
-        export(tmp_path, "parquet")
 
 
 def test_an_export_that_ends_early_has_no_manifest(written, tmp_path):

@@ -6,8 +6,6 @@ import pickle
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -79,17 +77,6 @@ def test_large_signals_have_files_of_their_own_which_compaction_leaves(tmp_path)
     assert torch.equal(read.tower_tokens, given.tower_tokens)
     assert torch.equal(read.keys, given.keys)
     assert cache.read(KEY, cache.parts(), frozenset()).features.tower_tokens is None
-
-
-def test_pandas_reads_the_files_without_us(tmp_path):
-    cache, given = filled(tmp_path), features()
-    row = pd.read_parquet(path_of(cache)).iloc[0]
-    tokens = np.frombuffer(row["tokens"], row["stored_as"]).reshape(row["shape"])
-    np.testing.assert_array_equal(tokens, given.tokens.numpy())
-    row = pd.read_parquet(path_of(cache, ALL[1])).iloc[0]
-    keys = np.frombuffer(row["keys"], row["keys_dtype"]).reshape(row["keys_shape"])
-    np.testing.assert_array_equal(keys, given.keys.numpy())
-    assert row["video_id"] == "video-0"
 
 
 def spoil(path, value):

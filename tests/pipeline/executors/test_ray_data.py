@@ -84,19 +84,6 @@ def test_hits_are_answered_in_large_batches(plans, local_ray, clips, actors, exp
     assert batch_sizes(dataset) == {"AnswerQuestions": expected}
 
 
-def test_hits_beside_clips_that_are_encoded_are_few_blocks(plans, local_ray):
-    """Every block costs the driver time and memory before anything starts."""
-    import pyarrow as pa
-
-    hit = plans["warm"].clips.slice(0, 1)
-    hits = hit.take(pa.array([0] * 6400))
-    clips = pa.concat_tables([plans["cold"].clips.slice(1, 1), hits])
-    dataset = built(replace(plans["mixed"], clips=clips))
-    union = dataset._logical_plan.dag.input_dependencies[0]
-    blocks = [len(one.input_data) for one in union.input_dependencies if hasattr(one, "input_data")]
-    assert blocks == [100]
-
-
 def test_a_stage_on_blocks_gives_a_row_of_its_schema_for_each_row(plans, local_ray):
     from pipeline.executors.workers import task
 

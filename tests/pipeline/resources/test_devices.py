@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Pools
+from pipeline.clips import Pools
 from pipeline.resources.devices import device_of, doubts, placed, room_for
 from pipeline.resources.pools import ActorPool, PoolError
 from pipeline.settings import Settings
@@ -30,29 +28,6 @@ ON_GPUS = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=1))
 )
 def test_the_recipe_s_wish_counts_before_what_is_reserved(asked, num_gpus, device):
     assert device_of(asked, ActorPool(num_gpus=num_gpus)) == device
-
-
-def test_on_ray_every_stage_loads_its_half_where_its_pool_is():
-    plan = SimpleNamespace(
-        model=describe_model("tiny", device="cuda", dtype="bfloat16"),
-        compressors={},
-        methods=(),
-        caches={},
-        features=None,
-        protocols={},
-    )
-    pools = Pools(answer=ActorPool(num_gpus=1))
-    settings = Settings("ray", pools=pools)
-    found = {
-        stage.name: stage.arguments(plan, settings)["model"]
-        for stage in (COMPRESS_VIDEO, ANSWER_QUESTIONS)
-    }
-    assert {name: model.device for name, model in found.items()} == {
-        "compress": "cpu",
-        "answer": "cuda",
-    }
-    assert {model.dtype for model in found.values()} == {"bfloat16"}, "one dtype, one identity"
-    assert {model.identity()["dtype"] for model in found.values()} == {"bfloat16"}
 
 
 @pytest.mark.parametrize("executor", ["ray", "local"])

@@ -90,12 +90,6 @@ def test_an_exception_keeps_its_type_and_message_and_the_process(run):
     assert run(faults.pid) == before
 
 
-def test_an_exception_that_cannot_travel_becomes_its_text(run):
-    with pytest.raises(RuntimeError, match="TwoArgumentsError: very odd"):
-        run(faults.fail_oddly)
-    assert run(faults.echo, 1) == 1
-
-
 def test_a_child_started_by_a_thread_survives_that_thread():
     """The kernel's parent-death signal fires when the starting thread ends, not the process."""
     child = Child()

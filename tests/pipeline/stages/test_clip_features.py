@@ -11,12 +11,10 @@ from jobs_for_tests import job, plan_of
 from pipeline.cache.names import SIGNALS
 from pipeline.clips import COMPRESS_VIDEO, DECODE_VIDEO, Clip
 from pipeline.question_groups import groups_of
-from pipeline.resources.pools import PoolError
 from pipeline.rows import clips_in
 from pipeline.settings import Settings
 from pipeline.stages.answer import AnswerQuestions, ClipState, MethodRequest
 from pipeline.stages.answer_rows import facts_of
-from pipeline.stages.clip_features import FeatureSource
 from pipeline.stages.threads import Writers
 from tango_core.models.llava.encoder import Encoder as LlavaEncoder
 
@@ -171,25 +169,6 @@ def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_f
     (whole,) = token_sets(exact, compressed(exact)).values()
     assert torch.equal(one, other)
     assert not torch.equal(one, whole)
-
-
-@pytest.mark.parametrize("failures", [1, 2])
-def test_an_encoder_without_room_is_loaded_once_more(failures):
-    loads, encoder = [], object()
-
-    def load():
-        loads.append(0)
-        if len(loads) <= failures:
-            raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB")
-        return encoder
-
-    source = FeatureSource(load, None, torch.device("cpu"))
-    if failures == 2:
-        with pytest.raises(PoolError, match=r"^[^\n]*raise pools\.compress\.num_gpus[^\n]*$"):
-            source.encoder  # noqa: B018
-    else:
-        assert [source.encoder, source.encoder] == [encoder, encoder]
-    assert len(loads) == 2
 
 
 @pytest.mark.parametrize("writers", [0, 2])

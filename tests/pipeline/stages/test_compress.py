@@ -110,15 +110,6 @@ def test_a_worker_with_another_checkout_does_not_start(plan, monkeypatch):
     )
 
 
-def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path, monkeypatch):
-    edited(monkeypatch, "0123456789abcdef")
-    compressor = build_method("tango", retention=0.25).compressor
-    cache = open_cache(str(tmp_path), plan.model, compressor)
-    edited(monkeypatch, None)
-    with pytest.raises(WorkerError, match="is not the driver's"):
-        raise_if_other_code({cache.name: compressor}, {cache.name: cache})
-
-
 # A worker as it starts, with the released code and with an edited file on its machine.
 WORKER = """
 import pickle, sys

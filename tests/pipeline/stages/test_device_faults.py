@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import weakref
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 import pytest
 import torch
@@ -200,20 +199,6 @@ def with_errors(stage, error_of):
 
     loop.run = run
     return calls
-
-
-def test_answers_without_memory_are_tried_in_smaller_batches(answer):
-    stage, row = answer
-    first = stage(row).answers
-    longest = max(one.prompt_tokens for one in first)
-    calls = with_errors(stage, lambda rows, pruned: out_of_memory() if rows > longest else None)
-    again = stage(row).answers
-    compared = attrgetter("cell", "question_id", "text", "status")
-    assert list(map(compared, again)) == list(map(compared, first))
-    assert calls[0] > longest
-    assert calls[-1] <= longest
-    # After a lack of memory batches are smaller from the start.
-    assert sum(rows > longest for rows in calls) < len(first)
 
 
 def test_answers_that_never_fit_are_failed_rows_of_that_method_alone(answer):

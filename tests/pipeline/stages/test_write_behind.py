@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import replace
 from types import MethodType
 
 import pytest
 
 from pipeline.clips import COMPRESS_VIDEO
-from pipeline.errors import DeviceError
 from pipeline.stages.threads import Writers, done_ahead
 from pipeline.storage.objects import UnavailableError
 
@@ -89,18 +86,6 @@ def test_a_row_comes_when_its_token_sets_are_in_place(one_clip, stage, clips, is
         is_awaited.clear()
 
 
-def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, clips, is_awaited):
-    (cache, *_) = one_clip.plan.caches.values()
-    gated(cache, is_awaited)
-
-    def coming():
-        yield from clips[:2]
-        assert is_awaited.is_set(), "nobody has waited for the first clip"
-        yield clips[2]
-
-    assert [row.video_id for row in stage.stream(coming())] == ["a", "b", "c"]
-
-
 def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
     def unreachable(self, *_):
         raise UnavailableError("the store does not answer")
@@ -111,29 +96,6 @@ def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
     assert row.status == COMPRESS_VIDEO.failure
     assert "the store does not answer" in row.error
     assert row.store_fault
-
-
-def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, clips, monkeypatch):
-    encode, encoded = stage.source.encoded, []
-
-    def failing(*args):
-        encoded.append(args)
-        if len(encoded) == 2:
-            raise DeviceError("the GPU is lost")
-        return encode(*args)
-
-    monkeypatch.setattr(stage.source, "encoded", failing)
-    rows = stage.stream(clips)
-    assert next(rows).video_id == "a"
-    with pytest.raises(DeviceError, match="the GPU is lost"):
-        next(rows)
-
-
-def wait_until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
@@ -149,24 +111,6 @@ def test_results_come_in_order_and_errors_in_their_place(most):
     ]
     expected = [str(n * 10) if n % 3 != 2 else f"no {n}" for n in range(7)]
     assert found == list(enumerate(expected))
-
-
-def test_so_many_are_done_ahead_and_not_more():
-    taken, done = [], []
-
-    def jobs():
-        for number in range(20):
-            taken.append(number)
-            yield number
-
-    with closing(done_ahead(jobs(), done.append, 3, lambda job: 3)) as coming:
-        next(coming)
-        wait_until(lambda: len(done) == 4)
-        time.sleep(0.05)
-        assert (taken, done) == ([0, 1, 2, 3], [0, 1, 2, 3])
-        next(coming)
-        wait_until(lambda: len(done) == 5)
-        assert taken == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("how", ["closed", "jobs fail", "never begun"])

@@ -6,7 +6,6 @@ import pytest
 
 from pipeline.cache.fingerprint import SourceMissingError
 from pipeline.sources import Sources
-from pipeline.storage import Storage
 from pipeline.storage.copies import local_copy, mirrored
 from pipeline.storage.objects import ObjectStore
 from pipeline.storage.urls import Url
@@ -63,18 +62,6 @@ def test_markers_of_folders_and_objects_named_like_folders_are_left_out(bucket, 
     assert urls == [f"{release}/one.mp4", f"{release}/sub/two.mp4"]
     with local_copy(release, wanted=lambda name: name.endswith("two.mp4")) as copy:
         assert [path.name for path in copy.rglob("*.mp4")] == ["two.mp4"]
-
-
-def test_markers_change_nothing_in_caches_and_runs(bucket):
-    storage = Storage.at(f"s3://{bucket}/runs")
-    storage.child("run").write("job.yaml", b"x")
-    for marker in ("runs/", "runs/run/", "runs/run/answers/"):
-        storage.store.fs.call_s3("put_object", Bucket=bucket, Key=marker, Body=b"")
-    assert storage.folders() == ["run"]
-    assert storage.child("run").names() == ["job.yaml"]
-    assert storage.child("run").child("answers").names() == []
-    with local_copy(Url(storage.location)) as copy:
-        assert [path.name for path in copy.rglob("*.yaml")] == ["job.yaml"]
 
 
 def test_frames_and_single_urls_are_identified_by_listings(server, bucket, release, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from dataclasses import replace
 
 import pytest
@@ -112,26 +111,6 @@ def test_a_slow_answer_is_waited_for_and_a_silent_store_is_not(store, bucket, se
         pytest.raises(UnavailableError, match="tried 2 times"),
     ):
         hasty.read(f"{bucket}/a")
-
-
-def test_of_many_who_create_one_succeeds(store, bucket):
-    begin, done = threading.Barrier(8), []
-
-    def create(number):
-        begin.wait()
-        try:
-            store.create(f"{bucket}/a", f"writer {number}".encode())
-        except FileExistsError:
-            return
-        done.append(number)
-
-    threads = [threading.Thread(target=create, args=[number]) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(done) == 1
-    assert store.read(f"{bucket}/a") == f"writer {done[0]}".encode()
 
 
 def test_a_lost_answer_to_a_conditional_put_is_recognised(store, bucket, server):

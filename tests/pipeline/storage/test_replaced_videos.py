@@ -80,18 +80,3 @@ def test_bytes_alone_name_a_version_as_well(name, put, tmp_path):
     put(name)
     with videos.fetched(url, wanted) as path:
         assert source_fingerprint(path, True) == wanted
-
-
-def test_the_frames_of_a_directory_are_looked_at(bucket, tmp_path):
-    store, url = ObjectStore("s3"), f"s3://{bucket}/frames"
-    (tmp_path / "frames").mkdir()
-    for number in range(3):
-        (tmp_path / f"frames/{number}.png").write_bytes(bytes([number]))
-        store.write(f"{bucket}/frames/{number}.png", bytes([number]))
-    wanted = source_fingerprint(str(tmp_path / "frames"), True)
-    with VideoCache(str(tmp_path / "first"), 1).fetched(url, wanted):
-        pass
-    store.write(f"{bucket}/frames/1.png", b"other")
-    other = VideoCache(str(tmp_path / "other"), 1)
-    with pytest.raises(ChangedError, match=SAID), other.fetched(url, wanted):
-        pass

@@ -134,12 +134,3 @@ def test_several_processes_share_one_small_directory(put, tmp_path):
         worker.join(60)
     assert found == [None, None, None]
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 2.5 * MIB
-
-
-def test_a_directory_of_frames_is_one_video(bucket, tmp_path):
-    store = ObjectStore("s3")
-    for number in range(3):
-        store.write(f"{bucket}/frames/{number}.png", bytes([number]) * 10)
-    url = f"s3://{bucket}/frames"
-    with VideoCache(str(tmp_path), 1).fetched(url, remote_fingerprint(url)) as path:
-        assert sorted(child.name for child in Path(path).iterdir()) == ["0.png", "1.png", "2.png"]
