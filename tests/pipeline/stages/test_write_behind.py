@@ -11,6 +11,7 @@ from types import MethodType
 import pytest
 
 from pipeline.clips import COMPRESS_VIDEO
+from pipeline.errors import DeviceError
 from pipeline.stages.threads import Writers, done_ahead
 from pipeline.storage.objects import UnavailableError
 
@@ -96,6 +97,22 @@ def test_a_store_that_fails_is_a_fault_of_the_clip(one_clip, stage, clips):
     assert row.status == COMPRESS_VIDEO.failure
     assert "the store does not answer" in row.error
     assert row.store_fault
+
+
+def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, clips, monkeypatch):
+    encode, encoded = stage.source.encoded, []
+
+    def failing(*args):
+        encoded.append(args)
+        if len(encoded) == 2:
+            raise DeviceError("the GPU is lost")
+        return encode(*args)
+
+    monkeypatch.setattr(stage.source, "encoded", failing)
+    rows = stage.stream(clips)
+    assert next(rows).video_id == "a"
+    with pytest.raises(DeviceError, match="the GPU is lost"):
+        next(rows)
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
