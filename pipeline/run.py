@@ -136,7 +136,8 @@ def complete(
                 results.close()
         if fault is None and not lost:
             return  # results that an executor lost are detected when answers are counted
-        left = _without(left, finished, None if fault else lost, last=held)
+        # After a storage error the attempt may have ended before its last clip.
+        left = _left(left, finished if fault else None, lost, held)
         if fault:
             if watch.pauses == len(PAUSES_S):
                 # The store works again if all other clips succeeded; then only these clips fail.
@@ -150,7 +151,9 @@ def complete(
             watch.in_a_row.clear()
         if lost:
             repeats -= 1
-            left = _looked_up(left)
+            logger.info("cache entries of %d clip(s) are lost and recomputed", len(lost))
+            clips = look_up(left.clips, left.caches, left.features, left.compressors)
+            left = replace(left, clips=clips)
 
 
 def _not_finite(result: Result) -> str | None:
@@ -190,33 +193,20 @@ class _Watch:
         return sum(successes > met[0] for successes in met) >= _TRIES - 1
 
 
-def _looked_up(plan: Plan) -> Plan:
-    """Look up the clips of a plan again in the caches."""
-    logger.info(
-        "cache entries of %d clip(s) were removed or damaged since the job was planned; they are "
-        "recomputed",
-        plan.clips.num_rows,
-    )
-    clips = look_up(plan.clips, plan.caches, plan.features, plan.compressors)
-    return replace(plan, clips=clips)
-
-
-def _without(
-    plan: Plan,
-    finished: set[ClipName],
-    unfinished: set[ClipName] | None,
-    last: dict[ClipName, Result],
+def _left(
+    plan: Plan, finished: set[ClipName] | None, lost: set[ClipName], last: dict[ClipName, Result]
 ) -> Plan:
     """Plan of the remaining clips; those with storage errors come last, so that others run first.
 
     Args:
         plan: Plan of the previous attempt.
-        finished: Clips with a result.
-        unfinished: Clips to run again; `None` for all clips without a result.
+        finished: Clips with a result; `None` if only `lost` clips run again.
+        lost: Clips whose cache entries are lost.
         last: Clips with storage errors.
     """
     columns = (plan.clips[key].to_pylist() for key in ("benchmark", "video_id"))
-    names = list(enumerate(zip(*columns, strict=True)))
-    left = [(i, n) for i, n in names if n not in finished and (not unfinished or n in unfinished)]
-    order = sorted(left, key=lambda one: one[1] in last)
-    return replace(plan, clips=plan.clips.take([index for index, _ in order]))
+    names = [*zip(*columns, strict=True)]
+    again = lost if finished is None else set(names) - finished
+    left = [index for index, name in enumerate(names) if name in again]
+    left.sort(key=lambda index: names[index] in last)
+    return replace(plan, clips=plan.clips.take(left))

@@ -73,7 +73,7 @@ class _Stages:
         """Yield clips after the cache-filling stages; the next clip is decoded meanwhile."""
         decode, *others = (stage for stage in stages_of(self.plan) if not stage.on_hits)
         decoded = partial(self._through, decode)
-        with closing(done_ahead(clips, decoded, 1, lambda clip: 1)) as coming:
+        with closing(done_ahead(clips, decoded, 1)) as coming:
             for clip, decoding in coming:
                 self.last = clip.name
                 for stage in others:

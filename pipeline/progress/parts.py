@@ -31,12 +31,6 @@ Digests = npt.NDArray[np.bytes_]
 Codes = npt.NDArray[np.int64]
 
 
-def clip_digest(benchmark: str, video_id: str) -> bytes:
-    """16-byte digest of a clip's name, which takes little memory and does not collide."""
-    name = f"{benchmark}\0{video_id}".encode(errors="surrogatepass")
-    return hashlib.blake2b(name, digest_size=16).digest()
-
-
 def question_digest(question_id: str) -> int:
     """64-bit digest of a question of a clip."""
     name = question_id.encode(errors="surrogatepass")
@@ -58,8 +52,9 @@ def clips_of(table: pa.Table) -> tuple[Codes, list[ClipName]]:
 
 
 def digests_of(names: list[ClipName]) -> Digests:
-    """(k,) digests of clips."""
-    return np.array([clip_digest(*name) for name in names], dtype="S16")
+    """(k,) 16-byte digests of clips' names, which take little memory and do not collide."""
+    found = ("\0".join(name).encode(errors="surrogatepass") for name in names)
+    return np.array([hashlib.blake2b(one, digest_size=16).digest() for one in found], "S16")
 
 
 def is_in(digests: Digests, among: Digests) -> npt.NDArray[np.bool_]:
@@ -128,7 +123,9 @@ class AnswerParts:
         found: dict[str, Digests] = {}
         for name in sorted(self.storage.names(".parquet"), key=_order):
             try:
-                run, clips = self._glance(name)
+                with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
+                    table = part.read(["benchmark", "video_id"], use_threads=False)
+                    run, clips = sealed_run(part.schema_arrow), digests_of(clips_of(table)[1])
             except DAMAGE:
                 # An unreadable part must not be treated as empty.
                 sealed = self._checked(name)
@@ -159,12 +156,6 @@ class AnswerParts:
             self._report_damage(name, DamagedFileError(f"{where} belongs to the run {sealed.run}"))
             return None
         return None if sealed is None else sealed.table.replace_schema_metadata(None)
-
-    def _glance(self, name: str) -> tuple[str | None, Digests]:
-        """Run and clips of a part, unchecked."""
-        with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
-            table = part.read(["benchmark", "video_id"], use_threads=False)
-            return sealed_run(part.schema_arrow), digests_of(clips_of(table)[1])
 
     def _checked(self, name: str) -> SealedTable | None:
         """One part of whatever run; `None` if it is damaged or gone, and was set aside."""

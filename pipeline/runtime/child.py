@@ -98,7 +98,10 @@ class Child:
         """
         request = pickle.dumps((function, args, timeout_s), protocol=5)
         with self._lock:
-            self._ensure_running()
+            if self._process is not None and self._process.poll() is not None:
+                self._kill()
+            if self._process is None:
+                self._start()
             try:
                 assert self._connection is not None
                 self._connection.send_bytes(request)
@@ -128,13 +131,6 @@ class Child:
         """End the child; a later call starts a new one."""
         with self._lock:
             self._kill()
-
-    def _ensure_running(self) -> None:
-        """Start a child unless one is running."""
-        if self._process is not None and self._process.poll() is not None:
-            self._kill()
-        if self._process is None:
-            self._start()
 
     def _start(self) -> None:
         """Start an interpreter with this one's module path, and wait until it is ready.

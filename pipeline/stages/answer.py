@@ -45,8 +45,7 @@ from tango_core.models.base import AnswerSession, ClipPrompts, ModelSpec
 from tango_core.models.placement import resolve_device
 from tango_core.types import Answer, Prompt, Question
 
-# Number of token sets to read before the language model has room for them. After a clip that had to
-# be encoded it is 1, so that finished answers do not wait until further clips are encoded.
+# Number of token sets to read before the language model has room for them.
 _READ_AHEAD = 4
 
 
@@ -192,7 +191,7 @@ class AnswerQuestions:
 
         prepared = partial(self._request, session)
         requests = self._requests(clips, states)
-        with closing(done_ahead(requests, prepared, self.read_ahead, _room)) as prepared_requests:
+        with closing(done_ahead(requests, prepared, self.read_ahead)) as prepared_requests:
             for request, done in prepared_requests:
                 try:
                     if (prompts := done.result()) is not None:
@@ -388,11 +387,6 @@ class AnswerQuestions:
         work.entries.clear()
         work.features = None
         work.done = result_of(clip, answers)
-
-
-def _room(request: MethodRequest) -> int:
-    """How many token sets to read ahead after a request."""
-    return _READ_AHEAD if request.work.clip.compress_ms is None else 1
 
 
 def _finished(states: deque[ClipState]) -> Iterator[Result]:

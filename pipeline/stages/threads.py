@@ -16,7 +16,6 @@ def done_ahead(
     jobs: Iterable[JobT],
     work: Callable[[JobT], DoneT],
     most: int,
-    room: Callable[[JobT], int],
 ) -> Generator[tuple[JobT, Future[DoneT]]]:
     """Yield every job with its future result, computing results in a background thread.
 
@@ -25,7 +24,6 @@ def done_ahead(
         work: Called in the background thread, for one job at a time.
         most: Maximum number of jobs to start before the previous one is yielded; 0 calls `work` in
             this thread.
-        room: Additional limit of that number after a given job.
     """
     if most == 0:
         for job in jobs:
@@ -36,7 +34,7 @@ def done_ahead(
     try:
         for job in jobs:
             ahead.append((job, thread.submit(work, job)))
-            while len(ahead) > min(most, room(job)):
+            while len(ahead) > most:
                 yield ahead.popleft()
         yield from ahead
     finally:

@@ -41,6 +41,8 @@ DoneT = TypeVar("DoneT")
 MODEL = "tests.chaos.simulator.model"
 METHODS = ({"name": "full"}, {"name": "uniform", "retention": 0.5})
 
+_READ_AHEAD = 2
+
 
 class Running:
     """A world with its stores.
@@ -120,16 +122,15 @@ class Running:
         jobs: Iterable[JobT],
         work: Callable[[JobT], DoneT],
         most: int,
-        room: Callable[[JobT], int],
     ) -> Generator[tuple[JobT, Future[DoneT]]]:
         """As beside a GPU in every second order of things, but by the thread that has its turn."""
         if self.schedule.order % 2 == 0:
-            yield from done_ahead(jobs, work, 0, room)
+            yield from done_ahead(jobs, work, 0)
             return
         ahead: deque[tuple[JobT, Future[DoneT]]] = deque()
         for job in jobs:
-            ahead += done_ahead([job], work, 0, room)
-            while len(ahead) > room(job):
+            ahead += done_ahead([job], work, 0)
+            while len(ahead) > _READ_AHEAD:
                 yield ahead.popleft()
         yield from ahead
 
@@ -155,10 +156,13 @@ class Running:
                 ("pipeline.storage.leases.process", table),
                 # In a store several clips are read at once, by threads that would take turns;
                 # in a loop the next clip is decoded by one.
-                ("pipeline.cache.compact._ahead", lambda call, items, storage: map(call, items)),
+                (
+                    "pipeline.cache.compact._for_each",
+                    lambda call, folder, entries: ((one, call(folder, one)) for one in entries),
+                ),
                 (
                     "pipeline.executors.local.done_ahead",
-                    lambda jobs, work, most, room: done_ahead(jobs, work, 0, room),
+                    lambda jobs, work, most: done_ahead(jobs, work, 0),
                 ),
                 ("pipeline.stages.answer.done_ahead", self.done_ahead),
                 ("pipeline.stages.compress.Writers", self.writers_of_token_sets),

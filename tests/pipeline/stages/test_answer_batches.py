@@ -63,20 +63,6 @@ def test_answers_are_those_of_one_clip_after_the_other(plan):
     assert all(answer.prefill_ms > 0 for one in together for answer in one.answers)
 
 
-def test_a_clip_that_was_encoded_is_answered_before_many_others_are(plan):
-    """In a loop, taking a clip means to decode and encode it."""
-    taken, behind = [], []
-
-    def coming():
-        for row in rows_of(plan):
-            taken.append(row.video_id)
-            yield replace(row, compress_ms="{}")
-
-    for number, _ in enumerate(start(plan, 1).stream(coming()), 1):
-        behind.append(len(taken) - number)
-    assert max(behind) <= 1
-
-
 def test_token_sets_are_read_beside_the_language_model_by_one_thread(plan, monkeypatch):
     read, threads = TokenCache.read, []
 

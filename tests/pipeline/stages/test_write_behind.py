@@ -123,8 +123,7 @@ def test_results_come_in_order_and_errors_in_their_place(most):
         return job * 10
 
     found = [
-        (job, str(got.exception() or got.result()))
-        for job, got in done_ahead(range(7), work, most, lambda job: most)
+        (job, str(got.exception() or got.result())) for job, got in done_ahead(range(7), work, most)
     ]
     expected = [str(n * 10) if n % 3 != 2 else f"no {n}" for n in range(7)]
     assert found == list(enumerate(expected))
@@ -146,7 +145,7 @@ def test_the_thread_has_nothing_to_do_afterwards(how):
             release.wait(60)
         return job
 
-    coming = done_ahead(jobs(), work, 2, lambda job: 2)
+    coming = done_ahead(jobs(), work, 2)
     if how != "never begun":
         job, got = next(coming)
         assert (job, got.result()) == (0, 0)
