@@ -87,7 +87,7 @@ class FeatureSource:
             frames: Frames of the clip.
             needs: Signals to compute.
         """
-        features, ms = self._encode(frames, needs)
+        features, ms = self._timed(self.encoder.encode, frames, needs)
         if self.store is not None and self.store.cache.dtype == INT8:
             features, _ = rounded(features)
         return ClipFeatures(features, ms)
@@ -116,30 +116,27 @@ class FeatureSource:
             FileNotFoundError: If stored features have been removed.
         """
         assert self.store is not None
-        cache, signals = self.store.cache, frozenset(to_encode) - {TOKENS}
-        kept = sorted(signals & self.store.signals) if self.store.writes else []
-        parts = signals_parts(kept)
-        if TOKENS in to_encode:
-            features, ms = self._encode(frames, signals)
+        cache, writes = self.store.cache, self.store.writes
+        whole, signals = TOKENS in to_encode, frozenset(to_encode) - {TOKENS}
+        kept = sorted(signals & self.store.signals) if writes else []
+        encode = self.encoder.encode if whole else self.encoder.encode_signals
+        features, ms = self._timed(encode, frames, signals)
+        levels = None
+        if whole:
             raise_if_not_finite(features, signals)
-            levels = None
             if cache.dtype == INT8:
                 features, levels = rounded(features)
-            if not self.store.writes:
-                return ClipFeatures(features, ms)
-            write = cache.prepared(clip, features, kept, (decode_video_ms, ms), levels)
-            writing = self.writers.begin(write)
-            return ClipFeatures(features, ms, (TOKENS, *parts), writing)
-        started = time.perf_counter()
-        found = with_second_try(partial(self.encoder.encode_signals, frames, signals))
-        synchronize(found.timestamps)
-        ms = _ms_since(started)
-        raise_for_values(found, sorted(signals))
-        fresh = {name: getattr(found, name) for name in (*signals, "encoder_flops")}
+        else:
+            raise_for_values(features, sorted(signals))
         times = (decode_video_ms, ms)
-        cache.prepared(clip, found, kept, times, signals_alone=True)()
-        features = self.stored(clip.key, stored, needs - signals).features
-        return ClipFeatures(replace(features, **fresh), ms, (*stored, *parts))
+        write = cache.prepared(clip, features, kept, times, levels, signals_alone=not whole)
+        writing = self.writers.begin(write) if writes else None
+        if not whole:
+            fresh = {name: getattr(features, name) for name in (*signals, "encoder_flops")}
+            found = self.stored(clip.key, stored, needs - signals)
+            features = replace(found.features, **fresh)
+        parts = (*((TOKENS,) if whole else stored), *signals_parts(kept))
+        return ClipFeatures(features, ms, () if whole and not writes else parts, writing)
 
     def stored(self, key: str, parts: Sequence[str], needs: frozenset[str]) -> ReadFeatures:
         """Read stored tokens and signals of a clip onto the device."""
@@ -147,21 +144,15 @@ class FeatureSource:
         found = self.store.cache.read(key, parts, needs, remove_damaged=True)
         return with_second_try(partial(on_device, found, self.device))
 
-    def _encode(self, frames: VideoFrames, needs: frozenset[str]) -> tuple[VisualFeatures, float]:
-        """Encode frames; returns tokens with signals, and the time in milliseconds."""
-        encoder = self.encoder
+    def _timed(
+        self,
+        encode: Callable[[VideoFrames, frozenset[str]], VisualFeatures],
+        frames: VideoFrames,
+        needs: frozenset[str],
+    ) -> tuple[VisualFeatures, float]:
+        """Encode frames; returns the features and the time in milliseconds."""
         started = time.perf_counter()
-        features = with_second_try(partial(encoder.encode, frames, needs))
-        synchronize(features.tokens)
-        return features, _ms_since(started)
-
-
-def synchronize(tensor: torch.Tensor) -> None:
-    """Wait until the device has finished, so that a time measurement is complete."""
-    if tensor.is_cuda:
-        torch.cuda.synchronize(tensor.device)
-
-
-def _ms_since(started: float) -> float:
-    """Milliseconds since a `perf_counter` reading."""
-    return (time.perf_counter() - started) * 1000
+        features = with_second_try(partial(encode, frames, needs))
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return features, (time.perf_counter() - started) * 1000

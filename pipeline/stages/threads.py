@@ -53,8 +53,16 @@ class Writers:
         self._threads = ThreadPoolExecutor(most, "tango-writer") if most else None
 
     def begin(self, work: Callable[[], None]) -> Future[None]:
-        """Submit a write; its data must not change until it has finished."""
-        return _now(work) if self._threads is None else self._threads.submit(work)
+        """Submit a write; its data must not change until it has finished.
+
+        Raises:
+            Exception: Errors of `work`, if it is called in this thread.
+        """
+        if self._threads is not None:
+            return self._threads.submit(work)
+        done = _now(work)
+        done.result()
+        return done
 
 
 def _now(work: Callable[[], DoneT]) -> Future[DoneT]:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from stored_features import FRAMES, GRID, MODEL, WIDTH, clip, features
 
 from pipeline.cache.compact import compact_cache
-from pipeline.cache.derived import derived, on_cpu
+from pipeline.cache.derived import derived
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.export import export_cache
 from pipeline.cache.features import open_features
@@ -47,18 +47,6 @@ def caches(root, rule="merge", dtype="auto"):
 
 def same(one, other):
     return torch.equal(one.tokens, other.tokens) and torch.equal(one.companions, other.companions)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", ["uniform", "tango"])
-def test_a_token_set_comes_back_with_its_companions(tmp_path, name, dtype):
-    _, tokens = caches(tmp_path)
-    video = build_method(name, retention=0.3).compressor.compress(deep(dtype=dtype))
-    assert video.companions.shape == (video.num_kept, EXTRA, WIDTH)
-    tokens.write(clip(), Entry(on_cpu(video), 1.0, 2.0, 3.0))
-    read = tokens.read(clip().key).video
-    assert same(read, video)
-    assert read.companions.dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", ["auto", "int8"])

@@ -32,22 +32,6 @@ def test_ray_reports_no_usage_unless_the_user_asks(user, expected, monkeypatch):
 
 
 @pytest.mark.ray
-def test_what_ray_says_of_a_cluster_does_not_mix_with_our_output():
-    """As when a node is lost; what it would print comes from a thread of its own, soon."""
-    code = (
-        "import ray, time\n"
-        "from ray._private.utils import publish_error_to_driver\n"
-        "from pipeline.executors.cluster import connected\n"
-        "with connected():\n"
-        "    client = ray._private.worker.global_worker.gcs_client\n"
-        "    publish_error_to_driver('node_died', 'a raylet has died', client)\n"
-        "    time.sleep(3)\n"
-        "    print('our own line')"
-    )
-    assert printed_by(code) == "our own line"
-
-
-@pytest.mark.ray
 def test_a_thread_that_outlives_the_job_starts_no_other_ray():
     code = (
         "import ray\n"

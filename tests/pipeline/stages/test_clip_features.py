@@ -140,20 +140,6 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
     assert all(torch.equal(getattr(stored, name), getattr(expected, name)) for name in SIGNALS)
 
 
-def test_a_job_that_fills_the_store_takes_clips_that_miss_no_token_set(shapes, tmp_path):
-    without = plan_of(job(shapes, limit=1, methods=[UNIFORM]), tmp_path)
-    compressed(without)
-    plan = planned(shapes, tmp_path, UNIFORM, features="all")
-    (clip,) = clips_in(plan.clips)
-    assert (clip.encode, clip.stored) == ([], []), "its token sets are all stored"
-    plan = planned(shapes, tmp_path, UNIFORM, features="all", answer=False)
-    (clip,) = clips_in(plan.clips)
-    assert (clip.missing, "tokens" in clip.encode) == ([], True)
-    compressed(plan)
-    assert len(plan.features.cache.parts()) == 2
-    assert planned(shapes, tmp_path, TOPK, features="all").clips["encode"].to_pylist() == [[]]
-
-
 def test_eight_bits_have_token_sets_of_their_own_that_do_not_depend_on_who_was_first(
     shapes, tmp_path
 ):

@@ -115,20 +115,6 @@ def test_a_clip_is_given_back_before_the_process_of_the_next_one_ends(stage, cli
         next(rows)
 
 
-@pytest.mark.parametrize("most", [0, 1, 3])
-def test_results_come_in_order_and_errors_in_their_place(most):
-    def work(job):
-        if job % 3 == 2:
-            raise ValueError(f"no {job}")
-        return job * 10
-
-    found = [
-        (job, str(got.exception() or got.result())) for job, got in done_ahead(range(7), work, most)
-    ]
-    expected = [str(n * 10) if n % 3 != 2 else f"no {n}" for n in range(7)]
-    assert found == list(enumerate(expected))
-
-
 @pytest.mark.parametrize("how", ["closed", "jobs fail", "never begun"])
 def test_the_thread_has_nothing_to_do_afterwards(how):
     running, release = threading.Event(), threading.Event()

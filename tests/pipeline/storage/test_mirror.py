@@ -39,17 +39,6 @@ def test_a_benchmark_opens_a_mirror_and_its_clips_are_urls(server, release, tmp_
     assert server.counts()["HEAD"] == 1  # of `remote_fingerprint`; the listing knew it
 
 
-def test_a_second_job_reads_no_table_again_until_it_changes(server, release, tmp_path):
-    mirrored(release, tmp_path)
-    server.requests.clear()
-    again = mirrored(release, tmp_path)
-    assert server.counts()["GET"] == 0
-    ObjectStore("s3").write(f"{release.path}/questions.csv", b"video,question\none.mp4,Why?\n")
-    changed = mirrored(release, tmp_path)
-    assert changed.root != again.root
-    assert "Why?" in (changed.root / "questions.csv").read_text()
-
-
 def test_markers_of_folders_and_objects_named_like_folders_are_left_out(bucket, release, tmp_path):
     """What a console's "Create folder" writes, and `sub` beside `sub/two.mp4`."""
     store = ObjectStore("s3")

@@ -13,7 +13,7 @@ from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.decode import decode_video
 from pipeline.storage.objects import ObjectStore
-from pipeline.storage.videos import ChangedError, VideoCache
+from pipeline.storage.videos import VideoCache
 from tango_core.types import VideoItem
 from tango_core.video import FrameSpec
 
@@ -67,16 +67,3 @@ def test_a_replaced_video_is_not_decoded_under_the_key_of_the_old_one(put, tmp_p
     again = planned(url, there)
     assert again.clip_key != row.clip_key
     assert decode(again, videos=there).status == "ok"
-
-
-@pytest.mark.parametrize("name", ["closed_gop.mp4", "mirrored.mp4"])
-def test_bytes_alone_name_a_version_as_well(name, put, tmp_path):
-    videos, url = VideoCache(str(tmp_path), 1), put(name)
-    wanted = source_fingerprint(str(clip(name)), True)
-    put("vp9.webm")
-    with pytest.raises(ChangedError, match=SAID), videos.fetched(url, wanted):
-        pass
-    assert kept(videos) == []
-    put(name)
-    with videos.fetched(url, wanted) as path:
-        assert source_fingerprint(path, True) == wanted
