@@ -12,6 +12,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -152,8 +153,7 @@ class AnswerParts:
             return None  # set aside when the overview was made
         sealed = self._checked(name)
         if sealed is not None and sealed.run not in (None, run):
-            where = self.storage.path(name)
-            self._report_damage(name, DamagedFileError(f"{where} belongs to the run {sealed.run}"))
+            self._report(name, f"{self.storage.path(name)} belongs to the run {sealed.run}")
             return None
         return None if sealed is None else sealed.table.replace_schema_metadata(None)
 
@@ -162,12 +162,11 @@ class AnswerParts:
         found = PART.fullmatch(name)
         try:
             return read_sealed(self.storage, name, must=bool(found and found[2]))
-        except FileNotFoundError as error:
-            self._report_loss(name, error)
-            return None
+        except FileNotFoundError:
+            self._report(name, self._gone(name))
         except DamagedFileError as error:
-            self._report_damage(name, error)
-            return None
+            self._report(name, str(error))
+        return None
 
     def names(self) -> Iterator[pa.Table]:
         """Benchmark, clip, cell and question of all answers, unchecked and maybe twice."""
@@ -175,8 +174,8 @@ class AnswerParts:
             try:
                 with self.storage.opened(name) as file, pq.ParquetFile(file) as part:
                     table = part.read(list(ANSWER_KEY), use_threads=False)
-            except FileNotFoundError as error:
-                self._report_loss(name, error)
+            except FileNotFoundError:
+                self._report(name, self._gone(name))
                 continue
             yield table.replace_schema_metadata(None)
 
@@ -213,26 +212,20 @@ class AnswerParts:
         if any(map(len, ready)):
             yield joined(ready)
 
-    def _report_loss(self, name: str, error: FileNotFoundError) -> None:
-        """Log or raise that a part was removed after it was listed."""
-        where = self.storage.path(name)
-        if not self._set_aside:
-            raise DamagedFileError(
-                f"{where} is gone since the run was looked at: if its driver is at work, read it "
-                f"again; if not, --resume {run_of_folder(self.storage)} asks the questions of this "
-                "part again"
-            ) from error
-        logger.warning("%s is gone since the run was looked at; its answers are missing", where)
+    def _gone(self, name: str) -> str:
+        return f"{self.storage.path(name)} is gone since the run was looked at"
 
-    def _report_damage(self, name: str, error: DamagedFileError) -> None:
-        """Rename a damaged part and log it, or raise the error."""
+    def _report(self, name: str, problem: str) -> None:
+        """Raise that a part is damaged or gone, or log it and rename the part if it is there."""
         if not self._set_aside:
             raise DamagedFileError(
-                f"{error}; --resume {run_of_folder(self.storage)} sets it aside and asks its "
+                f"{problem}; --resume {run_of_folder(self.storage)} sets it aside and asks its "
                 "questions again"
-            ) from error
-        self.storage.move(name, f"{name}.damaged")
-        logger.warning("%s; renamed to %s.damaged, its questions are asked again", error, name)
+            )
+        with suppress(FileNotFoundError):
+            self.storage.move(name, f"{name}.damaged")
+            problem += f"; renamed to {name}.damaged"
+        logger.warning("%s; its questions are asked again", problem)
 
 
 def joined(tables: list[pa.Table]) -> pa.Table:

@@ -21,12 +21,9 @@ from pipeline.storage.urls import is_url
 from pipeline.storage.videos import ChangedError, VideoCache, changed
 from tango_core.errors import InputError
 from tango_core.local_files import has_identity
-from tango_core.types import VideoFrames
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames
 
 logger = logging.getLogger(__name__)
-
-MIN_MEMORY_GIB = 0.5
 
 _READ_S = 20.0
 _END_BYTES = 1 << 16
@@ -50,7 +47,7 @@ def decode_video(
             `source_fingerprint`, a file with another fingerprint is a failure.
         spec: Sampling, size and decoder.
         timeout_s: Timeout of one clip in seconds.
-        memory_gib: Limit of the decoder's address space in GiB, at least `MIN_MEMORY_GIB`.
+        memory_gib: Limit of the decoder's address space in GiB; the decoders need 0.5.
         keep_damaged: Return the frames of a clip with a damaged stream, with another `clip_key`,
             so that later jobs do not find its token sets in a cache.
         videos: Cache of downloaded videos and of indices of long files; required if `path` is a
@@ -63,22 +60,18 @@ def decode_video(
     Raises:
         DecoderUnavailableError: If `spec.decoder` is not installed.
         ChildStartError: If no child process can be started on this machine.
-        ValueError: If `memory_gib` is below `MIN_MEMORY_GIB`.
     """
-    if memory_gib < MIN_MEMORY_GIB:
-        raise InputError(
-            f"decode.memory_gib must be at least {MIN_MEMORY_GIB}, to load the decoders, "
-            f"got {memory_gib}"
-        )
     if clip.status != "ok":
         return clip
-    path, start = clip.path, time.perf_counter()
+    path, local, start = clip.path, "", time.perf_counter()
     out = replace(clip.without_frames(), warnings=[], damage=[])
-    is_fetched = False
+    # CUDA reserves far more addresses than it uses memory.
+    child = _child(None if spec.decoder == "torchcodec_cuda" else memory_gib)
+    indices = None if videos is None else os.path.expanduser(videos.root)
     try:
         with _local(clip, videos) as local:
-            is_fetched = True
-            frames = _decoded(clip, local, spec, timeout_s, memory_gib, videos)
+            arguments = (decode_frames, local, spec, clip.bounds, indices)
+            frames = child.call(*arguments, timeout_s=timeout_s, about=path, what="decoder")
         out = replace(
             out,
             decoder=frames.decoder,
@@ -109,38 +102,16 @@ def decode_video(
     except (DecoderUnavailableError, ChildStartError):
         raise
     except Exception as error:
-        reason, fault = f"decode: {_one_line(error, path)}", None
+        reason, fault = f"decode: {_one_line(error, path, local)}", None
         if not is_url(path):
             reason += _since_planned(error, clip)
             fault = _store_fault(path, memory_gib)
-        elif not is_fetched:
+        elif not local:
             fault = store_fault(error, path)
         out = replace(out, status=DECODE_VIDEO.failure, error=reason, store_fault=fault)
         if not isinstance(error, _EXPECTED):
             logger.warning("%s: unexpected %s", path, type(error).__name__, exc_info=True)
     return replace(out, decode_video_ms=(time.perf_counter() - start) * 1000)
-
-
-def _decoded(
-    clip: Clip,
-    local: str,
-    spec: FrameSpec,
-    timeout_s: float,
-    memory_gib: float,
-    videos: VideoCache | None,
-) -> VideoFrames:
-    """Decode a local file in the child; messages name the URL instead of the local copy."""
-    # CUDA reserves far more addresses than it uses memory.
-    child = _child(None if spec.decoder == "torchcodec_cuda" else memory_gib)
-    indices = None if videos is None else os.path.expanduser(videos.root)
-    arguments = (decode_frames, local, spec, clip.bounds, indices)
-    try:
-        return child.call(*arguments, timeout_s=timeout_s, about=clip.path, what="decoder")
-    except Exception as error:
-        error.args = tuple(
-            one.replace(local, clip.path) if isinstance(one, str) else one for one in error.args
-        )
-        raise
 
 
 def _store_fault(path: str, memory_gib: float) -> str | None:
@@ -225,9 +196,9 @@ def _child(memory_gib: float | None) -> Child:
     return Child(memory_gib=memory_gib)
 
 
-def _one_line(error: Exception, path: str) -> str:
-    """Message of an error, with the setting to change."""
-    text = one_line(str(error) or type(error).__name__)
+def _one_line(error: Exception, path: str, local: str) -> str:
+    """Message of an error, with the setting to change, and the URL instead of a local copy."""
+    text = one_line(str(error) or type(error).__name__).replace(local or path, path)
     if isinstance(error, TimeoutError):
         return f"{text}; raise decode.timeout_s if the file is long"
     if isinstance(error, MemoryError):

@@ -106,13 +106,6 @@ def test_cpus_go_where_the_work_is():
     assert (pools.compress.least, pools.answer.least) == (2, 12)
 
 
-def test_no_more_actors_than_memory_holds():
-    node = {"CPU": 16.0, "memory": 100e9}
-    models = {"compress": 1e9, "answer": 20e9}
-    pools = suggest_pools([node], work(answer=10, actor_bytes=models))
-    assert pools.answer.least == 2
-
-
 def test_only_pools_that_are_to_be_chosen_are_chosen():
     nodes = [{"CPU": 64.0, "GPU": 8.0}]
     own = Pools(answer=ActorPool(3))

@@ -6,7 +6,6 @@ import gc
 import shutil
 import threading
 import time
-from dataclasses import dataclass, field, replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -21,20 +20,8 @@ from pipeline.executors import local
 from pipeline.metrics import JobBoard
 from pipeline.runtime import background
 from pipeline.settings import Settings
-from tango_core.compressors.baselines import Full
 
 SETTINGS = Settings("local")
-
-
-@dataclass(frozen=True)
-class Counted(Full):
-    """`Full`, and a list that grows with every clip."""
-
-    seen: list[int] = field(default_factory=list)
-
-    def compress(self, features, **rest):
-        self.seen.append(len(features.tokens))
-        return super().compress(features, **rest)
 
 
 @pytest.fixture(scope="module")
@@ -81,16 +68,6 @@ def test_hits_and_misses_come_in_the_order_of_the_plan(filled, shapes, loaded, t
     assert [row.video_id for row in results] == plan.clips["video_id"].to_pylist()
     assert [row.num_misses for row in results] == [0, 0, 1]
     assert loaded == ["answer", "decode", "compress"]
-
-
-def test_a_profile_does_the_first_clip_twice(shapes, tmp_path):
-    plan = plan_of(job(shapes, limit=2, mode="profile"), tmp_path)
-    compressor = Counted()
-    plan = replace(plan, compressors=dict.fromkeys(plan.compressors, compressor))
-    settings = Settings("local", share_prefix=False, profile=True)
-    results = list(local.stream(plan, settings))
-    assert [row.error for row in results] == [None, None]
-    assert len(compressor.seen) == 3
 
 
 def test_a_loop_never_imports_ray():

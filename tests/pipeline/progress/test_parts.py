@@ -93,7 +93,7 @@ def test_a_part_that_is_lost_while_it_is_read_is_named_with_the_remedy(folder, c
             parts.storage = Listed(parts.storage, names)
     lost.unlink()
     for read_all in (reader.whole_clips, reader.names):
-        with pytest.raises(DamagedFileError, match=rf"{lost} is gone.*--resume run asks"):
+        with pytest.raises(DamagedFileError, match=rf"{lost} is gone.*--resume run sets it"):
             list(read_all())
     (table,) = driver.whole_clips()
     assert table["video_id"].to_pylist() == ["v2"]

@@ -78,12 +78,3 @@ def test_work_that_takes_too_long_is_a_timeout():
         within(0.1, lambda: end.wait(120))
     end.set()
     wait_until_idle()
-
-
-def test_whoever_has_the_result_finds_the_thread_idle():
-    """Otherwise a command would end without the order that an interpreter ends in."""
-    for _ in range(200):
-        assert list(iterate(lambda: iter("a"))) == ["a"]
-        assert not is_busy()
-        within(120, lambda: None)
-        assert not is_busy()

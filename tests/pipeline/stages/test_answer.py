@@ -38,14 +38,6 @@ def test_every_question_is_answered_with_every_method(one_clip, encoded, answer)
     assert not result.has_failed
 
 
-def test_methods_with_one_cache_read_it_once(one_clip, encoded, answer):
-    found = {}
-    for row in answer(encoded).answers:
-        found[row.cell] = row.cache_read_ms
-    read = [cell for cell, milliseconds in found.items() if milliseconds is not None]
-    assert len(read) == len(one_clip.plan.caches) == 2
-
-
 def test_a_failed_clip_is_a_failed_answer_per_question_and_method(one_clip, encoded, answer):
     result = answer(encoded.failed("encode_failed", "out of memory"))
     assert result.status == "encode_failed"

@@ -97,10 +97,3 @@ def test_a_frame_of_a_folder(tmp_path, hash_content):
     assert decode(row).status == "ok"
     shutil.copy(folder / "00008.png", folder / "00001.png")
     assert_replaced(decode(row), folder)
-
-
-def test_a_copy_of_the_same_bytes_is_another_file_unless_bytes_count(video):
-    (by_time,), (by_bytes,) = planned(video, False), planned(video, True)
-    os.utime(video, ns=(1, 1))
-    assert_replaced(decode(by_time), video)
-    assert decode(by_bytes).status == "ok"
