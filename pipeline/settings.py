@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipeline.clips import Pools
-from pipeline.storage.videos import VideoCache
+from pipeline.storage.copies import VideoCache
 from tango_core.errors import InputError
 
 Executor = Literal["ray", "local"]

@@ -28,9 +28,8 @@ from pipeline.settings import Executor, Settings
 from pipeline.sizing import AutoPools
 from pipeline.sources import Sources
 from pipeline.storage import Storage
-from pipeline.storage.copies import Mirror, mirrored
+from pipeline.storage.copies import Mirror, VideoCache, mirrored
 from pipeline.storage.urls import Place, Url, place
-from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.compressors import Method, build_method

@@ -16,9 +16,9 @@ from pipeline.cache.fingerprint import digest
 from pipeline.clips import DAMAGED, DECODE_VIDEO, Clip, one_line
 from pipeline.rows import source_columns
 from pipeline.runtime.child import Child, ChildStartError, CrashError
+from pipeline.storage.copies import ChangedError, VideoCache, changed
 from pipeline.storage.faults import store_fault
 from pipeline.storage.urls import is_url
-from pipeline.storage.videos import ChangedError, VideoCache, changed
 from tango_core.errors import InputError
 from tango_core.local_files import has_identity
 from tango_core.video import DecoderUnavailableError, FrameSpec, decode_frames

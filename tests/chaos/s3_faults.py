@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 from s3_server import Rule, S3Server, environment, s3_server, times
 
 from pipeline.storage import Storage, objects
+from pipeline.storage.copies import VideoCache, remote_fingerprint
 from pipeline.storage.leases import Lease, LeaseError
 from pipeline.storage.objects import ObjectStore, Patience
-from pipeline.storage.videos import VideoCache, remote_fingerprint
 
 RESULTS = Path(__file__).parent / "results" / "s3.md"
 PATIENCE = Patience(first_s=0.01, longest_s=0.05)

@@ -157,7 +157,7 @@ class Running:
                 # In a store several clips are read at once, by threads that would take turns;
                 # in a loop the next clip is decoded by one.
                 (
-                    "pipeline.cache.compact._for_each",
+                    "pipeline.cache.folders._for_each",
                     lambda call, folder, entries: ((one, call(folder, one)) for one in entries),
                 ),
                 (

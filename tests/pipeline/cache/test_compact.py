@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from pipeline.cache import compact as cache_compact
-from pipeline.cache.compact import compact_cache
+from pipeline.cache import folders as cache_folders
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.fingerprint import clip_key
-from pipeline.cache.folders import check_entries, find_caches
+from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.cache.rows import CacheError, ClipIdentity, Entry
 from pipeline.storage import Storage
 from tango_core.types import CompressedVideo
@@ -112,7 +111,7 @@ def test_shards_are_cut_by_size_and_oldest_first(tmp_path, monkeypatch):
     for number in range(7):  # the last is the oldest
         path = Path(cache.storage.path(f"{key_of(number)}.parquet"))
         os.utime(path, (now - number * 86400,) * 2)
-    monkeypatch.setattr(cache_compact, "MAX_CLIPS", 3)
+    monkeypatch.setattr(cache_folders, "MAX_CLIPS", 3)
     compact(tmp_path)
     (folder,) = find_caches(str(tmp_path))
     first, second = folder.shards
@@ -128,7 +127,7 @@ def test_shards_are_cut_by_size_and_oldest_first(tmp_path, monkeypatch):
 KILLED = """
 import os, sys
 from pathlib import Path
-from pipeline.cache.compact import compact_cache
+from pipeline.cache.folders import compact_cache
 from pipeline.cache.directory import CacheDirectory
 from pipeline.cache.folders import CacheFolder, find_caches
 when, root = sys.argv[1:]

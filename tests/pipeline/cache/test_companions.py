@@ -11,12 +11,11 @@ import torch
 from safetensors.torch import load_file
 from stored_features import FRAMES, GRID, MODEL, WIDTH, clip, features
 
-from pipeline.cache.compact import compact_cache
 from pipeline.cache.derived import derived
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.export import export_cache
 from pipeline.cache.features import open_features
-from pipeline.cache.folders import check_entries, find_caches
+from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.cache.rows import Entry, rounded
 from tango_core.compressors import build_method
 

@@ -12,9 +12,8 @@ import pytest
 import torch
 from stored_features import GRID, MODEL, clip, features, filled
 
-from pipeline.cache.compact import compact_cache
 from pipeline.cache.features import open_features
-from pipeline.cache.folders import check_entries, find_caches
+from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.cache.names import SIGNALS, entry_name, file_of, signals_parts
 from pipeline.cache.rows import CacheError, quantise, restore
 

@@ -7,10 +7,9 @@ import uuid
 import pytest
 import torch
 
-from pipeline.cache.compact import compact_cache
 from pipeline.cache.directory import TokenCache
 from pipeline.cache.fingerprint import digest
-from pipeline.cache.folders import find_caches
+from pipeline.cache.folders import compact_cache, find_caches
 from pipeline.cache.rows import ClipIdentity, Entry
 from pipeline.cache.shards import INDEX, Shards, read_index
 from tango_core.types import CompressedVideo

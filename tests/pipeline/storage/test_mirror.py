@@ -6,10 +6,9 @@ import pytest
 
 from pipeline.cache.fingerprint import SourceMissingError
 from pipeline.sources import Sources
-from pipeline.storage.copies import local_copy, mirrored
+from pipeline.storage.copies import VideoCache, local_copy, mirrored, remote_fingerprint
 from pipeline.storage.objects import ObjectStore
 from pipeline.storage.urls import Url
-from pipeline.storage.videos import VideoCache, remote_fingerprint
 from tango_core.benchmarks import build_benchmark
 
 

@@ -12,8 +12,8 @@ from pipeline.plan import plan_clips
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.decode import decode_video
+from pipeline.storage.copies import VideoCache
 from pipeline.storage.objects import ObjectStore
-from pipeline.storage.videos import VideoCache
 from tango_core.types import VideoItem
 from tango_core.video import FrameSpec
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from s3_server import times
 
+from pipeline.storage.copies import ChangedError, VideoCache, remote_fingerprint
 from pipeline.storage.objects import ObjectStore
-from pipeline.storage.videos import ChangedError, VideoCache, remote_fingerprint
 
 MIB = 2**20
 
