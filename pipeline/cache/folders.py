@@ -23,19 +23,21 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.cache.directory import MANIFEST, TokenCache, read_manifest
-from pipeline.cache.features import FeatureCache, is_of_features
-from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
-from pipeline.cache.rows import CacheError
-from pipeline.cache.shards import (
+from pipeline.cache.directory import (
     INDEX,
     KEYS,
+    MANIFEST,
     Shards,
+    TokenCache,
     is_shard,
+    read_manifest,
     shard_name,
     shard_time,
     tombstone_of,
 )
+from pipeline.cache.features import FeatureCache, is_of_features
+from pipeline.cache.names import PLAN, TOKENS, entry_of, file_of, is_entry_file, split
+from pipeline.cache.rows import CacheError
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.objects import PARALLEL, Stored

@@ -21,10 +21,9 @@ import pyarrow.parquet as pq
 from jobs.run import driver
 from pipeline import run
 from pipeline.cache import folders
-from pipeline.cache.directory import TokenCache
+from pipeline.cache.directory import KEYS, Shards, TokenCache, shard_name
 from pipeline.cache.names import file_of
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, Entry, StoredClip, checked_tokens
-from pipeline.cache.shards import KEYS, Shards, shard_name
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.progress import parts
 from pipeline.progress.answers import AnswerWriter

@@ -7,11 +7,10 @@ import uuid
 import pytest
 import torch
 
-from pipeline.cache.directory import TokenCache
+from pipeline.cache.directory import INDEX, Shards, TokenCache, read_index
 from pipeline.cache.fingerprint import digest
 from pipeline.cache.folders import compact_cache, find_caches
 from pipeline.cache.rows import ClipIdentity, Entry
-from pipeline.cache.shards import INDEX, Shards, read_index
 from tango_core.types import CompressedVideo
 
 
