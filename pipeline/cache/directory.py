@@ -29,21 +29,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.cache import rows
 from pipeline.cache.fingerprint import canonical_json, digest
 from pipeline.cache.names import TOKENS, entry_of, file_of, split
-from pipeline.cache.rows import (
-    FORMAT_VERSION,
-    INT8,
-    SCHEMA,
-    WRITE_OPTIONS,
-    CacheError,
-    ClipIdentity,
-    Entry,
-    StoredClip,
-    checked_tokens,
-    damage_named,
-    to_table,
-)
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage
 from pipeline.storage.seal import DamagedFileError, read_sealed, write_sealed
@@ -157,7 +145,7 @@ class Shards:
         if key not in self._groups:
             raise MissingFileError(f"{self.storage.path(key)}.parquet is not there")
         name, group = self._groups[key]
-        with damage_named(self.storage.path(name)), self.storage.opened(name) as source:
+        with rows.damage_named(self.storage.path(name)), self.storage.opened(name) as source:
             file = pq.ParquetFile(source, metadata=self._footer(name), pre_buffer=True)
             wanted = None if columns is None else list(columns)
             return file.read_row_group(group, wanted, use_threads=False), name
@@ -176,14 +164,14 @@ class Shards:
         if name in self._keys:
             return self._keys[name]
         try:
-            with damage_named(self.storage.path(name)):
+            with rows.damage_named(self.storage.path(name)):
                 footer = self._footer(name)
                 keys = tuple(json.loads((footer.metadata or {})[KEYS.encode()]))
                 if len(keys) != footer.num_row_groups:
                     raise InputError(f"{len(keys)} keys for {footer.num_row_groups} clips")
         except FileNotFoundError:
             return ()
-        except CacheError as error:
+        except rows.CacheError as error:
             if name not in self.unreadable:
                 logger.warning("%s; its clips are recomputed", error)
             self.unreadable[name] = str(error).partition("is damaged ")[2].strip("()")
@@ -241,7 +229,7 @@ class CacheDirectory:
         label: str,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.manifest = canonical_json({"format_version": FORMAT_VERSION, **identity})
+        self.manifest = canonical_json({"format_version": rows.FORMAT_VERSION, **identity})
         self.name = f"{label}-{digest(self.manifest)}"
         self.root = Storage.at(root)
         self.storage = self.root.child(self.name)
@@ -259,7 +247,7 @@ class CacheDirectory:
         storage = Storage.at(root).child(name)
         found = cls(root, read_manifest(storage), name.rpartition("-")[0])
         if found.name != name:
-            raise CacheError(
+            raise rows.CacheError(
                 f"{storage.path(MANIFEST)} holds other settings than the directory's name "
                 f"says (their hash is {found.name.rpartition('-')[2]})"
             )
@@ -291,7 +279,7 @@ class CacheDirectory:
                     f"to ({error}); choose a directory that can, or free some space"
                 ) from error
         elif canonical_json(read_manifest(self.storage)) != self.manifest:
-            raise CacheError(
+            raise rows.CacheError(
                 f"{self.storage.root} was written with other settings than its name says; "
                 "use another --cache directory or delete it"
             )
@@ -332,7 +320,7 @@ class CacheDirectory:
         if data is None:
             table, shard = self.shards.read(entry)
             where = f"{self.storage.path(shard)}, clip {entry},"
-        with damage_named(where):
+        with rows.damage_named(where):
             table = table if data is None else _parsed(pa.BufferReader(data))
             return self.checked(table, split(entry)[0], self.hash)
 
@@ -340,7 +328,7 @@ class CacheDirectory:
         """Some columns of an entry, not checked; for the errors see `row`."""
         file = file_of(entry)
         if self.storage.exists(file):
-            with damage_named(self.storage.path(file)), self.storage.opened(file) as opened:
+            with rows.damage_named(self.storage.path(file)), self.storage.opened(file) as opened:
                 table = _parsed(opened, names)
         else:
             table, _ = self.shards.read(entry, names)
@@ -357,21 +345,21 @@ class CacheDirectory:
 class TokenCache(CacheDirectory):
     """The token sets of one (model, sampling, compressor) setting, named by their clips."""
 
-    schema = SCHEMA
-    write_options = WRITE_OPTIONS
-    checked = staticmethod(checked_tokens)
+    schema = rows.SCHEMA
+    write_options = rows.WRITE_OPTIONS
+    checked = staticmethod(rows.checked_tokens)
 
     def keys(self) -> set[str]:
         """Keys of the clips whose token sets are stored here."""
         return {key for key, part in map(split, self.entries()) if part == TOKENS}
 
-    def write(self, clip: ClipIdentity, entry: Entry) -> None:
+    def write(self, clip: rows.ClipIdentity, entry: rows.Entry) -> None:
         """Write the tokens of one clip, replacing an entry with the same key."""
-        self.put(clip.key, to_table(clip, entry, self._clock.now(), self.hash))
+        self.put(clip.key, rows.to_table(clip, entry, self._clock.now(), self.hash))
 
-    def read(self, key: str) -> Entry:
+    def read(self, key: str) -> rows.Entry:
         """Read one token set and check it; for the errors see `row`."""
-        found: StoredClip = self.row(key)
+        found: rows.StoredClip = self.row(key)
         return found.entry
 
 
@@ -398,7 +386,7 @@ def open_cache(
         label += f"-r{compressor.retention:g}"
     identity: dict[str, Any] = {"model": model.identity(), "compressor": options}
     if from_int8:
-        identity[KIND] = INT8
+        identity[KIND] = rows.INT8
     return TokenCache(root, identity, label, clock)
 
 
@@ -414,7 +402,7 @@ def read_manifest(storage: Storage) -> dict[str, Any]:
         if not isinstance(settings, dict):
             raise InputError("it holds no settings")
     except ValueError as error:
-        raise CacheError(
+        raise rows.CacheError(
             f"{storage.path(MANIFEST)} is damaged ({error}); "
             "delete it, the next job with these settings writes it again"
         ) from error

@@ -16,22 +16,8 @@ import ray
 from ray.exceptions import RayError
 from ray.util import metrics as ray_metrics
 
+from pipeline import metrics
 from pipeline.clips import Pools
-from pipeline.metrics import (
-    ANSWERS,
-    BUSY,
-    EXPECTED,
-    FINISHED,
-    SECONDS,
-    SLOTS,
-    STARTED,
-    TOKEN_SETS,
-    TOKENS,
-    JobBoard,
-    Metric,
-    StageBoard,
-    StageCount,
-)
 from pipeline.resources.pools import ActorPool
 from pipeline.rows import Result
 from pipeline.runtime.clock import Ticker
@@ -48,7 +34,7 @@ _REPORT_EVERY_S = 1.0
 
 
 @cache
-def instrument(metric: Metric) -> Any:
+def instrument(metric: metrics.Metric) -> Any:
     """Ray's instrument of a metric; Ray allows only one per process."""
     if metric.kind == "histogram":
         return ray_metrics.Histogram(
@@ -58,7 +44,7 @@ def instrument(metric: Metric) -> Any:
     return kind(metric.name, metric.description, metric.tags)
 
 
-class WorkerReport(StageBoard):
+class WorkerReport(metrics.StageBoard):
     """Report of a stage in a worker: to Prometheus at once, to the driver every second.
 
     Args:
@@ -72,18 +58,18 @@ class WorkerReport(StageBoard):
 
     def started(self, stage: str) -> None:
         """See `StageBoard`."""
-        instrument(STARTED).inc(1, {"stage": stage})
+        instrument(metrics.STARTED).inc(1, {"stage": stage})
         super().started(stage)
 
     def finished(self, stage: str, seconds: float, status: str) -> None:
         """See `StageBoard`."""
-        instrument(FINISHED).inc(1, {"stage": stage, "status": status})
-        instrument(SECONDS).observe(seconds, {"stage": stage})
+        instrument(metrics.FINISHED).inc(1, {"stage": stage, "status": status})
+        instrument(metrics.SECONDS).observe(seconds, {"stage": stage})
         if seconds > 0:  # Ray refuses a counter's step of 0
-            instrument(BUSY).inc(seconds, {"stage": stage})
+            instrument(metrics.BUSY).inc(seconds, {"stage": stage})
         super().finished(stage, seconds, status)
 
-    def add(self, counts: Mapping[str, StageCount]) -> None:
+    def add(self, counts: Mapping[str, metrics.StageCount]) -> None:
         """Add counts, and send them every second."""
         super().add(counts)
         if time.monotonic() - self._sent > _REPORT_EVERY_S:
@@ -99,7 +85,7 @@ class WorkerReport(StageBoard):
 class DriverReport:
     """The driver's metrics for Prometheus: sizes of the job, and its results."""
 
-    def __init__(self, plan: Plan, board: JobBoard) -> None:
+    def __init__(self, plan: Plan, board: metrics.JobBoard) -> None:
         board.plan(plan)
         self._board = board
         self._num_caches = len(plan.caches)
@@ -108,22 +94,22 @@ class DriverReport:
     def sizes(self) -> None:
         """Set the gauges of the job's size; Ray drops a gauge that is not set again within 20 s."""
         for stage, expected in self._board.expected.items():
-            instrument(EXPECTED).set(expected, {"stage": stage})
-            instrument(SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
+            instrument(metrics.EXPECTED).set(expected, {"stage": stage})
+            instrument(metrics.SLOTS).set(self._board.slots.get(stage, 1), {"stage": stage})
 
     def result(self, row: Result) -> None:
         """Count one finished clip."""
         if row.status == "ok":
             found = self._num_caches - row.num_misses
-            _count(TOKEN_SETS, "source", {"cache": found, "computed": row.num_computed})
+            _count(metrics.TOKEN_SETS, "source", {"cache": found, "computed": row.num_computed})
         for answer in row.answers:
-            instrument(ANSWERS).inc(1, {"status": answer.status})
+            instrument(metrics.ANSWERS).inc(1, {"status": answer.status})
             tokens = {"total": answer.tokens_total, "kept": answer.tokens_kept}
             tokens |= {"prompt": answer.prompt_tokens, "new": answer.new_tokens}
-            _count(TOKENS, "kind", tokens)
+            _count(metrics.TOKENS, "kind", tokens)
 
 
-def _count(metric: Metric, tag: str, values: Mapping[str, float | None]) -> None:
+def _count(metric: metrics.Metric, tag: str, values: Mapping[str, float | None]) -> None:
     """Add to a counter, which Ray refuses for 0."""
     for value, number in values.items():
         if number:
@@ -143,7 +129,7 @@ def slots_of(pools: Pools, stages: list[str]) -> dict[str, float]:
 
 
 @contextmanager
-def mirrored(actor: Any, board: JobBoard, report: DriverReport) -> Iterator[None]:
+def mirrored(actor: Any, board: metrics.JobBoard, report: DriverReport) -> Iterator[None]:
     """While active, copy the counts of the actor to the driver's board every second.
 
     The gauges of the job's size are set again as well.

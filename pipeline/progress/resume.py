@@ -25,15 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.clips import Clip
-from pipeline.progress.parts import (
-    Digests,
-    clips_of,
-    digests_of,
-    encoded,
-    is_in,
-    question_digest,
-    run_of_folder,
-)
+from pipeline.progress import parts
 from pipeline.redaction import all_redacted
 from pipeline.rows import CLIP, are_failed
 from pipeline.storage import Storage
@@ -72,7 +64,7 @@ def write_asked(clips: pa.Table, run: Storage) -> None:
         part = part.set_column(CLIP.get_field_index("path"), ASKED.field("path"), paths)
         part = part.append_column("subtitles_digest", shown).select(ASKED.names)
         name = f"part-{number:05d}-{uuid.uuid4().hex[:12]}.parquet"
-        write_sealed(part, folder, name, run_of_folder(folder))
+        write_sealed(part, folder, name, parts.run_of_folder(folder))
 
 
 def subtitles_digest(packed: str | None) -> str:
@@ -106,7 +98,7 @@ class AnsweredClips:
         failed: (n,) whether any answer about the clip failed.
     """
 
-    digests: Digests
+    digests: parts.Digests
     questions: npt.NDArray[np.uint64]
     failed: npt.NDArray[np.bool_]
 
@@ -128,13 +120,13 @@ class AnsweredClips:
         digests, questions = [np.empty(0, "S16")], [np.empty((0, 2), np.uint64)]
         failed = [np.empty(0, dtype=bool)]
         for table in tables:
-            clips, names = clips_of(table)
-            codes, ids = encoded(table["question_id"])
-            known = np.array([*map(question_digest, ids), 0], np.uint64)
+            clips, names = parts.clips_of(table)
+            codes, ids = parts.encoded(table["question_id"])
+            known = np.array([*map(parts.question_digest, ids), 0], np.uint64)
             per_cell = pa.table(
                 {
                     "clip": clips,
-                    "cell": encoded(table["cell"])[0],
+                    "cell": parts.encoded(table["cell"])[0],
                     "question": known[codes],
                     "failed": are_failed(table, keep_damaged=keep_damaged),
                     "wanted": pc.is_in(table["cell"], pa.array(cells, pa.string())),
@@ -153,7 +145,7 @@ class AnsweredClips:
             for name in sums:
                 whole &= column[f"{name}_min"] == column[f"{name}_max"]
             asked = [column[f"{name}_min"][whole].astype(np.uint64) for name in sums]
-            digests.append(digests_of([names[clip] for clip in column["clip"][whole]]))
+            digests.append(parts.digests_of([names[clip] for clip in column["clip"][whole]]))
             questions.append(np.stack(asked, axis=1))
             failed.append(column["failed_any_any"][whole])
         every = np.concatenate(digests)
@@ -164,16 +156,18 @@ class AnsweredClips:
         """Number of clips."""
         return len(self.digests)
 
-    def has(self, clips: Digests, questions: Iterable[Iterable[str]]) -> npt.NDArray[np.bool_]:
+    def has(
+        self, clips: parts.Digests, questions: Iterable[Iterable[str]]
+    ) -> npt.NDArray[np.bool_]:
         """Which clips are here with exactly these questions.
 
         Args:
             clips: (k,) digests of clips.
             questions: Of every clip the ids of the questions that are to be asked.
         """
-        digests = (list(map(question_digest, ids)) for ids in questions)
+        digests = (list(map(parts.question_digest, ids)) for ids in questions)
         asked = np.array([(sum(one) % 2**64, len(one)) for one in digests], np.uint64)
-        found = is_in(clips, self.digests)
+        found = parts.is_in(clips, self.digests)
         at = np.searchsorted(self.digests, clips[found])
         found[found] = (self.questions[at] == asked.reshape(-1, 2)[found]).all(axis=1)
         return found
@@ -202,7 +196,7 @@ class Continued:
         for table in asked:
             columns = [table[name].to_pylist() for name in ("benchmark", "video_id", *_NOTED)]
             # From its last row: of a clip that is there twice the later row counts.
-            clips.append(digests_of([*zip(*columns[:2], strict=True)])[::-1])
+            clips.append(parts.digests_of([*zip(*columns[:2], strict=True)])[::-1])
             contents.append(_contents(zip(*columns[2:], strict=True))[::-1])
         self._clips, first = np.unique(np.concatenate(clips), return_index=True)
         self._contents = np.concatenate(contents)[first]
@@ -220,7 +214,7 @@ class Continued:
             clips: Clips as the benchmark lists them now.
             questions: Of every clip the ids of its current questions.
         """
-        digests = digests_of([clip.name for clip in clips])
+        digests = parts.digests_of([clip.name for clip in clips])
         kept = self._done.has(digests, questions)
         kept[kept] = self.agree([*compress(clips, kept)])
         self._standing.append(digests[kept])
@@ -228,9 +222,9 @@ class Continued:
 
     def agree(self, clips: Sequence[Clip]) -> npt.NDArray[np.bool_]:
         """Which clips are unchanged or not known; of a failed one the file is not compared."""
-        digests = digests_of([clip.name for clip in clips])
+        digests = parts.digests_of([clip.name for clip in clips])
         known = np.array([clip.status == "ok" for clip in clips], dtype=bool)
-        known &= is_in(digests, self._clips)
+        known &= parts.is_in(digests, self._clips)
         before = self._contents[np.searchsorted(self._clips, digests[known])]
         now = _contents(
             (one.clip_key, one.questions, subtitles_digest(one.subtitles))
@@ -244,9 +238,9 @@ class Continued:
     def standing(self) -> AnsweredClips:
         """The clips whose answers are still valid."""
         standing = np.sort(np.concatenate(self._standing))
-        return self._done.only(is_in(self._done.digests, standing))
+        return self._done.only(parts.is_in(self._done.digests, standing))
 
 
 def _contents(records: Iterable[tuple[str, ...]]) -> npt.NDArray[np.uint64]:
     """64-bit digests of clips' files and bounds, questions, and subtitles."""
-    return np.array([question_digest("\0".join(record)) for record in records], np.uint64)
+    return np.array([parts.question_digest("\0".join(record)) for record in records], np.uint64)
