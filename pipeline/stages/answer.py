@@ -25,15 +25,7 @@ from pipeline.clips import ANSWER_QUESTIONS, COMPRESS_VIDEO, Clip, questions_of,
 from pipeline.plan import PlannedMethod
 from pipeline.question_groups import QuestionGroup, QuestionReader, groups_of
 from pipeline.rows import AnswerRow, Result, result_of
-from pipeline.stages.answer_rows import (
-    answer_row,
-    facts_of,
-    failure,
-    frames_digest,
-    kept_digest,
-    of_damaged,
-    prompt_digest,
-)
+from pipeline.stages import answer_rows
 from pipeline.stages.compress import raise_if_other_code, root_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
 from pipeline.stages.threads import done_ahead
@@ -105,8 +97,9 @@ class MethodRequest:
 
     def failed_rows(self, status: str, reason: str) -> list[AnswerRow]:
         """Rows of failed answers, one per question."""
-        answer, protocol = failure(status), self.work.protocol
-        return [answer_row(self.known, one, answer, protocol, reason) for one in self.questions]
+        answer, protocol = answer_rows.failure(status), self.work.protocol
+        row_of = answer_rows.answer_row
+        return [row_of(self.known, one, answer, protocol, reason) for one in self.questions]
 
 
 class LostEntryError(CacheError):
@@ -218,7 +211,7 @@ class AnswerQuestions:
             times = json.loads(clip.compress_ms or "{}")
             errors = json.loads(clip.compress_errors or "{}")
             for planned in self.methods:
-                known = facts_of(clip, planned, times.get(planned.cache))
+                known = answer_rows.facts_of(clip, planned, times.get(planned.cache))
                 for group in groups_of(clip, planned.method.compressor):
                     own = [questions[index] for index in group.questions]
                     work.requests.append(MethodRequest(work, planned, group, own, known, known))
@@ -267,8 +260,8 @@ class AnswerQuestions:
             request.facts,
             tokens_total=video.num_total,
             tokens_kept=video.num_kept,
-            frames_digest=frames_digest(work.clip, entry),
-            kept_digest=kept_digest(entry),
+            frames_digest=answer_rows.frames_digest(work.clip, entry),
+            kept_digest=answer_rows.kept_digest(entry),
         )
         clip_prompts = ClipPrompts(
             video if bounds is None else video.counted_from(bounds[0]),
@@ -365,8 +358,8 @@ class AnswerQuestions:
         found = zip(request.questions, answers, request.prompts, strict=True)
         return [
             replace(
-                answer_row(request.facts, question, answer, request.work.protocol),
-                prompt_digest=prompt_digest(prompt),
+                answer_rows.answer_row(request.facts, question, answer, request.work.protocol),
+                prompt_digest=answer_rows.prompt_digest(prompt),
             )
             for question, answer, prompt in found
         ]
@@ -383,7 +376,7 @@ class AnswerQuestions:
         answers, clip = work.answers, work.clip
         if clip.damage:
             self._unwanted.extend((one.planned.cache, one.group.key) for one in work.requests)
-            answers = [of_damaged(answer, clip.damage) for answer in answers]
+            answers = [answer_rows.of_damaged(answer, clip.damage) for answer in answers]
         work.entries.clear()
         work.features = None
         work.done = result_of(clip, answers)
