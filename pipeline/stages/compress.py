@@ -24,10 +24,9 @@ from pipeline.cache.features import FeatureStore, ReadFeatures
 from pipeline.cache.fingerprint import canonical_json
 from pipeline.cache.names import TOKENS, held_by, signals_parts
 from pipeline.cache.rows import INT8, ClipIdentity, Entry, identity_of, rounded
-from pipeline.clips import COMPRESS_VIDEO, Clip, one_line
+from pipeline.clips import COMPRESS_VIDEO, Clip
 from pipeline.errors import DeviceError, WorkerError
 from pipeline.question_groups import QuestionReader, groups_of
-from pipeline.resources.pools import PoolError
 from pipeline.rows import source_of
 from pipeline.stages.device_faults import raise_if_poisoned, reason_of, with_second_try
 from pipeline.stages.threads import Writers
@@ -83,21 +82,8 @@ class FeatureSource:
 
     @cached_property
     def encoder(self) -> VisionEncoder:
-        """The vision encoder.
-
-        Raises:
-            PoolError: If it does not fit into the device's memory.
-        """
-        try:
-            return with_second_try(self._load)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            reason = one_line(str(error))[:200]
-        raise PoolError(
-            f"the vision encoder does not fit into the free memory of its device ({reason}); raise "
-            "pools.compress.num_gpus, or use a larger GPU"
-        )
+        """The vision encoder."""
+        return with_second_try(self._load)
 
     def encoded(self, frames: VideoFrames, needs: frozenset[str]) -> ClipFeatures:
         """Encode a clip without storing its features.
