@@ -120,16 +120,11 @@ def result_of(
     lost_entry: bool = False,
 ) -> Result:
     """Build the result of a finished clip."""
+    same = ("benchmark", "video_id", "path", "status", "error", "decode_video_ms", "encode_ms")
     return Result(
-        benchmark=clip.benchmark,
-        video_id=clip.video_id,
-        path=clip.path,
-        status=clip.status,
-        error=clip.error,
+        **{name: getattr(clip, name) for name in same},
         store_fault=store_fault or clip.store_fault,
         lost_entry=lost_entry,
-        decode_video_ms=clip.decode_video_ms,
-        encode_ms=clip.encode_ms,
         num_misses=len(clip.missing),
         num_computed=len(json.loads(clip.compress_ms or "{}")),
         warnings=list(clip.warnings or ()),
