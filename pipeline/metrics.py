@@ -11,7 +11,7 @@ import operator
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.clips import Clip, stages_of
@@ -206,7 +206,6 @@ class StageBoard:
             return dict(self._counts)
 
 
-@dataclass
 class JobBoard(StageBoard):
     """The driver's board, which also knows how many clips each stage will process.
 
@@ -215,12 +214,10 @@ class JobBoard(StageBoard):
         slots: Stage -> number of clips that it can process at once.
     """
 
-    expected: dict[str, int] = field(default_factory=dict)
-    slots: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Initialize the counters."""
+    def __init__(self) -> None:
         super().__init__()
+        self.expected: dict[str, int] = {}
+        self.slots: dict[str, float] = {}
 
     def plan(self, plan: Plan) -> None:
         """Set the expected numbers of clips from the plan of a starting job."""

@@ -7,7 +7,6 @@ from typing import Literal
 
 from pipeline.clips import Pools
 from pipeline.storage.copies import VideoCache
-from tango_core.errors import InputError
 
 Executor = Literal["ray", "local"]
 
@@ -50,8 +49,3 @@ class Settings:
     share_prefix: bool = True
     batch_tokens: int | None = None
     profile: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse a profile with concurrent work or a shared prefix."""
-        if self.profile and (self.executor != "local" or self.share_prefix):
-            raise InputError("a profile needs executor 'local' and no shared prefix")

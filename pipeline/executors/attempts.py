@@ -21,6 +21,7 @@ class AttemptLedger:
     """Counts the attempts at clips; lives with the driver and outlives the workers."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._begun: Counter[str] = Counter()
         self._reasons: dict[str, str] = {}
 
@@ -48,10 +49,6 @@ class JobLedger(AttemptLedger, StageBoard):
 
     Its process imports this module, so it imports little: neither torch nor Ray Data.
     """
-
-    def __init__(self) -> None:
-        AttemptLedger.__init__(self)
-        StageBoard.__init__(self)
 
 
 class BoundedAttempts:

@@ -130,8 +130,9 @@ class AnswerParts:
             except DAMAGE:
                 # An unreadable part must not be treated as empty.
                 sealed = self._checked(name)
-                run = sealed.run if sealed else None
-                clips = digests_of(clips_of(sealed.table)[1] if sealed else [])
+                if sealed is None:
+                    continue
+                run, clips = sealed.run, digests_of(clips_of(sealed.table)[1])
             runs += [] if run is None else [run]
             found[name] = clips
         run = run_of_folder(self.storage)
@@ -149,8 +150,6 @@ class AnswerParts:
             DamagedFileError: If it is damaged, gone or of another run, and is not set aside.
         """
         run = self.overview.run
-        if not self.storage.exists(name) and self.storage.exists(f"{name}.damaged"):
-            return None  # set aside when the overview was made
         sealed = self._checked(name)
         if sealed is not None and sealed.run not in (None, run):
             self._report(name, f"{self.storage.path(name)} belongs to the run {sealed.run}")

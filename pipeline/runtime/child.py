@@ -59,8 +59,6 @@ class Child:
             memory_gib: Limit of the child's address space in GiB (RLIMIT_AS, on Linux); `None` for
                 no limit. Python with the decoders needs about 0.5 GiB.
         """
-        if memory_gib is not None and not memory_gib > 0:
-            raise ValueError(f"memory_gib must be positive or null, got {memory_gib}")
         self._memory_gib = memory_gib
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
