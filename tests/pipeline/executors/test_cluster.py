@@ -8,9 +8,9 @@ from fresh_python import printed_by
 
 from pipeline.clips import Pools
 from pipeline.errors import ClusterError
-from pipeline.executors.choice import LOOP_UP_TO, choose
 from pipeline.executors.cluster import LOOK_EVERY_S, RoomWatch
 from pipeline.resources.pools import ActorPool, preflight
+from pipeline.settings import LOOP_UP_TO, choose
 
 
 @pytest.mark.parametrize(("user", "expected"), [(None, "False"), ("1", "True")])
