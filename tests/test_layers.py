@@ -52,7 +52,6 @@ LOADED_LATER = {
     "tango_core.models.family": {
         "tango_core.models.files",
         "tango_core.models.language_half",
-        "tango_core.models.question",
     },
 }
 

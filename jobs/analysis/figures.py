@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -22,8 +22,6 @@ SIGNAL_NAMES = {"saliency": "p-attn", "attention": "attn"}
 MOST_NAMED = 16
 LONGEST_NAME = 44
 _MARKERS = "osD^vP*Xph<>"
-
-Points = Sequence[Sequence[float]]
 
 
 def label(
@@ -44,13 +42,12 @@ def label(
 def heat_map(
     figure: Figure,
     panel: Axes,
-    values: npt.ArrayLike,
+    values: npt.NDArray[Any],
     theme: Theme,
     *,
     title: str,
     scale: str,
-    limits: tuple[float, float] | None = None,
-    colours: str = "viridis",
+    **style: Any,
 ) -> None:
     """Draw (H, W) values with row 0 on top, and a colour bar.
 
@@ -60,23 +57,16 @@ def heat_map(
         values: (H, W).
         theme: Colours of the text.
         title: Title above the map.
-        scale: Label of the colour bar; "" also omits the labels of the axes.
-        limits: Ends of the colour bar; `None` for the range of the values.
-        colours: Name of a colour map.
+        scale: Label of the colour bar.
+        style: Keyword arguments of `Axes.imshow`.
     """
-    low, high = limits or (None, None)
-    image = panel.imshow(
-        np.asarray(values), cmap=colours, vmin=low, vmax=high, interpolation="nearest"
-    )
+    image = panel.imshow(values, interpolation="nearest", **style)
     bar = figure.colorbar(image, ax=panel, shrink=0.85, pad=0.02)
     bar.set_label(scale, color=theme.foreground)
     bar.ax.tick_params(colors=theme.foreground, length=0)
     bar.outline.set_visible(False)
     panel.spines[:].set_visible(False)
     panel_title(panel, title, theme, fontsize=10.5)
-    if scale:
-        panel.set_xlabel("column")
-        panel.set_ylabel("row")
 
 
 def mark(panel: Axes, positions: Sequence[int], width: int) -> None:
@@ -88,9 +78,9 @@ def mark(panel: Axes, positions: Sequence[int], width: int) -> None:
         panel.text(column, row, str(number), ha="center", va="center", **style)
 
 
-def legend(panel: Axes, theme: Theme, **options: Any) -> None:
+def legend(panel: Axes, theme: Theme, loc: Any) -> None:
     """Draw a legend inside a panel."""
-    panel.legend(frameon=False, labelcolor=theme.foreground, fontsize=9, **options)
+    panel.legend(frameon=False, labelcolor=theme.foreground, fontsize=9, loc=loc)
 
 
 def legend_below(figure: Figure, panel: Axes, theme: Theme) -> None:
@@ -107,17 +97,17 @@ def dashed(theme: Theme) -> dict[str, Any]:
 def plain_log(panel: Axes) -> None:
     """Make the y axis logarithmic, labelled with plain numbers instead of powers of 10."""
     panel.set_yscale("log")
-    axis = panel.yaxis
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_tick_params(which="minor", length=0)
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
+    panel.yaxis.set_tick_params(which="minor", length=0)
 
 
-def draw_series(panel: Axes, series: Mapping[str, Points], theme: Theme) -> None:
-    """Draw one curve per series, given as (x, y) points sorted by x."""
-    named = sorted(series, key=lambda name: name.count(" "))[:MOST_NAMED]
-    for name, points in series.items():
+def draw_series(panel: Axes, rows: pd.DataFrame, x: str, y: str, theme: Theme) -> None:
+    """Draw one curve per value of the column `series`, through its rows in their order."""
+    curves = {str(name): own for name, own in rows.groupby("series", sort=False)}
+    named = sorted(curves, key=lambda name: name.count(" "))[:MOST_NAMED]
+    for name, own in curves.items():
         style: dict[str, Any] = {"color": theme.grid, "linewidth": 0.9, "zorder": 1}
         if name in named:
             at = named.index(name)
@@ -128,4 +118,19 @@ def draw_series(panel: Axes, series: Mapping[str, Points], theme: Theme) -> None
                 "linewidth": 1.4,
                 "zorder": 3,
             }
-        panel.plot(*np.array(points).reshape(-1, 2).T, markersize=5, **style)
+        panel.plot(own[x], own[y], markersize=5, **style)
+
+
+def label_bars(bars: Any, texts: Sequence[str], theme: Theme) -> None:
+    """Write a text behind every bar."""
+    bars.patches[0].axes.bar_label(bars, texts, padding=3, fontsize=8.5, color=theme.foreground)
+
+
+def draw_bars(panel: Axes, table: pd.DataFrame, theme: Theme, **style: Any) -> None:
+    """Draw horizontal bars, one group per row and one colour per column, the first row on top."""
+    table.plot.barh(ax=panel, legend=False, **style)
+    panel.invert_yaxis()
+    names = [shortened(str(name), LONGEST_NAME) for name in table.index]
+    panel.set_yticks(range(len(table)), names)
+    panel.set_ylabel("")
+    panel.axvline(0, color=theme.foreground, linewidth=0.8)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, get_args
@@ -20,12 +19,8 @@ from jobs import exit_codes
 from jobs.data_check.media import Problem, check_file
 from jobs.report.formatting import Table
 from pipeline.runtime.child import Child, ChildStartError, CrashError
-from tango_core.benchmarks import Benchmark, build_benchmark
-from tango_core.benchmarks.annotated import AnnotatedBenchmark, Record
-from tango_core.benchmarks.base import Defect, in_one_line
-from tango_core.errors import InputError
-from tango_core.printable import printable_item
-from tango_core.types import VideoItem
+from tango_core import errors, printable, types
+from tango_core.benchmarks import Benchmark, annotated, base, build_benchmark
 
 TIMEOUT_S = 60.0
 MEMORY_GIB = 4.0
@@ -64,7 +59,7 @@ class Finding:
 
     @classmethod
     def about(
-        cls, severity: Severity, kind: str, clips: Sequence[VideoItem], detail: str
+        cls, severity: Severity, kind: str, clips: Sequence[types.VideoItem], detail: str
     ) -> Finding:
         """A problem of one clip, or of a file with several clips in it."""
         ids = " ".join(question.id for clip in clips for question in clip.questions)
@@ -82,7 +77,7 @@ class Check:
         findings: Findings about rows, then about files, in the order of the annotations.
     """
 
-    files: dict[str, list[VideoItem]] = field(default_factory=dict)
+    files: dict[str, list[types.VideoItem]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -127,9 +122,9 @@ def data_check(
         FileNotFoundError: If the root or the annotations are missing.
     """
     if output is not None and output.suffix not in SUFFIXES:
-        raise InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
+        raise errors.InputError(f"output must end in {' or '.join(SUFFIXES)}, got {str(output)!r}")
     if jobs < 1:
-        raise InputError(f"jobs must be 1 or larger, got {jobs}")
+        raise errors.InputError(f"jobs must be 1 or larger, got {jobs}")
     opened = build_benchmark(benchmark, root=str(root) if root is not None else None, split=split)
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("checking files", total=None)
@@ -180,12 +175,11 @@ def check(
     result = Check()
     withheld: dict[str, str] = {}  # reason by path
     lengths: dict[str, set[float]] = {}  # annotated seconds by path
-    with in_one_line(benchmark.name, type(benchmark)):
-        if isinstance(benchmark, AnnotatedBenchmark):
+    with base.in_one_line(benchmark.name, type(benchmark)):
+        if isinstance(benchmark, annotated.AnnotatedBenchmark):
             items = _read_rows(benchmark, result, withheld, lengths)
         else:
-            result.findings += map(_about_row, benchmark.defects())
-            items = map(printable_item, benchmark.items())
+            items = map(printable.printable_item, benchmark.items())
         for item in items:
             result.files.setdefault(item.path, []).append(item)
     idle: SimpleQueue[Child] = SimpleQueue()
@@ -217,7 +211,7 @@ def check(
 def _check_in_child(
     child: Child,
     path: str,
-    clips: Sequence[VideoItem],
+    clips: Sequence[types.VideoItem],
     lengths_s: Sequence[float],
     timeout_s: float,
 ) -> list[Problem]:
@@ -238,15 +232,15 @@ def _check_in_child(
 
 
 def _read_rows(
-    benchmark: AnnotatedBenchmark,
+    benchmark: annotated.AnnotatedBenchmark,
     result: Check,
     withheld: dict[str, str],
     lengths: dict[str, set[float]],
-) -> Iterator[VideoItem]:
+) -> Iterator[types.VideoItem]:
     """Read all rows of a benchmark with annotation files; yield its clips."""
-    records: list[Record] = []
+    records: list[annotated.Record] = []
     for entry in benchmark.entries():
-        if isinstance(entry, Defect):
+        if isinstance(entry, base.Defect):
             result.findings.append(_about_row(entry))
             continue
         records.append(entry)
@@ -254,19 +248,17 @@ def _read_rows(
             lengths.setdefault(entry.path, set()).add(entry.length_s)
         if (reason := benchmark.missing_reason(entry)) is not None:
             withheld[entry.path] = reason
-        about = partial(Finding.about, "note", "annotation", list(benchmark.clips([entry])))
-        result.findings += map(about, entry.notes)
     yield from benchmark.clips(records)
 
 
-def _about_row(defect: Defect) -> Finding:
+def _about_row(defect: base.Defect) -> Finding:
     """Convert a defect of the annotations to a finding."""
     severity: Severity = "error" if defect.fatal else "note"
     return Finding(severity, "annotation", defect.where, "", "", None, None, defect.problem)
 
 
 def _findings(
-    problem: Problem, clips: Sequence[VideoItem], withheld: dict[str, str]
+    problem: Problem, clips: Sequence[types.VideoItem], withheld: dict[str, str]
 ) -> Iterator[Finding]:
     """Convert a problem of a file to findings about the clips it concerns."""
     reason = withheld.get(clips[0].path) if problem.kind == "missing" else None

@@ -19,8 +19,10 @@ from jobs.fetch.hub import (
     Options,
     RemoteFile,
     Repository,
-    fetch_files,
+    confirmed,
+    fetch_all,
     free_bytes,
+    show,
     total_missing,
 )
 from jobs.fetch.unpack import Archive, Unpacked, archives_among, unpack
@@ -142,19 +144,19 @@ def data_get(
                 count = unpack(root, archive, keep=keep)
                 logger.info("%s: %d files unpacked", archive.name, count)
 
-    if not fetch_files(
-        hub,
-        plan.downloads,
-        root,
-        console,
-        plan.statement(benchmark),
-        room=plan.room,
-        is_done=plan.is_done,
-        on_start=unpack_complete,
-        on_file=unpack_complete,
-        **options,
-    ):
+    for line in plan.statement(benchmark):
+        show(console, line)
+    size, dry_run = total_missing(plan.downloads), options.get("dry_run")
+    if not plan.is_done:
+        paths = [each.file.path for each in plan.downloads]
+        if not confirmed(hub, paths, size, plan.room, root, console, **options):
+            return exit_codes.OK
+        fetch_all(hub, plan.downloads, root, options.get("jobs", 4), unpack_complete)
+        show(console, f"fetched {human_bytes(size)}, every file has the hub's checksum")
+    elif dry_run:
         return exit_codes.OK
+    else:
+        show(console, "all of it is here")
     here = {part.name for part in plan.parts}
     needed = {part.name for part in release.parts if part.needed}
     if "videos" in needed and needed <= here:
@@ -162,13 +164,8 @@ def data_get(
     if "annotations" in here:
         items = build_benchmark(benchmark, root=str(root)).items()
         questions = sum(len(item.questions) for item in items)
-        asked = "videos" in needed
-        why = "were not asked for" if asked else "are not on the hub, see the note above"
-        console.print(
-            f"{benchmark}: {questions:,} questions can be read; videos {why}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        why = "were not asked for" if "videos" in needed else "are not on the hub, see the note"
+        show(console, f"{benchmark}: {questions:,} questions can be read; videos {why}")
     return exit_codes.OK
 
 

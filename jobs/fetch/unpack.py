@@ -21,16 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from jobs.fetch.hub import (
-    STATE,
-    FetchError,
-    RemoteFile,
-    append_line,
-    move,
-    path_below,
-    read_lines,
-    size_of,
-)
+from jobs.fetch import hub
 from jobs.units import human_bytes
 from tango_core.benchmarks.releases import archive_of
 
@@ -53,7 +44,7 @@ class Archive:
     """
 
     name: str
-    pieces: tuple[RemoteFile, ...]
+    pieces: tuple[hub.RemoteFile, ...]
     folder: str
 
     @property
@@ -68,13 +59,13 @@ class Archive:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def archives_among(files: Iterable[tuple[RemoteFile, str]]) -> tuple[Archive, ...]:
+def archives_among(files: Iterable[tuple[hub.RemoteFile, str]]) -> tuple[Archive, ...]:
     """Group files into archives; an archive may consist of several files.
 
     Args:
         files: Each with the folder that it is unpacked into.
     """
-    pieces: dict[tuple[str, str], list[RemoteFile]] = {}
+    pieces: dict[tuple[str, str], list[hub.RemoteFile]] = {}
     for file, folder in sorted(files, key=lambda pair: pair[0].path):
         name = archive_of(file.path)
         if name is not None:
@@ -99,17 +90,19 @@ class Unpacked:
 
     def __init__(self, root: Path, archive: Archive) -> None:
         self._root, self._archive = root, archive
-        self._path = root / STATE / "archives" / f"{archive.name.replace('/', '--')}.jsonl"
+        self._path = root / hub.STATE / "archives" / f"{archive.name.replace('/', '--')}.jsonl"
         self.members: dict[str, int] = {}
         self.next_byte, self.is_complete = 0, False
-        first, *lines = [*read_lines(self._path), None]
+        first, *lines = [*hub.read_lines(self._path), None]
         self._is_new = first != {"archive": archive.digest}
         for line in () if self._is_new else lines:
             if isinstance(line, list) and len(line) == 3:
                 self.members[str(line[0])], self.next_byte = int(line[1]), int(line[2])
             elif isinstance(line, dict):
                 self.is_complete = line.get("complete") == len(self.members)
-        here = {name: size for name, size in self.members.items() if size_of(root / name) == size}
+        here = {
+            name: size for name, size in self.members.items() if hub.size_of(root / name) == size
+        }
         if len(here) < len(self.members):  # a removed member is somewhere before `next_byte`
             self.members, self.next_byte, self.is_complete = here, 0, False
 
@@ -131,9 +124,9 @@ class Unpacked:
     def _append(self, line: object) -> None:
         if self._is_new:
             self._path.unlink(missing_ok=True)
-            append_line(self._path, {"archive": self._archive.digest})
+            hub.append_line(self._path, {"archive": self._archive.digest})
             self._is_new = False
-        append_line(self._path, line)
+        hub.append_line(self._path, line)
 
 
 def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
@@ -157,19 +150,19 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
         if not done.is_complete:
             _Unpacking(root, archive, paths, done, keep).run()
             done.finish()
-    except FetchError:
+    except hub.FetchError:
         raise
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError) as error:
-        raise FetchError(
+        raise hub.FetchError(
             f"{archive.name} is damaged or cut off: {' '.join(str(error).split())}; it is as the "
             "hub has it, so ask its authors"
         ) from None
-    except NotImplementedError as error:
-        raise FetchError(
+    except RuntimeError as error:  # encrypted, or of a kind that the library does not read
+        raise hub.FetchError(
             f"{archive.name} cannot be unpacked: {error}; unpack it with another program"
         ) from None
     except OSError as error:
-        raise FetchError(
+        raise hub.FetchError(
             f"cannot unpack {archive.name} to {root}: {error.strerror or error}; what is unpacked "
             "is kept, make room and give the same command again"
         ) from None
@@ -208,10 +201,6 @@ class _Unpacking:
             for info in infos:
                 if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
                     raise self._refused(info.filename)
-                if info.flag_bits & 1:
-                    raise FetchError(
-                        f"{self.archive.name} is encrypted; unpack it by hand with its password"
-                    )
                 self._write(info.filename, info.file_size, lambda info=info: opened.open(info))
 
     def _tar(self, stream: IO[bytes]) -> None:
@@ -246,17 +235,17 @@ class _Unpacking:
         if _LITTER.intersection(PurePosixPath(name).parts):
             return
         folder = self.root.joinpath(*self.archive.folder.split("/"))
-        target = path_below(folder, name, self.archive.name)
+        target = hub.path_below(folder, name, self.archive.name)
         if self.done.has(target, size):
             return
-        beside = self.root / STATE / "parts" / f"{os.getpid()}.member"
+        beside = self.root / hub.STATE / "parts" / f"{os.getpid()}.member"
         beside.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open_member() as source, beside.open("wb") as output:
                 shutil.copyfileobj(source, output, _CHUNK)
-            if size_of(beside) != size:
-                raise tarfile.ReadError(f"{name} has {size_of(beside)} of {size} bytes")
-            move(beside, target)
+            if hub.size_of(beside) != size:
+                raise tarfile.ReadError(f"{name} has {hub.size_of(beside)} of {size} bytes")
+            hub.move(beside, target)
         finally:
             beside.unlink(missing_ok=True)
         self.done.add(target, size, next_byte)
@@ -271,16 +260,15 @@ class _Unpacking:
 
     def _raise_if_bomb(self, total: int, count: int) -> None:
         if total > _ALWAYS_ALLOWED + _LARGEST_RATIO * self.archive.size or count > _MOST_MEMBERS:
-            raise FetchError(
+            raise hub.FetchError(
                 f"{self.archive.name} of {human_bytes(self.archive.size)} would unpack to "
                 f"{count:,} files of {human_bytes(total)}; that is no archive of videos, so it is "
                 "not unpacked"
             )
 
-    def _refused(self, name: str) -> FetchError:
-        return FetchError(
-            f"{self.archive.name} holds {name!r}, a link or a device; only files and folders are "
-            "unpacked, ask its authors"
+    def _refused(self, name: str) -> hub.FetchError:
+        return hub.FetchError(
+            f"{self.archive.name} holds {name!r}, a link or a device; ask its authors"
         )
 
 
@@ -293,7 +281,6 @@ class _Joined(io.RawIOBase):
 
     def __init__(self, files: Sequence[tuple[Path, int]]) -> None:
         self._files, self._at = files, 0
-        self._open: tuple[Path, io.BufferedReader] | None = None
 
     def readable(self) -> bool:
         return True
@@ -302,10 +289,8 @@ class _Joined(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        size = sum(size for _, size in self._files)
-        self._at = max(
-            0, offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: size}[whence]
-        )
+        starts = {io.SEEK_CUR: self._at, io.SEEK_END: sum(size for _, size in self._files)}
+        self._at = max(0, offset + starts.get(whence, 0))
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -313,21 +298,10 @@ class _Joined(io.RawIOBase):
         start = 0
         for path, size in self._files:
             if self._at < start + size:
-                if self._open is None or self._open[0] != path:
-                    self._close_open()
-                    self._open = (path, path.open("rb"))
-                self._open[1].seek(self._at - start)
-                count = self._open[1].readinto(memoryview(buffer)[: start + size - self._at])
+                with path.open("rb") as piece:
+                    piece.seek(self._at - start)
+                    count = piece.readinto(memoryview(buffer)[: start + size - self._at])
                 self._at += count
                 return count
             start += size
         return 0
-
-    def close(self) -> None:
-        self._close_open()
-        super().close()
-
-    def _close_open(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None

@@ -40,14 +40,12 @@ from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
 from pipeline.stages.answer_rows import prompt_digest
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
-    LmmsEvalSamples,
     Record,
-    VLMEvalKitTable,
     plain,
 )
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
 from tango_core.benchmarks.scoring.judge import judge
-from tango_core.benchmarks.tables import is_missing, read_rows
+from tango_core.benchmarks.tables import is_missing, number_of, read_rows
 from tango_core.errors import InputError
 from tango_core.types import Prompt
 
@@ -228,21 +226,8 @@ def _answer_row(
     )
 
 
-SUFFIXES = (".tsv", ".json")
-
 # Suffixes of video files; ids may contain full stops too.
 _VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".avi", ".mov", ".gif")
-
-
-def table_of(benchmark: AnnotatedBenchmark) -> VLMEvalKitTable:
-    """The benchmark's description of its VLMEvalKit data set.
-
-    Raises:
-        ValueError: If VLMEvalKit has no such data set.
-    """
-    if benchmark.vlmevalkit_table is None:
-        raise InputError(f"benchmark {benchmark.name!r} is not in VLMEvalKit")
-    return benchmark.vlmevalkit_table.of(benchmark.records())
 
 
 def write_vlmevalkit(
@@ -253,25 +238,22 @@ def write_vlmevalkit(
     Args:
         answers: Rows of `answers/*.parquet` of one cell.
         benchmark: Benchmark of the questions.
-        path: `.tsv` or `.json`; VLMEvalKit expects `<model>_<dataset>`.
+        path: `.tsv`; VLMEvalKit expects the name `<model>_<dataset>`.
         partial: Whether the run covers only a part of the questions.
 
     Raises:
-        ValueError: If the suffix is not supported, or the answers are not those of one cell.
+        ValueError: If the answers are not those of one cell.
     """
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"{path}: VLMEvalKit files must end in {' or '.join(SUFFIXES)}")
+    assert benchmark.vlmevalkit_table is not None
+    records = benchmark.records()
+    columns = benchmark.vlmevalkit_table.of(records).columns
     replies = replies_of(answers, benchmark, NO_REPLY, partial=partial)
-    columns = table_of(benchmark).columns
     rows = [
         {**columns(record), "prediction": replies[record.question.id]}
-        for record in benchmark.records()
+        for record in records
         if record.question.id in replies
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".json":
-        path.write_text(json.dumps(rows, indent=4, ensure_ascii=False), encoding="utf-8")
-        return
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), delimiter="\t", quoting=csv.QUOTE_ALL)
         writer.writeheader()
@@ -296,7 +278,8 @@ def read_vlmevalkit(
             and openpyxl is not installed.
     """
     rows = _read_spreadsheet(path) if path.suffix == ".xlsx" else read_rows(path)
-    columns = table_of(benchmark).columns
+    assert benchmark.vlmevalkit_table is not None
+    columns = benchmark.vlmevalkit_table.of(benchmark.records()).columns
     logged = []
     for number, row in enumerate(rows, start=1):
         where = f"{path}, row {number}"
@@ -306,10 +289,9 @@ def read_vlmevalkit(
                 "this is no prediction file of VLMEvalKit"
             )
         try:
-            index = int(float(str(row["index"])))  # spreadsheets may have made a decimal of it
-        except (ValueError, OverflowError) as error:
-            written = str(row["index"])[:60]
-            raise InputError(f"{where}: index must be a whole number, got {written!r}") from error
+            index = int(number_of(row, "index"))  # spreadsheets may have made a decimal of it
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
         key = _content(row)
         asks = f"{where}: index {index}, which asks {key[0]!r} about {key[1]!r},"
         # VLMEvalKit writes failures as a sentence, so an empty field is an empty reply.
@@ -374,7 +356,8 @@ def write_lmms_eval(
     Raises:
         ValueError: If the answers are not those of one cell.
     """
-    facts, protocol = samples_of(benchmark), benchmark.protocols["lmms_eval"]
+    facts, protocol = benchmark.lmms_eval_samples, benchmark.protocols["lmms_eval"]
+    assert facts is not None
     failed = protocol.failed_reply if protocol.harness_score else NOT_LOADED
     replies = replies_of(answers, benchmark, failed, partial=partial)
     by_task: dict[str, list[dict[str, Any]]] = {}
@@ -424,9 +407,8 @@ def read_lmms_eval(
         ValueError: If a file is not of this benchmark, or a sample matches none or several of its
             questions.
     """
-    if not paths:
-        raise InputError("no samples files given; lmms-eval writes them with --log_samples")
-    facts = samples_of(benchmark)
+    facts = benchmark.lmms_eval_samples
+    assert facts is not None
     questions = []
     for record in benchmark.records():
         row = (facts.task_of(record, benchmark.subtitles), str(facts.doc_id(record)))
@@ -507,14 +489,3 @@ def _prompt_digests(
         same = one.prompt == own.before + own.after
         found[record.question.id] = prompt_digest(own if same else Prompt("", one.prompt))
     return found
-
-
-def samples_of(benchmark: AnnotatedBenchmark) -> LmmsEvalSamples:
-    """The benchmark's description of its lmms-eval tasks.
-
-    Raises:
-        ValueError: If lmms-eval has no such task.
-    """
-    if benchmark.lmms_eval_samples is None:
-        raise InputError(f"benchmark {benchmark.name!r} is not in lmms-eval")
-    return benchmark.lmms_eval_samples

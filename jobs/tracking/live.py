@@ -30,8 +30,9 @@ from jobs.tracking.runs import (
     default_tracking_uri,
     first_line,
     raise_if_wrong,
+    tracking_errors,
 )
-from jobs.tracking.upload import Results, with_retries
+from jobs.tracking.upload import Results
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
@@ -213,13 +214,8 @@ class LiveRun:
             if command == "leave":
                 return
             try:
-                if command == "finish":
-                    with_retries(self._finish, lambda: self._runs is not None)
-                    return
-                self.sample()
-                runs = self._send()
-                if command:
-                    runs.end(self._run_id, command, None, self._reason)
+                with tracking_errors():
+                    self._work_once(command)
                 age_s = time.monotonic() - self._begun
                 pause = max(first, self._every_s, age_s / _MOST_AT_FULL_RATE)
             except Exception as error:
@@ -230,8 +226,14 @@ class LiveRun:
                 logger.debug("MLflow does not have the latest metrics: %s", self._error)
                 pause = min(2 * pause, max(self._every_s, _LONGEST_PAUSE_S))
 
-    def _send(self) -> MlflowRuns:
-        """Send new samples; the first time create the run and end those of dead drivers."""
+    def _work_once(self, command: str) -> None:
+        """Send new samples, then what ends the run; the first time also end those of dead drivers.
+
+        Args:
+            command: `"finish"` uploads the results, a status marks the run; "" does neither.
+        """
+        if command != "finish":
+            self.sample()
         runs = self._runs
         if runs is None:
             runs = MlflowRuns.connect(self.uri, self._run_dir, self._made_progress)
@@ -243,11 +245,10 @@ class LiveRun:
             runs.log(self._run_id, metrics=points)
             with self._lock:
                 del self._points[: len(points)]
-        return runs
-
-    def _finish(self) -> None:
-        assert self._results is not None
-        self._finished_id = Results(self._results).upload(self._send())
+        if command == "finish" and self._results is not None:
+            self._finished_id = Results(self._results).upload(runs)
+        elif command:
+            runs.end(self._run_id, command, None, self._reason)
 
     def _made_progress(self) -> None:
         self._progress_at = time.monotonic()

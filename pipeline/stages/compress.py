@@ -92,7 +92,7 @@ class FeatureSource:
             frames: Frames of the clip.
             needs: Signals to compute.
         """
-        features, ms = self._timed(self.encoder.encode, frames, needs)
+        features, ms = self._timed(frames, needs)
         if self.store is not None and self.store.cache.dtype == INT8:
             features, _ = rounded(features)
         return ClipFeatures(features, ms)
@@ -124,8 +124,7 @@ class FeatureSource:
         cache, writes = self.store.cache, self.store.writes
         whole, signals = TOKENS in to_encode, frozenset(to_encode) - {TOKENS}
         kept = sorted(signals & self.store.signals) if writes else []
-        encode = self.encoder.encode if whole else self.encoder.encode_signals
-        features, ms = self._timed(encode, frames, signals)
+        features, ms = self._timed(frames, signals)
         levels = None
         if whole:
             raise_if_not_finite(features, signals)
@@ -149,13 +148,9 @@ class FeatureSource:
         found = self.store.cache.read(key, parts, needs, remove_damaged=True)
         return with_second_try(partial(on_device, found, self.device))
 
-    def _timed(
-        self,
-        encode: Callable[[VideoFrames, frozenset[str]], VisualFeatures],
-        frames: VideoFrames,
-        needs: frozenset[str],
-    ) -> tuple[VisualFeatures, float]:
+    def _timed(self, frames: VideoFrames, needs: frozenset[str]) -> tuple[VisualFeatures, float]:
         """Encode frames; returns the features and the time in milliseconds."""
+        encode = self.encoder.encode
         started = time.perf_counter()
         features = with_second_try(partial(encode, frames, needs))
         if self.device.type == "cuda":

@@ -376,23 +376,6 @@ class VisionEncoder(ABC):
                 wrong.
         """
 
-    def encode_signals(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
-        """Compute signals of a clip whose tokens are stored.
-
-        Encoders may override this to skip work that only tokens need.
-
-        Args:
-            frames: As `encode`.
-            needs: As `encode`.
-
-        Returns:
-            Features with signals bitwise equal to those of `encode`; the tokens are undefined.
-
-        Raises:
-            ValueError: As `encode`.
-        """
-        return self.encode(frames, needs)
-
     def frame_bytes(self, height: int, width: int) -> int | None:
         """Memory of the activations of a frame of this size in pixels, rounded up.
 

@@ -171,7 +171,7 @@ class CheckpointFamily(ModelFamily):
 
     def load_question_embedder(self, spec: ModelSpec) -> Callable[[str], Tensor]:
         """Open the embedding matrix; no other weight is read."""
-        from tango_core.models.question import QuestionEmbedder
+        from tango_core.models.language_half import QuestionEmbedder
 
         return QuestionEmbedder(spec, self.files())
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from tango_core.models.checkpoints.directory import (
 from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.checkpoints.weights import Rename
 from tango_core.models.family import Half, ModelRequest
-from tango_core.models.language.chat import ChatFormat, chat_format
+from tango_core.models.language.chat import ChatFormat
 from tango_core.models.placement import resolve_dtype
 from tango_core.models.towers.patches import PatchLayout
 from tango_core.video import FrameSpec
@@ -44,14 +45,16 @@ class Extras:
     """Content of the optional tango.json of a checkpoint."""
 
     chat: ChatFormat
-    sinks: tuple[int, ...] | None
-    note: str
+    sinks: Sequence[int] | None = None
+    note: str = ""
 
 
 class FamilyFiles(ABC):
     """Reads the files of checkpoints of one architecture.
 
     Attributes:
+        title: Name of the architecture in messages.
+        kinds: Its `model_type`s in messages.
         chat: Chat format of a checkpoint whose tango.json has none.
         mean: Default mean of the pixels per channel.
         std: Default standard deviation of the pixels per channel.
@@ -64,6 +67,8 @@ class FamilyFiles(ABC):
         ranks_itself: Whether the tower ranks tokens without a second checkpoint.
     """
 
+    title: str
+    kinds: str
     chat: ChatFormat
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
@@ -75,7 +80,6 @@ class FamilyFiles(ABC):
     has_newline = False
     ranks_itself = True
 
-    @abstractmethod
     def read_config(self, checkpoint: Checkpoint) -> Any:
         """Configuration of the architecture in transformers.
 
@@ -83,6 +87,30 @@ class FamilyFiles(ABC):
             ArchitectureError: If the checkpoint is of another architecture.
             ValueError: If this project does not support its variant.
         """
+        content = checkpoint.config()
+        config = self.config_of(checkpoint, content)
+        if config is None:
+            raise ArchitectureError(
+                f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
+                f"model, not {self.kinds}; choose another model.name or give a {self.title} "
+                "checkpoint"
+            )
+        for name, value, known in self.limits(config):
+            if value not in known:
+                supported = " or ".join(map(repr, known))
+                raise InputError(
+                    f"{checkpoint.setting} {checkpoint.source}: {name} of config.json is "
+                    f"{value!r}, but only {supported} is supported; use another checkpoint"
+                )
+        return config
+
+    @abstractmethod
+    def config_of(self, checkpoint: Checkpoint, content: dict[str, Any]) -> Any:
+        """The configuration for the content of config.json; `None` for another architecture."""
+
+    def limits(self, config: Any) -> tuple[tuple[str, Any, tuple[Any, ...]], ...]:
+        """(setting, its value, the supported values) of settings that may differ."""
+        return ()
 
     @abstractmethod
     def facts(
@@ -105,18 +133,14 @@ class FamilyFiles(ABC):
             ValueError: If it has unknown keys or wrong values.
         """
         content = checkpoint.read_json("tango.json") or {}
-        unknown = sorted(set(content) - {"chat", "sinks", "note"})
-        if unknown:
+        try:
+            chat = ChatFormat(**content["chat"]) if "chat" in content else self.chat
+            return Extras(**{**content, "chat": chat})
+        except TypeError as error:
             raise InputError(
-                f"{checkpoint.source}/tango.json: unknown key {unknown[0]!r}; "
-                "known are chat, sinks, note"
-            )
-        sinks = content.get("sinks")
-        return Extras(
-            chat=chat_format(content.get("chat"), checkpoint.source, self.chat),
-            sinks=None if sinks is None else tuple(int(sink) for sink in sinks),
-            note=str(content.get("note", "")),
-        )
+                f"{checkpoint.source}/tango.json: {error}; its keys are chat (opening, after_clip, "
+                "closing), sinks and note"
+            ) from None
 
     def normalisation(self, checkpoint: Checkpoint, device: torch.device) -> Normalisation:
         """How pixels are normalised, on a device."""
@@ -167,32 +191,11 @@ class FamilyFiles(ABC):
         return ModelSpec(**{**common, **facts})
 
 
-def raise_unless_supported(
-    checkpoint: Checkpoint, checks: tuple[tuple[str, Any, Any], ...]
-) -> None:
-    """Raise for settings that this project does not support.
-
-    Args:
-        checkpoint: The checkpoint.
-        checks: (setting, its value, the only supported value).
-
-    Raises:
-        ValueError: For the first one with another value.
-    """
-    for name, value, known in checks:
-        if value != known:
-            raise InputError(
-                f"{checkpoint.setting} {checkpoint.source}: {name} of config.json is {value!r}, "
-                f"but only {known!r} is supported; use another checkpoint"
-            )
-
-
 class PatchFiles(FamilyFiles):
     """Files of models whose tower takes pairs of frames at native aspect ratio (Qwen's).
 
     Attributes:
         model_type: `model_type` of config.json.
-        title: Name of the architecture in messages.
         least_tokens: Default minimum number of tokens of a frame.
         most_tokens: Default maximum number of tokens of a frame.
         all_tokens: Maximum number of tokens of a clip, two frames counting as one; `None` for none.
@@ -202,34 +205,16 @@ class PatchFiles(FamilyFiles):
     vision = ("model.visual.",)
     vision_root = "model.visual."
     model_type: str
-    title: str
     least_tokens: int
     most_tokens: int
     all_tokens: int | None = None
     only_lowered = False
 
-    def read_config(self, checkpoint: Checkpoint) -> Any:
-        """See `FamilyFiles.read_config`."""
-        content = checkpoint.config()
-        where, kind = f"{checkpoint.setting} {checkpoint.source}", content.get("model_type")
-        if kind == f"{self.model_type}_moe":
-            raise ArchitectureError(
-                f"{where} holds a {kind!r} model, a mixture of experts, which is not supported; "
-                f"give a dense {self.title} checkpoint"
-            )
-        if kind != self.model_type:
-            raise ArchitectureError(
-                f"{where} holds a {kind!r} model, not {self.model_type!r}; choose another "
-                f"model.name or give a {self.title} checkpoint"
-            )
-        config = CONFIG_MAPPING[self.model_type].from_dict(content)
-        width, own = config.vision_config.out_hidden_size, config.text_config.hidden_size
-        if width != own:
-            raise InputError(
-                f"{where}: vision_config.out_hidden_size is {width}, but the language model has "
-                f"width {own}; correct config.json"
-            )
-        return config
+    def config_of(self, checkpoint: Checkpoint, content: dict[str, Any]) -> Any:
+        """See `FamilyFiles.config_of`."""
+        if content.get("model_type") != self.model_type:
+            return None
+        return CONFIG_MAPPING[self.model_type].from_dict(content)
 
     def patch_layout(self, config: Any) -> PatchLayout:
         """Sizes of patches and tokens."""
@@ -241,14 +226,17 @@ class PatchFiles(FamilyFiles):
     ) -> dict[str, Any]:
         """Bounds of the area of a frame; see `FamilyFiles.facts`."""
         multiple = self.patch_layout(config).multiple
-        token, area = multiple**2, options.frame_area
-        largest = area or options.max_pixels or self.most_tokens * token
-        if self.only_lowered and not area:
-            largest = min(largest, self.most_tokens * token)
+        token, area, chosen = multiple**2, options.frame_area, options.max_pixels
+        if area is not None and chosen is not None:
+            raise InputError("model.frame_area takes the place of model.max_pixels; leave one out")
+        most = self.most_tokens * token
+        largest = next(one for one in (area, chosen, most) if one is not None)
+        if self.only_lowered and area is None:
+            largest = min(largest, most)
         if largest < token:
             raise InputError(
-                f"model.{'frame_area' if area else 'max_pixels'} must be at least one token of "
-                f"{multiple} x {multiple} pixels, {token}, got {largest}"
+                f"model.{'max_pixels' if area is None else 'frame_area'} must be at least one "
+                f"token of {multiple} x {multiple} pixels, {token}, got {largest}"
             )
         smallest = getattr(options, "min_pixels", None) or self.least_tokens * token
         frames = FrameSpec(

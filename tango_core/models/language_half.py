@@ -1,4 +1,7 @@
-"""The language half of every family: stock layers, output projection, layout and engine."""
+"""The language half of every family: stock layers, output projection, layout and engine.
+
+And the input embeddings of a question, which need no layers.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from tango_core.models.files import FamilyFiles
 from tango_core.models.language.engine import Engine, LayoutAndEngine, NativeEngine
 from tango_core.models.language.prompt import PromptLayout
 from tango_core.models.placement import resolve_devices
+
+_EMBEDDING = "language_model.embed_tokens.weight"
 
 
 class LanguageHalf(nn.Module):
@@ -54,7 +59,7 @@ def load_language_half(
     checkpoint = resolve_checkpoint(spec.path, spec.revision)
     config = files.read_config(checkpoint)
     rename, dtype = files.rename("language"), getattr(torch, spec.dtype)
-    tied = {"lm_head.weight": "language_model.embed_tokens.weight"}
+    tied = {"lm_head.weight": _EMBEDDING}
     on_vllm = spec.engine == "vllm" and spec.device != "meta"
     half: nn.Module = load_module(
         lambda: LanguageHalf(config.text_config, files.has_newline),
@@ -64,8 +69,9 @@ def load_language_half(
         device=torch.device("meta") if on_vllm else resolve_devices(spec.device),
         tied=tied if config.tie_word_embeddings else None,
     )
-    if on_vllm:
-        half = _newline(checkpoint, rename, dtype) if files.has_newline else half
+    if on_vllm and files.has_newline:
+        (newline,) = _read(checkpoint, rename, {"image_newline"})
+        half.image_newline = nn.Parameter(newline.to(dtype), requires_grad=False)
     tokenizer = load_tokenizer(checkpoint, config.text_config)
     layout = layout_class(spec, tokenizer, files.extras(checkpoint).chat, config, half)
     eos_ids = read_eos_ids(checkpoint, config, tokenizer)
@@ -82,19 +88,39 @@ def load_language_half(
     return LayoutAndEngine(spec, layout, engine)
 
 
-def _newline(checkpoint: Checkpoint, rename: Rename, dtype: torch.dtype) -> nn.Module:
-    """A module with the newline token alone."""
-    half = nn.Module()
-    (newline,) = _read(checkpoint, rename, {"image_newline"})
-    half.image_newline = nn.Parameter(newline.to(dtype), requires_grad=False)
-    return half
+class QuestionEmbedder:
+    """Reads the embeddings of a question's tokens from the mapped file of a checkpoint.
+
+    Args:
+        spec: From `describe_model`.
+        files: Files of the family.
+
+    Raises:
+        ValueError: If the tokenizer is missing.
+    """
+
+    def __init__(self, spec: ModelSpec, files: FamilyFiles) -> None:
+        checkpoint = resolve_checkpoint(spec.path, spec.revision)
+        self._tokenizer = load_tokenizer(checkpoint, files.read_config(checkpoint).text_config)
+        self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        (self._rows,) = _read(checkpoint, files.rename("language"), {_EMBEDDING})
+
+    def __call__(self, text: str) -> torch.Tensor:
+        """Embeddings of a text's tokens, without tokens that start or end a sequence.
+
+        Args:
+            text: Not empty.
+
+        Returns:
+            (M, D) in the model's dtype, on the CPU.
+        """
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return self._rows[ids].to(self._dtype)
 
 
 def _is_tied(checkpoint: Checkpoint, rename: Rename) -> bool:
     """Whether the output projection is the embedding, or stored and equal to it."""
-    first, *other = _read(
-        checkpoint, rename, {"lm_head.weight", "language_model.embed_tokens.weight"}
-    )
+    first, *other = _read(checkpoint, rename, {"lm_head.weight", _EMBEDDING})
     return all(torch.equal(first, one) for one in other)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from tango_core.errors import InputError, MissingFileError
 from tango_core.local_files import parse_json, read_text
@@ -45,8 +44,8 @@ class SinkList:
     def __post_init__(self) -> None:
         """Raise for positions that are not on the grid."""
         total = self.grid[0] * self.grid[1]
-        distinct = len(set(self.positions)) == len(self.positions)
-        if not distinct or any(not 0 <= position < total for position in self.positions):
+        whole = all(type(one) is int and 0 <= one < total for one in self.positions)
+        if not whole or len(set(self.positions)) < len(self.positions):
             raise InputError(
                 f"{self.source or 'sinks'}: sinks must be distinct positions in [0, {total}) of a "
                 f"{self.grid[0]} x {self.grid[1]} grid, got {list(self.positions)}"
@@ -82,19 +81,11 @@ def read_sinks(path: str) -> SinkList:
     try:
         content = parse_json(read_text(file), path)
         height, width = (int(side) for side in content["grid"])
-        positions = tuple(_whole(position) for position in content["sinks"])
-        model = content.get("model") or {}
-        digest = str(model.get("digest", "")) if isinstance(model, dict) else ""
+        positions = tuple(content["sinks"])
+        digest = (content.get("model") or {}).get("digest", "")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(
             f"model.sinks {path} is not a sink file ({type(error).__name__}: {error}); it needs "
             '{"grid": [H, W], "sinks": [positions]} as `tango analyze sinks` writes it'
         ) from error
     return SinkList((height, width), positions, path, digest)
-
-
-def _whole(value: Any) -> int:
-    """A position, which must be a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{value!r} is not a position")
-    return value

@@ -223,13 +223,3 @@ def test_a_cancelled_job_is_not_requeued(slurm):
     assert slurm.facts(job)["Restarts"] == "0"
     assert "queued again" not in slurm.log(name)
     slurm.wait("the node", lambda: slurm.say("sinfo", "--noheader", "--format=%T") == "idle")
-
-
-def test_every_array_task_runs_its_shard(slurm):
-    output = slurm.folder / "shards"
-    job = slurm.submit(array(2), recipe(slurm, "shards", 6), "--output", output)
-    for index in range(2):
-        slurm.wait_for_state(f"{job}_{index}", "COMPLETED", "FAILED")
-        assert slurm.facts(f"{job}_{index}")["ExitCode"] == "0:0", slurm.logs()
-        assert "3 decoded, 3 encoded, 0 failed" in slurm.log(f"tango-{job}_{index}.log")
-    assert len(list(output.glob("*/summary.json"))) == 2

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import transformers
 from transformers import CONFIG_MAPPING, AutoTokenizer
 
-from tango_core.errors import InputError, MissingFileError
+from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import Checkpoint
-
-logger = logging.getLogger(__name__)
-
-# Settings of generation_config.json that change replies, and their values for greedy decoding.
-_GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 
 
 def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
@@ -26,16 +20,8 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
             transformers does not know.
 
     Raises:
-        FileNotFoundError: If the checkpoint has no tokenizer.
-        ValueError: If its files cannot be read, or require custom code.
+        ValueError: If it has no tokenizer, or one that cannot be read without custom code.
     """
-    if not any(
-        (checkpoint.directory / name).is_file() for name in ("tokenizer.json", "vocab.json")
-    ):
-        raise MissingFileError(
-            f"{checkpoint.setting} {checkpoint.source} holds no tokenizer.json; "
-            "save the tokenizer into the checkpoint's directory"
-        )
     # A configuration overrides the class in the tokenizer's files. The model type alone is not
     # enough: LLaVA's authors combine `llava` with Qwen2's tokenizer.
     content = checkpoint.config()
@@ -49,7 +35,7 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
             trust_remote_code=False,
             config=None if known else text_config,
         )
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(" :.")
         raise InputError(
             f"{checkpoint.setting} {checkpoint.source}: its tokenizer cannot be read ({reason}); "
@@ -60,9 +46,6 @@ def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
 def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:
     """Tokens that end a reply: the generation config's, else the model's, else the tokenizer's."""
     generation = checkpoint.read_json("generation_config.json") or {}
-    ignored = [name for name in _GREEDY if generation.get(name, _GREEDY[name]) != _GREEDY[name]]
-    if ignored:
-        logger.info("%s: replies are greedy; %s unused", checkpoint.source, " and ".join(ignored))
     candidates = (
         generation.get("eos_token_id"),
         getattr(config, "eos_token_id", None),

@@ -15,7 +15,7 @@ from transformers.models.internvl.modeling_internvl import InternVLMultiModalPro
 
 from tango_core.models.internvl.files import merge_of, tower_grid
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
-from tango_core.models.towers.trace import Observer
+from tango_core.models.towers.trace import Observer, unobserved
 
 
 class VisionHalf(nn.Module):
@@ -52,18 +52,16 @@ class Encoder(FrameEncoder):
         return tower_grid(self.config)
 
     def run(
-        self, pixels: Tensor, *observe: Observer, needs: frozenset[str] = frozenset()
+        self, pixels: Tensor, observe: Observer = unobserved, needs: frozenset[str] = frozenset()
     ) -> FrameTowerOutput:
-        """Run all blocks; observers receive every layer's output, (F, 1 + P, Dv), CLS first."""
+        """Run all blocks; `observe` gets every layer's output, (F, 1 + P, Dv), CLS first."""
         stock = self.model.vision_tower
         hidden = stock.embeddings(pixels)
-        for look in observe:
-            look(0, hidden)
+        observe(0, hidden)
         for index, block in enumerate(stock.encoder.layer):
             block_input = hidden
             hidden = block(hidden)
-            for look in observe:
-                look(index + 1, hidden)
+            observe(index + 1, hidden)
         patches = stock.layernorm(hidden)[:, 1:]
         norm = block.layernorm_before
         return FrameTowerOutput(patches, hidden, block_input, block.attention, norm)

@@ -1,34 +1,44 @@
-"""The vision half of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling."""
+"""The vision half of LLaVA-OneVision and LLaVA-Video: SigLIP, two-layer projector, pooling.
+
+Stock modules, called block by block: the input of the last block is then at hand, and its attention
+can be computed beside the fused kernel instead of switching the whole tower to the slow one.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, LlavaOnevisionConfig
+from transformers import AutoModel, LlavaOnevisionConfig, SiglipVisionConfig, SiglipVisionModel
 from transformers.models.llava_onevision.modeling_llava_onevision import (
     LlavaOnevisionMultiModalProjector,
 )
+from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionPoolingHead
 
-from tango_core.models.base import ModelSpec, raise_if_not_provided
+from tango_core.errors import InputError
+from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
+from tango_core.models.checkpoints.weights import load_module, tensor_names
 from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
-from tango_core.models.llava.files import BLOCK_SIGNALS, SHALLOW_BLOCK, selected_states
-from tango_core.models.llava.siglip import (
-    load_pooling_head,
-    run_tower,
+from tango_core.models.llava.files import (
+    BLOCK_SIGNALS,
+    SHALLOW_BLOCK,
+    SIGLIP_OF_LLAVA,
+    selected_states,
+    siglip_config,
 )
 from tango_core.models.sinks import PUBLISHED_SINKS
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
 from tango_core.models.towers.frame_batches import upload_clip
 from tango_core.models.towers.frame_merging import MergedFrames, merge_frames
-from tango_core.models.towers.trace import Observer
-from tango_core.ops.saliency import pool_grid
+from tango_core.models.towers.trace import Observer, unobserved
+from tango_core.ops.saliency import pool_grid, pooling_head_attention
 from tango_core.types import VideoFrames, VisualFeatures
 
 
@@ -52,16 +62,13 @@ class Encoder(FrameEncoder):
         super().__init__(spec, files)
         checkpoint = resolve_checkpoint(spec.path, spec.revision)
         vision = self.config.vision_config
+        if spec.options.pooling_step != PUBLISHED_STEP:
+            self._own_sinks = None  # they are positions on the published grid
         self.pooling_head = load_pooling_head(checkpoint, vision, spec.saliency_from, self.device)
 
     def build(self) -> nn.Module:
         """Tower and projector."""
         return VisionHalf(self.config)
-
-    def own_sinks(self, files: FamilyFiles, checkpoint: Checkpoint) -> tuple[int, ...] | None:
-        """Sinks of the checkpoint, if it is used with the grid that they are defined for."""
-        published = self._options.pooling_step == PUBLISHED_STEP
-        return super().own_sinks(files, checkpoint) if published else None
 
     def blocks(self) -> Iterable[nn.Module]:
         """Blocks of the tower."""
@@ -85,20 +92,19 @@ class Encoder(FrameEncoder):
     def run(
         self,
         pixels: Tensor,
-        *observe: Observer,
+        observe: Observer = unobserved,
         needs: frozenset[str] = frozenset(),
         start: int = 0,
     ) -> FrameTowerOutput:
         """See `run_tower`."""
         tower, layer = self.model.vision_tower, self.config.vision_feature_layer
         earlier = [self._block_of(name) for name in needs & BLOCK_SIGNALS]
-        return run_tower(tower, pixels, layer, *observe, earlier=earlier, start=start)
+        return run_tower(tower, pixels, layer, observe, earlier=earlier, start=start)
 
-    def _features(self, frames: VideoFrames, needs: frozenset[str], tokens: bool) -> VisualFeatures:
+    def _features(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
         """See `TowerEncoder`; frames are merged behind the blocks that the options name."""
         if not self._options.merging_blocks:
-            return super()._features(frames, needs, tokens)
-        raise_if_not_provided(self.spec, needs)
+            return super()._features(frames, needs)
         grid = self.grid_of(frames)
         rows, timestamps = upload_clip(*self.rows_of(frames), self.device)
         row_bytes = self.frame_bytes(*frames.pixels.shape[1:3])
@@ -114,9 +120,8 @@ class Encoder(FrameEncoder):
         rows_per_block += [len(merged.states)] * (self.num_layers - start)
         later = needs - {"merged_attention"}
 
-        def maps_of(states: Tensor) -> dict[str, Any]:
-            output = self.run(states, needs=later, start=start)
-            return self.maps_of(output, (len(states), math.prod(grid)), later, tokens)
+        def maps_of(states: Tensor) -> dict[str, Tensor]:
+            return self.maps_of(self.run(states, needs=later, start=start), later)
 
         maps: dict[str, Any] = self._batches.run(merged.states, maps_of, row_bytes=row_bytes)
         if "merged_attention" in needs:
@@ -180,3 +185,156 @@ class Encoder(FrameEncoder):
         """Shrink (f, N) or (f, N, C) maps of the tower's grid to the grid of the language model."""
         how, step = self._options.pooling, self._options.pooling_step
         return pool_grid(maps, self.patch_grid((0, 0)), how, step)
+
+
+def run_tower(
+    tower: SiglipVisionModel,
+    pixels: Tensor,
+    feature_layer: int | Sequence[int],
+    observe: Observer = unobserved,
+    *,
+    earlier: Collection[int] = (),
+    start: int = 0,
+) -> FrameTowerOutput:
+    """Run the tower up to the deepest selected block.
+
+    Args:
+        tower: Stock SigLIP vision model.
+        pixels: (F, 3, h, w) normalised; with a `start`, (F, N, Dv) input of that block.
+        feature_layer: As `vision_feature_layer` of the configuration: index into [embeddings,
+            output of block 1, ...], or several. LLaVA removes SigLIP's last block and takes -1: the
+            output of block 26 of 27.
+        observe: Called with every layer's output.
+        earlier: Blocks whose input is returned.
+        start: Index of the first block that is run.
+
+    Raises:
+        ValueError: If no block is selected.
+    """
+    blocks = tower.encoder.layers
+    states = selected_states(feature_layer, len(blocks))
+    hidden = pixels if start else tower.embeddings(pixels)
+    observe(start, hidden)
+    # All 27 hidden states would be 91 MB a frame in float32; only the selected ones are kept.
+    kept = {0: hidden} if 0 in states else {}
+    inputs = {}
+    for index, block in enumerate(blocks[start : max(states)], start=start + 1):
+        block_input = hidden
+        if index - 1 in earlier:
+            inputs[index - 1] = hidden
+        hidden = block(hidden, attention_mask=None)
+        observe(index, hidden)
+        if index in states:
+            kept[index] = hidden
+    features = [kept[state] for state in states]
+    last: Any = block
+    return FrameTowerOutput(
+        features[0] if len(features) == 1 else torch.cat(features, dim=-1),
+        hidden,
+        block_input,
+        last.self_attn,
+        last.layer_norm1,
+        inputs,
+    )
+
+
+class PoolingHead(nn.Module):
+    """SigLIP's attention pooling: one learned query, the probe, attends to all tokens of a frame.
+
+    How much the probe attends to a token is the saliency "p-attn" of Tango and FastVID. LLaVA's
+    towers lack the head, so it may be loaded from the original SigLIP checkpoint; like the
+    official code it is then applied to the features of LLaVA's last block, which is one block
+    earlier than where it was trained. All in float32.
+    """
+
+    def __init__(self, config: SiglipVisionConfig) -> None:
+        super().__init__()
+        self.post_layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.head = SiglipMultiheadAttentionPoolingHead(config)
+
+    def saliency(self, hidden: Tensor) -> Tensor:
+        """Attention of the probe, softmax over the frame's tokens per head, mean over heads.
+
+        Args:
+            hidden: (F, N, Dv) output of the last block run, any dtype.
+
+        Returns:
+            (F, N) float32; every row sums to 1.
+        """
+        attention, norm = self.head.attention, self.post_layernorm
+        return pooling_head_attention(
+            hidden,
+            self.head.probe,
+            attention.in_proj_weight,
+            attention.in_proj_bias,
+            attention.num_heads,
+            norm.weight,
+            norm.bias,
+            norm.eps,
+        )
+
+    def embed(self, hidden: Tensor) -> Tensor:
+        """One vector per frame, the head's full output (FastVID's global feature).
+
+        Args:
+            hidden: (F, N, Dv) any dtype.
+
+        Returns:
+            (F, Dv) float32.
+        """
+        embeddings: Tensor = self.head(self.post_layernorm(hidden.float()))
+        return embeddings
+
+
+_HEAD_NAME = re.compile(
+    r"(?:model\.)?(?:vision_tower\.)*(?:vision_model\.)?((?:head|post_layernorm)\..+)"
+)
+
+
+def _head_name(name: str) -> str | None:
+    """Name inside `PoolingHead` of a tensor of SigLIP or of a LLaVA tower with a head."""
+    match = _HEAD_NAME.fullmatch(name)
+    return match.group(1) if match else None
+
+
+def load_pooling_head(
+    own: Checkpoint, own_config: SiglipVisionConfig, saliency_from: str | None, device: torch.device
+) -> PoolingHead | None:
+    """Load the pooling head from a second checkpoint if one is named, else from the tower's own.
+
+    Args:
+        own: The LLaVA checkpoint.
+        own_config: Its tower's configuration.
+        saliency_from: Hub id or directory of a SigLIP checkpoint of the same width.
+        device: Where to put the head.
+
+    Returns:
+        The head in float32, or `None` if the tower has none and no second checkpoint is named.
+
+    Raises:
+        FileNotFoundError: If `saliency_from` does not exist.
+        ValueError: If it holds no SigLIP head, or one of another width.
+    """
+    if saliency_from is None:
+        if not own_config.vision_use_head:
+            return None
+        checkpoint, config = own, own_config
+    else:
+        checkpoint = resolve_checkpoint(saliency_from, setting="model.saliency_from")
+        config = siglip_config(checkpoint)
+        if config.hidden_size != own_config.hidden_size:
+            raise InputError(
+                f"model.saliency_from {saliency_from} has width {config.hidden_size}, but the "
+                f"tower has {own_config.hidden_size}; give the SigLIP that the tower was made from "
+                f"({SIGLIP_OF_LLAVA})"
+            )
+        if not any(
+            (_head_name(name) or "").startswith("head.") for name in tensor_names(checkpoint)
+        ):
+            raise InputError(
+                f"model.saliency_from {saliency_from} holds no pooling head; give the original "
+                f"SigLIP checkpoint ({SIGLIP_OF_LLAVA}), not a tower taken out of a LLaVA model"
+            )
+    return load_module(
+        lambda: PoolingHead(config), checkpoint, _head_name, dtype=torch.float32, device=device
+    )

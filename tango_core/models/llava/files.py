@@ -24,14 +24,9 @@ from typing import Any
 from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
 
 from tango_core.errors import InputError
-from tango_core.models.checkpoints.directory import (
-    ArchitectureError,
-    Checkpoint,
-    resolve_checkpoint,
-    weights_digest,
-)
+from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint, weights_digest
 from tango_core.models.family import ModelRequest
-from tango_core.models.files import FamilyFiles, raise_unless_supported
+from tango_core.models.files import FamilyFiles
 from tango_core.models.language.chat import QWEN_1_5
 from tango_core.models.llava.family import LlavaOptions
 from tango_core.ops.saliency import pooled_grid
@@ -43,6 +38,8 @@ SHALLOW_BLOCK = 5
 BLOCK_SIGNALS = frozenset({"shallow_attention", "deep_attention"})
 ORIGINAL_ARCHITECTURE = "LlavaQwenForCausalLM"
 _ORIGINAL_MODEL_TYPE = "llava_qwen"
+# Settings of the original code, with the only supported value, which is also the default.
+_KNOWN = {"mm_projector_type": "mlp2x_gelu", "mm_resampler_type": None}
 
 _SO400M = SiglipVisionConfig(
     hidden_size=1152,
@@ -66,6 +63,8 @@ def is_original(content: Mapping[str, Any]) -> bool:
 class LlavaFiles(FamilyFiles):
     """Names of tensors in original checkpoints, in older ones of llava-hf, and today's."""
 
+    title = "LLaVA-OneVision or LLaVA-Video"
+    kinds = f"'llava_onevision' (llava-hf) or {ORIGINAL_ARCHITECTURE} (lmms-lab)"
     chat = QWEN_1_5
     mean = std = (0.5, 0.5, 0.5)
     language = ("model.language_model.", "model.image_newline", "lm_head.")
@@ -82,35 +81,29 @@ class LlavaFiles(FamilyFiles):
         (re.compile(r"^model\.vision_tower\.vision_model\."), "model.vision_tower."),
     )
 
-    def read_config(self, checkpoint: Checkpoint) -> Any:
-        """See `FamilyFiles.read_config`.
+    def config_of(self, checkpoint: Checkpoint, content: dict[str, Any]) -> Any:
+        """See `FamilyFiles.config_of`.
 
         Raises:
             FileNotFoundError: If the vision tower of an original checkpoint does not exist.
         """
-        content = checkpoint.config()
-        where = f"{checkpoint.setting} {checkpoint.source}"
-        model_type = content.get("model_type")
         if is_original(content):
-            config = _original_config(checkpoint)
-        elif model_type == "llava_onevision":
-            config = LlavaOnevisionConfig.from_dict(content)
-        else:
-            raise ArchitectureError(
-                f"{where} holds a {model_type!r} model, not 'llava_onevision' (llava-hf) or "
-                f"{ORIGINAL_ARCHITECTURE} (lmms-lab); choose another model.name or give a "
-                "checkpoint of LLaVA-OneVision or LLaVA-Video"
-            )
-        if config.vision_config.model_type != "siglip_vision_model":
-            raise InputError(
-                f"{where} has a {config.vision_config.model_type!r} tower; only SigLIP is supported"
-            )
-        if config.vision_feature_select_strategy != "full":
-            raise InputError(
-                f"{where}: vision_feature_select_strategy must be 'full' for SigLIP, "
-                f"got {config.vision_feature_select_strategy!r}; correct config.json"
-            )
-        return config
+            return _original_config(checkpoint, content)
+        if content.get("model_type") == "llava_onevision":
+            return LlavaOnevisionConfig.from_dict(content)
+        return None
+
+    def limits(self, config: Any) -> tuple[tuple[str, Any, tuple[Any, ...]], ...]:
+        """See `FamilyFiles.limits`."""
+        tower, strategy = config.vision_config.model_type, config.vision_feature_select_strategy
+        original = (
+            (name, getattr(config, name, known), (known,)) for name, known in _KNOWN.items()
+        )
+        return (
+            *original,
+            ("model_type of vision_config", tower, ("siglip_vision_model",)),
+            ("vision_feature_select_strategy", strategy, ("full",)),
+        )
 
     def facts(
         self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: LlavaOptions
@@ -180,13 +173,8 @@ def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
     return SiglipVisionConfig.from_dict(dict(vision))
 
 
-def _original_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
+def _original_config(checkpoint: Checkpoint, content: dict[str, Any]) -> LlavaOnevisionConfig:
     """Configuration of an original checkpoint, as that of the architecture in transformers."""
-    content = checkpoint.config()
-    known = (("mm_projector_type", "mlp2x_gelu"), ("mm_resampler_type", None))
-    raise_unless_supported(
-        checkpoint, tuple((key, content.get(key, value), value) for key, value in known)
-    )
     names = set(Qwen2Config().to_dict()) - {"model_type", "architectures"}
     text = {key: content[key] for key in (*names, *_OLD_SPELLINGS) if key in content}
     return LlavaOnevisionConfig(
@@ -195,6 +183,7 @@ def _original_config(checkpoint: Checkpoint) -> LlavaOnevisionConfig:
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",
         tie_word_embeddings=bool(content.get("tie_word_embeddings", False)),
+        **{name: content[name] for name in _KNOWN if name in content},
     )
 
 

@@ -48,6 +48,7 @@ class HybridFiles(StampedFiles):
     """
 
     model_type, title = "qwen3_5", "Qwen3.5"
+    kinds = repr(model_type)
     chat = replace(StampedFiles.chat, closing=f"{StampedFiles.chat.closing}<think>\n\n</think>\n\n")
     unused = ("mtp.",)
 
@@ -56,25 +57,7 @@ class Qwen3Files(StampedFiles):
     """Files of Qwen3-VL."""
 
     model_type, title = "qwen3_vl", "Qwen3-VL"
-
-    def read_config(self, checkpoint: Checkpoint) -> Any:
-        """Also checks the blocks of DeepStack; see `FamilyFiles.read_config`."""
-        config = super().read_config(checkpoint)
-        where = f"{checkpoint.setting} {checkpoint.source}"
-        layers, depth = config.text_config.num_hidden_layers, config.vision_config.depth
-        indexes = config.vision_config.deepstack_visual_indexes
-        if not 0 < len(indexes) <= layers:
-            raise InputError(
-                f"{where}: vision_config.deepstack_visual_indexes must name 1 to {layers} blocks, "
-                f"as the language model has layers, got {len(indexes)}; correct config.json"
-            )
-        blocks = sorted(set(indexes))
-        if len(blocks) < len(indexes) or not 0 <= blocks[0] <= blocks[-1] < depth:
-            raise InputError(
-                f"{where}: vision_config.deepstack_visual_indexes must be different blocks from 0 "
-                f"to {depth - 1}, got {indexes}; correct config.json"
-            )
-        return config
+    kinds = repr(model_type)
 
     def facts(
         self, checkpoint: Checkpoint, config: Any, request: ModelRequest, options: Any

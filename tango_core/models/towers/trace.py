@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 Observer = Callable[[int, "Tensor"], None]
 
 
+def unobserved(layer: int, hidden: Tensor) -> None:
+    """An observer that records nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class TowerTrace:
     """Activations of one clip in a tower, per patch, before tokens are pooled.

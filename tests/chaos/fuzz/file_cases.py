@@ -17,7 +17,6 @@ from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import AnswerRow
-from pipeline.storage import Storage
 from tango_core.errors import UserError
 from tests.chaos.fuzz.damage import Outcome, apply, draw
 from tests.fixtures.filled_caches import fill, key_of
@@ -107,11 +106,11 @@ def _original(kind: str) -> Path:
         writer.add(_answers())
         writer.flush()
         return folder
-    fill(folder, _CLIPS)
+    cache = fill(folder, _CLIPS)
     if kind == "shards":
         (found,) = find_caches(str(folder))
         list(compact_cache(found))
-        shards = Shards(Storage.at(folder / found.name))
+        shards = Shards(cache.storage)
         shards.refresh()
         shards.write_index()
     return folder

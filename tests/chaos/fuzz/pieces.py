@@ -1,4 +1,4 @@
-"""The structure of a file: boxes, elements, chunks, packets and tags, found by a few lines each.
+"""The structure of a file: boxes, elements, chunks and packets, of MP4, Matroska, AVI and MPEG-TS.
 
 Only what a mutation needs to know: where a piece begins and ends, and where its size is written.
 """
@@ -6,8 +6,7 @@ Only what a mutation needs to know: where a piece begins and ends, and where its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Order = Literal["big", "little"]
 
@@ -23,26 +22,12 @@ _ELEMENTS_OF_ELEMENTS = (
     "1f43b675",
     "a0",
 )
-_NAMES = {
-    "1a45dfa3": "EBML",
-    "18538067": "Segment",
-    "1549a966": "Info",
-    "1654ae6b": "Tracks",
-    "ae": "TrackEntry",
-    "1c53bb6b": "Cues",
-    "b3": "CueTime",
-    "f1": "CueClusterPosition",
-    "1f43b675": "Cluster",
-    "e7": "Timestamp",
-    "a3": "SimpleBlock",
-    "23e383": "DefaultDuration",
-    "63a2": "CodecPrivate",
-}
+_NAMES = {"1c53bb6b": "Cues", "b3": "CueTime", "1f43b675": "Cluster", "e7": "Timestamp"}
+_NAMES |= {"a3": "SimpleBlock", "23e383": "DefaultDuration", "63a2": "CodecPrivate"}
 _TS_PACKET = 188
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A stretch of a file with a name.
 
     Attributes:
@@ -67,23 +52,19 @@ class Piece:
 def pieces_of(data: bytes) -> list[Piece]:
     """All pieces of a file, the whole first, in the order of their first bytes."""
     whole = Piece("file", 0, 0, len(data))
-    return [whole, *_reader_of(data)(data)]
+    return [whole, *_reader_of(data)(data, 0, len(data))]
 
 
-def _reader_of(data: bytes) -> Callable[[bytes], Iterator[Piece]]:
+def _reader_of(data: bytes) -> Callable[[bytes, int, int], Iterator[Piece]]:
     if data[4:8] == b"ftyp":
-        return lambda d: _boxes(d, 0, len(d))
+        return _boxes
     if data[:4] == b"\x1a\x45\xdf\xa3":
-        return lambda d: _elements(d, 0, len(d))
+        return _elements
     if data[:4] == b"RIFF":
-        return lambda d: _chunks(d, 0, len(d))
-    if data[:3] == b"FLV":
-        return _tags
+        return _chunks
     if data[:1] == b"\x47" and data[_TS_PACKET : _TS_PACKET + 1] == b"\x47":
         return _packets
-    if data[:4] == b"\x00\x00\x01\xba":
-        return _start_codes
-    return lambda d: iter(())
+    return lambda data, at, end: iter(())
 
 
 def _boxes(data: bytes, at: int, end: int) -> Iterator[Piece]:
@@ -137,31 +118,9 @@ def _chunks(data: bytes, at: int, end: int) -> Iterator[Piece]:
         at = body + size + size % 2
 
 
-def _tags(data: bytes) -> Iterator[Piece]:
-    """FLV: a header of nine bytes, then tags of 11 bytes of header and four of size behind."""
-    at = 13
-    while at + 15 <= len(data):
-        size = int.from_bytes(data[at + 1 : at + 4], "big")
-        if at + 15 + size > len(data):
-            return
-        yield Piece(f"tag {data[at] & 31}", at, at + 11, at + 15 + size, at + 1, 3)
-        at += 15 + size
-
-
-def _packets(data: bytes) -> Iterator[Piece]:
+def _packets(data: bytes, at: int, end: int) -> Iterator[Piece]:
     """MPEG-TS: packets of 188 bytes; those that begin a frame have a name of their own."""
-    for at in range(0, len(data) - _TS_PACKET + 1, _TS_PACKET):
+    while at + _TS_PACKET <= end:
         begins = data[at + 1] & 0x40
         yield Piece("first packet" if begins else "packet", at, at + 4, at + _TS_PACKET)
-
-
-def _start_codes(data: bytes) -> Iterator[Piece]:
-    """MPEG-PS: what lies between two start codes of its packs and streams."""
-    starts = []
-    at = data.find(b"\x00\x00\x01")
-    while at >= 0:
-        if at + 3 < len(data) and data[at + 3] >= 0xB9:
-            starts.append(at)
-        at = data.find(b"\x00\x00\x01", at + 3)
-    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
-        yield Piece(f"code {data[start + 3]:02x}", start, start + 4, end, start + 4, 2)
+        at += _TS_PACKET

@@ -360,7 +360,7 @@ MUTATIONS = (
     Mutation(
         "a ledger that counts nothing",
         ((BoundedAttempts, "__call__", lambda self, rows: self._stage(rows)),),
-        ("poison",),
+        test="tests/pipeline/executors/test_attempts.py",
     ),
     Mutation(
         "a full disk is the clip's own fault",

@@ -94,13 +94,7 @@ class SimulatedStore(ObjectStore):
     ) -> None:
         super().__init__("s3", PATIENCE)
         self.state, self.process = state, process
-        self.__dict__["_fs"] = Requests(state, process, listed)
-
-    def __reduce__(self) -> Any:
-        """A worker reaches it itself."""
-        from tests.chaos.simulator.running import store_of_this_process
-
-        return store_of_this_process, ()
+        self.__dict__["fs"] = Requests(state, process, listed)
 
 
 class Requests:

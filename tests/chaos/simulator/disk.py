@@ -106,12 +106,6 @@ class SimulatedDisk(Disk):
     process: Process
     listed: Callable[[str, list[Stored]], list[Stored]] = lambda path, found: found
 
-    def __reduce__(self) -> Any:
-        """A worker sees it as its own."""
-        from tests.chaos.simulator.running import disk_of_this_process
-
-        return disk_of_this_process, ()
-
     def listing(self, path: str) -> list[Stored]:
         self.process.step(f"list {path}")
         beginning = f"{path.rstrip('/')}/"

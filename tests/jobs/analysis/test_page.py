@@ -22,7 +22,7 @@ def drawn(theme):
 
 def test_figures_tables_and_page_are_written_and_names_are_only_names(tmp_path):
     rows = [("=1+1", 2.0), (HOSTILE, None), *[("x", 3.0)] * 20]
-    table = as_text(pd.DataFrame(rows, columns=["clip", "pieces"]), pieces=".1f")
+    table = as_text(pd.DataFrame(rows, columns=["clip", "pieces"]), {"pieces": ".1f"})
     page = Page(
         "clusters",
         [HOSTILE],

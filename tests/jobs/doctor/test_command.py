@@ -102,7 +102,7 @@ def test_every_mistake_has_its_line_and_the_exit_code_is_1(doctor, tmp_path):
     expected = {
         "output": "another --output",
         "cache": "nonsense://bucket",
-        "MLflow": "no server listens at 127.0.0.1:1",
+        "MLflow": "MlflowException: API request to http://127.0.0.1:1",
         "model": "model.path /no/such",
         "methods": "retention must be in (0, 1], got 2",
         "benchmark": "benchmark.root 'nowhere' is not a folder",

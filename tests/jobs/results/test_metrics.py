@@ -90,7 +90,7 @@ class TestGrounding:
         texts = [
             render_table(summary.cells), cells_table(summary.cells).markdown(),
             grid_markdown(summary.cells), all_scores(summary.cells).markdown(),
-            paper_table(summary.cells).markdown(), describe(facts, summary),
+            paper_table(summary.cells).markdown(), describe(facts, summary.cells),
         ]  # fmt: skip
         for text in texts:
             assert "mIoU" in text

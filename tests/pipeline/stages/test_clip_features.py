@@ -30,20 +30,15 @@ def shapes(tmp_path_factory):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the encoder is asked for: `("encode" | "signals", names)`."""
+    """Names of the signals of every pass of the encoder."""
     calls = []
-    encode, signals = LlavaEncoder.encode, LlavaEncoder.encode_signals
+    encode = LlavaEncoder.encode
 
     def counted(self, frames, needs=frozenset()):
-        calls.append(("encode", set(needs)))
+        calls.append(set(needs))
         return encode(self, frames, needs)
 
-    def counted_signals(self, frames, needs):
-        calls.append(("signals", set(needs)))
-        return signals(self, frames, needs)
-
     monkeypatch.setattr(LlavaEncoder, "encode", counted)
-    monkeypatch.setattr(LlavaEncoder, "encode_signals", counted_signals)
     return calls
 
 
@@ -90,7 +85,7 @@ def token_sets(plan, row):
 def test_a_second_method_needs_neither_decoder_nor_encoder(shapes, tmp_path, asked):
     row = compressed(planned(shapes, tmp_path, UNIFORM, features="all"))
     assert row.encode_ms > 0
-    assert asked == [("encode", {"saliency", "attention", "keys", "frame_embeddings"})]
+    assert asked == [{"saliency", "attention", "keys", "frame_embeddings"}]
     for stored in ("all", "none"):  # a job that stores no features uses those that are there
         plan = planned(shapes, tmp_path, UNIFORM, TOPK, VISIONZIP, features=stored)
         (clip,) = clips_in(plan.clips)
@@ -123,7 +118,7 @@ def test_only_lacking_signals_are_computed_beside_stored_tokens(shapes, tmp_path
     plan = planned(shapes, tmp_path, UNIFORM, TOPK, features="tokens")
     assert plan.clips["encode"].to_pylist() == [["saliency"]]
     row = compressed(plan)
-    assert asked == [("encode", set()), ("signals", {"saliency"})]
+    assert asked == [set(), {"saliency"}]
     assert set(plan.features.cache.parts()) == {"tokens"}, "the job stores tokens alone"
     plan = planned(shapes, tmp_path, VISIONZIP, features="all")
     assert plan.clips["encode"].to_pylist() == [

@@ -11,7 +11,7 @@ from small_families import SMALL_FAMILIES
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tango_core.models import load_encoder
-from tango_core.models.llava.siglip import run_tower
+from tango_core.models.llava.encoder import run_tower
 from tango_core.types import VideoFrames
 from tests.gpu.random_weights import write_random_checkpoint
 

@@ -9,8 +9,6 @@ import pytest
 from tango_core.benchmarks.scoring.multiple_choice import (
     RULES,
     answer_part,
-    letter_of,
-    lettered,
     mentioned,
     read,
     read_letter,
@@ -35,57 +33,12 @@ def test_strict_reading_takes_only_a_letter_in_front():
         assert read_letter(reply, 4) == choice, reply
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        "{}\nExplanation: it barks.",
-        "The answer is {}\nReason: nothing else barks",
-        "Answer: {}\nit barks",
-        "{} based on what it does",
-        "It is {} as seen at the end",
-        "{} would be the answer",
-        "{} is what happens",
-        "{0}\n{0}",
-    ],
-)
-def test_a_letter_before_other_words_is_read_whichever_it_is(reply):
-    assert [read_option(reply.format(letter), ANIMALS) for letter in "ABCD"] == [0, 1, 2, 3]
-
-
 def test_two_letters_name_no_option():
     for one, other in permutations("ABCD", 2):
         assert read_option(f"{one} {other}", ANIMALS) is None
         assert read_option(f"{one}\n{other}", ANIMALS) is None
         last = f"Answer: {one}\nAnswer: {other}"
         assert read_option(last, ANIMALS) == "ABCD".index(other)
-
-
-@pytest.mark.parametrize(
-    ("reply", "named"),
-    [
-        ("({}) is wrong, (D) is right", 3),
-        ("Option {} is not correct, it is D", 3),
-        ("{} isn't shown, but D is", 3),
-        ("D rather than {}", 3),
-        ("D instead of option {}", 3),
-        ("{} is incorrect", None),
-        ("The answer cannot be {}", None),
-    ],
-)
-def test_a_letter_that_is_denied_names_no_option(reply, named):
-    assert [read_option(reply.format(letter), ANIMALS) for letter in "ABC"] == [named] * 3
-
-
-def test_letters_follow_the_options():
-    assert lettered(("red", "blue")) == ["A. red", "B. blue"]
-    assert lettered(("red", "blue"), "({letter}) {text}") == ["(A) red", "(B) blue"]
-    assert read_letter(letter_of(25), 26) == 25
-
-
-@pytest.mark.parametrize("index", [-1, 26])
-def test_there_is_no_letter_beyond_the_alphabet(index):
-    with pytest.raises(ValueError, match=r"index must be in \[0, 26\), got"):
-        letter_of(index)
 
 
 LABELLED = json.loads((Path(__file__).parent / "labelled_replies.json").read_text())
@@ -147,15 +100,3 @@ def test_a_letter_is_read_where_no_article_can_stand():
 
 def test_an_article_is_no_letter():
     assert [reply for reply in REPLIES["articles"] if read_option(reply, VERBS) is not None] == []
-
-
-@pytest.mark.parametrize("reply", ["A does not match it", "A cannot be right", "A is wrong"])
-def test_a_letter_that_is_denied_is_not_read_for_its_verb(reply):
-    assert read_option(reply, VERBS) is None
-
-
-@pytest.mark.parametrize(
-    "reply", ["A shows one thing and B shows another", "B fits but A fits better"]
-)
-def test_two_letters_with_verbs_name_no_option(reply):
-    assert read_option(reply, VERBS) is None

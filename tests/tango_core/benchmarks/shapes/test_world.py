@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -70,18 +70,6 @@ def test_everything_stays_inside_the_frame_and_apart(clips):
                 assert beside or one.bottom <= two.top or two.bottom <= one.top
 
 
-def test_scenes_follow_each_other_without_a_gap(clips):
-    for clip in clips:
-        edges = [scene.start for scene in clip.scenes] + [clip.num_moments]
-        assert edges[0] == 0
-        assert [scene.stop for scene in clip.scenes] == edges[1:]
-        assert all(stop - start >= 4 for start, stop in pairwise(edges))
-        assert len({scene.kind for scene in clip.scenes}) == len(clip.scenes)
-        for sprite in clip.sprites:
-            scene = clip.scenes[sprite.scene]
-            assert scene.start <= sprite.start < sprite.stop <= scene.stop
-
-
 @pytest.mark.parametrize("num_frames", [8, 9, 12, 16, 32])
 @pytest.mark.parametrize("rounded", [False, True])
 def test_no_sampler_of_eight_or_more_frames_misses_anything(clips, num_frames, rounded):
@@ -90,13 +78,3 @@ def test_no_sampler_of_eight_or_more_frames_misses_anything(clips, num_frames, r
     for clip in clips:
         for thing in (*clip.sprites, *clip.scenes):
             assert not seen.isdisjoint(range(thing.start, thing.stop))
-
-
-@pytest.mark.parametrize("num_moments", [1, 2, 4, 8])
-def test_shorter_clips_have_fewer_scenes_and_whole_lives(num_moments):
-    for index in range(40):
-        clip = clip_at("train", 0, index, num_moments)
-        assert clip.num_moments == num_moments == clip.scenes[-1].stop
-        assert len(clip.scenes) <= max(1, num_moments // 2)
-        assert render(clip).shape == (num_moments, FRAME, FRAME, 3)
-        assert content(clip) != content(clip_at("train", 0, index))

@@ -110,24 +110,17 @@ def test_a_clip_may_be_several_visual_spans_with_text_between_them(checkpoint, s
 
 
 @pytest.mark.parametrize("family", ["llava-onevision-7b", "qwen2.5-vl-7b"])
-def test_sampling_settings_of_a_checkpoint_change_no_reply_and_are_named(
-    small_paths, family, tmp_path, caplog
-):
-    caplog.set_level("INFO", logger="tango_core.models.checkpoints.tokenizer")
-    plain = small_paths[family]
-    sampled = shutil.copytree(plain, tmp_path / "sampled")
+def test_sampling_settings_of_a_checkpoint_change_no_reply(small_paths, family, tmp_path):
+    sampled = shutil.copytree(small_paths[family], tmp_path / "sampled")
     settings = sampled / "generation_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | SAMPLED))
     texts = []
-    for path in (plain, sampled, sampled):
+    for path in (small_paths[family], sampled, sampled):
         model = load_language_model(family, str(path))
         video = clip(model.spec.llm.hidden_size)
         model.engine.decode_text = lambda ids: " ".join(map(str, ids))
         texts.append([one.text for one in model.answer(video, [PROMPT, Prompt("", "w4 w5")])])
     assert texts[0] == texts[1] == texts[2]
-    said = [line for line in caplog.messages if "replies are greedy" in line]
-    assert len(said) >= 2
-    assert "do_sample and repetition_penalty and no_repeat_ngram_size unused" in said[-1]
 
 
 @pytest.mark.parametrize(

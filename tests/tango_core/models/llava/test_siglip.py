@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import SiglipConfig, SiglipModel, SiglipVisionConfig, SiglipVisionModel
 
 from tango_core.models import describe_model, load_encoder
-from tango_core.models.llava.siglip import PoolingHead, run_tower
+from tango_core.models.llava.encoder import PoolingHead, run_tower
 from tango_core.ops.saliency import pool_grid
 
 NAME = "llava-onevision-7b"

@@ -61,7 +61,7 @@ def test_signals_are_pooled_like_the_tokens(directory, clip, pooling, signal, mo
     with monkeypatch.context() as patch:
         patch.setattr(encoder, "_pool", lambda maps: maps)
         rows = torch.tensor(clip.pixels)
-        raw = encoder.encode_rows(rows, features.grid, ALL_SIGNALS, tokens=True)
+        raw = encoder.encode_rows(rows, features.grid, ALL_SIGNALS)
     for name in (signal, "tokens"):
         expected = pool_grid(raw[name], (7, 7), pooling)
         assert torch.equal(getattr(features, name), expected)
