@@ -393,7 +393,8 @@ def plan_removals(
     for folder in (folder for folder in folders if folder.cache):
         left = tuple(f for f in folder.leftovers if f.modified and now - f.modified > LEFTOVER_AGE)
         settings = tuple(file for file in folder.files if file.name in (MANIFEST, INDEX))
-        idle = now - max(written_at(file) or now for file in folder.entries or settings)
+        times = (written_at(file) or now for file in folder.entries or settings)
+        idle = now - max(times, default=now)
         if whole or (older_than is not None and idle > older_than):
             reason = "whole cache" if whole else f"whole cache, {idle.days} days without a write"
             files = (*folder.entries, *folder.tombstones_of(folder.shards), *left, *settings)
