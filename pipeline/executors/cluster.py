@@ -201,12 +201,7 @@ class RoomWatch:
             return
         self._looked = now
         try:
-            nodes = self._nodes()
-        except Exception as error:  # Ray reports the reason itself
-            logger.debug("the nodes are not known: %s", error)
-            return
-        try:
-            self._check(nodes)
+            self._check(self._nodes())
         except PoolError as error:
             if self._lost is None:
                 self._lost = now
@@ -218,7 +213,7 @@ class RoomWatch:
                     f"a node was lost and none came in its place within cluster.lost_timeout_s = "
                     f"{self._timeout_s:g} s: {error}"
                 ) from error
+        except Exception as error:  # Ray reports the reason itself
+            logger.debug("the nodes are not known: %s", error)
         else:
-            if self._lost is not None:
-                logger.warning("the cluster has room for all pools again")
             self._lost = None
