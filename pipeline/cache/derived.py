@@ -107,11 +107,11 @@ def features_with(cache: TokenCache, compressor: Compressor) -> Callable[[str], 
         Function of a clip's key; raises `FileNotFoundError` if not all of them are stored.
     """
     store = features_for(cache.root, cache.settings)
-    parts = {} if store is None else store.parts()
+    parts = store.parts()
 
     def read(key: str) -> ReadFeatures:
         own = [part for part, keys in parts.items() if key in keys]
-        if store is None or not serves(compressor, held_by(own)):
+        if not serves(compressor, held_by(own)):
             raise MissingFileError(f"{cache.name}: the features of clip {key} are not stored")
         return store.read(key, own, compressor.needs)
 
@@ -129,7 +129,7 @@ def materialise(cache: TokenCache, report: Callable[[str, str | None], None]) ->
         CacheError: If the cache is one of a method that does not come with this package.
     """
     store = features_for(cache.root, cache.settings)
-    lacking = (store.parts().get(TOKENS, set()) if store else set()) - cache.keys()
+    lacking = store.parts().get(TOKENS, set()) - cache.keys()
     if not lacking:
         return
     compressor = compressor_of(cache.settings)

@@ -221,11 +221,7 @@ def is_of_features(settings: Mapping[str, Any]) -> bool:
     return isinstance(settings.get(KIND), dict) and "compressor" not in settings
 
 
-def features_for(root: str | Storage, settings: Mapping[str, Any]) -> FeatureCache | None:
-    """The feature cache for a token cache with these settings; `None` if there can be none."""
-    model = settings.get("model")
-    try:
-        dtype: rows.FeatureDtype = "int8" if settings.get(KIND) == rows.INT8 else "auto"
-        return open_features(root, model, dtype)  # type: ignore[arg-type]
-    except (KeyError, TypeError):  # a model that has no name or no frames
-        return None
+def features_for(root: str | Storage, settings: Mapping[str, Any]) -> FeatureCache:
+    """The feature cache for a token cache with these settings."""
+    dtype: rows.FeatureDtype = "int8" if settings.get(KIND) == rows.INT8 else "auto"
+    return open_features(root, settings["model"], dtype)
