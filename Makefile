@@ -97,7 +97,7 @@ test-all: $(READY)  ## Run the whole test suite on the CPU
 	@infra/debian_packages.sh check
 	@$(PYTEST) -m 'not gpu'
 
-chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); what fails as tests
+chaos: $(READY)  ## Run N (10000) jobs in a simulated world from seed SEED (0); what fails as Python
 	@$(BIN)/python -m tests.chaos.simulator --seed $(or $(SEED),0) --number $(or $(N),10000)
 
 mutations: $(READY)  ## Bring 28 known faults back one at a time and look for each of them

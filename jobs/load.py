@@ -202,14 +202,9 @@ def serve(
     while len(found) < len(requests):
         while number < len(requests):
             now = time.perf_counter()
-            if arrivals is None:
-                if len(in_flight) >= load.level:
-                    break
-                arrived = now
-            else:
-                arrived = start + arrivals[number]
-                if arrived > now:
-                    break
+            arrived = now if arrivals is None else start + arrivals[number]
+            if arrived > now or (arrivals is None and len(in_flight) >= load.level):
+                break
             try:
                 asked = prompts(requests[number])
                 read = time.perf_counter() - now

@@ -90,9 +90,9 @@ def run_recipe(
         place(output), cache, tracking_uri, address=address, continues=True, recipe=str(recipe)
     )
     locations.raise_if_unusable()
-    built = build(job, address, str(recipe))
-    run_dir = run_dir_of(job, built, locations)
-    run_job(job, built, "sweep", locations, run_dir, Display.on(Console()))
+    built = build(job, address)
+    run_dir = run_dir_of(job, locations)
+    run_job(job, built, "sweep", locations, run_dir, Display(Console()))
     return load_run(str(run_dir))
 
 

@@ -64,14 +64,6 @@ def analyze_activations(
     listed = ", ".join(f"({p // width}, {p % width})" for p in chosen[:12])
     listed += ", ..." * (len(chosen) > 12)
     findings = [f"{first}: {len(chosen)} of {height} x {width} patches, at (row, column) {listed}"]
-    for at in study.layers:
-        rows, usual = by_layer[by_layer["layer"] == at], curves.loc[curves["layer"] == at, "mean"]
-        (one, other), (middle, rest), (norm, lower) = rows["top 1"], rows["median"], usual
-        findings.append(
-            f"layer {at}: the largest activation of {first} is {one:.3g} on average, that of "
-            f"other patches {other:.3g}; medians {middle:.3g} and {rest:.3g}; norms {norm:.3g} and "
-            f"{lower:.3g}"
-        )
     notes = few_clips(ranks)
     if not ranks.sinks:
         notes.insert(

@@ -6,26 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from jobs.analysis.clips import JobClips
-from jobs.analysis.figures import SIGNAL_NAMES, dashed, heat_map, label, legend, mark, plain_log
+from jobs.analysis.figures import SIGNAL_NAMES, Map, dashed, label, legend, map_figure, plain_log
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.theme import Theme, new_figure
 from pipeline.clips import Clip
 from pipeline.storage import Storage
 from tango_core.analysis.attention import BAND, SignalProfile, SignalReport
-from tango_core.analysis.correlation import rank_correlation
 from tango_core.analysis.sinks import FEWEST_CLIPS, SinkCalibration, SinkReport, SinkRule
 from tango_core.types import VisualFeatures
 
-# The axis is logarithmic if the first rank is at least this many times the last.
-_STEEP = 5
 _NUMBERED = 10
 _BAND = " to ".join(f"{100 * end:g}" for end in BAND)
 _FORMATS = {"mean signal": ".3f", "mean rank": ".2f", "spread": ".2f"}
@@ -42,15 +38,10 @@ def analyze_attention(clips: JobClips) -> Page:
             their grid.
     """
     profiles = {name: SignalProfile(name) for name in _signals_of(clips)}
-    agreements: list[float] = []
 
     def add(clip: Clip, features: VisualFeatures) -> None:
-        signals = [getattr(features, name) for name in profiles]
-        for profile, signal in zip(profiles.values(), signals, strict=True):
-            profile.add(signal, features.grid)
-        if len(signals) == 2:
-            frames = zip(*(signal.cpu().tolist() for signal in signals), strict=True)
-            agreements.extend(x for pair in frames if (x := rank_correlation(*pair)) is not None)
+        for name, profile in profiles.items():
+            profile.add(getattr(features, name), features.grid)
 
     clips.with_features(frozenset(profiles), add)
     reports = {SIGNAL_NAMES[name]: profile.report() for name, profile in profiles.items()}
@@ -59,17 +50,11 @@ def analyze_attention(clips: JobClips) -> Page:
         curve = report.by_rank
         held = curve[: max(1, round(len(curve) / 10))].sum() / len(curve)
         findings.append(
-            f"{name}: the highest tenth of a frame's {len(curve)} tokens holds {100 * held:.0f} % "
-            f"of it; as spread out as {report.effective_tokens:.0f} equally attended tokens"
+            f"{name}: the highest tenth of a frame's {len(curve)} tokens holds {100 * held:.0f} %"
         )
         own = _positions(report.ranks).assign(**{"mean signal": report.mean_map.numpy()})
         own.insert(0, "signal", name)
         positions.append(own.sort_values("mean signal", ascending=False, kind="stable"))
-    if agreements:
-        findings.append(
-            "rank correlation of the two within a frame: "
-            f"{fmean(agreements):.2f} on average over {len(agreements)} frames"
-        )
     return Page(
         "attention",
         findings,
@@ -119,10 +104,8 @@ def _sorted_signals(reports: Mapping[str, SignalReport], theme: Theme) -> Figure
         shares = np.arange(total + 1) / total
         parts.plot(100 * shares, 100 * held, color=colour, linewidth=1.8, label=name)
     curves.axhline(1, **dashed(theme))
-    if any(float(one.by_rank[0]) > _STEEP * float(one.by_rank[-1]) for one in reports.values()):
-        plain_log(curves)
-    has_band = any(bool((one.high > one.low).any()) for one in reports.values())  # no: one clip
-    title = "Sorted" + f"; band: {_BAND} % of the clips" * has_band
+    plain_log(curves)
+    title = f"Sorted; band: {_BAND} % of the clips"
     label(curves, theme, title, "rank within the frame", "signal, 1 = mean of the frame")
     parts.plot([0, 100], [0, 100], **dashed(theme))
     parts.set_xlim(0, 100)
@@ -135,26 +118,30 @@ def _sorted_signals(reports: Mapping[str, SignalReport], theme: Theme) -> Figure
 
 def _mean_maps(reports: Mapping[str, SignalReport], theme: Theme) -> Figure:
     """Map of every signal's mean, with the highest positions numbered."""
-    figure, panels = new_figure((5.0 * len(reports) + 0.4, 4.4), theme, columns=len(reports))
-    for (name, report), panel in zip(reports.items(), panels, strict=True):
-        values, grid = report.mean_map, report.ranks.grid
-        title, scale = f"{name}: mean over frames", "signal, 1 = mean of the frame"
-        heat_map(figure, panel, values.view(grid).numpy(), theme, title=title, scale=scale)
-        mark(panel, values.sort(descending=True, stable=True).indices.tolist()[:_NUMBERED], grid[1])
-    return figure
+    maps = []
+    for name, report in reports.items():
+        order = report.mean_map.sort(descending=True, stable=True).indices.tolist()
+        values = report.mean_map.view(report.ranks.grid).numpy()
+        maps.append(Map(f"{name}: mean over frames", values, order[:_NUMBERED]))
+    return map_figure([maps], "signal, 1 = mean of the frame", theme)
 
 
 def _rank_maps(reports: Sequence[SinkReport], theme: Theme) -> Figure:
     """Per signal: maps of the mean rank and of its spread, with the sinks numbered."""
-    figure, panels = new_figure((9.4, 4.1 * len(reports)), theme, rows=len(reports), columns=2)
-    for at, report in enumerate(reports):
+    rows = []
+    for report in reports:
         parts = {"mean rank": report.rank_mean, "spread of it": report.rank_spread}
-        for panel, (what, values) in zip(panels[2 * at :], parts.items(), strict=False):
-            shares = 100 * np.reshape(values, report.grid) / len(values)
-            title, scale = f"{SIGNAL_NAMES[report.score]}: {what}", "% of all positions"
-            heat_map(figure, panel, shares, theme, title=title, scale=scale, cmap="viridis_r")
-            mark(panel, report.sinks, report.grid[1])
-    return figure
+        shares = {
+            name: 100 * np.reshape(own, report.grid) / len(own) for name, own in parts.items()
+        }
+        name = SIGNAL_NAMES[report.score]
+        rows.append(
+            [
+                Map(f"{name}: {what}", values, report.sinks, colours="viridis_r")
+                for what, values in shares.items()
+            ]
+        )
+    return map_figure(rows, "% of all positions", theme)
 
 
 def analyze_sinks(

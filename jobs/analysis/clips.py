@@ -251,11 +251,10 @@ def _is_before(method: PlannedMethod) -> bool:
     return method.method.pruner is None and plans
 
 
-def common_retention(cells: pd.DataFrame, near: float = 0.1) -> float:
-    """The retention nearest to `near` among those that nearly the most pruned cells have."""
-    counts = cells.loc[cells["pruned"], "retention"].value_counts(sort=False)
-    common = counts.index[counts >= 0.8 * counts.max()].tolist()
-    return min(common, key=lambda share: abs(share - near), default=1.0)
+def common_retention(cells: pd.DataFrame) -> float:
+    """The retention of a pruned cell that is nearest to a tenth, or 1 without any."""
+    shares = cells.loc[cells["pruned"], "retention"].tolist()
+    return min(shares, key=lambda share: abs(share - 0.1), default=1.0)
 
 
 def scored_answers(run: Path, benchmarks: Mapping[str, Collection[str] | None]) -> pd.DataFrame:

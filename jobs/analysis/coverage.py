@@ -11,18 +11,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from jobs.analysis.clips import JobCells, JobClips, Plans, common_retention, scored_answers
-from jobs.analysis.figures import (
-    draw_bars,
-    draw_series,
-    heat_map,
-    label,
-    label_bars,
-    legend_below,
-)
+from jobs.analysis.figures import Map, bar_figure, curve_figure, map_figure
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
 from jobs.report.formatting import DASH, shortened
-from jobs.report.theme import Theme, handles_of, legend, new_figure
+from jobs.report.theme import Theme
 from jobs.results.answer_columns import metric_of
 from jobs.results.cell_summary import SCORE
 from pipeline.clips import Clip
@@ -125,20 +118,19 @@ def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
     at_share = pruned[pruned["retention"] == share]
     findings, figures, tables = [], {}, {}
     if len(at_share):
-        ordered = at_share.sort_values("mean")
-        least, best = ordered.iloc[0], ordered.iloc[-1]
-        findings.append(
-            f"at retention {share:g}: highest mean cosine {best['series']} ({best['mean']:.3f} "
-            f"with {100 * best['kept']:.1f} % kept), lowest {least['series']} "
-            f"({least['mean']:.3f} with {100 * least['kept']:.1f} %)"
-        )
         names = at_share[["series", "cache"]]
         along = names.merge(coverage.by_time(names["cache"]), on="cache")
         first = names[:_MOST_MAPS].itertuples(index=False, name=None)
         maps = {str(series): coverage.by_position(cache) for series, cache in first}
+        over = pruned.sort_values("retention", kind="stable").assign(percent=100 * pruned["kept"])
+        along = along.assign(percent=100 * (along["part"] + 0.5) / TIME_PARTS)
+        y = "cosine to the nearest kept token"
+        totals = {"mean": ("mean over all tokens", y), "tail": (f"mean over the {_TAIL}", y)}
+        times = {"mean": ("mean", y), "worst": ("worst token of all clips", y)}
+        in_time = ("percent", "time (% of the clip)")
         figures = {
-            "over_tokens": partial(_over_tokens, pruned),
-            "along_the_clip": partial(_along_the_clip, along),
+            "over_tokens": partial(curve_figure, over, ("percent", "tokens kept (%)"), totals, {}),
+            "along_the_clip": partial(curve_figure, along, in_time, times, {}),
             "over_the_frame": partial(_over_the_frame, maps),
         }
     found = correlations(pruned.dropna(subset="score"))
@@ -148,10 +140,12 @@ def analyze_coverage(clips: JobClips, *, run: Path | None = None) -> Page:
             findings.append(
                 f"rank correlation with {score}, {group}: {rhos} ({row['cells']:.0f} cells)"
             )
-        figures["correlation"] = partial(_correlation_bars, found, score)
-        texts = found[[*_MEASURES]].map(_rho).rename(columns=_MEASURES)
-        texts.insert(0, "cells", found["cells"].astype(int).astype(str))
-        tables["correlation"] = texts.rename_axis("among").reset_index()
+        table = found[[*_MEASURES]].rename(columns=_MEASURES)
+        texts = table.map(_rho)
+        x_label = f"rank correlation with {score}"
+        figures["correlation"] = partial(bar_figure, table, texts, x_label, width=0.8)
+        shown = pd.concat([found["cells"].map("{:.0f}".format), texts], axis=1)
+        tables["correlation"] = shown.rename_axis("among").reset_index()
     table = every[["cell", "retention", "kept", "mean", "tail", "worst", "score"]].copy()
     table[["retention", "kept", "score"]] *= 100
     table.columns = ["cell", "asked %", "kept %", "mean", _TAIL, "worst", f"{score} %"]
@@ -206,55 +200,12 @@ def _rho(value: float) -> str:
     return DASH if np.isnan(value) else f"{value:.2f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _over_tokens(cells: pd.DataFrame, theme: Theme) -> Figure:
-    """Mean cosine of all tokens and of the worst tokens over the actual share of kept tokens."""
-    figure, panels = new_figure((11.4, 5.0), theme, columns=2)
-    cells = cells.sort_values("retention", kind="stable").assign(percent=100 * cells["kept"])
-    titles = {"mean": "mean over all tokens", "tail": f"mean over the {_TAIL}"}
-    for panel, (measure, title) in zip(panels, titles.items(), strict=True):
-        draw_series(panel, cells, "percent", measure, theme)
-        label(panel, theme, title, "tokens kept (%)", "cosine to the nearest kept token")
-    legend_below(figure, panels[0], theme)
-    return figure
-
-
-def _along_the_clip(parts: pd.DataFrame, theme: Theme) -> Figure:
-    """Mean and worst cosine in every part of the clip."""
-    figure, panels = new_figure((11.4, 4.6), theme, columns=2)
-    parts = parts.assign(percent=100 * (parts["part"] + 0.5) / TIME_PARTS)
-    titles = {"mean": "mean", "worst": "worst token of all clips"}
-    for panel, (measure, title) in zip(panels, titles.items(), strict=True):
-        draw_series(panel, parts, "percent", measure, theme)
-        panel.set_xlim(0, 100)
-        label(panel, theme, title, "time (% of the clip)", "cosine to the nearest kept token")
-    legend_below(figure, panels[0], theme)
-    return figure
-
-
 def _over_the_frame(maps: dict[str, list[np.ndarray]], theme: Theme) -> Figure:
     """Maps of the mean (top) and the worst cosine (bottom), one column per method."""
-    height, width = next(iter(maps.values()))[0].shape
-    tall = max(0.6, min(1.6, height / width))
-    size = 2.9 * len(maps) + 0.4, 2 * (2.3 * tall + 0.5)
-    figure, panels = new_figure(size, theme, rows=2, columns=len(maps))
+    rows = []
     for row, what in enumerate(("mean", "worst")):
         low = min(own[row].min() for own in maps.values())
-        high = max(max(own[row].max() for own in maps.values()), low + 1e-3)
-        for panel, (name, own) in zip(panels[row * len(maps) :], maps.items(), strict=False):
-            title = f"{shortened(name, 20)}: {what}"
-            style = {"title": title, "scale": "", "vmin": low, "vmax": high}
-            heat_map(figure, panel, own[row], theme, **style)
-    return figure
-
-
-def _correlation_bars(found: pd.DataFrame, title: str, theme: Theme) -> Figure:
-    """Bars of rank correlations with the score: of coverage, and of the number of tokens."""
-    figure, (panel,) = new_figure((9.6, 1.5 + 0.78 * len(found)), theme)
-    table = found[[*_MEASURES]].rename(columns=_MEASURES)
-    draw_bars(panel, table, theme, width=0.8, color=[*theme.series[:3], theme.series[7]])
-    for bars, name in zip(panel.containers, table, strict=True):
-        label_bars(bars, table[name].map(_rho).tolist(), theme)
-    panel.set_xlim(min(-0.05, table.min().min()), 1.1)
-    label(panel, theme, x=f"rank correlation with {title}", grid="x")
-    legend(figure, handles_of([panel]), theme)
-    return figure
+        limits = low, max(max(own[row].max() for own in maps.values()), low + 1e-3)
+        names = {shortened(name, 20): own[row] for name, own in maps.items()}
+        rows.append([Map(f"{n}: {what}", own, limits=limits) for n, own in names.items()])
+    return map_figure(rows, "", theme)

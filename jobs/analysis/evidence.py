@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,10 @@ import torch
 from matplotlib.figure import Figure
 
 from jobs.analysis.clips import JobCells, JobClips, Plans, common_retention, scored_answers
-from jobs.analysis.figures import draw_bars, draw_series, label, label_bars, legend_below
+from jobs.analysis.figures import bar_figure, curve_figure, draw_series, label, legend_below
 from jobs.analysis.page import Page, as_text
 from jobs.config.recipe import RecipeError
-from jobs.report.theme import Theme, handles_of, legend, new_figure
+from jobs.report.theme import Theme, new_figure
 from jobs.results.cell_summary import BASELINE
 from jobs.run.build import GENERATED
 from pipeline.clips import Clip, questions_of
@@ -25,15 +26,8 @@ from tango_core.types import VisualFeatures
 
 # Maximum number of bars in the figure of lost answers; minimum questions per point of a curve.
 _MOST_BARS, _FEWEST = 28, 10
-# Bins of surviving shares with their upper ends; the first bin is a share of exactly 0.
-BINS = {
-    "0": 0.0,
-    "0 to 10 %": 0.1,
-    "10 to 25 %": 0.25,
-    "25 to 50 %": 0.5,
-    "50 to 75 %": 0.75,
-    "75 to 100 %": 1.0,
-}
+# Upper ends of the bins of surviving shares in percent; the first bin is a share of exactly 0.
+ENDS = (0, 10, 25, 50, 75, 100)
 _QUESTION = ["video_id", "question_id"]
 # Columns of the table of cells that are shares -> their names on the page.
 _SHARES = {
@@ -43,6 +37,8 @@ _SHARES = {
     "best": "best known %",
     "gone": "gone %",
 }
+# Reference lines of the figure of survival -> their styles.
+_BOUNDS = {"best set for the clip": "-", "best set for the question": ":", "random set": "--"}
 _ANSWER_SHARES = {
     "accuracy": "accuracy %",
     "lost": "lost %",
@@ -183,8 +179,9 @@ def cell_table(rows: pd.DataFrame) -> pd.DataFrame:
 
 def bins_of(known: pd.DataFrame) -> pd.DataFrame:
     """`number` of answers and `accuracy` in percent per bin of surviving shares."""
-    ends = [-np.inf, *(end + 1e-9 * bool(end) for end in BINS.values())]
-    bins = pd.cut(known["share"], ends, labels=list(BINS))
+    names = ["0", *(f"{low} to {high} %" for low, high in pairwise(ENDS))]
+    ends = [-np.inf, *(end / 100 + 1e-9 * bool(end) for end in ENDS)]
+    bins = pd.cut(known["share"], ends, labels=names)
     groups = known["right"].astype(float).groupby(bins, observed=False)
     return pd.DataFrame({"number": groups.size(), "accuracy": 100 * groups.mean()})
 
@@ -194,24 +191,22 @@ def _page(rows: pd.DataFrame, cells: JobCells, without: int) -> Page:
     table = cell_table(rows)
     pruned = rows[rows["pruned"]]
     at_share = pruned[pruned["retention"] == share]
-    findings = []
-    if len(at_share):
-        means = 100 * at_share.groupby("series")[["share", "best_for_clip"]].mean()
-        means = means.sort_values("share")
-        (least, few, _), *_, (best, most, ideal) = [*means.itertuples(name=None)] * 2
-        findings.append(
-            f"at retention {share:g}: most of the object's tokens survive with {best} "
-            f"({most:.0f} %), fewest with {least} ({few:.0f} %); the best set for all questions of "
-            f"a clip would keep {ideal:.0f} %"
-        )
-    figures = {"survival": partial(_survival_curves, pruned)}
+    curves = {
+        "share": ("", "tokens of the object that survive (%)"),
+        "gone": ("", "questions whose evidence is gone (%)"),
+    }
+    x = ("kept", "tokens kept (%)")
+    figures = {"survival": partial(curve_figure, _survival(pruned), x, curves, _BOUNDS)}
+    findings: list[str] = []
     known = pruned[pruned["known"]]
     if len(known):
-        findings += _errors_in_words(known)
-        bars = table.loc[at_share["cell"].unique()][:_MOST_BARS]
+        findings = _errors_in_words(known)
+        bars = _lost(table.loc[at_share["cell"].unique()][:_MOST_BARS])
+        texts = pd.DataFrame({bars.columns[-1]: bars.sum(axis=1).map("{:.1f}".format)})
+        x_label = "answers lost, in % of those right with all tokens"
         figures |= {
             "accuracy_by_evidence": partial(_by_bin, known),
-            "lost": partial(_lost_bars, bars),
+            "lost": partial(bar_figure, bars, texts, x_label, stacked=True, width=0.7),
         }
     notes = [
         f"a token shows an object that covers at least {100 * LEAST_COVER:g} % of it; "
@@ -232,77 +227,51 @@ def _errors_in_words(known: pd.DataFrame) -> list[str]:
     lost = known[known["lost"]]
     if lost.empty:
         return ["no answer is lost to any method"]
-    sentences = [
+    return [
         f"of {len(lost)} answers that are right with all tokens and wrong with a method, "
         f"{100 * lost['lost_gone'].mean():.0f} % have their evidence gone (no kept token is at "
         f"least {100 * LEAST_PURITY:g} % the object); the best set of as many tokens would have "
         f"kept it in {100 * lost['lost_avoidable'].mean():.0f} %"
     ]
-    if known["gone"].nunique() == 2:
-        accuracy = known["right"].astype(float).groupby(known["gone"]).mean()
-        sentences.append(
-            f"accuracy on what all tokens answer: {100 * accuracy[False]:.1f} % where "
-            f"evidence is left, {100 * accuracy[True]:.1f} % where it is gone"
-        )
-    return sentences
 
 
-def _survival_curves(rows: pd.DataFrame, theme: Theme) -> Figure:
-    """Surviving share, and share of questions without evidence, over the share of kept tokens."""
-    figure, (left, right) = new_figure((11.6, 5.6), theme, columns=2)
+def _survival(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means per cell in percent, with those of the best and of a random set as further series."""
     columns = ["kept", "share", "gone", "best", "best_for_clip"]
     means = 100 * rows.groupby(["series", "cell"], sort=False)[columns].mean().sort_values("kept")
-    for panel, measure, y in (
-        (left, "share", "tokens of the object that survive (%)"),
-        (right, "gone", "questions whose evidence is gone (%)"),
-    ):
-        draw_series(panel, means, "kept", measure, theme)
-        panel.set_ylim(bottom=0)
-        label(panel, theme, x="tokens kept (%)", y=y)
-    for name, style, text in (
-        ("best_for_clip", "-", "best set for the clip"),
-        ("best", ":", "best set for the question"),
-        ("kept", "--", "random set"),
-    ):
-        left.plot(means["kept"], means[name], style, color=theme.foreground, label=text, alpha=0.7)
-    left.set_ylim(0, 103)
-    legend_below(figure, left, theme)
-    return figure
+    means = means.reset_index()
+    bounds = dict(zip(_BOUNDS, ("best_for_clip", "best", "kept"), strict=True))
+    further = [
+        means.assign(series=name, share=means[column], gone=np.nan)
+        for name, column in bounds.items()
+    ]
+    return pd.concat([means, *further])
 
 
 def _by_bin(known: pd.DataFrame, theme: Theme) -> Figure:
     """Accuracy per bin of surviving shares."""
     figure, (panel,) = new_figure((7.6, 5.4), theme)
-    bins = {str(name): bins_of(own) for name, own in known.groupby("series")}
     total = bins_of(known)
-    rows = pd.concat(bins, names=["series"]).reset_index()
-    draw_series(panel, rows[rows["number"] >= _FEWEST], "share", "accuracy", theme)
-    pooled = total["accuracy"].where(total["number"] >= _FEWEST)
-    panel.plot(pooled, "o-", color=theme.foreground, linewidth=2.6, zorder=5, label="all cells")
+    every = {"all cells": total, **{str(one): bins_of(own) for one, own in known.groupby("series")}}
+    rows = pd.concat({name: own.reset_index(drop=True) for name, own in every.items()})
+    rows = rows[rows["number"] >= _FEWEST].rename_axis(["series", "bin"]).reset_index()
+    draw_series(panel, rows, "bin", "accuracy", theme, {"all cells": "-"})
     panel.set_ylim(0, 103)
     numbers = [f"{name}\n{number:,}" for name, number in total["number"].items()]
-    panel.set_xticks(np.arange(len(BINS)), numbers, fontsize=8.5)
+    panel.set_xticks(np.arange(len(ENDS)), numbers, fontsize=8.5)
     x = "object's tokens that survive, and number of questions"
     label(panel, theme, x=x, y="accuracy (%) on what all tokens answer", grid="y")
     legend_below(figure, panel, theme)
     return figure
 
 
-def _lost_bars(table: pd.DataFrame, theme: Theme) -> Figure:
-    """Bars of every cell's lost answers by the state of their evidence."""
-    figure, (panel,) = new_figure((10.4, 1.5 + 0.31 * len(table)), theme)
+def _lost(table: pd.DataFrame) -> pd.DataFrame:
+    """Lost answers of every cell in percent, by the state of their evidence."""
     percent = 100 * table.div(table["known"].clip(lower=1), axis=0)
-    parts = pd.DataFrame(
+    return pd.DataFrame(
         {
+            "still there": percent["lost_kept"],
             "gone, the best set keeps it": percent["lost_avoidable"],
             "gone, the best set loses it too": percent["lost_gone"] - percent["lost_avoidable"],
-            "still there": percent["lost_kept"],
         }
     )
-    colours = [theme.series[at] for at in (1, 4, 0)]
-    draw_bars(panel, parts, theme, stacked=True, width=0.7, color=colours)
-    label_bars(panel.containers[-1], [f"{end:.1f}" for end in parts.sum(axis=1)], theme)
-    panel.set_xlim(0, max(1.0, 1.08 * parts.sum(axis=1).max()))
-    label(panel, theme, x="answers lost, in % of those right with all tokens", grid="x")
-    legend(figure, handles_of([panel]), theme)
-    return figure

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -160,20 +161,22 @@ def expect_tokens(plan: Plan, language_model: LayoutAndEngine | None) -> tuple[C
     texts = _text_lengths(plan, language_model, videos)
     found = []
     for planned in plan.methods:
-        video = videos[planned.cache]
-        cell = CellTokens(planned.name, planned.cache, video.num_kept, video.num_total)
-        if texts:
-            visual = video.num_kept
-            if language_model is not None:
-                # The newline tokens that a model adds do not depend on the words.
-                laid_out = language_model.layout.lay_out(
-                    _as_wide(plan.model, video), Prompt(before="", after="?")
-                )
-                visual = laid_out.num_visual
-            mean, longest = sum(texts) / len(texts), max(texts)
-            cell = replace(cell, prompt=visual + mean, longest=visual + longest)
-        if not serves(plan.compressors[planned.cache], stored):  # else computed when asked for
-            cell = replace(cell, clip_bytes=_clip_bytes(plan.model, video))
+        video, visual = videos[planned.cache], videos[planned.cache].num_kept
+        if language_model is not None:
+            # The newline tokens that a model adds do not depend on the words.
+            one = _as_wide(plan.model, video)
+            visual = language_model.layout.lay_out(one, Prompt(before="", after="?")).num_visual
+        # Token sets that stored features serve are computed when they are asked for.
+        computed = serves(plan.compressors[planned.cache], stored)
+        cell = CellTokens(
+            planned.name,
+            planned.cache,
+            kept=video.num_kept,
+            total=video.num_total,
+            prompt=visual + fmean(texts) if texts else 0.0,
+            longest=visual + max(texts) if texts else 0,
+            clip_bytes=0.0 if computed else _clip_bytes(plan.model, video),
+        )
         found.append(cell)
     return tuple(found)
 

@@ -12,15 +12,7 @@ from huggingface_hub.utils import disable_progress_bars
 from rich.console import Console
 
 from jobs import exit_codes
-from jobs.fetch.hub import (
-    FetchError,
-    Options,
-    RemoteFile,
-    Repository,
-    confirmed,
-    free_bytes,
-    show,
-)
+from jobs.fetch import hub
 from jobs.run.interrupt_message import leaves_behind
 from jobs.units import human_bytes
 from tango_core.errors import InputError
@@ -37,7 +29,7 @@ def model_get(
     folder: Path | None = None,
     half: Half | None = None,
     revision: str = "main",
-    **options: Unpack[Options],
+    **options: Unpack[hub.Options],
 ) -> int:
     """Fetch a checkpoint; afterwards a recipe finds it without a network.
 
@@ -62,10 +54,10 @@ def model_get(
     disable_progress_bars()
     source = _source_of(name)
     if constants.HF_HUB_OFFLINE and not (folder or half) and directory.is_here(source, revision):
-        show(console, f"{source}: all of it is in the hub's cache")
+        hub.show(console, f"{source}: all of it is in the hub's cache")
         return exit_codes.OK
-    hub = Repository(source, "model", revision)
-    files = _files_of(hub, name, half)
+    remote = hub.Repository(source, "model", revision)
+    files = _files_of(remote, name, half)
     cache = Path(constants.HF_HUB_CACHE).expanduser()
     root = folder.expanduser().absolute() if folder else cache
     fetch = partial(
@@ -76,34 +68,34 @@ def model_get(
         local_dir=root if folder else None,
         max_workers=options.get("jobs", 4),
     )
-    with hub.errors():
+    with remote.errors():
         planned: Any = fetch(dry_run=True)
     missing = [each for each in planned if each.will_download]
     size = sum(each.file_size for each in missing)
     what = f"the {half} half" if half else "the checkpoint"
     for line in (
-        f"{hub.name}: revision {hub.revision} ({hub.sha[:12]}), to {root}",
+        f"{remote.name}: revision {remote.revision} ({remote.sha[:12]}), to {root}",
         f"{what}: {len(files)} files, {human_bytes(sum(file.size for file in files))}; to fetch: "
         f"{len(missing)} files, {human_bytes(size)}",
-        f"licence: {hub.licence or 'not stated'}; {page_of(hub.name)}",
-        f"access: {'for who asks for it' if hub.gated else 'not gated'}",
-        f"disk: {human_bytes(free_bytes(root))} are free",
+        f"licence: {remote.licence or 'not stated'}; {page_of(remote.name)}",
+        f"access: {'for who asks for it' if remote.gated else 'not gated'}",
+        f"disk: {human_bytes(hub.free_bytes(root))} are free",
     ):
-        show(console, line)
+        hub.show(console, line)
     if missing:
         names = [each.filename for each in missing]
-        if not confirmed(hub, names, size, size, root, console, **options):
+        if not hub.confirmed(remote, names, size, size, root, console, **options):
             return exit_codes.OK
     elif options.get("dry_run"):
         return exit_codes.OK
     else:
-        show(console, "all of it is here")
-    with hub.errors():
+        hub.show(console, "all of it is here")
+    with remote.errors():
         snapshot: Any = fetch()  # also links the snapshot to equal files of other commits
     disable_progress_bars()
     if half is None:
         directory.raise_if_damaged(str(snapshot))
-    show(console, f"model.path: {root if folder else source}")
+    hub.show(console, f"model.path: {root if folder else source}")
     return exit_codes.OK
 
 
@@ -119,25 +111,25 @@ def _source_of(name: str) -> str:
     return entry.path
 
 
-def _files_of(hub: Repository, name: str, half: Half | None) -> list[RemoteFile]:
+def _files_of(remote: hub.Repository, name: str, half: Half | None) -> list[hub.RemoteFile]:
     """Files of a checkpoint that a job opens, the small ones first.
 
     Raises:
         FetchError: If it holds no weights that are read here.
         ValueError: If it is a model of another kind, and a half was asked for.
     """
-    listed = {file.path: file for file in hub.files()}
+    listed = {file.path: file for file in remote.files()}
     with TemporaryDirectory(prefix="tango-model-") as folder:
         small = ["config.json", "model.safetensors.index.json"]
-        hub.raise_if_closed("config.json")
-        snapshot_download(hub.name, revision=hub.sha, allow_patterns=small, local_dir=folder)
-        checkpoint = directory.Checkpoint(hub.name, Path(folder), hub.sha, "model")
+        remote.raise_if_closed("config.json")
+        snapshot_download(remote.name, revision=remote.sha, allow_patterns=small, local_dir=folder)
+        checkpoint = directory.Checkpoint(remote.name, Path(folder), remote.sha, "model")
         checkpoint.config()
         names = checkpoint.weight_files() if half is None else _half_files(checkpoint, name, half)
     absent = [one for one in names if one not in listed]
     if absent:
-        raise FetchError(
-            f"{hub.name} has no {absent[0]} at revision {hub.revision}; only safetensors are "
+        raise hub.FetchError(
+            f"{remote.name} has no {absent[0]} at revision {remote.revision}; only safetensors are "
             "read, choose another checkpoint or --revision"
         )
     # What loading it asks for; `*` stands for folders, too, as it does there.

@@ -16,8 +16,10 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -148,7 +150,11 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
     done = Unpacked(root, archive)
     try:
         if not done.is_complete:
-            _Unpacking(root, archive, paths, done, keep).run()
+            pieces = _Joined(
+                list(zip(paths, [piece.size for piece in archive.pieces], strict=True))
+            )
+            with io.BufferedReader(pieces, _CHUNK) as stream:  # a bare read ends with its piece
+                _unpack_members(root, archive, stream, done, [] if keep else paths)
             done.finish()
     except hub.FetchError:
         raise
@@ -172,104 +178,99 @@ def unpack(root: Path, archive: Archive, *, keep: bool) -> int:
     return len(done.members)
 
 
-@dataclass
-class _Unpacking:
-    """One archive while it is unpacked; see `unpack` for the attributes."""
+@dataclass(frozen=True)
+class _Member:
+    """A member of an archive that is no folder.
 
-    root: Path
-    archive: Archive
-    paths: Sequence[Path]
-    done: Unpacked
-    keep: bool
+    Attributes:
+        name: As the archive has it.
+        size: Bytes as the archive states them.
+        is_file: Whether it is a file, and no link or device.
+        open: Opens it for reading.
+        next_byte: Where the next member of a tar begins; 0 where that is not known.
+    """
 
-    def run(self) -> None:
-        sizes = [piece.size for piece in self.archive.pieces]
-        pieces = _Joined(list(zip(self.paths, sizes, strict=True)))
-        with io.BufferedReader(pieces, _CHUNK) as stream:  # a bare read ends with its piece
-            if self.archive.name.endswith(".zip"):
-                self._zip(stream)
-            elif self.archive.name.endswith(".tar"):
-                self._tar(stream)
-            else:
-                with tarfile.open(fileobj=stream, mode="r:gz") as opened:
-                    self._members(opened, seekable=False)
+    name: str
+    size: int
+    is_file: bool
+    open: Callable[[], Any]
+    next_byte: int = 0
 
-    def _zip(self, stream: IO[bytes]) -> None:
-        with zipfile.ZipFile(stream) as opened:
-            infos = [info for info in opened.infolist() if not info.is_dir()]
-            self._raise_if_bomb(sum(info.file_size for info in infos), len(infos))
-            for info in infos:
-                if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
-                    raise self._refused(info.filename)
-                self._write(info.filename, info.file_size, lambda info=info: opened.open(info))
 
-    def _tar(self, stream: IO[bytes]) -> None:
-        stream.seek(self.done.next_byte)
-        with tarfile.open(fileobj=stream, mode="r:") as opened:
-            self._members(opened, seekable=True)
+def _zip_members(stream: IO[bytes]) -> Iterator[_Member]:
+    with zipfile.ZipFile(stream) as opened:
+        for info in opened.infolist():
+            if not info.is_dir():
+                is_file = stat.S_IFMT(info.external_attr >> 16) in (0, stat.S_IFREG)
+                yield _Member(info.filename, info.file_size, is_file, partial(opened.open, info))
+
+
+def _tar_members(stream: IO[bytes], start: int, *, compressed: bool) -> Iterator[_Member]:
+    stream.seek(start)
+    with tarfile.open(fileobj=stream, mode="r:gz" if compressed else "r:") as opened:
+        while (member := opened.next()) is not None:
+            next_byte = 0 if compressed else opened.offset
+            if not member.isdir():
+                read = partial(opened.extractfile, member)
+                yield _Member(member.name, member.size, member.isreg(), read, next_byte)
+            opened.members = []  # type: ignore[attr-defined]  # a million members are a gigabyte
+        if not compressed:
             stream.seek(opened.offset)  # the library takes anything that is no header for the end
             if any(stream.read(512)):
                 raise tarfile.ReadError("no member begins where one should")
 
-    def _members(self, opened: tarfile.TarFile, *, seekable: bool) -> None:
-        """Unpack the members that are not unpacked yet."""
-        total = count = 0
-        while (member := opened.next()) is not None:
-            total, count = total + member.size, count + 1
-            self._raise_if_bomb(total, count)
-            if not member.isdir():
-                if not member.isreg():
-                    raise self._refused(member.name)
-                self._write(
-                    member.name,
-                    member.size,
-                    lambda member=member: opened.extractfile(member),
-                    opened.offset if seekable else 0,
-                )
-            if seekable and not self.keep:
-                self._remove_read_pieces()
-            opened.members = []  # type: ignore[attr-defined]  # a million members are a gigabyte
 
-    def _write(self, name: str, size: int, open_member: Any, next_byte: int = 0) -> None:
-        """Write a member to a temporary file, and rename it."""
-        if _LITTER.intersection(PurePosixPath(name).parts):
-            return
-        folder = self.root.joinpath(*self.archive.folder.split("/"))
-        target = hub.path_below(folder, name, self.archive.name)
-        if self.done.has(target, size):
-            return
-        beside = self.root / hub.STATE / "parts" / f"{os.getpid()}.member"
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open_member() as source, beside.open("wb") as output:
-                shutil.copyfileobj(source, output, _CHUNK)
-            if hub.size_of(beside) != size:
-                raise tarfile.ReadError(f"{name} has {hub.size_of(beside)} of {size} bytes")
-            hub.move(beside, target)
-        finally:
-            beside.unlink(missing_ok=True)
-        self.done.add(target, size, next_byte)
+def _unpack_members(
+    root: Path, archive: Archive, stream: IO[bytes], done: Unpacked, removable: Sequence[Path]
+) -> None:
+    """Unpack the members that are not unpacked yet.
 
-    def _remove_read_pieces(self) -> None:
-        """Remove the pieces that nothing needs any more: the library reads one byte back."""
-        end = 0
-        for path, piece in zip(self.paths, self.archive.pieces, strict=True):
-            end += piece.size
-            if end < self.done.next_byte:
+    Args:
+        root: Of the release.
+        archive: What to unpack.
+        stream: Its bytes.
+        done: What is unpacked; members are added.
+        removable: Pieces to remove as soon as nothing needs them.
+    """
+    is_zip, is_tar = archive.name.endswith(".zip"), archive.name.endswith(".tar")
+    members = (
+        _zip_members(stream)
+        if is_zip
+        else _tar_members(stream, done.next_byte, compressed=not is_tar)
+    )
+    folder, total = root.joinpath(*archive.folder.split("/")), 0
+    ends = list(accumulate(piece.size for piece in archive.pieces))
+    for count, member in enumerate(members, 1):
+        total += member.size
+        if total > _ALWAYS_ALLOWED + _LARGEST_RATIO * archive.size or count > _MOST_MEMBERS:
+            raise hub.FetchError(
+                f"{archive.name} of {human_bytes(archive.size)} would unpack to more than "
+                f"{human_bytes(total)}; that is no archive of videos, so it is not unpacked"
+            )
+        if not member.is_file:
+            raise hub.FetchError(f"{archive.name} holds {member.name!r}, a link or a device")
+        if _LITTER.intersection(PurePosixPath(member.name).parts):
+            continue
+        target = hub.path_below(folder, member.name, archive.name)
+        if not done.has(target, member.size):
+            _write(member, target, root / hub.STATE / "parts" / f"{os.getpid()}.member")
+            done.add(target, member.size, member.next_byte)
+        for path, end in zip(removable, ends, strict=False):
+            if end < done.next_byte:  # the library reads one byte back
                 path.unlink(missing_ok=True)
 
-    def _raise_if_bomb(self, total: int, count: int) -> None:
-        if total > _ALWAYS_ALLOWED + _LARGEST_RATIO * self.archive.size or count > _MOST_MEMBERS:
-            raise hub.FetchError(
-                f"{self.archive.name} of {human_bytes(self.archive.size)} would unpack to "
-                f"{count:,} files of {human_bytes(total)}; that is no archive of videos, so it is "
-                "not unpacked"
-            )
 
-    def _refused(self, name: str) -> hub.FetchError:
-        return hub.FetchError(
-            f"{self.archive.name} holds {name!r}, a link or a device; ask its authors"
-        )
+def _write(member: _Member, target: Path, beside: Path) -> None:
+    """Write a member to a temporary file, and rename it."""
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with member.open() as source, beside.open("wb") as output:
+            shutil.copyfileobj(source, output, _CHUNK)
+        if hub.size_of(beside) != member.size:
+            raise tarfile.ReadError(f"{member.name} is not {member.size} bytes long")
+        hub.move(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 class _Joined(io.RawIOBase):

@@ -20,13 +20,13 @@ from jobs.results.answer_columns import AnswerColumns
 from jobs.results.cell_summary import RunSummary
 from jobs.results.facts import FAILURES_FILE, JOB_FILE, CellFacts, JobFacts
 from jobs.results.summary import failed_rows, parts_of
-from jobs.run.build import benchmark_of
+from jobs.run.build import open_benchmark
 from jobs.run.outcome import FAILURE
 from jobs.run.run_dirs import make_run_dir
 from pipeline.rows import ANSWER
 from pipeline.storage import Storage
 from pipeline.storage.seal import write_sealed
-from tango_core.benchmarks import BENCHMARKS, benchmark_class
+from tango_core.benchmarks import benchmark_class
 from tango_core.benchmarks.annotated import AnnotatedBenchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.benchmarks.protocols.subtitles import SHOWN
@@ -105,10 +105,7 @@ def export_run(run_dir: Path, harness: Harness, output: Path | None = None) -> l
                     )
     if not paths:
         names = ", ".join(section.name for section in job.all_benchmarks)
-        raise InputError(
-            f"{run_dir}: {names} is not in {_TITLES[harness]}; benchmarks that can be exported "
-            f"are {_benchmarks_in(harness)}"
-        )
+        raise InputError(f"{run_dir}: {names} is not in {_TITLES[harness]}")
     return paths
 
 
@@ -167,10 +164,7 @@ def read_files(
     """
     benchmark = _opened(about.benchmark, harness)
     if benchmark is None:
-        raise InputError(
-            f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}; "
-            f"choose one of: {_benchmarks_in(harness)}"
-        )
+        raise InputError(f"benchmark {about.benchmark.name!r} is not in {_TITLES[harness]}")
     for path in paths:
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file; name the files {_TITLES[harness]} wrote")
@@ -255,22 +249,12 @@ def _dataset(benchmark: AnnotatedBenchmark) -> str:
     return benchmark.vlmevalkit_table.of(benchmark.records()).dataset
 
 
-def _is_in(name: str, harness: Harness) -> bool:
-    """Whether a harness has a benchmark."""
-    facts = "vlmevalkit_table" if harness == "vlmevalkit" else "lmms_eval_samples"
-    return getattr(benchmark_class(name), facts, None) is not None
-
-
-def _benchmarks_in(harness: Harness) -> str:
-    """Names of our benchmarks that a harness has."""
-    return ", ".join(name for name in BENCHMARKS if _is_in(name, harness))
-
-
 def _opened(section: sections.BenchmarkSection, harness: Harness) -> AnnotatedBenchmark | None:
     """The benchmark's annotations; `None` if the harness does not have it."""
-    if not _is_in(section.name, harness):
+    facts = "vlmevalkit_table" if harness == "vlmevalkit" else "lmms_eval_samples"
+    if getattr(benchmark_class(section.name), facts, None) is None:
         return None
-    benchmark = benchmark_of(section)
+    benchmark, _ = open_benchmark(section, sections.DecodeSection().video_cache)
     assert isinstance(benchmark, AnnotatedBenchmark)
     return benchmark
 

@@ -2,10 +2,10 @@
 
 VLMEvalKit: a prediction file is the data set's table with a column `prediction`. VLMEvalKit names
 it `<model>_<dataset>` and writes `.xlsx` unless PRED_FORMAT is `tsv` or `json`
-(`get_pred_file_format` in `vlmeval/smp/file.py`); we write the latter two, so that no spreadsheet
-package is needed. Put a file into its work directory under that name and `run.py --mode eval` rates
-it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` of its module in
-`vlmeval/dataset` makes them. Lists are written as Python text, which it reads with `eval`.
+(`get_pred_file_format` in `vlmeval/smp/file.py`); we read all three and write `.tsv`, so that no
+spreadsheet package is needed. Put a file into its work directory under that name and `run.py --mode
+eval` rates it. Each benchmark states its columns (`VLMEvalKitTable`), as `prepare_dataset` of its
+module in `vlmeval/dataset` makes them. Lists are written as Python text.
 
 lmms-eval: logged samples (`--log_samples`) are files `<date>_samples_<task>.jsonl` with one object
 per question: `doc_id`, `target`, `filtered_resps` (the reply; `resps` only if a filter changed it),
@@ -26,7 +26,7 @@ import hashlib
 import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -37,14 +37,13 @@ import pyarrow as pa
 
 from pipeline.clips import ANSWER_QUESTIONS
 from pipeline.rows import ANSWER, AnswerRow, are_failed, to_table
-from pipeline.stages.answer_rows import prompt_digest
+from pipeline.stages.answer_rows import answer_row, failure, prompt_digest
 from tango_core.benchmarks.annotated import (
     AnnotatedBenchmark,
     Record,
     plain,
 )
 from tango_core.benchmarks.protocols.protocol import NO_REPLY, NOT_LOADED, is_failure
-from tango_core.benchmarks.scoring.judge import judge
 from tango_core.benchmarks.tables import is_missing, number_of, read_rows
 from tango_core.errors import InputError
 from tango_core.types import Prompt
@@ -173,6 +172,7 @@ def answer_rows(
     source: Path,
     *,
     partial: bool = False,
+    logged: Mapping[str, Logged] | None = None,
 ) -> pd.DataFrame:
     """Convert imported replies into rows of `answers/*.parquet`, one per question.
 
@@ -182,12 +182,19 @@ def answer_rows(
         cell: Name of the cell; also used as its method.
         source: The imported file, named in the `error` column.
         partial: Skip absent questions instead of counting them as failures.
+        logged: Question id -> what the file states of a reply; `None` for replies alone.
     """
-    rows = [
-        _answer_row(record, replies.get(record.question.id), benchmark, cell, source)
-        for record in benchmark.records()
-        if not partial or record.question.id in replies
-    ]
+    rows = []
+    for record in benchmark.records():
+        name = record.question.id
+        if not partial or name in replies:
+            row = _answer_row(record, replies.get(name), benchmark, cell, source)
+            if logged and name in logged:
+                digest = _prompt_digest(record, logged[name].prompt, benchmark)
+                score = logged[name].score
+                stated = row.harness_score if score is None else score
+                row = replace(row, harness_score=stated, prompt_digest=digest)
+            rows.append(row)
     frame: pd.DataFrame = to_table(rows, ANSWER).to_pandas()
     return frame
 
@@ -197,33 +204,30 @@ def _answer_row(
 ) -> AnswerRow:
     """Build one row; a reply is scored by our rules."""
     question, protocol = record.question, benchmark.protocol
+    score = protocol.harness_score
     failed = reply is None or is_failure(reply)
-    failed |= protocol.harness_score is not None and reply == protocol.failed_reply
+    failed |= score is not None and reply == protocol.failed_reply
     # The harness may count its own failure messages like replies.
     counted = protocol.failed_reply if reply in (None, NO_REPLY, NOT_LOADED) else str(reply)
-    text = "" if failed or reply is None else reply
-    read = judge(None if failed else text, question, protocol.read_choice)
-    score = protocol.harness_score
-    status = ANSWER_QUESTIONS.failure if failed else "ok" if read.readable else "unparsed"
-    return AnswerRow(
-        benchmark=benchmark.name,
-        video_id=record.video_id,
-        question_id=question.id,
-        cell=cell,
-        method=cell,
-        status=status,
-        error=f"no reply in {source}" if failed else None,
-        text=text,
-        choice=read.choice,
-        answer=question.answer,
-        correct=read.correct,
-        score=read.score,
-        answer_text=read.answer_text,
-        choice_text=read.choice_text,
-        reading_rule=read.rule,
-        harness_score=score(counted, question) if score else None,
-        groups=json.dumps(dict(question.groups), ensure_ascii=False),
+    facts = AnswerRow(benchmark=benchmark.name, video_id=record.video_id, cell=cell, method=cell)
+    answer = (
+        failure(ANSWER_QUESTIONS.failure) if failed else replace(failure("ok"), text=str(reply))
     )
+    error = f"no reply in {source}" if failed else None
+    row = answer_row(facts, question, answer, protocol, error)
+    return replace(row, harness_score=score(counted, question) if score else None)
+
+
+def _prompt_digest(record: Record, prompt: str | None, benchmark: AnnotatedBenchmark) -> str | None:
+    """Digest of a logged prompt, as runs record it; `None` if it is unknown.
+
+    A prompt that equals the one of our protocol has the digest of the latter, which also says what
+    stands before and after the clip. Subtitles in a prompt depend on the video.
+    """
+    if prompt is None or benchmark.subtitles:
+        return None
+    own = benchmark.protocols["lmms_eval"].render(record.question)
+    return prompt_digest(own if prompt == own.before + own.after else Prompt("", prompt))
 
 
 # Suffixes of video files; ids may contain full stops too.
@@ -437,14 +441,7 @@ def read_lmms_eval(
     matched = match_replies(logged, questions, benchmark, by_row_alone=facts.by_doc_id)
     cell = paths[0].absolute().parent.name or "lmms_eval"
     replies = {name: one.reply for name, one in matched.items()}
-    rows = answer_rows(replies, benchmark, cell, paths[0], partial=partial)
-    return rows.assign(
-        harness_score=rows["question_id"]
-        .map({name: one.score for name, one in matched.items()})
-        .astype("float64")
-        .fillna(rows["harness_score"]),
-        prompt_digest=rows["question_id"].map(_prompt_digests(matched, benchmark)),
-    )
+    return answer_rows(replies, benchmark, cell, paths[0], partial=partial, logged=matched)
 
 
 # Fields of a metric that state what was read from the reply, and what is right.
@@ -468,24 +465,3 @@ def logged_score(sample: Mapping[str, Any]) -> float | None:
         if read and right is not None:  # nothing read: scored at random by some tasks
             return float(read.strip().lower() == right.strip().lower())
     return None
-
-
-def _prompt_digests(
-    matched: Mapping[str, Logged], benchmark: AnnotatedBenchmark
-) -> dict[str, str | None]:
-    """Question id -> digest of its logged prompt, as runs record it; `None` if it is unknown.
-
-    A prompt that equals the one of our protocol has the digest of the latter, which also says what
-    stands before and after the clip.
-    """
-    protocol = benchmark.protocols["lmms_eval"]
-    found: dict[str, str | None] = {}
-    for record in benchmark.records():
-        one = matched.get(record.question.id)
-        # Subtitles in a prompt depend on the video, which may be missing.
-        if one is None or one.prompt is None or benchmark.subtitles:
-            continue
-        own = protocol.render(record.question)
-        same = one.prompt == own.before + own.after
-        found[record.question.id] = prompt_digest(own if same else Prompt("", one.prompt))
-    return found

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from jobs.results.cell_summary import CellSummary, RunSummary
 from jobs.results.facts import CellFacts, JobFacts
@@ -17,6 +16,7 @@ from jobs.results.quantities import Comparison, to_plain
 from pipeline.progress.parts import AnswerParts
 from pipeline.redaction import redacted
 from pipeline.runtime import process
+from tango_core.metrics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,17 +128,16 @@ def parent_metrics(summary: RunSummary) -> dict[str, float]:
     """
     if len(summary.cells) == 1:
         return {**cell_metrics(summary.cells[0]), **run_metrics(summary)}
-    sums: dict[str, float] = {}
-    counted: dict[str, int] = {}
+    headlines: dict[str, list[Estimate]] = {}
     for cell in summary.cells:
-        if (found := cell.headline) is not None:
-            name = cell.metric
-            sums[name] = sums.get(name, 0.0) + found.value * found.num_questions
-            counted[name] = counted.get(name, 0) + found.num_questions
-    return {
-        **{name: round(total / counted[name], 4) for name, total in sums.items()},
-        **run_metrics(summary),
+        if cell.headline is not None:
+            headlines.setdefault(cell.metric, []).append(cell.headline)
+    means = {
+        name: sum(one.value * one.num_questions for one in found)
+        / sum(one.num_questions for one in found)
+        for name, found in headlines.items()
     }
+    return {**{name: round(mean, 4) for name, mean in means.items()}, **run_metrics(summary)}
 
 
 def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
@@ -158,19 +157,9 @@ def run_metrics(summary: RunSummary | CellSummary) -> dict[str, float]:
         **{f"throughput/{name}": rate for name, rate in to_plain(summary.throughput).items()},
     }
     for stage, stats in summary.latency_ms.items():
-        for name, value in asdict(stats).items():
-            if name != "n":
-                metrics[f"latency/{stage}_ms_{name}"] = value
+        quantiles = {name: value for name, value in asdict(stats).items() if name != "n"}
+        metrics |= {f"latency/{stage}_ms_{name}": value for name, value in quantiles.items()}
     return _known(metrics)
-
-
-def precompute_metrics(counts: Mapping[str, object]) -> dict[str, float]:
-    """Metrics of a run that only filled caches, from its `summary.json`."""
-    return {
-        name.removeprefix("num_"): float(value)
-        for name, value in counts.items()
-        if name.startswith("num_") and isinstance(value, (int, float))
-    }
 
 
 def metric_name(text: str) -> str:
@@ -340,19 +329,6 @@ def describe(facts: JobFacts, cells: Sequence[CellSummary]) -> str:
         *(f"Left out: {entry.name} ({entry.reason})" for entry in facts.skipped),
     ]
     return "\n\n".join(lines)
-
-
-def with_plots(text: str, run_id: str, names: Sequence[str]) -> str:
-    """Append as many plots to a description as its maximum length allows.
-
-    The links are relative to the server's page of the run.
-    """
-    for name in names:
-        more = f"\n\n![](get-artifact?path=plots/{quote(name)}&run_id={run_id})"
-        if len(text) + len(more) > MAX_TAG:
-            break
-        text += more
-    return text
 
 
 def read_replies(run_dir: Path) -> pd.DataFrame | None:

@@ -22,16 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from jobs.results.answer_columns import read_groups
+from jobs.tracking import runs
 from jobs.tracking.contents import metric_name
-from jobs.tracking.runs import (
-    MlflowRuns,
-    Point,
-    TrackingError,
-    default_tracking_uri,
-    first_line,
-    raise_if_wrong,
-    tracking_errors,
-)
 from jobs.tracking.upload import Results
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
@@ -85,8 +77,8 @@ class LiveRun:
         every_s: float = EVERY_S,
         board: JobBoard | None = None,
     ) -> None:
-        self.uri = tracking_uri or default_tracking_uri(run_dir.parent)
-        raise_if_wrong(self.uri)
+        self.uri = tracking_uri or runs.default_tracking_uri(run_dir.parent)
+        runs.raise_if_wrong(self.uri)
         self._run_dir, self._recipe = run_dir, recipe
         self._command, self._every_s = command, every_s
         self._board = board or JobBoard()
@@ -94,12 +86,12 @@ class LiveRun:
         self._numbers = RunningNumbers(self._board)
         self._num_caches = self._before = self._num_clips = 0
         self._begun = time.monotonic()
-        self._points: list[Point] = []
+        self._points: list[runs.Point] = []
         self._thread = threading.Thread(target=self._work, name="tango-mlflow", daemon=True)
         # A SimpleQueue, because signal handlers write to it, and its `put` is reentrant.
         self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._results: Path | None = None
-        self._runs: MlflowRuns | None = None
+        self._runs: runs.MlflowRuns | None = None
         self._run_id = self._finished_id = self._reason = self._error = ""
         self._progress_at = 0.0
         self._monitors: list[Any] = []
@@ -124,7 +116,7 @@ class LiveRun:
             self._commands.put("leave")
         else:
             status: Status = "FAILED" if isinstance(error, Exception) else "KILLED"
-            self.end(status, first_line(error) or type(error).__name__)
+            self.end(status, runs.first_line(error) or type(error).__name__)
 
     def started(self, plan: Plan, finished: int) -> None:
         """Begin to log; see `Observer`.
@@ -214,14 +206,14 @@ class LiveRun:
             if command == "leave":
                 return
             try:
-                with tracking_errors():
+                with runs.tracking_errors():
                     self._work_once(command)
                 age_s = time.monotonic() - self._begun
                 pause = max(first, self._every_s, age_s / _MOST_AT_FULL_RATE)
             except Exception as error:
                 # A job must not fail because its metrics cannot be uploaded.
-                self._error = first_line(error) or type(error).__name__
-                if not isinstance(error, (TrackingError, UserError, OSError)):
+                self._error = runs.first_line(error) or type(error).__name__
+                if not isinstance(error, (runs.TrackingError, UserError, OSError)):
                     logger.warning("cannot log to MLflow; please report this", exc_info=error)
                 logger.debug("MLflow does not have the latest metrics: %s", self._error)
                 pause = min(2 * pause, max(self._every_s, _LONGEST_PAUSE_S))
@@ -234,21 +226,21 @@ class LiveRun:
         """
         if command != "finish":
             self.sample()
-        runs = self._runs
-        if runs is None:
-            runs = MlflowRuns.connect(self.uri, self._run_dir, self._made_progress)
-            self._run_id = runs.begin(self._recipe, self._command, self._num_clips)
-            self._runs = runs
-            runs.end_dead_runs()
+        store = self._runs
+        if store is None:
+            store = runs.MlflowRuns.connect(self.uri, self._run_dir, self._made_progress)
+            self._run_id = store.begin(self._recipe, self._command, self._num_clips)
+            self._runs = store
+            store.end_dead_runs()
             self._monitors = _machine_monitors()
         if points := list(self._points):
-            runs.log(self._run_id, metrics=points)
+            store.log(self._run_id, metrics=points)
             with self._lock:
                 del self._points[: len(points)]
         if command == "finish" and self._results is not None:
-            self._finished_id = Results(self._results).upload(runs)
+            self._finished_id = Results(self._results).upload(store)
         elif command:
-            runs.end(self._run_id, command, None, self._reason)
+            store.end(self._run_id, command, None, self._reason)
 
     def _made_progress(self) -> None:
         self._progress_at = time.monotonic()

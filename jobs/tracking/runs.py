@@ -146,13 +146,9 @@ class MlflowRuns:
         for run in self.search() if existing is None else existing:
             found = run.data.tags
             if all(found.get(name) == tags.get(name) for name in (CELL_TAG, PARENT_TAG)):
-                recorded = found.get(DIRECTORY_TAG)
-                if (
-                    not recorded
-                    or is_url(recorded)
-                    or recorded == str(self.home)
-                    or not (Path(recorded) / JOB_FILE).is_file()
-                ):
+                recorded = found.get(DIRECTORY_TAG, "")
+                is_elsewhere = recorded != str(self.home) and not is_url(recorded)
+                if not (recorded and is_elsewhere and (Path(recorded) / JOB_FILE).is_file()):
                     return run
         return None
 
@@ -210,19 +206,18 @@ class MlflowRuns:
         """
         from mlflow.entities import Param
 
-        pairs, changed = [], {}
+        logged, kept = run.data.params, dict[str, str]()
         for key, text in params.items():
-            name, value = key[:_MAX_KEY], redacted(text)[:_MAX_VALUE]
-            if run.data.params.get(name, value) == value:
-                pairs.append(Param(name, value))
-            else:  # e.g. the size of its pools
-                changed[f"resumed.{name}"] = value
+            kept[key[:_MAX_KEY]] = redacted(text)[:_MAX_VALUE]
+        changed = {name for name, value in kept.items() if logged.get(name, value) != value}
+        pairs = [Param(name, value) for name, value in kept.items() if name not in changed]
         self.client.log_batch(run.info.run_id, params=pairs)
-        self.log(run.info.run_id, metrics=metrics, tags=changed)
+        # For example the sizes of pools.
+        tags = {f"resumed.{name}": kept[name] for name in changed}
+        self.log(run.info.run_id, metrics=metrics, tags=tags)
         known = run.inputs.dataset_inputs if run.inputs else ()
-        logged = {(one.dataset.name, one.dataset.digest) for one in known}
-        new = [one for one in datasets if (one.dataset.name, one.dataset.digest) not in logged]
-        if new:
+        digests = {one.dataset.digest for one in known}
+        if new := [one for one in datasets if one.dataset.digest not in digests]:
             self.client.log_inputs(run.info.run_id, new)
 
     def file(self, run: str, path: Path, folder: str | None = None) -> None:
@@ -345,14 +340,9 @@ def raise_if_wrong(tracking_uri: str) -> None:
     """Check the URI without any request, so that a job can do so before it starts.
 
     Raises:
-        InputError: If the URI is MLflow's retired file store, or its port is invalid.
+        InputError: If the URI is MLflow's retired file store.
     """
-    try:
-        parts = urlparse(tracking_uri)
-        _ = parts.port
-    except ValueError as error:
-        raise InputError(f"tracking_uri {redacted(tracking_uri)!r}: {error}") from error
-    if parts.scheme in ("", "file"):
+    if urlparse(tracking_uri).scheme in ("", "file"):
         raise InputError(
             f"tracking_uri {tracking_uri!r} is MLflow's retired file store; "
             "use sqlite:///<path>/mlflow.db or the http address of a server"

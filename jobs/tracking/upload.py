@@ -15,17 +15,7 @@ from jobs.config.bounded_yaml import load_yaml
 from jobs.results.cell_summary import RunSummary, parse_summary
 from jobs.results.facts import FACTS_FILE, FAILURES_FILE, JOB_FILE, JobFacts
 from jobs.results.summary import SUMMARY_FILE
-from jobs.tracking import contents
-from jobs.tracking.runs import (
-    CELL_TAG,
-    DIED,
-    NOTE_TAG,
-    PARENT_TAG,
-    MlflowRuns,
-    default_tracking_uri,
-    raise_if_wrong,
-    tracking_errors,
-)
+from jobs.tracking import contents, runs
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
 from pipeline.storage import Storage, copies, leases
 from tango_core.errors import MissingFileError
@@ -58,19 +48,19 @@ def log_run(run_dir: Path, tracking_uri: str | None = None, *, clock: Clock = SY
         TrackingError: If the store cannot be reached or refuses the run.
         InputError: If the URI is MLflow's retired file store, or a file of the run is damaged.
     """
-    uri = tracking_uri or default_tracking_uri(run_dir.parent)
-    raise_if_wrong(uri)
+    uri = tracking_uri or runs.default_tracking_uri(run_dir.parent)
+    runs.raise_if_wrong(uri)
     home = copies.home_of(run_dir.absolute())
     unfinished = (run_dir / JOB_FILE).is_file() and not (run_dir / FACTS_FILE).is_file()
     results = None if unfinished else Results(run_dir)
-    with tracking_errors():
-        runs = MlflowRuns.connect(uri, home)
+    with runs.tracking_errors():
+        store = runs.MlflowRuns.connect(uri, home)
         if results is not None:
-            return results.upload(runs)
-        if run := runs.find({}):
+            return results.upload(store)
+        if run := store.find({}):
             dead = leases.Lease(Storage.at(home), clock).living() is None
             if run.info.status == "RUNNING" and dead:
-                runs.end(run.info.run_id, "KILLED", None, DIED)
+                store.end(run.info.run_id, "KILLED", None, runs.DIED)
             return str(run.info.run_id)
     raise MissingFileError(f"{home} has no results yet; continue the job with --continue")
 
@@ -94,7 +84,12 @@ class Results:
         content = (run_dir / SUMMARY_FILE).read_bytes()
         self.summary: RunSummary | None = None
         if self.facts.kind == "precompute":  # it has counts instead of cells
-            self.metrics = contents.precompute_metrics(parse_json(content.decode(), SUMMARY_FILE))
+            counts = parse_json(content.decode(), SUMMARY_FILE)
+            self.metrics = {
+                name.removeprefix("num_"): float(value)
+                for name, value in counts.items()
+                if name.startswith("num_") and isinstance(value, (int, float))
+            }
         else:
             self.summary = parse_summary(content, run_dir)
             self.metrics = contents.parent_metrics(self.summary)
@@ -105,21 +100,19 @@ class Results:
             if self.facts.wall_s:
                 self._ended_ms = self._started_ms + round(1000 * self.facts.wall_s)
 
-    def upload(self, runs: MlflowRuns) -> str:
+    def upload(self, store: runs.MlflowRuns) -> str:
         """Upload metrics, then files; returns the id of the parent run."""
         facts, summary = self.facts, self.summary
         only = facts.cells[0] if len(facts.cells) == 1 else None
         tags, params = contents.tags_of(facts, only), contents.flatten(self.recipe)
         params |= {f"version.{name}": version for name, version in facts.versions.items()}
         params |= {f"float32.{name}": value for name, value in facts.float32_products.items()}
-        if summary is not None and (not self.recipe or only is not None):
-            params = {**contents.cell_params(summary.cells[0], facts), **params}
-        run = runs.start(tags, self._started_ms)
-        parent = str(run.info.run_id)
         if summary is not None:
-            plots = sorted(path.name for path in (self.run_dir / "plots").glob("*.svg"))
-            text = contents.with_plots(contents.describe(facts, summary.cells), parent, plots)
-            runs.log(parent, tags={NOTE_TAG: text})
+            tags[runs.NOTE_TAG] = contents.describe(facts, summary.cells)
+            if not self.recipe or only is not None:
+                params = {**contents.cell_params(summary.cells[0], facts), **params}
+        run = store.start(tags, self._started_ms)
+        parent = str(run.info.run_id)
         # At the last live step, because the UI shows the value with the largest step.
         step = int(run.data.tags.get("num_clips") or 0)
         points = [(name, value, self._now_ms, step) for name, value in self.metrics.items()]
@@ -129,44 +122,44 @@ class Results:
             when = self._started_ms or self._now_ms
             # Behind the score of all answers, as the UI lists metrics in this order.
             points[1:1] = [(name, value, when, at) for name, value, at in series]
-        runs.settings(run, params, contents.datasets_of(self.recipe), points)
+        store.settings(run, params, contents.datasets_of(self.recipe), points)
         if summary is not None:
-            self._upload_cells(runs, summary, run)
+            self._upload_cells(store, summary, run)
         for folder, names in (("", _FILES), ("answers", ("*",)), ("plots", ("*",))):
             for name in names:
                 for path in sorted((self.run_dir / folder).glob(name)):
                     if path.is_file():
-                        runs.file(parent, path, folder or None)
-        runs.end(parent, "FINISHED", self._ended_ms)
+                        store.file(parent, path, folder or None)
+        store.end(parent, "FINISHED", self._ended_ms)
         return parent
 
-    def _upload_cells(self, runs: MlflowRuns, summary: RunSummary, parent: Run) -> None:
+    def _upload_cells(self, store: runs.MlflowRuns, summary: RunSummary, parent: Run) -> None:
         """Upload every cell of a sweep as a child run, and the replies of every cell as a table."""
         replies = contents.read_replies(self.run_dir)
         several = len(summary.cells) > 1
-        existing = runs.search() if several else []
+        existing = store.search() if several else []
         for facts, cell in zip(self.facts.cells, summary.cells, strict=True):
             run = parent
             if several:
                 name = f"{cell.benchmark}: {cell.name}"
                 tags = {
                     **contents.tags_of(self.facts, facts),
-                    CELL_TAG: name,
-                    PARENT_TAG: str(parent.info.run_id),
-                    NOTE_TAG: contents.describe(self.facts, [cell]),
+                    runs.CELL_TAG: name,
+                    runs.PARENT_TAG: str(parent.info.run_id),
+                    runs.NOTE_TAG: contents.describe(self.facts, [cell]),
                 }
-                run = runs.start(tags, self._started_ms, name, existing)
+                run = store.start(tags, self._started_ms, name, existing)
                 metrics = contents.cell_metrics(cell)
                 points = [(key, v, self._now_ms, 0) for key, v in metrics.items()]
                 datasets = contents.datasets_of(self.recipe, cell.benchmark)
-                runs.settings(run, contents.cell_params(cell, self.facts), datasets, points)
+                store.settings(run, contents.cell_params(cell, self.facts), datasets, points)
             if replies is not None:
                 own = replies[
                     (replies["benchmark"] == cell.benchmark) & (replies["cell"] == cell.name)
                 ].drop(columns="cell")
                 # MLflow's own `log_table` would append to an existing table.
                 table = own.to_json(orient="split", index=False)
-                runs.client.log_text(run.info.run_id, table, contents.PREDICTIONS)
-                runs.client.set_tag(run.info.run_id, "mlflow.loggedArtifacts", contents.TABLE_MARK)
+                store.client.log_text(run.info.run_id, table, contents.PREDICTIONS)
+                store.client.set_tag(run.info.run_id, "mlflow.loggedArtifacts", contents.TABLE_MARK)
             if several:
-                runs.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)
+                store.end(run.info.run_id, "FINISHED", self._ended_ms, tags=run.data.tags)

@@ -51,9 +51,9 @@ STATUSES = {
 _CLIP = ["benchmark", "video_id"]
 # Columns of an answer that a clip's page shows.
 SHOWN = [
-    name
-    for name in ANSWER.names
-    if name not in (*_CLIP, "question_id", "cell", "groups", "method", "retention")
+    *("status", "error", "text", "choice", "choice_text", "answer", "score"),
+    *("prefill_ms", "ttft_ms", "decode_ms"),
+    *("prompt_tokens", "tokens_kept", "tokens_total", "new_tokens"),
 ]
 
 

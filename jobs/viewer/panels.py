@@ -12,21 +12,23 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from jobs.viewer.frames import PER_SPRITE, FrameDecoder, NotShownError, View, jpeg
+from jobs.viewer.index import QuestionIndex
 from jobs.viewer.links import deep_link
+from jobs.viewer.pages import Pages
 from jobs.viewer.runs import Runs
-from jobs.viewer.tokens import TokenSets
-from pipeline.progress.resume import read_asked
 from tango_core.benchmarks.scoring.multiple_choice import LETTERS
 from tango_core.combination import Combination
 from tango_core.printable import printable
 
+# Evenly spaced frames of a clip; area in which they are decoded, and width in the figure.
+_FRAMES, _PIXELS = 4, 24_000
 _WIDTH, _GAP = 132, 6
 # The same colours as in `site/draw.js`.
 _GROUPS = np.frombuffer(
@@ -42,16 +44,14 @@ class ClipPanels:
 
     Args:
         run: The run directory.
-        pixels: Area of a frame in pixels.
 
     Raises:
         FileNotFoundError: If the directory is not a finished run.
     """
 
-    def __init__(self, run: Path, pixels: int = 24_000) -> None:
-        (self._group,) = Runs.open([run], [run]).groups
-        self._sets = TokenSets(self._group.cache_roots(None), self._group.recipe)
-        self._decoder = FrameDecoder(pixels)
+    def __init__(self, run: Path) -> None:
+        self._pages = Pages(QuestionIndex(Runs.open([run], [run])))
+        self._decoder = FrameDecoder(_PIXELS)
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +65,6 @@ class ClipPanels:
         cells: Sequence[str],
         captions: Mapping[str, str] | None = None,
         *,
-        positions: int = 4,
         question: int | None = None,
         viewer: str = "",
     ) -> str:
@@ -75,7 +74,6 @@ class ClipPanels:
             clip: Benchmark and video id.
             cells: Names of the cells, one row each.
             captions: Text to print after a cell's name, e.g. its reply.
-            positions: Number of evenly spaced frames.
             question: Index of the question to print above the frames, whose tokens are drawn for a
                 method that reads it; `None` for none.
             viewer: URL of the viewer or its export, to which the figure links.
@@ -83,17 +81,17 @@ class ClipPanels:
         Returns:
             Self-contained, escaped HTML; a `<p>` with the reason if nothing can be drawn.
         """
-        asked = self._asked(clip)
-        if asked is None:
+        index, clips = self._pages.index, self._pages.index.clips
+        number = clips.index(clip) if clip in clips else -1
+        if number < 0 or not index.asked[number]:
             return _sentence(f"The run has no record of the file of {clip[1]}.")
-        facts = self._group.facts[0]
-        caches = {cell.name: cell.cache for cell in facts.cells if cell.benchmark == clip[0]}
-        one = json.loads(asked["questions"])[question or 0]
+        columns = {column.name: at for at, column in enumerate(index.runs.columns)}
+        one = json.loads(index.asked[number][0]["questions"])[question or 0]
         drawn: dict[str, tuple[Combination, View]] = {}
         missing: list[str] = []
         for name in cells:
             try:
-                found = self._sets.tokens(caches.get(name, ""), asked)
+                found = self._pages.tokens(number, columns[name])
                 drawn[name] = found.sets[found.of.get(one["id"], 0)].plan, found.view
             except NotShownError as error:
                 missing.append(f"{name}: {error}")
@@ -102,7 +100,7 @@ class ClipPanels:
             text = f"{name}: {plan.num_kept} of {plan.num_total} tokens"
             text += f", {captions[name]}" if captions and name in captions else ""
             label = html.escape(printable(text))
-            shown = np.unique(np.linspace(0, plan.grid[0] - 1, positions).round().astype(int))
+            shown = np.unique(np.linspace(0, plan.grid[0] - 1, _FRAMES).round().astype(int))
             try:
                 frames = [_frame(self._decoder.sprites(view), at, plan.grid[0]) for at in shown]
             except NotShownError as error:
@@ -116,21 +114,13 @@ class ClipPanels:
             return notes
         title = html.escape(printable(clip[1]))
         if viewer:
-            link = deep_link(facts.run_id, clip, cells, base=viewer)
+            link = deep_link(index.runs.groups[0].facts[0].run_id, clip, cells, base=viewer)
             title = f'<a href="{html.escape(link)}">{title}</a>'
         options = zip(LETTERS, one["choices"], strict=False)
         asking = " ".join([one["text"], *(f"{letter}. {text}" for letter, text in options)])
         asking = "" if question is None else _sentence(asking)
         inside = f"<figcaption>{title}</figcaption>{asking}{''.join(parts)}{notes}"
         return f'<figure class="tango-clip">{inside}</figure>'
-
-    def _asked(self, clip: tuple[str, str]) -> dict[str, Any] | None:
-        """Recorded questions about the clip."""
-        for table in read_asked(self._group.folders[0]):
-            names = zip(table["benchmark"].to_pylist(), table["video_id"].to_pylist(), strict=True)
-            if clip in (listed := list(names)):
-                return dict(table.slice(listed.index(clip), 1).to_pylist()[0])
-        return None
 
 
 def _frame(sprites: Sequence[bytes], position: int, num_frames: int) -> Pixels:

@@ -38,14 +38,14 @@ def question_digest(question_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
 
-def clips_of(table: pa.Table) -> tuple[Codes, list[ClipName]]:
-    """The clips of a table.
+def clips_of(table: pa.Table, column: str = "video_id") -> tuple[Codes, list[ClipName]]:
+    """The clips of a table, or what another column names within a benchmark.
 
     Returns:
         (n,) number of every row's clip, and the clips' names by number.
     """
     benchmark_codes, benchmarks = encoded(table["benchmark"])
-    video_codes, videos = encoded(table["video_id"])
+    video_codes, videos = encoded(table[column])
     both = benchmark_codes * max(1, len(videos)) + video_codes
     found, codes = np.unique(both, return_inverse=True)
     names = [(benchmarks[one // len(videos)], videos[one % len(videos)]) for one in found.tolist()]

@@ -29,8 +29,6 @@ class SignalReport:
         low: (L,) lower end of the band over clips (`BAND`).
         high: (L,) upper end.
         mean_map: (L,) mean over all frames of the signal at every position.
-        effective_tokens: exp of the entropy of a frame's signal, averaged over frames: the number
-            of equally attended positions with the same entropy, in [1, L].
     """
 
     ranks: SinkReport
@@ -38,7 +36,6 @@ class SignalReport:
     low: Tensor
     high: Tensor
     mean_map: Tensor
-    effective_tokens: float
 
 
 class SignalProfile:
@@ -52,7 +49,6 @@ class SignalProfile:
         self.ranks = SinkCalibration(name)
         self._sorted: list[Tensor] = []
         self._sum = torch.zeros(1, dtype=torch.float64)  # broadcast by the first clip
-        self._entropy = 0.0
 
     def add(self, scores: Tensor, grid: tuple[int, int]) -> None:
         """Add the frames of one clip.
@@ -70,9 +66,7 @@ class SignalProfile:
         totals = scores.sum(dim=1, keepdim=True)
         if bool((scores < 0).any()) or not bool((totals > 0).all()):
             raise InputError(f"{self.ranks.score} of this clip has negative or empty frames")
-        shares = scores / totals
-        self._entropy += float(torch.special.entr(shares).sum(dim=1).exp().sum())
-        scaled = shares * shares.shape[1]
+        scaled = scores / totals * scores.shape[1]
         self._sum = self._sum + scaled.sum(dim=0)
         self._sorted.append(scaled.sort(dim=1, descending=True).values.mean(dim=0).float())
 
@@ -85,5 +79,4 @@ class SignalProfile:
         ranks = self.ranks.report()
         clips = torch.stack(self._sorted).double()
         low, high = torch.quantile(clips, torch.tensor(BAND, dtype=torch.float64), dim=0)
-        mean_map, tokens = self._sum / ranks.num_frames, self._entropy / ranks.num_frames
-        return SignalReport(ranks, clips.mean(dim=0), low, high, mean_map, tokens)
+        return SignalReport(ranks, clips.mean(dim=0), low, high, self._sum / ranks.num_frames)

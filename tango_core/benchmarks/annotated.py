@@ -482,10 +482,9 @@ class AnnotatedBenchmark(base.Benchmark):
                 if not defect.fatal:
                     logger.warning("%s: %s", defect.where, defect.problem)
             if broken:
-                count = "1 row is" if len(broken) == 1 else f"{len(broken)} rows are"
                 split = "" if self.split == "test" else f" --split {self.split}"
                 raise InputError(
-                    f"{broken[0].where}: {broken[0].problem}; {count} malformed, "
+                    f"{broken[0].where}: {broken[0].problem}; malformed rows: {len(broken)}, "
                     f"check all rows with: tango data check {self.name} {self.root}{split}"
                 )
             self._records = [entry for entry in entries if isinstance(entry, Record)]

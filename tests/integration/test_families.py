@@ -11,7 +11,7 @@ from numbered_videos import write_clip
 from qwen_checkpoints import build_qwen, save_qwen
 
 from jobs.report.compare import compared_runs, report_runs
-from jobs.report.notes import control_sentences
+from jobs.report.tables.cells import control_sentences
 from jobs.results.comparisons import against_controls
 from tango_core import build_method, decode_frames, load_encoder, load_language_model
 from tango_core.benchmarks import build_benchmark

@@ -7,10 +7,10 @@ import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
 
 from jobs.analysis.clips import JobClips
-from jobs.config.errors import RecipeError
 from jobs.viewer.command import opened
 from pipeline.cache.folders import find_caches
 from pipeline.cache.names import TOKENS
+from tango_core.errors import InputError
 
 METHODS = [{"name": "full"}, {"name": "earlytom", "retention": 0.1}]
 MODEL = {"name": "tiny", "merge_layers": "0,1", "merge_window": 6}
@@ -61,7 +61,7 @@ def test_the_viewer_draws_merged_frames_at_their_own_times(shapes, tmp_path):
 
 def test_analyses_refuse_merged_frames(shapes, tmp_path):
     recipe = job(shapes, executor="local", limit=1, methods=METHODS, model=MODEL)
-    with pytest.raises(RecipeError, match=r"leave model\.merge_layers out"):
+    with pytest.raises(InputError, match=r"leave model\.merge_layers out"):
         JobClips(recipe, str(tmp_path / "cache"))
 
 
@@ -73,5 +73,5 @@ def test_a_method_whose_signals_are_lacking_is_refused_with_what_to_do(
     shapes, tmp_path, method, advice
 ):
     recipe = job(shapes, limit=1, methods=[{"name": method, "retention": 0.5}])
-    with pytest.raises(RecipeError, match=f"method '{method} r=0.5': .*{advice}"):
+    with pytest.raises(InputError, match=f"method '{method} r=0.5': .*{advice}"):
         run(recipe, tmp_path)

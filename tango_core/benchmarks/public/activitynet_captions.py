@@ -70,7 +70,6 @@ class ActivityNetBenchmark(charades.CharadesSTABenchmark):
             licence="research only, by the terms of ActivityNet",
             annotations=("*activitynet*.parquet",),
             videos=("*.zip", "*.tar*", "*.mp4"),
-            into="",  # as lmms-eval unpacks archives
             notes=(
                 "it holds the questions of the split timelens; val_1.json and val_2.json are on "
                 "the page of ActivityNet Captions: put them beside it",

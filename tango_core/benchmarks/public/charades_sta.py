@@ -180,7 +180,6 @@ class CharadesSTABenchmark(annotated.AnnotatedBenchmark):
             licence="research only, by the terms of Charades",
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*"),
-            into="",  # as lmms-eval unpacks archives
         ),
     )
 

@@ -54,7 +54,6 @@ _RELEASE = Release(
     licence="research only, by the terms of Ego4D",
     annotations=("Subset/test-*.parquet", "GENERATION/test-*.parquet"),
     videos=("videos_chunked_*.zip",),
-    into="",  # as lmms-eval unpacks archives
 )
 
 

@@ -56,7 +56,6 @@ class LVBenchBenchmark(annotated.AnnotatedBenchmark):
             licence=_LICENCE,
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*", "*.mp4"),
-            into="",  # as lmms-eval unpacks archives
         ),
         Release(
             repository="zai-org/LVBench",

@@ -169,6 +169,7 @@ class MLVUBenchmark(annotated.AnnotatedBenchmark):
             licence=f"{_LICENCE}, as the release it was made from",
             annotations=("data/test-*.parquet", "*.json"),
             videos=("*video_part_*.zip",),
+            into=None,
         ),
     )
 

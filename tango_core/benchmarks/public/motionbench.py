@@ -93,13 +93,11 @@ class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
     def _rows(self, path: Path) -> list[tables.Row]:
         named = ("key", "video_path", "question_type", "video_type")
         rows = tables.of_videos(path, super()._rows(path), *named)
-        for_all = self.split in self.hidden_splits
-        known = [
-            {**row, "answer": answer if (answer := _letter_in(row)) != "NA" else ""} for row in rows
-        ]
-        return [
-            {**row, "answer": ""} if for_all else row for row in known if for_all or row["answer"]
-        ]
+        known = [{**row, "answer": str(row.get("answer") or "").strip().upper()} for row in rows]
+        known = [{**row, "answer": ""} if row["answer"] == "NA" else row for row in known]
+        if self.split in self.hidden_splits:
+            return [{**row, "answer": ""} for row in known]
+        return [row for row in known if row["answer"]]
 
     def _question(self, row: tables.Row) -> tuple[str, tuple[str, ...]]:
         """Split the question from its options, lines "A. ..", and collapse white space in both."""
@@ -111,10 +109,6 @@ class MotionBenchBenchmark(annotated.AnnotatedBenchmark):
         if not found:
             raise InputError("the question has no lines 'A. ..' with options")
         return _collapsed(text[: found[0].start()]) or _collapsed(text), choices
-
-
-def _letter_in(row: tables.Row) -> str:
-    return str(row.get("answer") or "").strip().upper()
 
 
 def _collapsed(text: str) -> str:

@@ -247,6 +247,7 @@ class MVBenchBenchmark(annotated.AnnotatedBenchmark):
             "sets",
             annotations=("json/*.json", "test.json"),
             videos=("*.zip",),
+            into=None,
             gated="who accepts its terms on the hub",
             notes=(f"200 clips of {WITHHELD_TASK} are not in it: {WITHHELD}",),
         ),

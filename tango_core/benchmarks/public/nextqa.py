@@ -50,7 +50,6 @@ _RELEASE = Release(
     licence="MIT for the questions; the videos keep the terms of YFCC-100M",
     annotations=("MC/test-*.parquet",),
     videos=("videos.zip", "NExTVideo*.zip"),
-    into="",  # as lmms-eval unpacks archives
 )
 
 

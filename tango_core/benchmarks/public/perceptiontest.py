@@ -75,7 +75,6 @@ class PerceptionTestBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY 4.0",
             annotations=("mc_question_val/validation-*.parquet",),
             videos=("*.zip",),
-            into="",  # as lmms-eval unpacks archives
         )
         for repository in ("lmms-lab/PerceptionTest_Val", "lmms-eval/PerceptionTest_Val")
     )

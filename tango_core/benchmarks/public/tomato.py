@@ -104,7 +104,6 @@ class TOMATOBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY-SA 4.0 for the questions; research only for the videos",
             annotations=("*.parquet",),
             videos=("*.zip", "*.tar*", "*.mp4"),
-            into="",  # as lmms-eval unpacks archives
         ),
     )
 

@@ -102,6 +102,7 @@ class TVBenchBenchmark(annotated.AnnotatedBenchmark):
             licence="CC-BY 4.0 for the questions; the videos keep the licences of their data sets",
             annotations=("json/*.json",),
             videos=("video/*",),
+            into=None,
             notes=("videos of data sets that forbid copies have to be added to video/<task>",),
         ),
     )

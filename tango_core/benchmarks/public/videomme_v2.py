@@ -147,7 +147,6 @@ class VideoMMEV2Benchmark(annotated.AnnotatedBenchmark):
             annotations=("test.parquet",),
             videos=("videos/*.zip",),
             subtitles=("subtitle/*.jsonl", "*subtitle*.zip"),
-            into="",
         ),
     )
 

@@ -138,21 +138,17 @@ def _digit_at(name: str, u: Plane, v: Plane) -> Plane:
 def _outline(name: str, u: Plane, v: Plane) -> Plane:
     """Return the signed distance to a shape of half-size 1, negative inside."""
     across, down = np.abs(u), np.abs(v)
-    edge: npt.NDArray[np.floating]
-    if name == "circle":
-        edge = np.sqrt(u * u + v * v) - 0.98
-    elif name == "square":
-        edge = np.maximum(across, down) - 0.86
-    elif name == "triangle":
-        edge = np.maximum(v - 0.82, (1.82 * across - (v + 1)) / 2.077)
-    elif name == "cross":
-        edge = np.minimum(np.maximum(across - 0.33, down - 1), np.maximum(down - 0.33, across - 1))
-    elif name == "ring":
-        edge = np.abs(np.sqrt(u * u + v * v) - 0.73) - 0.25
-    elif name == "diamond":
-        edge = (across + down - 1) / np.sqrt(2)
-    else:  # a flash: six rays
-        edge = np.sqrt(u * u + v * v) - (0.62 + 0.38 * np.cos(6 * np.arctan2(v, u)))
+    radius = np.sqrt(u * u + v * v)
+    bars = (np.maximum(across - 0.33, down - 1), np.maximum(down - 0.33, across - 1))
+    edge: npt.NDArray[np.floating] = {
+        "circle": radius - 0.98,
+        "square": np.maximum(across, down) - 0.86,
+        "triangle": np.maximum(v - 0.82, (1.82 * across - (v + 1)) / 2.077),
+        "cross": np.minimum(*bars),
+        "ring": np.abs(radius - 0.73) - 0.25,
+        "diamond": (across + down - 1) / np.sqrt(2),
+        "flash": radius - (0.62 + 0.38 * np.cos(6 * np.arctan2(v, u))),  # six rays
+    }[name]
     return np.asarray(edge, dtype=np.float32)
 
 

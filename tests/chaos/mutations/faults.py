@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -73,14 +74,7 @@ class Mutation:
             yield
 
 
-class _NoLease:
-    def raise_if_lost(self) -> None: ...
-    def renew(self) -> None: ...
-
-
-@contextmanager
-def _nothing_held(lease: Any, **options: Any) -> Iterator[_NoLease]:
-    yield _NoLease()
+_NO_LEASE = SimpleNamespace(raise_if_lost=lambda: None, renew=lambda: None)
 
 
 def _renew_unchecked(self: Lease) -> None:
@@ -91,11 +85,6 @@ def _left_by_date(self: Lease, number: int, holder: Holder) -> float:
     """Compare the dates of two machines instead of asking the store's clock."""
     silent = self._clock.now() - datetime.fromisoformat(holder.renewed_at)
     return EXPIRES_S - silent.total_seconds()
-
-
-@contextmanager
-def _unflushed(writer: AnswerWriter | None, clock: Any) -> Iterator[None]:
-    yield
 
 
 def _write_in_place(self: Storage, name: str, data: bytes | memoryview) -> None:
@@ -226,7 +215,7 @@ def _write_by_number(self: AnswerWriter, table: pa.Table) -> None:
 MUTATIONS = (
     Mutation(
         "two drivers: no lease is taken",
-        ((driver, "held", _nothing_held),),
+        ((driver, "held", lambda lease, **options: nullcontext(_NO_LEASE)),),
         ("second driver", "second driver", "decode", "death"),
     ),
     Mutation(
@@ -252,7 +241,7 @@ MUTATIONS = (
     ),
     Mutation(
         "answers that are not flushed when a job ends",
-        ((driver, "_flushed", _unflushed),),
+        ((driver, "_flushed", lambda writer, clock: nullcontext()),),
         ("death",),
     ),
     Mutation(

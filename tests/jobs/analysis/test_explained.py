@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from jobs.analysis.clips import common_retention
 from jobs.analysis.coverage import TIME_PARTS, Coverage, correlations
-from jobs.analysis.evidence import BINS, bins_of, cell_table, explained
+from jobs.analysis.evidence import ENDS, bins_of, cell_table, explained
 from jobs.config.recipe import RecipeError
 from tango_core.analysis import coverage
 from tango_core.analysis.coverage import nearest_kept
@@ -90,7 +89,7 @@ def test_a_run_about_other_clips_is_refused():
 )
 def test_bins_hold_their_upper_end(share, number):
     found = bins_of(pd.DataFrame({"share": [float(share)], "right": [True]}))
-    assert found["number"].tolist() == [int(place == number) for place in range(len(BINS))]
+    assert found["number"].tolist() == [int(place == number) for place in range(len(ENDS))]
 
 
 def test_correlations_within_methods_and_within_retentions():
@@ -143,13 +142,3 @@ def test_coverage_over_clips_of_any_length_and_grid():
     in_middle = [clips[0][4], clips[1][4], clips[3][1]]
     assert parts.loc[4, "mean"] == pytest.approx(np.mean([one.mean() for one in in_middle]))
     assert parts.loc[4, "worst"] == min(one.min() for one in in_middle)
-
-
-def test_the_common_retention_is_that_of_most_series_near_a_tenth():
-    rows = [
-        (name, share)
-        for name, shares in (("a", (0.05, 0.1, 0.25)), ("b", (0.25, 0.5)), ("c", (0.1, 0.25)))
-        for share in shares
-    ]
-    assert common_retention(cells_of(*rows)) == 0.25
-    assert common_retention(cells_of(*rows, ("d", 0.1))) == 0.1

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+import releases
 from jobs_for_tests import job, run
 from numbered_videos import write_clip
-from releases import (
-    load,
-    videomme_release,
-)
 from summaries import read_answers
 
 from jobs.config.recipe import parse_job
-from jobs.run.dry_run import DryRun, estimate_job
+from jobs.run.dry_run import estimate_job
 from jobs.run.locations import Locations
 
 METHODS = [
@@ -43,7 +40,7 @@ def recipe(shapes):
 
 def estimate(one, output, *, kind="sweep", cache=None, **how):
     """The JSON of a dry run."""
-    found = estimate_job(one, kind, Locations(output, cache), DryRun(**how))
+    found = estimate_job(one, kind, Locations(output, cache), **how)
     return json.loads(json.dumps(found))
 
 
@@ -165,7 +162,7 @@ TAG = '<font color="white" size=".72c">{}</font>'
 
 def promised(name, root, tmp_path, **options):
     """Tokens of the mean prompt and number of answers that a job with one method would give."""
-    for item in load(name, root).items():
+    for item in releases.load(name, root).items():
         (root / item.path).parent.mkdir(parents=True, exist_ok=True)
         if not (root / item.path).exists():
             write_clip(root / item.path, 12)
@@ -176,12 +173,12 @@ def promised(name, root, tmp_path, **options):
         "executor": "local",
     }
     job = parse_job(recipe, "test")
-    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"), DryRun())
+    found = estimate_job(job, "evaluate", Locations(tmp_path / "out"))
     return found["methods"][0]["prompt"], found["counts"]["answers"]
 
 
 def test_subtitles_are_counted(tmp_path):
-    root = videomme_release(tmp_path / "root")
+    root = releases.videomme_release(tmp_path / "root")
     (root / "subtitle").mkdir()
     words = TAG.format("one two three four five six seven eight nine ten")
     cue = f"1\n00:00:00,000 --> 00:00:09,000\n{words}\n\n"

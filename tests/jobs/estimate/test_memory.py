@@ -7,17 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from jobs.estimate import work
 from jobs.estimate.memory import encoder_memory, language_memory
-from jobs.estimate.work import (
-    LOOP_START_S,
-    RAY_START_S,
-    CellRates,
-    CellTokens,
-    Counts,
-    Rates,
-    stage_seconds,
-    time_job,
-)
 from pipeline.clips import Pools
 from pipeline.resources.pools import ActorPool
 from tango_core.models import describe_model, load_encoder, load_language_model
@@ -70,20 +61,20 @@ def test_keys_and_values_are_those_of_a_cache_of_that_length(tiny):
     assert language_memory(None, tiny, "cpu", **asked).kv == (8 + 1) * held
 
 
-COUNTS = Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
+COUNTS = work.Counts(100, 0, 40, 60, 300, 600, {"one": 40, "two": 10})
 CELLS = tuple(
-    CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
+    work.CellTokens(name, cache, 50, 100, prompt, 120, 1000.0)
     for name, cache, prompt in (("a", "one", 100.0), ("b", "two", 200.0))
 )
 
 
 def rates(**cells):
-    made = {name: CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
-    return Rates(0.2, 1.0, made, ("run",))
+    made = {name: work.CellRates(0.5, seconds, tokens) for name, (seconds, tokens) in cells.items()}
+    return work.Rates(0.2, 1.0, made, ("run",))
 
 
 def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered():
-    seconds = stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100), b=(3.0, 200)))
+    seconds = work.stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100), b=(3.0, 200)))
     assert seconds == {
         "decode": pytest.approx(0.2 * 40),
         "compress": pytest.approx(1.0 * 40 + 0.5 * 40 + 0.5 * 10),
@@ -94,49 +85,55 @@ def test_only_what_is_missing_is_decoded_and_encoded_and_everything_is_answered(
 def test_clips_with_stored_features_are_compressed_and_nothing_else():
     stored = replace(COUNTS, to_encode=0, from_features=40)
     known = rates(a=(2.0, 100))
-    found = stage_seconds(stored, CELLS, known)
+    found = work.stage_seconds(stored, CELLS, known)
     assert "decode" not in found
-    before = stage_seconds(COUNTS, CELLS, known)["compress"]
+    before = work.stage_seconds(COUNTS, CELLS, known)["compress"]
     assert found["compress"] == pytest.approx(before - 40 * known.encode_s)
-    assert stage_seconds(stored, CELLS, replace(known, encode_s=None)) == found
+    assert work.stage_seconds(stored, CELLS, replace(known, encode_s=None)) == found
 
 
 def test_a_method_that_was_never_measured_is_scaled_by_its_tokens():
-    seconds = stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100)))
+    seconds = work.stage_seconds(COUNTS, CELLS, rates(a=(2.0, 100)))
     assert seconds["answer"] == pytest.approx(100 * 2.0 + 100 * 2.0 * 200 / 100)
 
 
 def test_what_was_never_measured_is_not_known():
-    seconds = stage_seconds(COUNTS, CELLS, Rates())
-    timing = time_job(seconds, None, 8, price_per_hour=3.6)
+    seconds = work.stage_seconds(COUNTS, CELLS, work.Rates())
+    timing = work.time_job(seconds, None, 8, price_per_hour=3.6)
     assert timing["unknown"] == ["decode", "compress", "answer"]
     assert (timing["wall_s"], timing["bottleneck"], timing["cost"]) == (None, None, None)
 
 
 def test_a_loop_decodes_beside_the_other_stages_which_add_up():
     seconds = {"decode": 8, "compress": 20, "answer": 500}
-    timing = time_job(seconds, None, 8, price_per_hour=3.6)
-    assert timing["wall_s"] == 520 + LOOP_START_S
+    timing = work.time_job(seconds, None, 8, price_per_hour=3.6)
+    assert timing["wall_s"] == 520 + work.LOOP_START_S
     assert timing["bottleneck"] == "answer"
     assert timing["cost"] == pytest.approx(timing["wall_s"] / 1000)
-    assert time_job({**seconds, "decode": 800}, None, 8)["wall_s"] == 800 + LOOP_START_S
-    assert time_job(seconds, None, 1)["wall_s"] == 528 + LOOP_START_S, (
+    assert work.time_job({**seconds, "decode": 800}, None, 8)["wall_s"] == 800 + work.LOOP_START_S
+    assert work.time_job(seconds, None, 1)["wall_s"] == 528 + work.LOOP_START_S, (
         "one CPU does one thing at a time"
     )
 
 
 def test_the_slowest_stage_counts_on_ray():
     pools = Pools(compress=ActorPool(num_cpus=1), answer=ActorPool((2, 10), num_cpus=0.5))
-    timing = time_job({"decode": 600, "compress": 65, "answer": 500}, pools, num_cpus=8)
+    timing = work.time_job({"decode": 600, "compress": 65, "answer": 500}, pools, num_cpus=8)
     workers = {stage["name"]: stage["workers"] for stage in timing["stages"]}
     assert workers == {"decode": 2, "compress": 1, "answer": 10}
     assert timing["bottleneck"] == "decode"
-    assert timing["wall_s"] == pytest.approx(300 + RAY_START_S)
+    assert timing["wall_s"] == pytest.approx(300 + work.RAY_START_S)
 
 
 def test_workers_that_share_cpus_are_as_fast_as_the_cpus():
     seconds = {"decode": 60, "compress": 60, "answer": 80}
-    assert time_job(seconds, Pools(), num_cpus=2)["wall_s"] == pytest.approx(100 + RAY_START_S)
-    assert time_job(seconds, Pools(), num_cpus=64)["wall_s"] == pytest.approx(80 + RAY_START_S)
+    assert work.time_job(seconds, Pools(), num_cpus=2)["wall_s"] == pytest.approx(
+        100 + work.RAY_START_S
+    )
+    assert work.time_job(seconds, Pools(), num_cpus=64)["wall_s"] == pytest.approx(
+        80 + work.RAY_START_S
+    )
     gpus = Pools(compress=ActorPool(num_gpus=0.5), answer=ActorPool(num_gpus=0.5))
-    assert time_job(seconds, gpus, num_cpus=1)["wall_s"] == pytest.approx(80 + RAY_START_S)
+    assert work.time_job(seconds, gpus, num_cpus=1)["wall_s"] == pytest.approx(
+        80 + work.RAY_START_S
+    )

@@ -116,7 +116,7 @@ class TestExport:
         run = write_run(tmp_path / "run", "mlvu", root, cells_of("mlvu"))
         shapes = "{benchmark: {name: shapes}, method: {name: full}}"
         for recipe, said in (
-            (shapes, "shapes is not in lmms-eval; benchmarks that can be exported are"),
+            (shapes, "shapes is not in lmms-eval"),
             ("[1", "job.yaml is not YAML"),
             (None, "holds no job.yaml"),
         ):

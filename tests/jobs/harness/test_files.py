@@ -8,23 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import releases
 from exported_answers import COMPARED, assert_same_answers, make_answers
-from releases import (
-    EVERY,
-    MLVU_ROWS,
-    VIDEOMME_ROWS,
-    egoschema_authors,
-    load,
-    mlvu_release,
-    mvbench_cut,
-    mvbench_main,
-    tempcompass_release,
-    tempcompass_vlmevalkit,
-    videomme_release,
-    videomme_vlmevalkit,
-    write_json,
-    write_parquet,
-)
 
 from jobs.harness.predictions import (
     answer_rows,
@@ -41,10 +26,10 @@ from tango_core.benchmarks.tables import read_rows
 from tango_core.types import Prompt
 
 
-@pytest.mark.parametrize(("name", "write"), EVERY)
+@pytest.mark.parametrize(("name", "write"), releases.EVERY)
 class TestEveryLayout:
     def test_a_run_survives_the_way_through_vlmevalkit(self, name, write, tmp_path):
-        benchmark = load(name, write(tmp_path / "root"))
+        benchmark = releases.load(name, write(tmp_path / "root"))
         if benchmark.vlmevalkit_table is None:
             return
         answers = make_answers(benchmark)
@@ -56,7 +41,7 @@ class TestEveryLayout:
         assert set(back["cell"]) == {path.stem}
 
     def test_a_run_survives_the_way_through_lmms_eval(self, name, write, tmp_path):
-        benchmark = load(name, write(tmp_path / "root"), protocol="lmms_eval")
+        benchmark = releases.load(name, write(tmp_path / "root"), protocol="lmms_eval")
         answers = make_answers(benchmark)
         date = datetime(2026, 1, 2, 3, 4, 5)
         if name == "activitynet_captions":
@@ -71,7 +56,7 @@ class TestEveryLayout:
 
     @pytest.mark.parametrize("harness", ["vlmevalkit", "lmms_eval"])
     def test_what_failed_is_wrong_there_and_a_failure_here(self, name, write, harness, tmp_path):
-        benchmark = load(name, write(tmp_path / "root"))
+        benchmark = releases.load(name, write(tmp_path / "root"))
         everything_failed = answer_rows({}, benchmark, "full", Path("run"))
         if harness == "lmms_eval" and name != "activitynet_captions":
             paths = write_lmms_eval(everything_failed, benchmark, tmp_path / "model")
@@ -97,17 +82,17 @@ class TestEveryLayout:
 
 END = "question answer candidates index prediction"
 COLUMNS = {
-    videomme_release: "index video video_path duration domain candidates sub_category task_type "
-    "subtitle_path question answer prediction",
-    mvbench_main: f"task_type prefix data_type bound start end video {END}",
-    mvbench_cut: f"task_type prefix video {END}",
-    mlvu_release: f"task_type prefix duration video {END}",
+    releases.videomme_release: "index video video_path duration domain candidates sub_category "
+    "task_type subtitle_path question answer prediction",
+    releases.mvbench_main: f"task_type prefix data_type bound start end video {END}",
+    releases.mvbench_cut: f"task_type prefix video {END}",
+    releases.mlvu_release: f"task_type prefix duration video {END}",
 }
 
 
 @pytest.mark.parametrize("write", COLUMNS, ids=lambda write: write.__name__)
 def test_columns_are_those_of_vlmevalkit(write, tmp_path):
-    benchmark = load(write.__name__.partition("_")[0], write(tmp_path / "root"))
+    benchmark = releases.load(write.__name__.partition("_")[0], write(tmp_path / "root"))
     path = tmp_path / "predictions.tsv"
     write_vlmevalkit(make_answers(benchmark), benchmark, path)
     frame = pd.read_csv(path, sep="\t")
@@ -119,7 +104,7 @@ def test_columns_are_those_of_vlmevalkit(write, tmp_path):
 
 def concatenated(root):
     """VLMEvalKit's table of TempCompass, which it makes of its three."""
-    tempcompass_vlmevalkit(root)
+    releases.tempcompass_vlmevalkit(root)
     tables = []
     for name in ("TempCompass_MCQ", "TempCompass_Captioning", "TempCompass_YorN"):
         one = pd.read_csv(root / f"{name}.tsv", sep="\t", dtype={"video": str})
@@ -130,25 +115,28 @@ def concatenated(root):
 
 
 def videomme_table(root):
-    return pd.read_csv(videomme_vlmevalkit(root) / "Video-MME.tsv", sep="\t")
+    return pd.read_csv(releases.videomme_vlmevalkit(root) / "Video-MME.tsv", sep="\t")
 
 
 @pytest.mark.parametrize(
     ("write", "table"),
-    [(videomme_release, videomme_table), (tempcompass_release, concatenated)],
+    [(releases.videomme_release, videomme_table), (releases.tempcompass_release, concatenated)],
     ids=["videomme", "tempcompass"],
 )
 def test_our_file_is_vlmevalkit_s_table_cell_by_cell(write, table, tmp_path):
     theirs = table(tmp_path / "v")
-    benchmark = load(write.__name__.partition("_")[0], write(tmp_path / "r"))
+    benchmark = releases.load(write.__name__.partition("_")[0], write(tmp_path / "r"))
     write_vlmevalkit(make_answers(benchmark), benchmark, tmp_path / "ours.tsv")
     ours = pd.read_csv(tmp_path / "ours.tsv", sep="\t", dtype={"video": str})
     pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
 
 
 def test_replies_to_hidden_answers_become_a_file_to_hand_in(tmp_path):
-    benchmark = load(
-        "egoschema", egoschema_authors(tmp_path / "root"), split="full", protocol="lmms_eval"
+    benchmark = releases.load(
+        "egoschema",
+        releases.egoschema_authors(tmp_path / "root"),
+        split="full",
+        protocol="lmms_eval",
     )
     answers = make_answers(benchmark)
     assert answers[["correct", "harness_score"]].isna().all(axis=None)
@@ -162,7 +150,7 @@ def test_replies_to_hidden_answers_become_a_file_to_hand_in(tmp_path):
 
 @pytest.fixture
 def videomme(tmp_path):
-    return load("videomme", videomme_release(tmp_path / "root"))
+    return releases.load("videomme", releases.videomme_release(tmp_path / "root"))
 
 
 def logged(tmp_path, *samples):
@@ -183,7 +171,7 @@ def test_samples_as_lmms_eval_logs_them(videomme, tmp_path):
         {"doc_id": 77, "filtered_resps": ["The answer is D"], **metric},
     )
     back = read_lmms_eval([path], videomme)
-    assert list(back["question_id"]) == [row["question_id"] for row in VIDEOMME_ROWS]
+    assert list(back["question_id"]) == [row["question_id"] for row in releases.VIDEOMME_ROWS]
     assert list(back["text"]) == ["C.", "", "The answer is D", "B"]
     assert list(back["status"]) == ["ok", "answer_failed", "ok", "ok"]
     assert list(back["correct"]) == [True, False, True, True]
@@ -260,11 +248,11 @@ class TestSameText:
     @pytest.fixture
     def roots(self, tmp_path):
         """The release and lmms-eval's table, in another order; two questions have one text."""
-        rows = {stem: [dict(row) for row in table] for stem, table in MLVU_ROWS.items()}
+        rows = {stem: [dict(row) for row in table] for stem, table in releases.MLVU_ROWS.items()}
         twin = {**rows["1_plotQA"][0], "video": "movie_2.mp4", "answer": "Pink"}
         rows["1_plotQA"].append(twin)
         for stem, table in rows.items():
-            write_json(tmp_path / "release" / "json" / f"{stem}.json", table)
+            releases.write_json(tmp_path / "release" / "json" / f"{stem}.json", table)
         asked = []
         for stem, row in ((s, r) for s, table in reversed(rows.items()) for r in table):
             if row["question"] and row["answer"] in row["candidates"]:
@@ -273,13 +261,13 @@ class TestSameText:
                 right = "ABCD"[row["candidates"].index(row["answer"])]
                 own = {"video_name": row["video"], "question": "\n".join(lines), "answer": right}
                 asked.append({**own, "task_type": stem[2:]})
-        write_parquet(tmp_path / "table" / "data" / "test-00000-of-00001.parquet", asked)
+        releases.write_parquet(tmp_path / "table" / "data" / "test-00000-of-00001.parquet", asked)
         return tmp_path / "release", tmp_path / "table"
 
     def test_a_file_of_another_order_is_refused_where_the_text_could_be_either(
         self, roots, tmp_path
     ):
-        release, table = (load("mlvu", root) for root in roots)
+        release, table = (releases.load("mlvu", root) for root in roots)
         paths = write_lmms_eval(make_answers(table), table, tmp_path / "m")
         message = (
             r"line \d+: doc_id \d+ matches 2 questions of mlvu with the same text under .*; "
@@ -308,7 +296,7 @@ class TestMistakes:
             (other, r"asks 'Else\?' about 'v', matches no question"),
             ({"index": "one", "prediction": "A"}, "row 1: index must be a number, got 'one'"),
         ):
-            write_json(tmp_path / "x.json", [row])
+            releases.write_json(tmp_path / "x.json", [row])
             with pytest.raises(ValueError, match=message):
                 read_vlmevalkit(tmp_path / "x.json", videomme)
 

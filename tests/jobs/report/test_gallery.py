@@ -53,10 +53,3 @@ def test_the_page_of_a_run_holds_them_and_needs_nothing_else(run):
     assert "<script" not in page
     assert 'src="http' not in page
     assert 'class="tango-clip"' not in report_runs([run]).read_text(encoding="utf-8")
-
-
-def test_older_runs_and_runs_without_a_method_have_none(run, tmp_path):
-    cells = write_summary(run).cells
-    assert gallery(run, [cell for cell in cells if cell.is_baseline], 3) == []
-    assert gallery(tmp_path, cells, 3) == []
-    assert gallery(run, cells, 0) == []

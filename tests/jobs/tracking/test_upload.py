@@ -1,11 +1,9 @@
 """What MLflow holds after a run was logged, read back through its own client and over HTTP."""
 
 import json
-import re
 import socket
 import subprocess
 import sys
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from fake_answers import cell, facts_of, fake_answers, write_run
 
 from jobs.report.compare import write_report
 from jobs.results.cell_summary import CellSummary
-from jobs.tracking.contents import MAX_TAG, cell_metrics, with_plots
+from jobs.tracking.contents import cell_metrics
 from jobs.tracking.runs import TrackingError, default_tracking_uri, raise_if_unreachable
 from jobs.tracking.upload import log_run
 
@@ -139,18 +137,6 @@ class TestSweep:
         assert len(table["data"]) == 36
         assert {"video_id", "question_id", "text", "correct"} <= set(table["columns"])
 
-    def test_plots_stand_below_the_table_as_far_as_they_fit(self, logged_sweep, client):
-        run, parent = logged_sweep
-        plots = sorted((run / "plots").glob("*.svg"))
-        shown = client.get_run(parent).data.tags["mlflow.note.content"]
-        links = [f"path=plots/{plot.name}&run_id={parent})" for plot in plots]
-        assert links == re.findall(r"!\[\]\(get-artifact\?(.*\))", shown)
-        assert len(plots) > 2
-        text = "x" * (MAX_TAG - 100)
-        shown = with_plots(text, "12ab", ["one.svg", "by (a) type.svg"])
-        assert shown == f"{text}\n\n![](get-artifact?path=plots/one.svg&run_id=12ab)"
-        assert "by%20%28a%29%20type.svg&" in with_plots("", "12ab", ["by (a) type.svg"])
-
     def test_files_are_stored_beside_the_database(self, logged_sweep, client, tmp_path):
         run, parent = logged_sweep
         names = {item.path for item in client.list_artifacts(parent)}
@@ -219,38 +205,6 @@ class TestTrouble:
 def test_importing_tracking_does_not_import_mlflow():
     code = "import sys, jobs.tracking.live; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.slow
-def test_a_real_server_gives_everything_back_over_http(mlflow_server, tmp_path):
-    server = f"http://127.0.0.1:{mlflow_server}"
-    run = finished_run(tmp_path / "served", cell("full"), TANGO)
-    parent = log_run(run, server)
-
-    def ask(path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{server}{path}", data)
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=120) as reply:
-            return reply.read()
-
-    api = "/api/2.0/mlflow"
-    found = json.loads(ask(f"{api}/experiments/get-by-name?experiment_name=tango"))
-    query = {"experiment_ids": [found["experiment"]["experiment_id"]],
-             "filter": f"tags.mlflow.parentRunId = '{parent}'"}  # fmt: skip
-    runs = json.loads(ask(f"{api}/runs/search", query))["runs"]
-    accuracy = {
-        tag["value"]: metric["value"]
-        for child in runs
-        for tag in child["data"]["tags"] if tag["key"] == "tango.cell"
-        for metric in child["data"]["metrics"] if metric["key"] == "accuracy"
-    }  # fmt: skip
-    summary = json.loads((run / "summary.json").read_text())
-    assert accuracy == {
-        f"shapes: {entry['cell']}": round(entry["accuracy"], 4) for entry in summary["cells"]
-    }
-    page = ask(f"/get-artifact?run_id={parent}&path=report.html")
-    assert page == (run / "report.html").read_bytes()
 
 
 def test_a_lost_answer_makes_no_run_twice(tmp_path, store, monkeypatch):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
 
 import pytest
-from jobs_for_tests import job
-from jobs_for_tests import run as run_job
 from viewed_runs import write_viewed_run
 
-from jobs.viewer.command import newest_run, opened
+from jobs.viewer.command import newest_run
 from jobs.viewer.links import deep_link
 
 
@@ -38,27 +35,6 @@ def test_the_newest_run_is_the_default(tmp_path):
     second = write_viewed_run(tmp_path, clips=1, name="a")
     os.utime(first / "facts.json", (1, 1))
     assert newest_run(tmp_path).name == second.name
-
-
-@pytest.mark.slow
-def test_a_run_with_features_is_complete_without_its_benchmark(tmp_path):
-    changes = {"cache": {"features": "all"}, "executor": "local", "limit": 2}
-    methods = [{"name": "full"}, {"name": "tango", "retention": 0.2}]
-    recipe = job(tmp_path / "shapes", methods=methods, **changes)
-    _, run = run_job(recipe, tmp_path / "runs")
-    shutil.move(tmp_path / "shapes", tmp_path / "gone")
-    with opened([run]) as pages:
-        assert any(pages.index.asked)
-        page = pages.clip(0)
-        assert page["questions"][0]["text"].endswith("?")
-        path = page["sources"][0]["path"]
-        assert path.endswith(".mp4")
-        assert path.count("/") == 1
-        drawing = pages.tokens(0, 1).sets[0]
-        assert drawing.missing == ()
-        assert drawing.plan.drawing.saliency is not None
-        kept = {answer["tokens_kept"] for q in page["questions"] for answer in [q["answers"]["1"]]}
-        assert kept == {drawing.plan.num_kept}
 
 
 @pytest.mark.slow

@@ -56,10 +56,7 @@ def test_an_export_contains_all_data_of_the_runs(folder):
 def test_hostile_strings_cannot_end_a_script(folder):
     texts = [path.read_text() for path in (folder / "data").rglob("*.js")]
     assert any("onerror" in text for text in texts)
-    for text in texts:
-        assert "<" not in text
-        assert text.isascii()
-        assert text.count("\n") == 1
+    assert all("<" not in text and text.isascii() and text.count("\n") == 1 for text in texts)
 
 
 def test_the_exported_page_has_the_security_policy_and_its_files(folder):
@@ -86,19 +83,3 @@ def test_only_an_earlier_export_is_replaced(run, folder, tmp_path):
     view = piece(tmp_path / "new", "tokens/0")["0"]["view"]
     assert view["urls"] == []
     assert "without frames" in view["missing"]
-
-
-def test_an_interrupted_export_has_no_page(run, tmp_path, monkeypatch):
-    with opened([run]) as pages:
-        export_site(pages, NO_FRAMES, tmp_path / "cut")
-        tokens = pages.tokens
-
-        def cut(clip, column):
-            if clip == 3:
-                raise KeyboardInterrupt
-            return tokens(clip, column)
-
-        monkeypatch.setattr(pages, "tokens", cut)
-        with pytest.raises(KeyboardInterrupt):
-            export_site(pages, NO_FRAMES, tmp_path / "cut")
-    assert not (tmp_path / "cut/index.html").exists()

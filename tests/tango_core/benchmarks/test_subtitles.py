@@ -155,16 +155,6 @@ class TestVideoMMEV2:
         assert prompt.before == ""
         assert prompt.after.startswith(before + asked + after)
 
-    @pytest.mark.parametrize(
-        "text", [None, "", "\n", '{"text": "a"}\n{"text', '["a"]', '{"word": "a"}']
-    )
-    def test_without_words_lmms_eval_says_nothing_and_vlmevalkit_lists_none(self, text):
-        plain = V2["lmms_eval"].render(QUESTION)
-        watched = Watched(4, 5.0)
-        assert V2["lmms_eval"].prompt(QUESTION, Subtitles(text), watched) == plain
-        listed = V2["vlmevalkit"].prompt(QUESTION, Subtitles(text), watched).after
-        assert "listed below:\n\nQuestion: " in listed
-
 
 ABOUT = "starting_timestamp_for_subtitles"
 ASKED = Question("q", LONG["question"], tuple(LONG["candidates"]), 0)

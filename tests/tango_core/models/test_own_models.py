@@ -6,8 +6,9 @@ import pytest
 import torch
 from llava_checkpoints import WIDTH, build_llava, save_llava
 
-from jobs.config.recipe import RecipeError, parse_job
+from jobs.config.recipe import parse_job
 from jobs.run.build import build
+from tango_core.errors import InputError
 from tango_core.extensions import announced
 from tango_core.models import (
     FamilyOptions,
@@ -103,7 +104,7 @@ def test_a_recipe_names_it_with_its_own_options(path):
     assert build(job).model.options.loud
     wrong = parse_job({**recipe, "model": {**recipe["model"], "lout": 1}}, "recipe")
     message = r"model.lout is no setting of model .*; leave it out, or did you mean model.loud\?"
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(InputError, match=message):
         build(wrong)
 
 

@@ -6,12 +6,7 @@ import pytest
 from fresh_python import printed_by
 from releases import write_parquet
 
-from tango_core.benchmarks.tables import (
-    list_of,
-    number_of,
-    read_rows,
-    text_of,
-)
+from tango_core.benchmarks import tables
 
 ROW = {"question": 'What\tis "it"?\nSay.', "candidates": ["It's a", 'b "c"', "d\te"], "start": 1.5}
 
@@ -19,9 +14,9 @@ ROW = {"question": 'What\tis "it"?\nSay.', "candidates": ["It's a", 'b "c"', "d\
 @pytest.mark.parametrize(
     ("read", "values", "message"),
     [
-        (text_of, (None, "", float("nan")), "no field"),
-        (number_of, ("nan", "inf", "x", None, True, ""), "field must be a number, got"),
-        (list_of, ("__import__('os')", "[1, [2]]", "7", "[", [None], []), "field"),
+        (tables.text_of, (None, "", float("nan")), "no field"),
+        (tables.number_of, ("nan", "inf", "x", None, True, ""), "field must be a number, got"),
+        (tables.list_of, ("__import__('os')", "[1, [2]]", "7", "[", [None], []), "field"),
     ],
 )
 def test_fields_of_another_kind_are_refused(read, values, message):
@@ -46,14 +41,14 @@ def test_fields_of_another_kind_are_refused(read, values, message):
 def test_files_that_are_no_tables(name, content, message, tmp_path):
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message):
-        read_rows(tmp_path / name)
+        tables.read_rows(tmp_path / name)
 
 
 def test_parquet_without_pandas_says_what_to_install(tmp_path, monkeypatch):
     path = write_parquet(tmp_path / "a.parquet", [ROW])
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ModuleNotFoundError, match=r"needs pandas and pyarrow; pip install"):
-        read_rows(path)
+        tables.read_rows(path)
 
 
 def test_benchmarks_are_opened_without_pandas_pyarrow_or_torch():

@@ -6,14 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tango_core.benchmarks.scoring.multiple_choice import (
-    RULES,
-    answer_part,
-    mentioned,
-    read,
-    read_letter,
-    read_option,
-)
+from tango_core.benchmarks.scoring import multiple_choice
 
 REPLIES = json.loads((Path(__file__).parent / "replies.json").read_text())
 ANIMALS = ("A dog", "A cat", "A horse", "No animal")
@@ -21,24 +14,24 @@ ANIMALS = ("A dog", "A cat", "A horse", "No animal")
 
 def test_general_reading():
     for choices, reply, choice in REPLIES["general"]:
-        assert read_option(reply, choices) == choice, reply
+        assert multiple_choice.read_option(reply, choices) == choice, reply
 
 
 def test_equal_options_are_both_mentioned():
-    assert mentioned("red it is", ("red", "red")) == [0, 1]
+    assert multiple_choice.mentioned("red it is", ("red", "red")) == [0, 1]
 
 
 def test_strict_reading_takes_only_a_letter_in_front():
     for reply, choice in REPLIES["strict"]:
-        assert read_letter(reply, 4) == choice, reply
+        assert multiple_choice.read_letter(reply, 4) == choice, reply
 
 
 def test_two_letters_name_no_option():
     for one, other in permutations("ABCD", 2):
-        assert read_option(f"{one} {other}", ANIMALS) is None
-        assert read_option(f"{one}\n{other}", ANIMALS) is None
+        assert multiple_choice.read_option(f"{one} {other}", ANIMALS) is None
+        assert multiple_choice.read_option(f"{one}\n{other}", ANIMALS) is None
         last = f"Answer: {one}\nAnswer: {other}"
-        assert read_option(last, ANIMALS) == "ABCD".index(other)
+        assert multiple_choice.read_option(last, ANIMALS) == "ABCD".index(other)
 
 
 LABELLED = json.loads((Path(__file__).parent / "labelled_replies.json").read_text())
@@ -47,9 +40,9 @@ LABELLED = json.loads((Path(__file__).parent / "labelled_replies.json").read_tex
 def test_replies_of_the_shapes_that_models_write():
     """Before version 0.2 81 of the 95 that name an option were read, and four of them wrongly."""
     for family, reply, choice in LABELLED["replies"]:
-        found = read(reply, LABELLED["choices"], letters_first=True)
+        found = multiple_choice.read(reply, LABELLED["choices"], letters_first=True)
         assert found.choice == choice, (family, reply)
-        assert (found.rule in RULES) == (choice is not None), (family, reply)
+        assert (found.rule in multiple_choice.RULES) == (choice is not None), (family, reply)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +60,7 @@ def test_replies_of_the_shapes_that_models_write():
     ],
 )
 def test_the_rule_that_decided_is_named(reply, rule):
-    assert read(reply, ANIMALS).rule == rule
+    assert multiple_choice.read(reply, ANIMALS).rule == rule
 
 
 @pytest.mark.parametrize(
@@ -85,7 +78,7 @@ def test_the_rule_that_decided_is_named(reply, rule):
     ],
 )
 def test_only_what_is_behind_the_reasoning_is_the_answer(reply, answer):
-    assert answer_part(reply) == answer
+    assert multiple_choice.answer_part(reply) == answer
 
 
 VERBS = ("walking", "running", "jumping", "sitting")
@@ -94,9 +87,13 @@ VERBS = ("walking", "running", "jumping", "sitting")
 def test_a_letter_is_read_where_no_article_can_stand():
     """Read with every letter, so that A is no worse off than the others."""
     for reply in REPLIES["letters"]:
-        found = [read_option(reply.format(letter), VERBS) for letter in "ABCD"]
+        found = [multiple_choice.read_option(reply.format(letter), VERBS) for letter in "ABCD"]
         assert found == [0, 1, 2, 3], reply
 
 
 def test_an_article_is_no_letter():
-    assert [reply for reply in REPLIES["articles"] if read_option(reply, VERBS) is not None] == []
+    assert [
+        reply
+        for reply in REPLIES["articles"]
+        if multiple_choice.read_option(reply, VERBS) is not None
+    ] == []
