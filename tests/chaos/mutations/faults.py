@@ -21,11 +21,10 @@ import pyarrow.parquet as pq
 
 from jobs.run import driver
 from pipeline import run
-from pipeline.cache import compact
-from pipeline.cache.directory import TokenCache
+from pipeline.cache import folders
+from pipeline.cache.directory import KEYS, Shards, TokenCache, shard_name
 from pipeline.cache.names import file_of
 from pipeline.cache.rows import SCHEMA, WRITE_OPTIONS, Entry, StoredClip, checked_tokens
-from pipeline.cache.shards import KEYS, Shards, shard_name
 from pipeline.executors.attempts import BoundedAttempts
 from pipeline.progress import parts
 from pipeline.progress.answers import AnswerWriter
@@ -191,7 +190,7 @@ def _read_own_file_only(self: TokenCache, key: str) -> Entry:
 def _remove_then_write(folder: Any, batch: Any, clock: Any) -> Any:
     """Remove the files before the shard is in place."""
     entries = [file.name.removesuffix(".parquet") for file in batch]
-    tables = {entry: compact._read(folder, entry) for entry in entries}
+    tables = {entry: folders._read(folder, entry) for entry in entries}
     for entry in entries:
         folder.remove(file_of(entry))
     keys = [entry for entry in entries if isinstance(tables[entry], pa.Table)]
@@ -339,12 +338,12 @@ MUTATIONS = (
     ),
     Mutation(
         "compaction removes files before their shard is there",
-        ((compact, "_write_shard", _remove_then_write),),
+        ((folders, "_write_shard", _remove_then_write),),
         ("killed keeper",),
     ),
     Mutation(
         "compaction does not check its copy",
-        ((compact, "_read_back_and_remove", lambda folder, key: folder.remove(file_of(key))),),
+        ((folders, "_read_back_and_remove", lambda folder, key: folder.remove(file_of(key))),),
         test="tests/pipeline/cache/test_compact.py",
     ),
     Mutation(
