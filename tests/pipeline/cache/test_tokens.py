@@ -236,3 +236,15 @@ def test_two_clips_of_one_file_never_collide():
     assert len(keys) == 4
     assert clip_key("f", (0, 1)) == clip_key("f", (0.0, 1.0))
     assert clip_key("f", None) != clip_key("g", None)
+
+
+def test_a_file_that_is_not_named_like_the_caches_is_never_removed(cache):
+    cache.write(ClipIdentity("0" * 20, "video-1", None, "stat:1"), entry())
+    theirs = Path(cache.storage.root, "notes.txt")
+    theirs.write_text("mine")
+    (folder,) = find_caches(str(Path(cache.storage.root).parent))
+    with pytest.raises(ValueError, match=r"notes\.txt is no file of a token cache"):
+        folder.remove("notes.txt")
+    assert theirs.exists()
+    folder.remove(f"{'0' * 20}.parquet")
+    assert cache.keys() == set()

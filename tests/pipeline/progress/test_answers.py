@@ -135,3 +135,30 @@ def test_a_run_directory_may_be_renamed_and_go_on(tmp_path):
     writer.add([answer("v2")])
     writer.flush()
     assert clips(tmp_path / "new" / "answers") == ["v1", "v2"]
+
+
+def test_a_driver_that_died_while_dropping_leaves_no_answer_twice(folder):
+    writer = AnswerWriter(folder)
+    writer.add([answer("v1", text="old")])
+    writer.flush()
+    writer.add([answer("v1", text="new")])  # the kept rows were written, the old not yet deleted
+    writer.flush()
+    resumed = AnswerWriter(folder)
+    resumed.keep(resumed.finished(["full"]))
+    resumed.add([answer("v2")])
+    resumed.flush()
+    assert sorted(read_answers(folder)["text"].to_pylist()) == ["A", "new"]
+
+
+@pytest.mark.parametrize("failed", range(0, 12, 3))
+def test_of_a_part_with_many_clips_only_the_failed_one_is_dropped(folder, failed):
+    names = [f"v{number}" for number in range(12)]
+    first = AnswerWriter(folder)
+    for index, name in enumerate(names):
+        first.add([answer(name, status="answer_failed" if index == failed else "ok")])
+    first.flush()
+    second = AnswerWriter(folder)
+    second.keep(second.finished(["full"]))
+    second.add([answer(names[failed])])
+    second.flush()
+    assert sorted(clips(folder)) == sorted(names)

@@ -147,3 +147,12 @@ def test_a_class_that_was_sent_with_its_code_is_the_drivers(plan, tmp_path, monk
     assert unedited == "started"
     assert "is not the driver's (edited_digest)" in edited_there
     del sys.modules["own_method"]
+
+
+def test_a_driver_with_edited_code_is_not_served_by_released_code(plan, tmp_path, monkeypatch):
+    edited(monkeypatch, "0123456789abcdef")
+    compressor = build_method("tango", retention=0.25).compressor
+    cache = open_cache(str(tmp_path), plan.model, compressor)
+    edited(monkeypatch, None)
+    with pytest.raises(WorkerError, match="is not the driver's"):
+        raise_if_other_code({cache.name: compressor}, {cache.name: cache})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import weakref
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import pytest
 import torch
@@ -222,3 +223,25 @@ def test_in_a_loop_a_lost_gpu_ends_the_job_in_one_line(one_clip):
     assert ASSERT in said
     assert one_clip.row.video_id in said
     assert "--resume" in said
+
+
+def test_a_gpu_that_is_lost_while_answering_ends_the_process(answer):
+    stage, row = answer
+    lost = torch.AcceleratorError("CUDA error: an illegal memory access")
+    with_errors(stage, lambda rows, pruned: lost)
+    with pytest.raises(DeviceError, match="illegal memory access"):
+        stage(row)
+
+
+def test_answers_without_memory_are_tried_in_smaller_batches(answer):
+    stage, row = answer
+    first = stage(row).answers
+    longest = max(one.prompt_tokens for one in first)
+    calls = with_errors(stage, lambda rows, pruned: out_of_memory() if rows > longest else None)
+    again = stage(row).answers
+    compared = attrgetter("cell", "question_id", "text", "status")
+    assert list(map(compared, again)) == list(map(compared, first))
+    assert calls[0] > longest
+    assert calls[-1] <= longest
+    # After a lack of memory batches are smaller from the start.
+    assert sum(rows > longest for rows in calls) < len(first)

@@ -8,6 +8,7 @@ import pytest
 from clips import clip
 from numbered_videos import write_folder
 
+from pipeline.cache.fingerprint import clip_key, source_fingerprint
 from pipeline.plan import plan_clips
 from pipeline.rows import clips_in
 from pipeline.stages import decode as stage
@@ -97,3 +98,16 @@ def test_a_frame_of_a_folder(tmp_path, hash_content):
     assert decode(row).status == "ok"
     shutil.copy(folder / "00008.png", folder / "00001.png")
     assert_replaced(decode(row), folder)
+
+
+def test_a_file_that_changes_while_it_is_planned_counts_as_what_was_read(video):
+    def identify(path, hash_content):
+        if hash_content:
+            replace(video)
+        return source_fingerprint(path, hash_content)
+
+    item = ("custom", VideoItem("v", str(video)))
+    (row,) = clips_in(plan_clips([item], {}, hash_content=True, identify=identify))
+    result = decode(row)
+    assert result.status == "ok"
+    assert result.clip_key == clip_key(source_fingerprint(str(video), True), None)

@@ -142,3 +142,15 @@ def test_the_thread_has_nothing_to_do_afterwards(how):
             list(coming)
     coming.close()
     assert not [one for one in threading.enumerate() if one.name.startswith("tango-ahead")]
+
+
+def test_no_third_clip_is_taken_before_the_first_is_written(one_clip, stage, clips, is_awaited):
+    (cache, *_) = one_clip.plan.caches.values()
+    gated(cache, is_awaited)
+
+    def coming():
+        yield from clips[:2]
+        assert is_awaited.is_set(), "nobody has waited for the first clip"
+        yield clips[2]
+
+    assert [row.video_id for row in stage.stream(coming())] == ["a", "b", "c"]

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 
@@ -221,3 +222,37 @@ def test_a_block_that_fails_gives_the_lease_back(lease_of, run):
     with pytest.raises(ConnectionError):
         fail()
     assert contents(run) == [RELEASED]
+
+
+def test_a_lease_on_a_disk_expires_unless_it_is_renewed(tmp_path, clock):
+    first, second = (Lease(Storage.at(tmp_path), clock) for _ in range(2))
+    first.take()
+    clock.sleep(EXPIRES_S - 1)
+    first.renew()
+    clock.sleep(EXPIRES_S - 1)
+    with pytest.raises(LeaseError):
+        second.take()
+    clock.sleep(2)
+    second.take()
+    with pytest.raises(LeaseError, match="was taken over by the driver on host"):
+        first.renew()
+
+
+def test_two_threads_of_one_driver_may_renew_at_once(lease_of):
+    lease = lease_of()
+    lease.take()
+    errors = []
+
+    def renew():
+        try:
+            for _ in range(5):
+                lease.renew()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=renew) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors

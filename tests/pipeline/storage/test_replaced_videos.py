@@ -12,7 +12,7 @@ from pipeline.plan import plan_clips
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
 from pipeline.stages.decode import decode_video
-from pipeline.storage.copies import VideoCache
+from pipeline.storage.copies import ChangedError, VideoCache
 from pipeline.storage.objects import ObjectStore
 from tango_core.types import VideoItem
 from tango_core.video import FrameSpec
@@ -67,3 +67,12 @@ def test_a_replaced_video_is_not_decoded_under_the_key_of_the_old_one(put, tmp_p
     again = planned(url, there)
     assert again.clip_key != row.clip_key
     assert decode(again, videos=there).status == "ok"
+
+
+def test_one_that_is_replaced_while_it_is_planned_has_one_version(put, tmp_path):
+    videos, url = VideoCache(str(tmp_path), 1), put("closed_gop.mp4")
+    sources = Sources((), videos)
+    sources(url, False)
+    put("vp9.webm")
+    with pytest.raises(ChangedError, match=SAID):
+        sources(url, True)
