@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 
 from jobs.config.sections import DecodeSection
 from jobs.report.formatting import milliseconds
+from pipeline.storage.copies import VideoCache
 from pipeline.storage.urls import is_url
-from pipeline.storage.videos import VideoCache
 from tango_core.ask import VideoAnswer
 
 # Stage of `VideoAnswer.latency_ms` -> displayed name.

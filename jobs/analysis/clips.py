@@ -26,8 +26,7 @@ from pipeline.plan import PlannedMethod, plan_clips, plan_methods
 from pipeline.question_groups import QuestionReader, groups_of
 from pipeline.rows import clips_in
 from pipeline.sources import Sources
-from pipeline.stages.clip_features import FeatureSource
-from pipeline.stages.compress import frames_of
+from pipeline.stages.compress import FeatureSource, frames_of
 from pipeline.stages.decode import decode_video
 from tango_core.combination import Combination
 from tango_core.errors import UserError

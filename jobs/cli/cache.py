@@ -178,8 +178,7 @@ def materialize(names: Names = [], *, root: Root = CACHE) -> int:
 @command(app)
 def compact(names: Names = [], *, root: Root = CACHE) -> int:
     """Merge clips into files of about 256 MB, which are listed fast."""
-    from pipeline.cache.compact import compact_cache
-    from pipeline.cache.folders import find_caches
+    from pipeline.cache.folders import compact_cache, find_caches
 
     num_bad = 0
     for folder in find_caches(root, names):

@@ -17,19 +17,17 @@ from jobs.config.sections import BenchmarkSection
 from jobs.results.facts import ShardSize, SkippedMethod
 from pipeline.cache.features import open_store
 from pipeline.clips import Pools
-from pipeline.executors.choice import Choice, choose
 from pipeline.plan import Plan, plan_clips, plan_methods, raise_if_not_served
 from pipeline.progress.resume import Continued
 from pipeline.redaction import all_redacted
 from pipeline.resources.devices import reserves_gpus
 from pipeline.runtime.clock import SYSTEM_CLOCK, Clock
-from pipeline.settings import Executor, Settings
+from pipeline.settings import Choice, Executor, Settings, choose
 from pipeline.sizing import AutoPools
 from pipeline.sources import Sources
 from pipeline.storage import Storage
-from pipeline.storage.copies import Mirror, mirrored
+from pipeline.storage.copies import Mirror, VideoCache, mirrored
 from pipeline.storage.urls import Place, Url, place
-from pipeline.storage.videos import VideoCache
 from tango_core.benchmarks import Benchmark, build_benchmark
 from tango_core.benchmarks.base import in_one_line
 from tango_core.compressors import Method, build_method

@@ -21,8 +21,7 @@ from jobs.run.locations import Locations
 from jobs.run.outcome import FAILURE, JobResult, Kind, add_missing, facts_of_job
 from jobs.run.progress import JobProgress
 from jobs.run.run_dirs import claim, claim_caches
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import find_caches
+from pipeline.cache.folders import compact_cache, find_caches
 from pipeline.executors.cluster import raise_if_unreachable
 from pipeline.metrics import JobBoard
 from pipeline.plan import Plan
@@ -276,7 +275,7 @@ class Observer(Protocol):
         ...
 
     def result(self, row: Result) -> None:
-        """Called for every finished clip (`rows.RESULT`)."""
+        """Called for every finished clip (`rows.Result`)."""
         ...
 
     def stopped(self) -> None:

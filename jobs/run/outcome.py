@@ -68,7 +68,7 @@ class JobResult:
     failures: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, result: Result) -> None:
-        """Count a finished clip (`rows.RESULT`)."""
+        """Count a finished clip (`rows.Result`)."""
         path = redacted(result.path)
         failed = [answer for answer in result.answers if answer.status in FAILED]
         failures = [_failure(answer, path) for answer in failed]

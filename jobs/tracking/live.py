@@ -16,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 from types import TracebackType
 from typing import Any, Literal
 
@@ -29,9 +28,7 @@ from jobs.tracking.upload import Results
 from pipeline.metrics import JobBoard, StageState
 from pipeline.plan import Plan
 from pipeline.redaction import redacted
-from pipeline.resources.node_usage import Reading
 from pipeline.rows import AnswerRow, Result
-from pipeline.runtime import process
 from pipeline.storage.leases import LeaseError
 from pipeline.storage.urls import Place
 from tango_core.benchmarks import facts_of
@@ -261,9 +258,6 @@ def _machine_monitors() -> list[Any]:
     return monitors
 
 
-MAX_NODES = 16
-
-
 class LiveScores:
     """Every headline metric over the answers so far, over all cells."""
 
@@ -359,26 +353,10 @@ class RunningNumbers:
             "live/token_sets_computed": self.computed,
             **{f"failures/{metric_name(status)}": n for status, n in self._failures.items()},
             **_stage_metrics(states, busy, passed),
-            **self._node_metrics(self._board.readings),
         }
         busy_now = {stage: state.count.busy_s for stage, state in states.items()}
         self._last = (now_s, self.clips, self.tokens, busy_now)
         return {name: float(value) for name, value in values.items()}
-
-    def _node_metrics(self, readings: Sequence[Reading]) -> dict[str, float]:
-        """System metrics of the first `MAX_NODES` nodes, means over the GPUs of each.
-
-        Empty if the driver's node is the only one, which `system/...` already covers.
-        """
-        hosts = {reading.host for reading in readings}
-        if hosts <= {process.host()}:
-            return {}
-        shown = sorted(hosts)[:MAX_NODES]
-        nodes: defaultdict[str, list[float]] = defaultdict(list)
-        for host, _, quantity, percent in readings:
-            if host in shown:
-                nodes[f"system/{metric_name(host)}/{quantity}_percent"].append(percent)
-        return {name: fmean(percents) for name, percents in nodes.items()}
 
 
 def _stage_metrics(

@@ -20,8 +20,8 @@ from PIL import Image
 
 from pipeline.redaction import redacted
 from pipeline.runtime.child import Child, ChildStartError, CrashError
+from pipeline.storage.copies import VideoCache
 from pipeline.storage.urls import is_url
-from pipeline.storage.videos import VideoCache
 from tango_core.errors import InputError
 from tango_core.types import VideoFrames
 from tango_core.video import FrameSpec, decode_frames

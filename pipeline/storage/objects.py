@@ -46,12 +46,10 @@ _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "hf": "huggingface_hub"}
 _VERSIONS = ("ETag", "generation", "blob_id", "etag", "md5Hash", "content_md5")
 _TIMES = ("LastModified", "mtime", "last_modified", "created", "timeCreated")
 
-# Errors for which retrying does not help.
-_FINAL = (
-    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError),
-    *(PermissionError, NotImplementedError, ModuleNotFoundError),
-)
-_FINAL_NUMBERS = frozenset({errno.EINVAL, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.ENOSYS})
+# Errors for which retrying does not help, and libraries that raise others for broken responses.
+_WRONG_PATH = (IsADirectoryError, NotADirectoryError)
+_WRONG_NUMBERS = frozenset({errno.EINVAL, errno.ENAMETOOLONG, errno.EMSGSIZE, errno.ENOSYS})
+_LIBRARIES = frozenset({"aiohttp", "botocore", "http", "requests"})
 # Names of the errors of botocore and google.auth for missing or expired credentials.
 _NO_CREDENTIALS = re.compile("Credentials|ProfileNotFound|RefreshError|Token")
 
@@ -97,27 +95,40 @@ def repeated(operation: Callable[[], T], what: str, patience: Patience = PATIENC
         try:
             return operation()
         except Exception as error:
+            final = _final(error, redacted(what))
             late = time.monotonic() - started > patience.deadline_s
-            if _is_final(error) or attempt == patience.tries or late:
-                raise _named(error, redacted(what), attempt) from error
+            if final is None and (attempt == patience.tries or late):
+                tried = f"tried {attempt} times without success ({_reason(error)})"
+                final = UnavailableError(f"{redacted(what)}: {tried}")
+            if final is not None:
+                raise final from error
             logger.debug("try %d to %s: %s", attempt, redacted(what), type(error).__name__)
             # Full jitter, so that workers that failed together do not retry together.
             time.sleep(random.uniform(0, min(patience.first_s * 2**attempt, patience.longest_s)))
     raise AssertionError("unreachable")
 
 
-def _is_final(error: Exception) -> bool:
-    if isinstance(error, _FINAL) or _has_no_credentials(error) or _is_conflict(error):
-        return True
+def _final(error: Exception, what: str) -> Exception | None:
+    """The error to raise if retrying does not help, in one line with the URL; else `None`."""
+    if isinstance(error, ModuleNotFoundError | NotImplementedError):
+        return error
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(f"{what}: it is not there ({_reason(error)})")
+    if _is_conflict(error):
+        return FileExistsError(f"{what}: it has been written by another program ({_reason(error)})")
+    if isinstance(error, PermissionError) or _NO_CREDENTIALS.search(type(error).__name__):
+        end = "check the credentials of this process"
+        return PermissionError(f"{what}: refused ({_reason(error)}); {end}")
     if isinstance(error, OSError):
-        return error.errno in _FINAL_NUMBERS
-    library = type(error).__module__.partition(".")[0]
-    is_broken_answer = library in ("aiohttp", "botocore", "http", "requests")
-    return isinstance(error, ValueError | TypeError | KeyError) and not is_broken_answer
+        is_wrong = isinstance(error, _WRONG_PATH) or error.errno in _WRONG_NUMBERS
+    else:
+        is_broken_answer = type(error).__module__.partition(".")[0] in _LIBRARIES
+        is_wrong = isinstance(error, ValueError | TypeError | KeyError) and not is_broken_answer
+    return OSError(f"{what}: {_reason(error)}") if is_wrong else None
 
 
-def _has_no_credentials(error: Exception) -> bool:
-    return _NO_CREDENTIALS.search(type(error).__name__) is not None
+def _reason(error: Exception) -> str:
+    return redacted(" ".join(str(error).split())) or type(error).__name__
 
 
 def _is_conflict(error: BaseException | None) -> bool:
@@ -129,22 +140,6 @@ def _is_conflict(error: BaseException | None) -> bool:
             return True
         error = error.__cause__
     return False
-
-
-def _named(error: Exception, what: str, attempts: int) -> Exception:
-    """Convert an error to an OSError whose one-line message contains the URL."""
-    reason = redacted(" ".join(str(error).split())) or type(error).__name__
-    if isinstance(error, ModuleNotFoundError | NotImplementedError):
-        return error
-    if isinstance(error, FileNotFoundError):
-        return FileNotFoundError(f"{what}: it is not there ({reason})")
-    if _is_conflict(error):
-        return FileExistsError(f"{what}: it has been written by another program ({reason})")
-    if isinstance(error, PermissionError) or _has_no_credentials(error):
-        return PermissionError(f"{what}: refused ({reason}); check the credentials of this process")
-    if _is_final(error):
-        return OSError(f"{what}: {reason}")
-    return UnavailableError(f"{what}: tried {attempts} times without success ({reason})")
 
 
 def open_filesystem(scheme: str) -> Any:

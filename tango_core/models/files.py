@@ -16,8 +16,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import CONFIG_MAPPING
 
 from tango_core.errors import InputError
@@ -28,16 +30,12 @@ from tango_core.models.checkpoints.directory import (
     resolve_checkpoint,
     weights_digest,
 )
-from tango_core.models.checkpoints.normalisation import Normalisation, read_normalisation
 from tango_core.models.checkpoints.weights import Rename
 from tango_core.models.family import Half, ModelRequest
 from tango_core.models.language.chat import ChatFormat
 from tango_core.models.placement import resolve_dtype
 from tango_core.models.towers.patches import PatchLayout
 from tango_core.video import FrameSpec
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,25 @@ class Extras:
     chat: ChatFormat
     sinks: Sequence[int] | None = None
     note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Normalisation:
+    """Normalisation (pixel * scale - mean) / std per colour channel.
+
+    Attributes:
+        scale: Factor that maps pixels to [0, 1].
+        mean: (3, 1, 1) float32 mean per channel.
+        std: (3, 1, 1) float32 standard deviation per channel.
+    """
+
+    scale: float
+    mean: Tensor
+    std: Tensor
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """(..., h, w, 3) uint8 -> (..., 3, h, w) float32."""
+        return (pixels.movedim(-1, -3).float() * self.scale - self.mean) / self.std
 
 
 class FamilyFiles(ABC):
@@ -91,7 +108,7 @@ class FamilyFiles(ABC):
         config = self.config_of(checkpoint, content)
         if config is None:
             raise ArchitectureError(
-                f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
+                f"{checkpoint.name} holds a {content.get('model_type')!r} "
                 f"model, not {self.kinds}; choose another model.name or give a {self.title} "
                 "checkpoint"
             )
@@ -99,7 +116,7 @@ class FamilyFiles(ABC):
             if value not in known:
                 supported = " or ".join(map(repr, known))
                 raise InputError(
-                    f"{checkpoint.setting} {checkpoint.source}: {name} of config.json is "
+                    f"{checkpoint.name}: {name} of config.json is "
                     f"{value!r}, but only {supported} is supported; use another checkpoint"
                 )
         return config
@@ -143,8 +160,18 @@ class FamilyFiles(ABC):
             ) from None
 
     def normalisation(self, checkpoint: Checkpoint, device: torch.device) -> Normalisation:
-        """How pixels are normalised, on a device."""
-        return read_normalisation(checkpoint, self.mean, self.std, device)
+        """How pixels are normalised, on a device: as the preprocessor files say, if they do."""
+        nested = checkpoint.read_json("processor_config.json") or {}
+        content: dict[str, Any] = (
+            checkpoint.read_json("video_preprocessor_config.json")
+            or checkpoint.read_json("preprocessor_config.json")
+            or nested.get("video_processor")
+            or nested.get("image_processor")
+            or {}
+        )
+        values = (content.get("image_mean") or self.mean, content.get("image_std") or self.std)
+        mean, std = torch.tensor(values, device=device).view(2, -1, 1, 1)
+        return Normalisation(float(content.get("rescale_factor") or 1 / 255), mean, std)
 
     def rename(self, half: Half) -> Rename:
         """Map names of tensors to those in one half, and those of the other half to `None`.
@@ -170,8 +197,7 @@ class FamilyFiles(ABC):
         config = self.read_config(checkpoint)
         if request.saliency_from is not None and self.ranks_itself:
             raise InputError(
-                f"model.saliency_from is no setting of model {request.name}, whose tower ranks "
-                "tokens by itself; leave it out"
+                f"model.saliency_from is no setting of model {request.name}; leave it out"
             )
         facts = self.facts(checkpoint, config, request, options)
         notes = (self.extras(checkpoint).note, self.note(checkpoint, request, options))

@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
-from transformers import AutoModel
+from transformers import CONFIG_MAPPING, AutoModel, AutoTokenizer
 
+from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
-from tango_core.models.checkpoints.tokenizer import load_tokenizer, read_eos_ids
 from tango_core.models.checkpoints.weights import Rename, load_module, read_tensors
 from tango_core.models.files import FamilyFiles
 from tango_core.models.language.engine import Engine, LayoutAndEngine, NativeEngine
@@ -79,9 +80,9 @@ def load_language_half(
     if on_vllm:
         from tango_core.models.language.vllm_engine import LanguageWeights, VllmEngine
 
-        is_tied = config.tie_word_embeddings and _is_tied(checkpoint, rename)
         tensors = partial(read_tensors, checkpoint, rename)
-        weights = LanguageWeights(config, is_tied, tensors)
+        stored = bool(_read(checkpoint, rename, {"lm_head.weight"}))
+        weights = LanguageWeights(config, config.tie_word_embeddings and not stored, tensors)
         engine = VllmEngine(spec, weights, layout.decode, eos_ids)
     else:
         engine = NativeEngine(half, layout.decode, eos_ids, compiles=spec.compile)
@@ -118,12 +119,6 @@ class QuestionEmbedder:
         return self._rows[ids].to(self._dtype)
 
 
-def _is_tied(checkpoint: Checkpoint, rename: Rename) -> bool:
-    """Whether the output projection is the embedding, or stored and equal to it."""
-    first, *other = _read(checkpoint, rename, {"lm_head.weight", _EMBEDDING})
-    return all(torch.equal(first, one) for one in other)
-
-
 def _read(checkpoint: Checkpoint, rename: Rename, names: set[str]) -> list[torch.Tensor]:
     """The stored tensors with these names in the language half."""
 
@@ -132,3 +127,48 @@ def _read(checkpoint: Checkpoint, rename: Rename, names: set[str]) -> list[torch
         return name if isinstance(name, str) and name in names else None
 
     return [value for _, value in read_tensors(checkpoint, chosen)]
+
+
+def load_tokenizer(checkpoint: Checkpoint, text_config: Any = None) -> Any:
+    """Load the tokenizer of a checkpoint without running code from it.
+
+    Args:
+        checkpoint: The checkpoint.
+        text_config: Configuration of the language model, for a checkpoint whose config.json
+            transformers does not know.
+
+    Raises:
+        ValueError: If it has no tokenizer, or one that cannot be read without custom code.
+    """
+    # A configuration overrides the class in the tokenizer's files. The model type alone is not
+    # enough: LLaVA's authors combine `llava` with Qwen2's tokenizer.
+    content = checkpoint.config()
+    known = content.get("model_type") in CONFIG_MAPPING and all(
+        hasattr(transformers, name) for name in content.get("architectures") or ()
+    )
+    try:
+        return AutoTokenizer.from_pretrained(
+            checkpoint.directory,
+            local_files_only=True,
+            trust_remote_code=False,
+            config=None if known else text_config,
+        )
+    except (ValueError, OSError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(" :.")
+        raise InputError(
+            f"{checkpoint.name}: its tokenizer cannot be read ({reason}); "
+            "give a checkpoint with a stock tokenizer.json"
+        ) from error
+
+
+def read_eos_ids(checkpoint: Checkpoint, config: Any, tokenizer: Any) -> frozenset[int]:
+    """Tokens that end a reply: the generation config's, else the model's, else the tokenizer's."""
+    generation = checkpoint.read_json("generation_config.json") or {}
+    candidates = (
+        generation.get("eos_token_id"),
+        getattr(config, "eos_token_id", None),
+        getattr(config.text_config, "eos_token_id", None),
+        tokenizer.eos_token_id,
+    )
+    found: int | list[int] = next((ids for ids in candidates if ids is not None), [])
+    return frozenset([found] if isinstance(found, int) else found)

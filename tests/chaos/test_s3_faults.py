@@ -9,9 +9,9 @@ import pytest
 from s3_server import new_bucket, s3_of_this_process, times
 
 from pipeline.storage import Storage, objects
+from pipeline.storage.copies import VideoCache, remote_fingerprint
 from pipeline.storage.leases import Lease, LeaseError
 from pipeline.storage.objects import ObjectStore, Patience
-from pipeline.storage.videos import VideoCache, remote_fingerprint
 
 PATIENCE = Patience(first_s=0.01, longest_s=0.05)
 OLD, NEW = b"old", b"n" * 2_000_000

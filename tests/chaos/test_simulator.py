@@ -57,7 +57,7 @@ def test_schedules_that_found_a_fault(name):
     assert not simulate(FOUND[name]).problem
 
 
-@pytest.mark.parametrize("step", [99, 104, 109])
+@pytest.mark.parametrize("step", [99, 104, 112])
 def test_a_driver_that_stood_still_in_a_renewal_goes_on_with_no_run_that_another_has_finished(step):
     # Between looking at its lease and writing it again: the second driver had given the lease back,
     # so the first one had it again, and asked everything once more.

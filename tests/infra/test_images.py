@@ -45,16 +45,6 @@ def test_the_build_context_only_contains_copied_files(path):
     assert all((ROOT / name).exists() for name in copied)
 
 
-def test_the_image_has_stages_for_cpus_and_gpus():
-    found = instructions(INFRA / "docker/Dockerfile")
-    stages = [rest.split(" AS ")[1] for name, rest in found if name == "FROM"]
-    assert len(stages) >= 5  # what builds stays behind
-    assert stages[-2:] == ["cpu", "cuda"]
-    torch = [rest for _, rest in found if rest.rstrip().endswith("torch")]
-    assert ["whl/cpu" in rest for rest in torch] == [True, False]
-    assert ["--no-deps" in rest for rest in torch] == [True, False]
-
-
 @pytest.mark.parametrize("index", ["", "https://example.org/whl/cpu"])
 def test_only_pytorch_is_installed_from_its_index(tmp_path, index):
     """Exact versions of what torch needs are on few of them; the next step installs those."""

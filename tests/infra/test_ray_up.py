@@ -48,14 +48,6 @@ def test_mounted_local_files_exist():
     assert all((ROOT / path).is_file() for path in content["file_mounts"].values())
 
 
-def test_start_commands_of_own_machines():
-    """Tried on three hosts: without the variable one never joins, without the link Ray goes on."""
-    content = yaml.safe_load((ROOT / "infra/ray/machines.yaml").read_text())
-    (start,) = (line for line in content["head_start_ray_commands"] if "ray start" in line)
-    assert " RAY_enable_autoscaler_v2=0 ray start --head " in start
-    assert any(line.endswith(" ~/.local/bin/ray") for line in content["setup_commands"])
-
-
 def test_the_initial_machines_fit_the_pools_of_the_recipe():
     types = yaml.safe_load((ROOT / "infra/ray/aws.yaml").read_text())["available_node_types"]
     pools = yaml.safe_load((ROOT / "infra/kuberay/recipe.yaml").read_text())["pools"]

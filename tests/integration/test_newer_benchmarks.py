@@ -1,4 +1,4 @@
-"""TempCompass, LVBench and subtitles of Video-MME, from a release to a summary."""
+"""Benchmarks of lmms-eval and subtitles of Video-MME, from a release to a summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from releases import (
     RECORDED,
     VIDEOMME_ROWS,
     load,
-    tempcompass_release,
     videomme_release,
 )
 from summaries import write_summary
@@ -47,23 +46,6 @@ def measure(tmp_path):
         return result, answers_of(run_dir), json.loads((run_dir / "summary.json").read_text())
 
     return start
-
-
-def test_tempcompass_scores_all_forms_except_captions(measure, tmp_path):
-    _, answers, summary = measure("tempcompass", tempcompass_release(tmp_path / "root"))
-    assert len(answers) == 2 * 9
-    groups = answers["groups"].map(json.loads)
-    captions = groups.map(lambda own: own["task"]) == "captioning"
-    assert set(answers[captions]["status"]) == {"ok"}
-    assert answers[captions][["correct", "harness_score"]].isna().all(axis=None)
-    assert (answers[captions]["text"].str.len() > 0).all()
-    assert answers[~captions][["correct", "harness_score"]].notna().all(axis=None)
-    for cell in summary["cells"]:
-        assert (cell["num_questions"], cell["num_scored"]) == (9, 8)
-        assert set(cell["accuracy_by"]["task"]) == {"multi-choice", "caption_matching", "yes_no"}
-        by_form = cell["accuracy_cross"]["dimension"]["action"]["task"]
-        counts = {form: value["n"] for form, value in by_form.items()}
-        assert counts == {"multi-choice": 1, "caption_matching": 1, "yes_no": 2}
 
 
 GROUPS = {

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pandas as pd
 import pytest
 from jobs_for_tests import answers_of, job, run, what_was_said
-from rich.console import Console
 from summaries import summarize, write_summary
 
-from jobs.config.recipe import single_job
 from jobs.results.facts import JobFacts
-from jobs.run.commands import run_jobs
-from jobs.run.locations import Locations
-from jobs.run.progress import Display
 
 METHODS = [{"name": "full"}, {"name": "tango", "retention": 0.1}]
 NUM_CLIPS = 3
@@ -76,17 +70,6 @@ def test_the_latency_of_an_answer_includes_all_earlier_stages(profile):
     assert latency["answer_from_file"]["mean"] == pytest.approx(tango[made].sum(axis=1).mean())
 
 
-def test_the_speed_up_is_the_ratio_of_median_first_token_times(profile):
-    answers = answers_of(profile[1])
-    waits = answers[["encode_ms", "compress_ms", "ttft_ms"]].sum(axis=1)
-    by_method = answers.assign(first_token_ms=waits).groupby("method")
-    times = by_method[["ttft_ms", "first_token_ms"]]
-    ratio = times.median().loc["full"] / times.median().loc["tango"]
-    versus = profile[2]["cells"][1]["versus_full"]
-    assert versus["ttft_speedup"] == pytest.approx(ratio["ttft_ms"])
-    assert versus["speedup_to_first_token"] == pytest.approx(ratio["first_token_ms"])
-
-
 def test_profiling_changes_no_answer_and_throughput_measures_no_steps(profile, throughput):
     (_, run_dir), _ = throughput
     columns = ["peak_gib", "peak_of"]
@@ -109,19 +92,3 @@ def test_answers_of_earlier_versions_can_still_be_summarised(profile):
     assert json.dumps(old)
     assert "segment" not in old["cells"][1]["latency_ms"]
     assert old["cells"][1]["peak_gib"] is None
-
-
-@pytest.mark.slow
-def test_evaluate_also_measures_the_unpruned_baseline(shapes, tmp_path):
-    recipe = job(
-        shapes, methods=[], method={"name": "tango", "retention": 0.2}, limit=1, mode="profile"
-    )
-    console = Console(file=io.StringIO(), width=200)
-    assert run_jobs([single_job(recipe)], Locations(tmp_path), Display(console), "evaluate") == 0
-    (file,) = tmp_path.glob("*/summary.json")
-    summary = json.loads(file.read_text())
-    assert [cell["method"] for cell in summary["cells"]] == ["full", "tango"]
-    assert (summary["method"], summary["retention_requested"]) == ("tango", 0.2)
-    assert summary["latency_ms"] == summary["cells"][1]["latency_ms"]
-    assert summary["versus_full"]["speedup_to_first_token"] > 0
-    assert "first token" in console.file.getvalue()

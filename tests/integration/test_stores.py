@@ -101,17 +101,6 @@ def test_a_sweep_with_all_files_in_a_store(tango, recipe, bucket, server, tmp_pa
     assert SECRET.encode() not in (tmp_path / "runs" / "mlflow.db").read_bytes()
 
 
-@pytest.mark.slow
-def test_ask_about_the_url_of_a_video(tango, bucket, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    code, out, err = tango("ask", f"s3://{bucket}/release/videos/0.mp4", "What color is the cross?")
-    assert code == 0, err
-    assert "visual tokens" in out
-    code, _, err = tango("ask", f"s3://{bucket}/release/videos/9.mp4", "What color is the cross?")
-    assert code == 2
-    assert f"s3://{bucket}/release/videos/9.mp4: nothing is there" in err
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [

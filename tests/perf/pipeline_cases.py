@@ -119,7 +119,7 @@ def execute_in_turn(plans: Sequence[tuple[Plan, Settings]]) -> list[Run]:
         RuntimeError: As `execute`.
     """
     if len(plans) > 1:
-        in_turn = lambda jobs, work, most, room: done_ahead(jobs, work, 0, room)  # noqa: E731
+        in_turn = lambda jobs, work, most: done_ahead(jobs, work, 0)  # noqa: E731
         with patch("pipeline.executors.local.done_ahead", in_turn):
             return _in_turn(plans)
     return _in_turn(plans)

@@ -172,22 +172,6 @@ def test_clips_that_an_executor_keeps_to_itself_are_not_waited_for():
     assert clock.slept_s == []
 
 
-def test_a_store_that_is_dead_when_the_next_attempt_begins_is_waited_for():
-    """An attempt begins with the manifests of the caches."""
-    good = Executor(lambda name, attempt: attempt == 0)
-    begun = []
-
-    def executor(plan, settings):
-        begun.append(plan)
-        if len(begun) == 2:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        yield from good(plan, settings)
-
-    clock = FakeClock()
-    assert set(run(executor, 5, clock).values()) == {"ok"}
-    assert clock.slept_s == list(PAUSES_S[:2])
-
-
 @pytest.mark.parametrize("away_for", [0, 1, 3])
 def test_what_the_driver_writes_is_insisted_on(away_for):
     left, clock = [OSError(errno.ENOSPC, "No space left on device")] * away_for, FakeClock()
@@ -199,14 +183,3 @@ def test_what_the_driver_writes_is_insisted_on(away_for):
 
     assert insist(write, "/data/run", clock) == "written"
     assert clock.slept_s == list(PAUSES_S[:away_for])
-
-
-def test_another_error_is_not_waited_for():
-    clock = FakeClock()
-
-    def write():
-        raise ValueError("taken over")
-
-    with pytest.raises(ValueError, match="taken over"):
-        insist(write, "/data/run", clock)
-    assert clock.slept_s == []

@@ -61,33 +61,28 @@ class Checkpoint:
     revision: str | None
     setting: str = "model.path"
 
+    @property
+    def name(self) -> str:
+        """Setting and source, with which messages begin."""
+        return f"{self.setting} {self.source}"
+
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Content of a JSON file, or `None` if the checkpoint has none of that name.
 
         Raises:
-            ValueError: If the file is not a JSON object.
+            ValueError: If the file is not JSON.
         """
         file = self.directory / name
         if not file.is_file():
             return None
-        try:
-            content = parse_json(read_text(file), name)
-        except ValueError as error:
-            raise InputError(
-                f"{self.setting} {self.source}: {error}; copy the checkpoint again"
-            ) from None
-        if not isinstance(content, dict):
-            raise InputError(f"{self.setting} {self.source}: {name} must hold a JSON object")
+        content: dict[str, Any] = parse_json(read_text(file), f"{self.name}, file {name}")
         return content
 
     def config(self) -> dict[str, Any]:
         """Content of config.json."""
         config = self.read_json("config.json")
         if config is None:
-            raise MissingFileError(
-                f"{self.setting} {self.source} holds no config.json; "
-                "give the directory that save_pretrained or a hub download wrote"
-            )
+            raise MissingFileError(f"{self.name} holds no config.json; give a model's directory")
         return config
 
     def weight_map(self) -> dict[str, str] | None:
@@ -111,14 +106,12 @@ class Checkpoint:
             names = sorted(file.name for file in self.directory.glob("*.safetensors"))
         if not names:
             raise MissingFileError(
-                f"{self.setting} {self.source} holds no *.safetensors file; other weight formats "
-                "are not read, convert the checkpoint with save_pretrained(safe_serialization=True)"
+                f"{self.name} holds no *.safetensors file; convert it with save_pretrained"
             )
         missing = [name for name in names if not (self.directory / name).exists()]
         if missing and self.revision is None:
             raise MissingFileError(
-                f"{self.setting} {self.source} is incomplete: its index lists {missing[0]} "
-                f"({len(missing)} of {len(names)} files missing); copy the checkpoint again"
+                f"{self.name} lacks {missing[0]} of its index; copy the checkpoint again"
             )
         return tuple(names)
 
@@ -131,7 +124,7 @@ class Checkpoint:
         for path in paths:
             if not path.exists():  # offline, the hub's client silently gives a part of a snapshot
                 raise MissingFileError(
-                    f"{self.setting} {self.source}: {path.name} is not on this machine and could "
+                    f"{self.name}: {path.name} is not on this machine and could "
                     f"not be fetched; run `tango model get {self.source}` where there is a network"
                 )
         return paths
@@ -150,16 +143,10 @@ def resolve_checkpoint(
     Raises:
         FileNotFoundError: If there is no such directory or hub checkpoint, or it has no
             config.json.
-        ValueError: If a revision is given for a local directory, or the checkpoint is quantised or
-            an adapter.
+        ValueError: If the checkpoint is quantised or an adapter.
     """
     directory = Path(os.path.expanduser(source))
     if directory.is_dir():
-        if revision is not None:
-            raise InputError(
-                f"model.revision {revision!r} has no meaning for the local directory {source}; "
-                "leave it out"
-            )
         found = Checkpoint(source, directory, None, setting)
     elif HUB_ID.fullmatch(source) and not directory.exists():
         snapshot = _download(source, revision, SMALL_FILES, setting)
@@ -175,20 +162,18 @@ def resolve_checkpoint(
 
 def _raise_if_not_plain(checkpoint: Checkpoint) -> None:
     """Raise for adapters, and for quantised weights even if they fit the plain architecture."""
-    where = f"{checkpoint.setting} {checkpoint.source}"
     if (checkpoint.directory / "adapter_config.json").is_file():
         raise InputError(
-            f"{where} holds an adapter; merge it into its base model with peft (merge_and_unload, "
-            "then save_pretrained) and give that directory"
+            f"{checkpoint.name} holds an adapter; merge it with peft (merge_and_unload)"
         )
     content = checkpoint.config()
     for part in (content, content.get("text_config"), content.get("llm_config")):
         settings = (part or {}).get("quantization_config")
         if settings:
             raise InputError(
-                f"{where} is quantised ({settings.get('quant_method')}), which is not read; give "
-                "the checkpoint that it was made from, or one that transformers has dequantised "
-                "(model.dequantize(), then save_pretrained)"
+                f"{checkpoint.name} is quantised ({settings.get('quant_method')}), which is not "
+                "read; give the checkpoint that it was made from, or one that transformers has "
+                "dequantised (model.dequantize(), then save_pretrained)"
             )
 
 

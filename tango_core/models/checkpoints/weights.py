@@ -9,7 +9,6 @@ directly from those pages without a second copy.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +21,6 @@ from torch import Tensor, nn
 from tango_core.errors import InputError
 from tango_core.models.checkpoints.directory import Checkpoint
 from tango_core.models.placement import spread_layers
-
-logger = logging.getLogger(__name__)
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 # Maps a stored name to the name in the module, to `None` for a tensor of another part of the model,
@@ -58,9 +55,8 @@ def load_module(
         dtype: Floating-point tensors are converted to it.
         device: Target device; `meta` only compares names and shapes. Layers may be spread over
             several devices (`placement.spread_layers`).
-        tied: Parameters (keys) that share another parameter (values) of the module. If the
-            checkpoint stores such a parameter with different values, these are used, as in
-            transformers (transformers issue 45127; 5.23.0), and a warning is logged.
+        tied: Parameters (keys) that share another parameter (values) of the module, unless the
+            checkpoint stores them too: they may differ (transformers issue 45127; 5.23.0).
 
     Returns:
         The module in evaluation mode, without gradients, no tensor on any other device.
@@ -91,7 +87,7 @@ def load_module(
         shape = expected[parts[0]] if len(parts) == 1 else (sum(rows), *expected[parts[0]][1:])
         if tuple(value.shape) != shape:
             raise InputError(
-                f"{checkpoint.setting} {checkpoint.source}: tensor {source} has shape "
+                f"{checkpoint.name}: tensor {source} has shape "
                 f"{tuple(value.shape)}, but config.json asks for {shape}; configuration and "
                 "weights do not belong together"
             )
@@ -100,25 +96,11 @@ def load_module(
             state[part] = own.to(dtype) if own.is_floating_point() else own
     module.load_state_dict(state, assign=True, strict=False)
     for name, origin in tied.items():
-        head, other = state.get(name), state[origin]
-        if head is not None and not head.is_meta and not torch.equal(head, other.to(head.device)):
-            logger.warning(
-                "%s %s: config.json ties %s to %s; the stored, different values are used",
-                checkpoint.setting,
-                checkpoint.source,
-                name,
-                origin,
-            )
-            continue
-        owner, _, attribute = name.rpartition(".")
-        setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
+        if name not in state:
+            owner, _, attribute = name.rpartition(".")
+            setattr(module.get_submodule(owner), attribute, module.get_parameter(origin))
     _restore_computed_buffers(module, devices[0])
     return module.requires_grad_(False).eval()
-
-
-def tensor_names(checkpoint: Checkpoint) -> tuple[str, ...]:
-    """Names of all tensors in a checkpoint, sorted."""
-    return tuple(sorted(_files_of_tensors(checkpoint)))
 
 
 def files_of_half(checkpoint: Checkpoint, rename: Rename) -> tuple[str, ...]:
@@ -207,8 +189,7 @@ def _opened(checkpoint: Checkpoint, path: Path, device: str) -> Any:
 def _damaged(checkpoint: Checkpoint, path: Path, error: Exception) -> InputError:
     reason = str(error).splitlines()[0]
     return InputError(
-        f"{checkpoint.setting} {checkpoint.source}: {path.name} is damaged ({reason}); copy the "
-        "checkpoint again"
+        f"{checkpoint.name}: {path.name} is damaged ({reason}); copy the checkpoint again"
     )
 
 
@@ -225,8 +206,7 @@ def _raise_unless_equal(
     ]
     if faults:
         raise InputError(
-            f"{checkpoint.setting} {checkpoint.source} does not fit its config.json: it "
-            f"{'; it '.join(faults)}; give a complete checkpoint of this architecture"
+            f"{checkpoint.name} does not fit its config.json: it {'; it '.join(faults)}"
         )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import InternVLConfig, InternVLVisionModel
 from transformers.models.internvl.modeling_internvl import InternVLMultiModalProjector
 
-from tango_core.models.internvl.files import merge_of, tower_grid
+from tango_core.models.internvl.files import MERGE, tower_grid
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
 from tango_core.models.towers.trace import Observer, unobserved
 
@@ -41,11 +41,6 @@ class Encoder(FrameEncoder):
     def blocks(self) -> Iterable[nn.Module]:
         """Blocks of the tower."""
         return self.model.vision_tower.encoder.layer  # type: ignore[no-any-return]
-
-    @property
-    def num_layers(self) -> int:
-        """Blocks of the tower."""
-        return len(self.model.vision_tower.encoder.layer)
 
     def patch_grid(self, grid: Grid) -> Grid:
         """See `TowerEncoder.patch_grid`."""
@@ -92,8 +87,8 @@ class Encoder(FrameEncoder):
 
     def _squares(self, maps: Tensor) -> Tensor:
         """(F, P, C) or (F, P) of patches -> (F, H / m, m, W / m, m, C)."""
-        (height, width), merge = tower_grid(self.config), merge_of(self.config)
-        return maps.reshape(len(maps), height // merge, merge, width // merge, merge, -1)
+        height, width = tower_grid(self.config)
+        return maps.reshape(len(maps), height // MERGE, MERGE, width // MERGE, MERGE, -1)
 
     def of_patches(self, hidden: Tensor) -> Tensor:
         """States without CLS."""

@@ -24,6 +24,8 @@ _FUSED = re.compile(r"(.+\.attention)\.qkv\.(weight|bias)")
 
 # Settings of the original code, with the only supported value, which is also the default.
 _KNOWN: dict[str, Any] = {"select_layer": -1, "downsample_ratio": 0.5, "ps_version": "v2"}
+MERGE = 2
+"""Number of patches per token along each axis, by `downsample_ratio`."""
 
 # Fields of the original tower's configuration that have another name in transformers.
 _VISION = {"qk_normalization": "use_qk_norm", "qkv_bias": "attention_bias"}
@@ -37,21 +39,15 @@ class InternVLFiles(FamilyFiles):
     mean = (0.485, 0.456, 0.406)
     std = (0.229, 0.224, 0.225)
     renames = (
-        (re.compile(r"^(vision_model\.embeddings)\.class_embedding$"), r"\1.cls_token"),
-        (
-            re.compile(r"^(vision_model\.embeddings)\.position_embedding$"),
-            r"\1.position_embeddings",
-        ),
-        (
-            re.compile(r"^(vision_model\.embeddings)\.patch_embedding\."),
-            r"\1.patch_embeddings.projection.",
-        ),
+        (re.compile(r"\.class_embedding$"), ".cls_token"),
+        (re.compile(r"\.position_embedding$"), ".position_embeddings"),
+        (re.compile(r"\.patch_embedding\."), ".patch_embeddings.projection."),
         (re.compile(r"^(vision_model\.encoder)\.layers\."), r"\1.layer."),
-        (re.compile(r"^(vision_model\..+)\.attn\.proj\."), r"\1.attention.projection_layer."),
-        (re.compile(r"^(vision_model\..+)\.attn\."), r"\1.attention."),
-        (re.compile(r"^(vision_model\..+)\.norm1\."), r"\1.layernorm_before."),
-        (re.compile(r"^(vision_model\..+)\.norm2\."), r"\1.layernorm_after."),
-        (re.compile(r"^(vision_model\..+)\.ls([12])$"), r"\1.lambda_\2"),
+        (re.compile(r"\.attn\.proj\."), ".attention.projection_layer."),
+        (re.compile(r"\.attn\."), ".attention."),
+        (re.compile(r"\.norm1\."), ".layernorm_before."),
+        (re.compile(r"\.norm2\."), ".layernorm_after."),
+        (re.compile(r"\.ls([12])$"), r".lambda_\1"),
         (re.compile(r"^vision_model\."), "vision_tower."),
         (re.compile(r"^mlp1\.0\."), "multi_modal_projector.layer_norm."),
         (re.compile(r"^mlp1\.1\."), "multi_modal_projector.linear_1."),
@@ -90,7 +86,7 @@ class InternVLFiles(FamilyFiles):
     ) -> dict[str, Any]:
         """Frames of a fixed size; see `FamilyFiles.facts`."""
         height, width = config.vision_config.image_size
-        rows, columns = (side // merge_of(config) for side in tower_grid(config))
+        rows, columns = (side // MERGE for side in tower_grid(config))
         frames = FrameSpec(
             num_frames=request.num_frames,
             size=(height, width),
@@ -123,12 +119,6 @@ def tower_grid(config: InternVLConfig) -> tuple[int, int]:
         side // patch for side, patch in zip(vision.image_size, vision.patch_size, strict=True)
     )
     return height, width
-
-
-def merge_of(config: InternVLConfig) -> int:
-    """Number of patches per token along each axis."""
-    ratio: float = config.downsample_ratio
-    return round(1 / ratio)
 
 
 def _original_config(content: dict[str, Any]) -> InternVLConfig:

@@ -24,10 +24,6 @@ class ChatFormat:
     after_clip: str
     closing: str
 
-    def left(self) -> str:
-        """Text before the clip; equal for all questions, so they can share its prefill."""
-        return self.opening
-
     def right(self, prompt: Prompt, about_clip: str = "") -> str:
         """Text after the clip; for LLaVA and InternVL, also the protocol's text before the clip.
 

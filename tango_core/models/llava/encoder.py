@@ -23,15 +23,15 @@ from transformers.models.siglip.modeling_siglip import SiglipMultiheadAttentionP
 from tango_core.errors import InputError
 from tango_core.models.base import ModelSpec
 from tango_core.models.checkpoints.directory import Checkpoint, resolve_checkpoint
-from tango_core.models.checkpoints.weights import load_module, tensor_names
+from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
 from tango_core.models.llava.family import PUBLISHED_STEP, LlavaOptions
 from tango_core.models.llava.files import (
     BLOCK_SIGNALS,
     SHALLOW_BLOCK,
     SIGLIP_OF_LLAVA,
-    selected_states,
     siglip_config,
+    used_blocks,
 )
 from tango_core.models.sinks import PUBLISHED_SINKS
 from tango_core.models.towers.encoder import FrameEncoder, FrameTowerOutput, Grid
@@ -81,8 +81,7 @@ class Encoder(FrameEncoder):
     @property
     def num_layers(self) -> int:
         """Number of blocks up to the one whose output the model uses."""
-        number = self.config.vision_config.num_hidden_layers
-        return max(selected_states(self.config.vision_feature_layer, number))
+        return used_blocks(self.config)
 
     def patch_grid(self, grid: Grid) -> Grid:
         """See `TowerEncoder.patch_grid`."""
@@ -97,9 +96,15 @@ class Encoder(FrameEncoder):
         start: int = 0,
     ) -> FrameTowerOutput:
         """See `run_tower`."""
-        tower, layer = self.model.vision_tower, self.config.vision_feature_layer
         earlier = [self._block_of(name) for name in needs & BLOCK_SIGNALS]
-        return run_tower(tower, pixels, layer, observe, earlier=earlier, start=start)
+        return run_tower(
+            self.model.vision_tower,
+            pixels,
+            self.num_layers,
+            observe,
+            earlier=earlier,
+            start=start,
+        )
 
     def _features(self, frames: VideoFrames, needs: frozenset[str]) -> VisualFeatures:
         """See `TowerEncoder`; frames are merged behind the blocks that the options name."""
@@ -139,21 +144,9 @@ class Encoder(FrameEncoder):
 
     def _through(self, start: int, last: int, rows: Tensor) -> dict[str, Tensor]:
         """States behind block `last`, and the attention received in it."""
-        tower = self.model.vision_tower
-        states = rows if start else tower.embeddings(self._normalise(rows))
-        for block in tower.encoder.layers[start:last]:
-            states = block(states, attention_mask=None)
-        block = tower.encoder.layers[last]
-        return {
-            "attention": self._received_in(last, states),
-            "states": block(states, attention_mask=None),
-        }
-
-    def _received_in(self, index: int, states: Tensor) -> Tensor:
-        """(F, N) float32 attention that tokens receive in a block with this input."""
-        block = self.model.vision_tower.encoder.layers[index]
-        output = FrameTowerOutput(states, states, states, block.self_attn, block.layer_norm1)
-        return output.received()
+        inputs = rows if start else self._normalise(rows)
+        output = run_tower(self.model.vision_tower, inputs, last + 1, start=start)
+        return {"attention": output.received(), "states": output.hidden}
 
     def _block_of(self, signal: str) -> int:
         """Index of the block that a signal of `BLOCK_SIGNALS` is taken from."""
@@ -165,7 +158,10 @@ class Encoder(FrameEncoder):
             return self._pool(output.received())
         if name in BLOCK_SIGNALS:
             index = self._block_of(name)
-            return self._received_in(index, output.earlier[index])
+            block = self.model.vision_tower.encoder.layers[index]
+            states = output.earlier[index]
+            norm, attention = block.layer_norm1, block.self_attn
+            return FrameTowerOutput(states, states, states, attention, norm).received()
         if name == "keys":
             return self._pool(output.mean_keys())
         if name == "tower_tokens":
@@ -190,52 +186,33 @@ class Encoder(FrameEncoder):
 def run_tower(
     tower: SiglipVisionModel,
     pixels: Tensor,
-    feature_layer: int | Sequence[int],
+    num_blocks: int,
     observe: Observer = unobserved,
     *,
     earlier: Collection[int] = (),
     start: int = 0,
 ) -> FrameTowerOutput:
-    """Run the tower up to the deepest selected block.
+    """Run the first blocks of the tower.
 
     Args:
         tower: Stock SigLIP vision model.
         pixels: (F, 3, h, w) normalised; with a `start`, (F, N, Dv) input of that block.
-        feature_layer: As `vision_feature_layer` of the configuration: index into [embeddings,
-            output of block 1, ...], or several. LLaVA removes SigLIP's last block and takes -1: the
-            output of block 26 of 27.
+        num_blocks: Number of blocks, counted from the first one.
         observe: Called with every layer's output.
         earlier: Blocks whose input is returned.
         start: Index of the first block that is run.
-
-    Raises:
-        ValueError: If no block is selected.
     """
-    blocks = tower.encoder.layers
-    states = selected_states(feature_layer, len(blocks))
     hidden = pixels if start else tower.embeddings(pixels)
     observe(start, hidden)
-    # All 27 hidden states would be 91 MB a frame in float32; only the selected ones are kept.
-    kept = {0: hidden} if 0 in states else {}
     inputs = {}
-    for index, block in enumerate(blocks[start : max(states)], start=start + 1):
+    for index, block in enumerate(tower.encoder.layers[start:num_blocks], start=start):
         block_input = hidden
-        if index - 1 in earlier:
-            inputs[index - 1] = hidden
+        if index in earlier:
+            inputs[index] = hidden
         hidden = block(hidden, attention_mask=None)
-        observe(index, hidden)
-        if index in states:
-            kept[index] = hidden
-    features = [kept[state] for state in states]
+        observe(index + 1, hidden)
     last: Any = block
-    return FrameTowerOutput(
-        features[0] if len(features) == 1 else torch.cat(features, dim=-1),
-        hidden,
-        block_input,
-        last.self_attn,
-        last.layer_norm1,
-        inputs,
-    )
+    return FrameTowerOutput(hidden, hidden, block_input, last.self_attn, last.layer_norm1, inputs)
 
 
 class PoolingHead(nn.Module):
@@ -313,7 +290,7 @@ def load_pooling_head(
 
     Raises:
         FileNotFoundError: If `saliency_from` does not exist.
-        ValueError: If it holds no SigLIP head, or one of another width.
+        ValueError: If its head does not fit.
     """
     if saliency_from is None:
         if not own_config.vision_use_head:
@@ -327,13 +304,6 @@ def load_pooling_head(
                 f"model.saliency_from {saliency_from} has width {config.hidden_size}, but the "
                 f"tower has {own_config.hidden_size}; give the SigLIP that the tower was made from "
                 f"({SIGLIP_OF_LLAVA})"
-            )
-        if not any(
-            (_head_name(name) or "").startswith("head.") for name in tensor_names(checkpoint)
-        ):
-            raise InputError(
-                f"model.saliency_from {saliency_from} holds no pooling head; give the original "
-                f"SigLIP checkpoint ({SIGLIP_OF_LLAVA}), not a tower taken out of a LLaVA model"
             )
     return load_module(
         lambda: PoolingHead(config), checkpoint, _head_name, dtype=torch.float32, device=device

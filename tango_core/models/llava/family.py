@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
-from tango_core.models.options import FamilyOptions
+from tango_core.models.options import EngineName, FamilyOptions
 
 # Published number of tower positions per token along each axis.
 PUBLISHED_STEP = 2
@@ -51,8 +51,7 @@ class LlavaOptions(FamilyOptions):
         ascending = ",".join(str(block) for block in sorted(set(self.merging_blocks)))
         if self.merge_layers is not None and self.merge_layers != ascending:
             raise InputError(
-                "model.merge_layers must be ascending numbers of blocks with commas, e.g. "
-                f"'6,21,23', got {self.merge_layers!r}"
+                f"model.merge_layers must be ascending, as '6,21,23', got {self.merge_layers!r}"
             )
         for name, is_inside, allowed in (
             ("pooling_step", self.pooling_step >= PUBLISHED_STEP, "2 or larger"),
@@ -113,6 +112,6 @@ def llava_family(
     options: type[LlavaOptions], harness: Mapping[str, Mapping[str, Any]] | None = None
 ) -> CheckpointFamily:
     """A family of models with SigLIP, two-layer projector, pooling, newline tokens and Qwen2."""
-    return CheckpointFamily(
-        "tango_core.models.llava", options, harness or {}, engines=("native", "vllm")
-    )
+    engines: tuple[EngineName, ...] = ("native", "vllm")
+    package = "tango_core.models.llava"
+    return CheckpointFamily(options, harness or {}, engines=engines, package=package)

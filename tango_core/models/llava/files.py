@@ -18,7 +18,7 @@ configuration is taken from the first of these:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import LlavaOnevisionConfig, Qwen2Config, SiglipVisionConfig
@@ -114,7 +114,11 @@ class LlavaFiles(FamilyFiles):
         provides = {"attention", "keys", "tower_tokens", "unpooled_tokens"}
         if options.merging_blocks:
             provides.add("merged_attention")
-            _raise_if_no_block(config, options)
+            last = used_blocks(config) - 2
+            if options.merging_blocks[-1] > last:
+                raise InputError(
+                    f"model.merge_layers must be blocks of 0 to {last}, got {options.merge_layers}"
+                )
         elif vision.num_hidden_layers > SHALLOW_BLOCK + 2:
             provides |= BLOCK_SIGNALS
         if source is not None:
@@ -123,11 +127,6 @@ class LlavaFiles(FamilyFiles):
         if vision.vision_use_head or source is not None:
             provides |= {"saliency", "frame_embeddings"}
         side, step = vision.image_size // vision.patch_size, options.pooling_step
-        if step > side:
-            raise InputError(
-                f"model.pooling_step must be at most the {side} positions of a side of the tower's "
-                f"grid, got {step}"
-            )
         return {
             "digest": digest,
             "provides": frozenset(provides),
@@ -157,20 +156,9 @@ FILES = LlavaFiles()
 
 
 def siglip_config(checkpoint: Checkpoint) -> SiglipVisionConfig:
-    """The vision configuration of a SigLIP checkpoint, whole or vision only.
-
-    Raises:
-        ValueError: If the checkpoint is not SigLIP.
-    """
+    """The vision configuration of a SigLIP checkpoint, whole or vision only."""
     content = checkpoint.config()
-    vision = content.get("vision_config", content)
-    kinds = ("siglip", "siglip_vision_model")
-    if content.get("model_type") not in kinds and vision.get("model_type") not in kinds:
-        raise InputError(
-            f"{checkpoint.setting} {checkpoint.source} holds a {content.get('model_type')!r} "
-            f"model, not SigLIP; give a directory or hub id such as {SIGLIP_OF_LLAVA}"
-        )
-    return SiglipVisionConfig.from_dict(dict(vision))
+    return SiglipVisionConfig.from_dict(dict(content.get("vision_config", content)))
 
 
 def _original_config(checkpoint: Checkpoint, content: dict[str, Any]) -> LlavaOnevisionConfig:
@@ -196,7 +184,7 @@ def _vision_config(checkpoint: Checkpoint, content: dict[str, Any]) -> SiglipVis
     if not inside.is_dir() and tower.endswith(SIGLIP_OF_LLAVA.partition("/")[2]):
         whole = _SO400M
     else:
-        setting = f"{checkpoint.setting} {checkpoint.source}: mm_vision_tower"
+        setting = f"{checkpoint.name}: mm_vision_tower"
         source = str(inside) if inside.is_dir() else tower
         whole = siglip_config(resolve_checkpoint(source, setting=setting))
     return SiglipVisionConfig.from_dict(
@@ -208,32 +196,19 @@ def _vision_config(checkpoint: Checkpoint, content: dict[str, Any]) -> SiglipVis
     )
 
 
-def selected_states(feature_layer: int | Sequence[int], num_blocks: int) -> list[int]:
-    """Indices of the selected hidden states, 0 for the embeddings; the deepest one ends the tower.
+def used_blocks(config: Any) -> int:
+    """Number of blocks up to the one whose output the model uses.
 
-    Args:
-        feature_layer: As `run_tower`.
-        num_blocks: Of the tower.
+    `vision_feature_layer` is an index into [embeddings, output of block 1, ...]. LLaVA removes
+    SigLIP's last block and takes -1: the output of block 26 of 27.
 
     Raises:
         ValueError: If no block is selected.
     """
-    selected = [feature_layer] if isinstance(feature_layer, int) else list(feature_layer)
-    states = [index if index >= 0 else num_blocks + 1 + index for index in selected]
-    if not states or not 1 <= max(states) <= num_blocks:
+    layer, total = config.vision_feature_layer, config.vision_config.num_hidden_layers
+    used = layer % (total + 1) if isinstance(layer, int) else 0
+    if not used:
         raise InputError(
-            f"vision_feature_layer {feature_layer} of config.json must select one of the tower's "
-            f"{num_blocks} blocks; use a checkpoint of a LLaVA model"
+            f"vision_feature_layer {layer} of config.json is none of the {total} blocks"
         )
-    return states
-
-
-def _raise_if_no_block(config: Any, options: LlavaOptions) -> None:
-    """Raise unless the tower runs a block behind every one that frames are merged behind."""
-    number = config.vision_config.num_hidden_layers
-    states = selected_states(config.vision_feature_layer, number)
-    if len(states) > 1 or options.merging_blocks[-1] > states[0] - 2:
-        raise InputError(
-            f"model.merge_layers must be blocks of 0 to {max(states) - 2}, of a tower whose last "
-            f"block alone is used, got {options.merge_layers!r}"
-        )
+    return int(used)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-from tango_core.errors import InputError
 from tango_core.models.family import CheckpointFamily
 from tango_core.models.options import FrameAreaOptions
 
@@ -30,17 +28,10 @@ class QwenOptions(FrameAreaOptions):
     position_rule: PositionRule = "hf450"
     seconds_per_grid: float = 1.0
 
-    def __post_init__(self) -> None:
-        """Check the pace."""
-        if not 0 < self.seconds_per_grid < math.inf:
-            raise InputError(
-                f"model.seconds_per_grid must be a positive number, got {self.seconds_per_grid:g}"
-            )
-
 
 FAMILY = CheckpointFamily(
-    "tango_core.models.qwen2_5_vl",
     QwenOptions,
     harness={"lmms_eval": {"sampling": "thinned"}},  # `qwen2_5_vl` of lmms-eval, by its defaults
     engines=("native", "vllm"),
+    package="tango_core.models.qwen2_5_vl",
 )

@@ -57,9 +57,9 @@ class Qwen3Options(StampedOptions):
 
 
 FAMILY = CheckpointFamily(
-    "tango_core.models.qwen3_vl",
     Qwen3Options,
     # `qwen3_vl` of lmms-eval, by its defaults; its frames are those of VLMEvalKit.
     harness={"lmms_eval": {"system_turn": True, "min_pixels": 200_704}},
     engines=("native", "vllm"),
+    package="tango_core.models.qwen3_vl",
 )

@@ -75,7 +75,7 @@ class Qwen3Files(StampedFiles):
         extras = super().extras(checkpoint)
         if extras.chat is self.chat and _THINKING.search(_template(checkpoint)):
             raise InputError(
-                f"{checkpoint.setting} {checkpoint.source} is a Thinking checkpoint, which reasons "
+                f"{checkpoint.name} is a Thinking checkpoint, which reasons "
                 "before it answers, longer than the replies that protocols allow; give the "
                 "Instruct one, or state chat in tango.json, with <think> at the end of closing"
             )
@@ -87,10 +87,7 @@ QWEN3_5 = HybridFiles()
 
 
 def _template(checkpoint: Checkpoint) -> str:
-    """The chat template from any of its possible files; "" for none."""
-    stated = [
-        str((checkpoint.read_json(name) or {}).get("chat_template", ""))
-        for name in ("tokenizer_config.json", "chat_template.json")
-    ]
-    file = checkpoint.directory / "chat_template.jinja"
-    return "\n".join([*stated, read_text(file) if file.is_file() else ""])
+    """Content of all files that may hold the chat template."""
+    names = ("tokenizer_config.json", "chat_template.json", "chat_template.jinja")
+    files = (checkpoint.directory / name for name in names)
+    return "\n".join(read_text(file) for file in files if file.is_file())

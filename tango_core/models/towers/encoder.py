@@ -14,13 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tango_core.errors import InputError
 from tango_core.flops import positions_flops, tower_flops
-from tango_core.models.base import (
-    ModelSpec,
-    VisionEncoder,
-    raise_if_not_provided,
-    raise_if_wrong_size,
-)
+from tango_core.models.base import ModelSpec, VisionEncoder, raise_if_not_provided
 from tango_core.models.checkpoints.directory import resolve_checkpoint
 from tango_core.models.checkpoints.weights import load_module
 from tango_core.models.files import FamilyFiles
@@ -83,9 +79,9 @@ class TowerEncoder(VisionEncoder):
         self._own_sinks = files.extras(checkpoint).sinks
 
     @property
-    @abstractmethod
     def num_layers(self) -> int:
-        """Number of the tower's blocks that the model uses."""
+        """Number of the tower's blocks that the model uses; all of them by default."""
+        return len(list(self.blocks()))
 
     @abstractmethod
     def frame_bytes(self, height: int, width: int) -> int:
@@ -306,7 +302,11 @@ class FrameEncoder(TowerEncoder):
 
     def grid_of(self, frames: VideoFrames) -> Grid:
         """The model's fixed grid."""
-        raise_if_wrong_size(self.spec, frames)
+        size, wanted = frames.pixels.shape[1:3], self.spec.frames.size
+        if size != wanted:
+            raise InputError(
+                f"frames must be {wanted} pixels for model {self.spec.name}, got {size}"
+            )
         assert self.spec.grid is not None
         return self.spec.grid
 

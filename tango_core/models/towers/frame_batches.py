@@ -158,7 +158,7 @@ def free_bytes(device: torch.device) -> int | None:
 def upload_clip(
     pixels: NDArray[np.uint8], timestamps: NDArray[np.float64], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Copy frames and their times to a device, without waiting for the copies to finish.
+    """Copy frames and their times to a device as bytes, in one transfer.
 
     Args:
         pixels: (..., h, w, 3) uint8, read-only or not.
@@ -168,4 +168,9 @@ def upload_clip(
     Returns:
         Pixels and timestamps in the same shapes.
     """
-    return upload(np.array(pixels), device), upload(np.array(timestamps), device)
+    # Times first, because float64 must be aligned to 8 bytes.
+    times = np.ascontiguousarray(timestamps, np.float64).view(np.uint8)
+    moved = upload(np.concatenate([times, pixels.ravel()]), device)
+    # A copy, so that the times do not keep the pixels in memory.
+    seconds = moved[: len(times)].view(torch.float64).clone()
+    return moved[len(times) :].view(pixels.shape), seconds

@@ -252,11 +252,6 @@ class PatchEncoder(TowerEncoder):
     def plan(self, num_positions: int, grid: Grid) -> PatchPlan:
         """Order and positions of the patches of a clip."""
 
-    @property
-    def num_layers(self) -> int:
-        """Blocks of the tower."""
-        return len(self.model.blocks)
-
     def blocks(self) -> Iterable[nn.Module]:
         """Blocks of the tower."""
         return self.model.blocks  # type: ignore[no-any-return]

@@ -12,10 +12,8 @@ from typing import Any
 
 import torch
 
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.directory import TokenCache
-from pipeline.cache.folders import check_entries, find_caches
-from pipeline.cache.shards import Shards, read_index
+from pipeline.cache.directory import Shards, TokenCache, read_index
+from pipeline.cache.folders import check_entries, compact_cache, find_caches
 from pipeline.progress.answers import AnswerWriter
 from pipeline.progress.parts import AnswerParts
 from pipeline.rows import AnswerRow

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import NamedTuple
 
 import av
@@ -21,8 +21,7 @@ from pipeline.runtime.child import Child, CrashError
 from pipeline.stages.decode import decode_video
 from tango_core.video import FrameSpec
 from tests.chaos.fuzz.damage import Mutation, Outcome, apply, draw
-from tests.chaos.fuzz.videos import VIDEOS, video
-from tests.fixtures.numbered_videos import number_of
+from tests.fixtures.numbered_videos import CLOSED_GOP, number_of, write_clip
 
 NUM_FRAMES, MOST_FRAMES = 8, 2_000
 MEMORY_GIB = 2.0
@@ -231,3 +230,39 @@ def _folder() -> Path:
 @cache
 def _second() -> Child:
     return Child(memory_gib=MEMORY_GIB)
+
+
+RATE = 24
+
+_X264 = {"x264-params": CLOSED_GOP["x264-params"].replace("=24", "=12")}
+_X265 = {
+    "x265-params": "log-level=error:open-gop=0:bframes=3:keyint=12:min-keyint=12:scenecut=0:"
+    "pools=none:frame-threads=1"
+}
+_MPEG = {"g": "12", "bf": "2", "qscale": "3"}
+# name of the file -> codec, its options
+VIDEOS: dict[str, tuple[str, dict[str, str]]] = {
+    "h264.mp4": ("libx264", _X264),
+    "hevc.mp4": ("libx265", _X265),
+    "av1.mp4": ("libsvtav1", {"preset": "12", "g": "12"}),
+    "h264.mov": ("libx264", _X264),
+    "vp9.mkv": ("libvpx-vp9", {"g": "12", "deadline": "good", "cpu-used": "5"}),
+    "h264.mkv": ("libx264", _X264),
+    "vp8.webm": ("libvpx", {"g": "12", "deadline": "good", "cpu-used": "5"}),
+    "mpeg4.avi": ("mpeg4", {**_MPEG, "bf": "0"}),
+    "h264.ts": ("libx264", _X264),
+    "mpeg2.mpg": ("mpeg2video", _MPEG),
+    "flv1.flv": ("flv", {"g": "12", "qscale": "3"}),
+    "pictures.gif": ("gif", {}),
+}
+
+
+@cache
+def video(name: str) -> bytes:
+    """The bytes of one of `VIDEOS`, written once per process."""
+    codec, options = VIDEOS[name]
+    pixel_format = "rgb8" if codec == "gif" else "yuv420p"
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        write_clip(path, 48, codec=codec, rate=RATE, options=options, pixel_format=pixel_format)
+        return path.read_bytes()

@@ -22,8 +22,7 @@ from jobs.run.driver import execute
 from jobs.run.locations import Locations
 from jobs.run.outcome import JobResult
 from jobs.run.run_dirs import find_run, new_run_dir, unfinished_run
-from pipeline.cache.compact import compact_cache
-from pipeline.cache.folders import CacheFolder, find_caches, plan_removals
+from pipeline.cache.folders import CacheFolder, compact_cache, find_caches, plan_removals
 from pipeline.metrics import JobBoard
 from pipeline.rows import Result
 from pipeline.run import run

@@ -122,10 +122,10 @@ class Running:
                 ("jobs.run.driver.iterate", lambda results: results()),
                 # In a store several clips are read at once; in a loop the next clip is decoded
                 # in another thread.
-                ("pipeline.cache.compact._for_each", _one_after_the_other),
+                ("pipeline.cache.folders._for_each", _one_after_the_other),
                 (
                     "pipeline.executors.local.done_ahead",
-                    lambda jobs, work, most, room: done_ahead(jobs, work, 0, room),
+                    lambda jobs, work, most: done_ahead(jobs, work, 0),
                 ),
                 ("pyarrow.parquet.read_table", read_table),  # without a thread per file
                 # The recipe is the same in every world, and YAML is slow.

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
-from jobs.config.recipe import RecipeError
 from pipeline.runtime.stopping import Stopped
 from pipeline.storage.faults import StoreError
 from pipeline.storage.leases import LeaseError
 from pipeline.storage.seal import DamagedFileError
+from tango_core.errors import InputError
 from tests.chaos.simulator.faults import Fault, Schedule
 from tests.chaos.simulator.oracle import (
     WrongError,
@@ -200,8 +200,6 @@ def _judge(running: Running, process: Process) -> None:
     match error:
         case None | Killed() | Stopped() | LeaseError() | StoreError():
             right = True
-        case RecipeError():
-            right = isinstance(error.__cause__, OSError)
         case FileNotFoundError() if "continue the run with --resume" in text or (
             "/answers/part-" in text
         ):
@@ -212,6 +210,8 @@ def _judge(running: Running, process: Process) -> None:
             right = not isinstance(error, FileExistsError)
         case DamagedFileError():
             right = rotten_part  # the next driver sets the part aside
+        case InputError() if process.is_driver:
+            right = isinstance(error.__cause__, OSError)
         case _:
             right = isinstance(error, ValueError) and not process.is_driver
     if not right:

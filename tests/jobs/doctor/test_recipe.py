@@ -137,7 +137,6 @@ def test_a_container_has_the_cpus_and_the_memory_of_its_limits(tmp_path):
         ({"cpu.max": "150000 100000\n"}, 1),
         ({"cpu.max": "max 100000\n"}, 64),
         ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
-        ({"cpuset/cpuset.cpus": "0-1,4,6-9\n", "cpu.max": "800000 100000"}, 7),
     ],
 )
 def test_a_container_has_the_cpus_of_its_quota(tmp_path, files, cpus, monkeypatch):

@@ -13,8 +13,6 @@ from live_jobs import RECIPE, finish, new_run, plan, result, until
 from jobs.tracking.live import _END_WITHIN_S, LiveRun, RunningNumbers
 from jobs.tracking.upload import log_run
 from pipeline.metrics import JobBoard, StageCount
-from pipeline.resources.node_usage import Reading
-from pipeline.runtime import process
 from tango_core.metrics import clustered_accuracy
 
 pytestmark = pytest.mark.timeout(600)
@@ -196,26 +194,6 @@ def test_stages_have_queues_and_busy_shares():
     assert numbers.metrics(8.0)["busy_share/decode"] == 1, "one clip is under way"
 
 
-def node_metrics(numbers):
-    return {name: one for name, one in numbers.metrics(1.0).items() if name.startswith("system/")}
-
-
-def test_nodes_have_system_metrics_with_means_over_their_gpus():
-    board = JobBoard()
-    board.readings = [
-        Reading("far", "0", "gpu", 90.0),
-        Reading("far", "1", "gpu", 60.0),
-        Reading("near", "0", "gpu", 30.0),
-        Reading("near", "", "cpu", 5.0),
-    ]
-    assert node_metrics(RunningNumbers(board)) == {
-        "system/far/gpu_percent": 75,
-        "system/near/gpu_percent": 30,
-        "system/near/cpu_percent": 5,
-    }
-
-
-def test_the_drivers_own_node_alone_is_left_to_the_system_metrics():
-    board = JobBoard()
-    board.readings = [Reading(process.host(), "", "cpu", 50.0)]
-    assert node_metrics(RunningNumbers(board)) == {}
+def test_many_workers_share_the_work():
+    numbers = RunningNumbers(board_of(slots=4.0, decode=(6, 6, 0, 8.0)))
+    assert numbers.metrics(4.0)["busy_share/decode"] == 0.5

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 
@@ -94,20 +93,6 @@ def test_a_lease_that_is_given_back_says_so_and_is_free(lease_of, run):
         lease.release()
         assert lease.living() is None
         assert contents(run) == [RELEASED]
-
-
-def test_a_lease_on_a_disk_expires_unless_it_is_renewed(tmp_path, clock):
-    first, second = (Lease(Storage.at(tmp_path), clock) for _ in range(2))
-    first.take()
-    clock.sleep(EXPIRES_S - 1)
-    first.renew()
-    clock.sleep(EXPIRES_S - 1)
-    with pytest.raises(LeaseError):
-        second.take()
-    clock.sleep(2)
-    second.take()
-    with pytest.raises(LeaseError, match="was taken over by the driver on host"):
-        first.renew()
 
 
 def test_in_a_store_the_clock_of_the_store_counts_and_no_other(in_store, monkeypatch):
@@ -202,26 +187,6 @@ def test_a_damaged_lease_file_holds_nobody_up(lease_of, run, content):
 def test_of_many_who_ask_at_once_one_gets_it(lease_of):
     leases = [lease_of() for _ in range(8)]
     assert len(taken_at_once(leases)) == 1
-
-
-def test_two_threads_of_one_driver_may_renew_at_once(lease_of):
-    lease = lease_of()
-    lease.take()
-    errors = []
-
-    def renew():
-        try:
-            for _ in range(5):
-                lease.renew()
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=renew) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
 
 
 def test_a_lost_answer_loses_no_lease(in_store, server):

@@ -88,17 +88,6 @@ def test_mvbench_bounds_make_clips_of_shared_files(write, tmp_path):
 
 
 @pytest.mark.parametrize("write", [mvbench_main, mvbench_cut, mvbench_vlmevalkit])
-def test_mvbench_withheld_clips_are_items_with_a_reason(write, tmp_path):
-    benchmark = load("mvbench", write(tmp_path))
-    reasons = Counter(
-        record.question.groups["task"]
-        for record in benchmark.records()
-        if benchmark.missing_reason(record)
-    )
-    assert reasons == {"Fine-grained Pose": 2}
-    assert len(benchmark.records()) == 40
-
-
 def test_mvbench_clips_that_are_cut_have_no_bounds(tmp_path):
     """Nor where a JSON file per task names some, as in the branch `video` that lmms-eval reads."""
     assert {item.clip for item in load("mvbench", mvbench_cut(tmp_path / "cut")).items()} == {None}

@@ -90,8 +90,8 @@ def test_batches_of_frames_change_nothing_but_rounding(checkpoint):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"merge_layers": "one"}, "ascending numbers of blocks"),
-        ({"merge_layers": "2,1"}, "ascending numbers of blocks"),
+        ({"merge_layers": "one"}, "must be ascending"),
+        ({"merge_layers": "2,1"}, "must be ascending"),
         ({"merge_layers": "4"}, "blocks of 0 to 3"),
         ({"merge_layers": "1", "merge_window": 1}, "2 or larger"),
         ({"merge_layers": "1", "merge_threshold": 1.5}, r"in \[-1, 1\]"),

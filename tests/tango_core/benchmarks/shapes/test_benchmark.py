@@ -88,14 +88,6 @@ def test_the_first_writer_wins_and_its_file_stays_untouched(tmp_path):
     assert files(tmp_path) == [target]
 
 
-def test_a_changed_generator_writes_new_files(tmp_path, monkeypatch):
-    (old,) = ShapesBenchmark(str(tmp_path)).items(1)
-    monkeypatch.setitem(shapes._PARAMETERS, "world_version", -1)
-    (new,) = ShapesBenchmark(str(tmp_path)).items(1)
-    assert new.path != old.path
-    assert {old.path, new.path} <= {str(path) for path in files(tmp_path)}
-
-
 def test_clips_are_known_before_their_files_are_there(tmp_path):
     benchmark = ShapesBenchmark(str(tmp_path))
     expected = list(benchmark.expected_items(2))

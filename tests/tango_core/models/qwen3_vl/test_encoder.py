@@ -1,13 +1,9 @@
 """Tokens, DeepStack rows and signals of the vision half against the stock tower."""
 
 import pytest
-from qwen3_checkpoints import NAME, frames_of, save_qwen3
+from qwen3_checkpoints import NAME, save_qwen3
 
 from tango_core.models import describe_model
-
-
-def test_timestamps_are_the_middles_of_the_pairs(encoder):
-    assert encoder.encode(frames_of(5, (1, 2))).timestamps.tolist() == [0.25, 1.25, 2.0]
 
 
 class TestDescription:
